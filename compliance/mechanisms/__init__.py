@@ -1,1 +1,1 @@
-"""The technique of a result: its declaration, its recorded engine configuration, and the quality gate."""
+"""The technique of a result: its declaration, the recorded engine configuration, and the quality gate."""

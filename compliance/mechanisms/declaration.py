@@ -1,8 +1,8 @@
 """The declaration of a technique: fourteen fields and a support status.
 
-A run of this harness without a declaration is a baseline. Logs of others that come without one name no technique; the
-gate judges them as a baseline. In what a run declares before it starts (`MechanismBlock`) a wrong value
-is an error. In existing rows and records (`declare`) it is left out, and becomes an issue.
+A run of this harness without a declaration is a baseline. Logs of another harness name no technique; the gate treats
+them as a baseline. A wrong value is an error in the declaration of a new run (`MechanismBlock`). In existing rows and
+manifests (`declare`) a wrong value is removed and reported as an issue.
 """
 
 import contextlib
@@ -19,11 +19,11 @@ from runs.yaml_file import read_yaml, with_underscores
 
 SupportStatus = Literal["supported", "reviewed_preview", "unsupported"]
 SUPPORT_STATUSES: tuple[SupportStatus, ...] = get_args(SupportStatus)
-SUPPORT_STATUS = "support_status"  # not one of the fourteen fields; it has no environment variable
+SUPPORT_STATUS = "support_status"  # the status beside the fourteen fields; it has no environment variable
 
 
 class DeclaredFields(BaseModel):
-    """The fields and their types; `check_declaration` checks whether names are registered."""
+    """The fields of a declaration and their types. `check_declaration` compares names with the registries."""
 
     model_config = ConfigDict(extra="forbid", str_strip_whitespace=True, allow_inf_nan=False, defer_build=True)
 
@@ -59,13 +59,13 @@ class DeclaredFields(BaseModel):
     def _number(cls, value: object) -> object:
         if isinstance(value, bool):
             raise ValueError("Input should be a number")
-        with contextlib.suppress(ValueError):  # also 1e3 for a whole number
+        with contextlib.suppress(ValueError):  # accepts 1e3 for a whole number
             return float(value) if isinstance(value, str) else value
         return value
 
 
 FIELD_NAMES = tuple(name for name in DeclaredFields.model_fields if name != SUPPORT_STATUS)
-# Fields that a baseline does not have.
+# Fields that only techniques have.
 OF_TECHNIQUES = (
     "mechanism_variant", "compression_method", "compression_scope", "compression_ratio", "draft_model_id",
     "speculative_acceptance_rate", "speculative_wasted_tokens",
@@ -74,46 +74,46 @@ OF_TECHNIQUES = (
 
 @dataclass(frozen=True)
 class Declaration:
-    """The fields that were given, and problems with their values (`issues`)."""
+    """The declared fields (`given`), and problems with their values (`issues`)."""
 
     given: dict[str, Any]
     issues: tuple[str, ...] = ()
 
     @property
     def values(self) -> dict[str, Any]:
-        """All fourteen fields; None for those that nobody gave."""
+        """All fourteen fields; None for fields that are not declared."""
         return {name: self.given.get(name) for name in FIELD_NAMES}
 
     @property
     def mechanism(self) -> str:
-        """The technique as the gate judges it: a baseline if none is named."""
+        """The declared technique; a baseline if there is none."""
         return str(self.given.get("mechanism", BASELINE))
 
     @property
     def support_status(self) -> str | None:
-        """As declared, else the default of the technique; None if none is named."""
+        """The declared status, or the default of the technique; None without a technique."""
         default = "supported" if self.mechanism == BASELINE else "reviewed_preview"
         return self.given.get(SUPPORT_STATUS, default if "mechanism" in self.given else None)
 
     def over(self, recorded: Mapping[str, Any]) -> "Declaration":
-        """This declaration, with further fields of the run's manifest, which without a technique is a baseline's.
+        """Return this declaration with additional fields from the run's manifest.
 
-        A record that names another technique is ignored, and becomes an issue.
+        A manifest without a technique declares a baseline. A manifest with another technique is ignored and reported.
         """
         theirs = declare(recorded, {"mechanism": BASELINE})
         if self.given.get("mechanism", theirs.mechanism) != theirs.mechanism:
-            issue = f"declared {self.mechanism} here, the run's manifest declares {theirs.mechanism}"
+            issue = f"the declaration names {self.mechanism}, but the run's manifest declares {theirs.mechanism}"
             return Declaration(self.given, (*self.issues, issue))
         return Declaration({**theirs.given, **self.given}, (*self.issues, *theirs.issues))
 
 
 def declare(*sources: Mapping[str, Any]) -> Declaration:
-    """A declaration from mappings of field names; earlier ones win, empty values count as not given. Never raises."""
+    """Return a declaration from mappings of fields. Earlier mappings win, empty values are ignored. Never raises."""
     given: dict[str, Any] = {}
     for source in reversed(sources):
         given |= {name: source[name] for name in DeclaredFields.model_fields if not is_empty(source.get(name))}
     issues: list[str] = []
-    while True:  # corrected values are checked again
+    while True:  # check corrected values again
         try:
             fields = DeclaredFields.model_validate(given)
             return Declaration(fields.model_dump(exclude_unset=True), tuple(issues))
@@ -121,13 +121,13 @@ def declare(*sources: Mapping[str, Any]) -> Declaration:
             for problem in error.errors():
                 name = str(problem["loc"][0])
                 value = given.pop(name)
-                done = "left out"
+                done = "ignored"
                 if problem["type"] in ("string_type", "string_unicode"):
                     given[name] = str(value).encode("utf-8", "backslashreplace").decode()
-                    done = f"taken as {given[name]!r}"
+                    done = f"read as {given[name]!r}"
                 elif problem["type"] == "int_from_float":
                     given[name] = int(float(value))
-                    done = f"taken as {given[name]}"
+                    done = f"read as {given[name]}"
                 issues.append(f"{name} {value!r:.80}: {problem['msg'].removeprefix('Value error, ')}; {done}")
 
 
@@ -136,38 +136,38 @@ def is_empty(value: object) -> bool:
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The fields that environment variables set: the name in capitals."""
+    """Return the fields that are set by environment variables, whose names are the fields' in capitals."""
     return {name: environment.get(name.upper(), "") for name in FIELD_NAMES}
 
 
 def read_declaration_file(path: Path, option: str = "--declaration") -> dict[str, Any]:
-    """The fields of a YAML declaration.
+    """Read the fields of a YAML declaration.
 
     Args:
-        option: the option that named it, for messages.
+        option: the option that names the file, for messages.
 
     Raises:
-        InputError: unreadable, an unknown key or an unknown support_status.
+        InputError: If the file is unreadable, or has an unknown key or support_status.
     """
     given = with_underscores(read_yaml(path, option))
     if unknown := [key for key in given if key not in DeclaredFields.model_fields]:
-        raise InputError(f"{option} {path}: unknown field {unknown[0]!r}", f"fields: {_names()}")
+        raise InputError(f"{option} {path}: unknown field {unknown[0]!r}", f"choose from {_names()}")
     status = given.get(SUPPORT_STATUS)
     if status is not None and status not in SUPPORT_STATUSES:
         raise InputError(
-            f"{option} {path}: support_status {status!r} is unknown", f"choose from {', '.join(SUPPORT_STATUSES)}"
+            f"{option} {path}: unknown support_status {status!r}", f"choose from {', '.join(SUPPORT_STATUSES)}"
         )
     return dict(given)
 
 
-class MechanismBlock(RootModel):  # type: ignore[type-arg]  # with it, pydantic builds a schema at import
-    """The block `mechanism` of a run: the fields that were given, `mechanism` and `mechanism_variant` always.
+class MechanismBlock(RootModel):  # type: ignore[type-arg]  # a type argument makes pydantic build a schema at import
+    """The block `mechanism` of a run: the declared fields, with `mechanism` and `mechanism_variant` always set.
 
-    Made from a mapping of fields, from `MECHANISM` or `MECHANISM/VARIANT`, or from the path of a YAML declaration.
+    It is built from a mapping of fields, from `MECHANISM` or `MECHANISM/VARIANT`, or from the path of a YAML file.
 
     Raises:
-        ValidationError: an unknown field or a wrong value.
-        InputError: the YAML file cannot be read.
+        ValidationError: If a field is unknown or a value is wrong.
+        InputError: If the YAML file cannot be read.
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
@@ -182,12 +182,12 @@ class MechanismBlock(RootModel):  # type: ignore[type-arg]  # with it, pydantic 
         elif isinstance(given, str):
             names = [part.strip() for part in given.split("/")]
             if len(names) > 2 or not all(names):
-                raise ValueError("neither MECHANISM/VARIANT nor a file that ends in .yaml or .yml")
+                raise ValueError("must be MECHANISM/VARIANT, or a file that ends in .yaml or .yml")
             given = dict(zip(("mechanism", "mechanism_variant"), names, strict=False))
         if isinstance(given, MechanismBlock):
             return given.root
         if not isinstance(given, dict):
-            raise ValueError("give MECHANISM/VARIANT, a YAML file, or a block of fields")
+            raise ValueError("must be MECHANISM/VARIANT, a YAML file, or a block of fields")
         fields = {str(key).replace("-", "_"): value for key, value in given.items()}
         if unknown := [name for name in fields if name not in DeclaredFields.model_fields]:
             raise ValueError(f"unknown field {unknown[0]!r}; fields: {_names()}")

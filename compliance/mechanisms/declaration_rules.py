@@ -1,4 +1,4 @@
-"""A declaration compared with the registries."""
+"""Rules on a declaration alone, compared with the registries."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,19 +15,19 @@ _DECLARE = "correct the declaration, or repeat the runs with the technique that 
 
 @decides(
     "gate",
-    ("gate/pair_registered", "warning", OURS, "technique and variant are in the registry", _DECLARE),
-    ("gate/status_known", "warning", OURS, "both statuses are known values", _DECLARE),
-    ("gate/quality_evaluated", "warning", OURS, "a supported compression has a registered evaluation",
-     "evaluate the quality of the technique, and name the evaluation"),
-    ("gate/draft_model_declared", "warning", OURS, "speculative decoding names its draft model", _DECLARE),
-    ("gate/review", "note", OURS, "a person should review this", _DECLARE),
+    ("gate/pair_registered", "warning", OURS, "technique and variant, compared with the registry", _DECLARE),
+    ("gate/status_known", "warning", OURS, "values of quality_eval_status and support_status", _DECLARE),
+    ("gate/quality_evaluated", "warning", OURS, "registered quality evaluation of a supported compression",
+     "evaluate the quality of the technique, and set quality_eval_id and quality_eval_status"),
+    ("gate/draft_model_declared", "warning", OURS, "draft model and acceptance rate of speculative decoding", _DECLARE),
+    ("gate/review", "note", OURS, "parts of the declaration that need a review by a person", _DECLARE),
 )  # fmt: skip
 def check_declaration(declared: Mapping[str, Any], registries: Registries) -> Iterator[Finding]:
-    """Problems of a declaration alone.
+    """Check a declaration against the registries.
 
     Args:
-        declared: the fields of a `Declaration`; missing ones count as None.
-        registries: where they could not be read, nothing is registered.
+        declared: the fields of a `Declaration`; missing fields count as None.
+        registries: techniques and evaluations; nothing is registered if the files are unreadable.
     """
     mechanism, variant = pair_of(declared)
     entry = registries.variants.get((mechanism, variant))
@@ -35,41 +35,44 @@ def check_declaration(declared: Mapping[str, Any], registries: Registries) -> It
     if mechanism == BASELINE:
         for name in OF_TECHNIQUES:
             if declared.get(name) not in (None, NO_VARIANT):
-                yield warn("gate/pair_registered", f"a baseline has no {name}, here it is {declared[name]!r}")
+                yield warn("gate/pair_registered", f"{name} is {declared[name]!r}, but a baseline has no {name}")
     elif entry is None:
-        yield warn("gate/pair_registered", f"{mechanism}/{variant} is not in the registry of mechanisms{unread}")
+        yield warn("gate/pair_registered", f"{mechanism}/{variant} is not in the registry of techniques{unread}")
     for name in ("compression_method", "compression_scope"):
         if entry is not None and mechanism != BASELINE and declared.get(name) not in (None, getattr(entry, name)):
-            yield note("gate/review", f"{name} {declared[name]!r} is not that of {mechanism}/{variant}")
+            yield note(
+                "gate/review",
+                f"{name} is {declared[name]!r}, for {mechanism}/{variant} the registry has {getattr(entry, name)!r}",
+            )
     status, support = declared.get("quality_eval_status"), declared.get(SUPPORT_STATUS)
     for name, value, known in (
         ("quality_eval_status", status, QUALITY_STATUSES), (SUPPORT_STATUS, support, SUPPORT_STATUSES)
     ):  # fmt: skip
         if value is not None and value not in known:
-            yield warn("gate/status_known", f"{name} {value!r} is none of {', '.join(known)}")
+            yield warn("gate/status_known", f"{name} is {value!r}, required: {', '.join(known)}")
     quality_id, needed = declared.get("quality_eval_id"), support == "supported" and registries.compresses(mechanism)
     if needed and status != "completed":
-        sentence = f"supported {mechanism} needs a completed evaluation, it is {status or 'not given'}"
+        sentence = f"quality_eval_status of supported {mechanism}: {status or 'missing'}, required: completed"
         yield warn("gate/quality_evaluated", sentence)
     if needed and quality_id is None:
-        yield warn("gate/quality_evaluated", f"supported {mechanism} needs a registered evaluation, it names none")
+        yield warn("gate/quality_evaluated", f"quality_eval_id of supported {mechanism} is missing")
     elif quality_id is not None and quality_id not in registries.quality_evals:
         sentence = f"quality_eval_id {quality_id!r} is not in the registry of quality evaluations{unread}"
         yield note("gate/review", sentence) if mechanism == BASELINE else warn("gate/quality_evaluated", sentence)
     for name in ("draft_model_id", "speculative_acceptance_rate"):
         if registries.drafts(mechanism) and declared.get(name) is None:
-            yield warn("gate/draft_model_declared", f"{mechanism} needs {name}")
+            yield warn("gate/draft_model_declared", f"{name} of {mechanism} is missing")
 
 
-VALIDATION = "mechanism_eval_validation"  # the key of the validation record in a row
+VALIDATION = "mechanism_eval_validation"  # key of the validation in a row
 
 
 def validate(declared: Mapping[str, Any], registries: Registries) -> dict[str, Any]:
-    """The validation record of a row. Never raises.
+    """Return the validation of a row's declaration. Never raises.
 
     Returns:
         `mechanism_eval_registered`, `quality_eval_registered` (None without an ID), `quality_eval_status_known` (None
-        without a status) and `issues`. The first three are None where the registries could not be read.
+        without a status) and `issues`. The first three are None if the registries are unreadable.
     """
     if registries.error:
         flags: tuple[bool | None, ...] = (None, None, None)

@@ -1,8 +1,7 @@
-"""The lossy techniques that were effective by the recorded engine configuration, and whether a declaration agrees with
-it.
+"""The lossy techniques that were effective in a run, and their comparison with its declaration.
 
-The record is manifest.json (the running engine's configuration, the given options, the headers of the model's weights)
-and engine.log (the configuration that vLLM prints at its start). A technique that any of these shows was effective.
+Sources are manifest.json (the running engine's configuration, the requested options, the headers of the weights) and
+engine.log (the configuration that vLLM prints at its start). A technique that any of these shows was effective.
 """
 
 import json
@@ -21,46 +20,46 @@ from runs.record.manifest import Manifest
 
 # KV cache data types of vLLM 0.32 (vllm/config/cache.py, CacheDType) that store values as computed.
 _PLAIN_CACHE = frozenset({"auto", "none", "float16", "half", "bfloat16", "float32", "float"})
-# E4M3 with one scale for a tensor; vLLM's other types are no registered variants.
+# Names of E4M3 with one scale per tensor; vLLM's other types are not registered variants.
 _E4M3 = frozenset({"fp8", "fp8_e4m3", "fp8_inc"})
-# Drafting methods of vLLM 0.32 (vllm/config/speculative.py, SpeculativeMethod) by registered variant.
+# Drafting method of vLLM 0.32 (vllm/config/speculative.py, SpeculativeMethod) → registered variant.
 _DRAFTING = {"eagle": "eagle3", "eagle3": "eagle3", "medusa": "medusa", "dflash": "dflash", "mtp": "mtp"}
 
-# Variants that vLLM makes of plain weights; with other methods the weights are stored so.
+# vLLM's method that quantizes plain weights when it loads them → registered variant.
 _ONLINE = {"fp8": "fp8_w8a8"}
-# Methods for stored quantized weights.
+# Methods for weights that are stored quantized.
 _STORED = ("compressed-tensors", "awq", "gptq", "modelopt", "quark", "mxfp4", "fbgemm")
 _FP8_CACHE = ("kv_quantization", "fp8_e4m3")
 _WITH_CACHE = "_kv_fp8"  # suffix of a variant of quantized weights with an FP8 cache
-_NO_WEIGHTS = "manifest.json: model.weights is missing: the weights' precision is not known"
+_NO_WEIGHTS = "manifest.json: model.weights is missing, so the precision of the weights is unknown"
 
-Pair = tuple[str, str | None]  # mechanism and variant; None = a variant that the record does not show
-Place = tuple[str, Mapping[str, Any]]  # a place in the record, and the engine settings there
+Pair = tuple[str, str | None]  # mechanism and variant; None = an unknown variant
+Place = tuple[str, Mapping[str, Any]]  # a place in manifest.json or engine.log, and the engine settings there
 
 
 @dataclass(frozen=True)
 class EngineFacts:
-    """The content of a record."""
+    """The recorded engine configuration of a run."""
 
-    columns: dict[str, Any]  # of a row
-    in_force: dict[Pair, str] = field(default_factory=dict)  # pair → where the record shows it
-    gaps: tuple[str, ...] = ()  # what the record lacks
-    contradictions: tuple[str, ...] = ()  # within the record
+    columns: dict[str, Any]  # columns of a row
+    in_force: dict[Pair, str] = field(default_factory=dict)  # effective technique → the place that shows it
+    gaps: tuple[str, ...] = ()  # missing parts of the recorded configuration
+    contradictions: tuple[str, ...] = ()  # contradictions between its parts
 
 
 def facts_of_run(run: RunDir, manifest: Manifest | None) -> EngineFacts:
-    """Read the manifest of a run."""
+    """Read the recorded engine configuration of a run."""
     if manifest is None:
-        return _facts(None, [], None, [f"{run.manifest} is missing: what the engine ran with is not known"])
+        return _facts(None, [], None, [f"{run.manifest} is missing, so the engine's configuration is unknown"])
     gaps: list[str] = []
     record, configuration, weights = manifest.plan.engine_record, manifest.engine.configuration, manifest.model.weights
     declared = _object(configuration.get("declared")) or {}
-    # As the server reports its cache, whatever its operator declares.
+    # The cache as the server reports it; its operator may declare another one.
     reported = _object((_object(configuration.get("told_by_the_server")) or {}).get("cache_configuration")) or {}
     in_manifest = {
         "engine.configuration": configuration,
         "engine.configuration, declared": declared,
-        "engine.configuration, told by the server": {"kv_cache_dtype": reported.get("cache_dtype")},
+        "engine.configuration, reported by the server": {"kv_cache_dtype": reported.get("cache_dtype")},
         "plan.engine_options": manifest.plan.engine_options,
         "asked.engine_arg": manifest.asked.get("engine_arg"),
         "observed.model.weights": weights.model_dump() if weights is not None else None,
@@ -83,10 +82,10 @@ def facts_of_run(run: RunDir, manifest: Manifest | None) -> EngineFacts:
 
 
 def facts_of_row(row: Mapping[str, Any]) -> EngineFacts:
-    """The same from the columns of a row."""
+    """Read the engine configuration in the columns of a row."""
     names = ("kv_cache_dtype", "quantization", "speculative", "speculative_config", "attention_backend")
     shown = {name: row[name] for name in names if row.get(name) is not None}
-    gaps = [] if shown else ["the row has no column of what the engine ran with"]
+    gaps = [] if shown else ["the columns of the engine's configuration are missing in the row"]
     if shown.get("speculative") is not None:
         shown["speculative"] = shown["speculative"] not in (False, 0, "0", "false", "False")
     if row.get("draft_model") and not isinstance(shown.get("speculative_config"), dict):
@@ -101,7 +100,7 @@ def _facts(engine: Any, places: list[Place], backend: Any, gaps: list[str]) -> E
     for place, settings in [*places, ("engine.log", {"attention_backend": backend})]:
         for pair, setting in _lossy(settings):
             in_force.setdefault(pair, f"{place}: {setting}")
-    # Some places show a technique without its variant.
+    # Drop a technique without variant if another place shows its variant.
     for mechanism in {pair[0] for pair in in_force if pair[1] is not None}:
         in_force.pop((mechanism, None), None)
     contradictions = tuple(_contradictions(places, in_force))
@@ -130,11 +129,11 @@ def _facts(engine: Any, places: list[Place], backend: Any, gaps: list[str]) -> E
 
 
 def _contradictions(places: list[Place], in_force: Mapping[Pair, str]) -> Iterator[str]:
-    """Where the running engine's configuration contradicts another place of the record."""
+    """Return contradictions between the places of the recorded configuration."""
     stored = next((place for place, one in places if str(_text(one.get("quantization"))).startswith(_STORED)), None)
     plain = next((place for place, one in places if one.get("quantized") is False), None)
     if stored and plain:
-        yield f"the record contradicts itself: {stored} names a method for stored weights, {plain} has plain ones"
+        yield f"{stored} has a method for quantized weights, but {plain} has plain weights"
     first, settings = places[0] if places else ("", {})
     denied = {
         "kv_quantization": ("kv_cache_dtype", _text(settings.get("kv_cache_dtype")) in _PLAIN_CACHE),
@@ -145,11 +144,11 @@ def _contradictions(places: list[Place], in_force: Mapping[Pair, str]) -> Iterat
     for pair, shown in in_force.items():
         name, denies = denied.get(pair[0], ("", False))
         if denies and pair not in own:
-            yield f"the record contradicts itself: {shown}, but {first} has {name} {settings[name]}"
+            yield f"{shown}, but {first} has {name} {settings[name]}"
 
 
 def _lossy(settings: Mapping[str, Any]) -> Iterator[tuple[Pair, str]]:
-    """The lossy techniques in `settings`: (mechanism and variant, setting)."""
+    """Return the lossy techniques in `settings`, each with the setting that shows it."""
     cache = _text(settings.get("kv_cache_dtype"))
     if cache is not None and cache not in _PLAIN_CACHE:
         family = "turboquant_class" if cache.startswith("turboquant") else cache
@@ -172,12 +171,12 @@ def _lossy(settings: Mapping[str, Any]) -> Iterator[tuple[Pair, str]]:
 
 
 def _plain(method: Any) -> bool:
-    """Whether an engine's value of `quantization` means none."""
+    """Return True if a value of the option `quantization` means none."""
     return _text(method) in (None, "", "none", "null", "false")
 
 
 def _drafting(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The speculative configuration; {} where there is none."""
+    """Return the speculative configuration; {} if there is none."""
     given = settings.get("speculative_config")
     found = _object(given)
     if found is None and isinstance(given, str) and given.strip() not in ("", "None", "null"):
@@ -186,7 +185,7 @@ def _drafting(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _object(given: Any) -> dict[str, Any] | None:
-    """An object that may be given as JSON text; None where it is none."""
+    """Return an object that may be JSON text; None if it is not an object."""
     try:
         found = json.loads(given) if isinstance(given, str) else given
     except (ValueError, RecursionError):
@@ -200,11 +199,11 @@ def _text(value: Any) -> str | None:
 
 @decides(
     "gate",
-    ("gate/mechanism_misdeclared", "error", OURS, "the recorded engine configuration agrees with the declaration",
+    ("gate/mechanism_misdeclared", "error", OURS, "recorded engine configuration, compared with the declaration",
      "correct the declaration, or repeat the runs with the technique that it names"),
 )  # fmt: skip
 def misdeclared(declared: Mapping[str, Any], facts: EngineFacts) -> list[str]:
-    """Contradictions between a declaration and the recorded engine configuration."""
+    """Return contradictions between a declaration and the recorded engine configuration."""
     mechanism, variant = pair_of(declared)
     found, drafted_with = list(facts.contradictions), facts.columns["draft_model"]
     for (one, shown), place in facts.in_force.items():
@@ -215,11 +214,11 @@ def misdeclared(declared: Mapping[str, Any], facts: EngineFacts) -> list[str]:
     recorded = not facts.gaps or (facts.gaps == (_NO_WEIGHTS,) and mechanism != "weight_quantization")
     leaves_traces = ("kv_quantization", "weight_quantization", "speculative_decoding")
     if recorded and mechanism in leaves_traces and mechanism not in {one for one, _ in facts.in_force}:
-        dtype = f" (kv_cache_dtype {facts.columns['kv_cache_dtype'] or 'not recorded'})"
+        dtype = f" (kv_cache_dtype {facts.columns['kv_cache_dtype'] or 'unknown'})"
         dtype = dtype if mechanism == "kv_quantization" else ""
         found.append(f"declared {mechanism}/{variant}, but the engine ran without it{dtype}")
     if mechanism == "speculative_decoding" and (draft := declared.get("draft_model_id")) and drafted_with:
-        names = {Path(str(model)).name.lower() for model in (draft, drafted_with)}  # without folders
+        names = {Path(str(model)).name.lower() for model in (draft, drafted_with)}  # names without their folders
         if len(names) > 1:
             found.append(f"declared draft_model_id {draft}, but the engine drafted with {drafted_with}")
     return found

@@ -1,7 +1,7 @@
-"""The gate `mechanism_compression_quality`: whether a row's declaration holds, and its quality is shown.
+"""The gate `mechanism_compression_quality`: rules on a row's declared technique and its quality.
 
-Some criteria judge the declaration alone, others compare it with evidence and a division. Contradicting evidence always
-closes the gate; missing evidence and unregistered names close it with `strict` only.
+Some rules check the declaration alone, others compare it with evidence and with a division. Contradicting evidence
+always closes the gate; missing evidence and unregistered names close it with `strict` only.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,13 +28,13 @@ from runs.wording import counted, printable, shortened_list
 GATE_ID = "mechanism_compression_quality"
 GATE_LABEL = "Declared technique, its registration and its quality evaluation"
 _MISDECLARED = "gate/mechanism_misdeclared"
-_ELIGIBLE = {True: "eligible", False: "no", None: "not known"}
+_ELIGIBLE = {True: "eligible", False: "not eligible", None: "unknown"}
 _REFERENCE = ("run_id", "scenario", "lg_model_name", "mechanism", "mechanism_variant", "support_status")
 
 
 @dataclass
 class RowOutcome(Verdict):
-    """The gate on one row: FAIL if evidence contradicts the declaration, FLAG if it is missing."""
+    """The verdict on a row: FAIL if evidence contradicts the declaration, FLAG if evidence is missing."""
 
     source: str
     row: dict[str, Any]
@@ -48,7 +48,7 @@ class RowOutcome(Verdict):
 
     @property
     def failed(self) -> list[Finding]:
-        """The criteria that the row does not meet."""
+        """The rules that the row violates."""
         return self.of("error", "warning")
 
     @property
@@ -61,12 +61,12 @@ class RowOutcome(Verdict):
 
 @dataclass
 class GateOutcome(Verdict):
-    """The gate on all rows. Its own findings are on the rows together."""
+    """The verdict on all rows. Its own findings are on the rows together."""
 
     strict: bool
     matched: list[RowOutcome] = field(default_factory=list)
     division: Division | None = None
-    not_matched: int = 0  # rows without a mechanism
+    not_matched: int = 0  # number of rows without a technique
 
     @property
     def members(self) -> Sequence[Verdict]:
@@ -96,11 +96,11 @@ class GateOutcome(Verdict):
 
     @property
     def closed(self) -> bool:
-        """With `strict` unless all rows pass."""
+        """True if the gate is closed; with `strict`, it is open only if all rows pass."""
         return self.exit_code(strict=self.strict) is not ExitCode.OK
 
     def record(self, *, strict: bool = False) -> dict[str, Any]:
-        """The report. `overall` is partial without rows to judge."""
+        """Return the report. `overall` is partial if there are no rows to check."""
         return super().record(strict=strict or self.strict) | {
             "schema_version": "1.0.0",
             "findings": [finding.as_json() for one in (*self.matched, self) for finding in one.findings],
@@ -133,7 +133,7 @@ class GateOutcome(Verdict):
         }
 
     def as_text(self) -> str:
-        """For a terminal: each row with its findings, then the outcome."""
+        """Return each row with its findings, then the outcome, as text."""
         lines = []
         for row in self.matched:
             lines += [
@@ -147,7 +147,7 @@ class GateOutcome(Verdict):
         return printable("\n".join(lines) + "\n", lines=True)
 
     def as_markdown(self) -> str:
-        """The same as Markdown: a table of the rows, then the findings on each."""
+        """Return a table of the rows and the findings on each row, as Markdown."""
         table = [["row", "tier", "outcome", "closed", "open"], ["---"] * 5]
         lines = [f"# {GATE_ID}", "", self._last_line(), ""]
         for row in self.matched:
@@ -162,12 +162,12 @@ class GateOutcome(Verdict):
         return printable("\n".join(lines).rstrip() + "\n", lines=True)
 
     def _last_line(self) -> str:
-        counts = f"{counted(len(self.matched), 'row')} judged, {len(self.failing)} failing"
+        counts = f"{counted(len(self.matched), 'row')} checked, {len(self.failing)} failing"
         if self.not_matched:
             counts += f", {self.not_matched} without a declaration"
         how = "closed" if self.closed else "open (with --strict: closed)"
         if not self.matched:
-            how += ": nothing to judge"
+            how += ": no rows to check"
         elif self.outcome == "PASS":
             how = "open"
         return f"gate {GATE_ID}: {how}; {counts}"
@@ -179,16 +179,16 @@ def _texts(findings: list[Finding]) -> list[str]:
 
 @dataclass(frozen=True)
 class RowEvidence:
-    """A row that declares a technique, and what it is judged by."""
+    """A row that declares a technique, and the registries and division that it is compared with."""
 
     judged: MechanismRow
     registries: Registries
-    division: Division | None  # in which it must be eligible
+    division: Division | None  # division in which the row must be eligible
 
     def absent(self, need: Need) -> str:
-        """Why a part is missing; empty if it is there."""
+        """Return the reason why a part is missing; empty if it is available."""
         lacking = need == "files" and self.judged.quality is None
-        return "the row's run directory is not available" if lacking else ""
+        return "the row's run directory is missing" if lacking else ""
 
     @cached_property
     def declared(self) -> Declaration:
@@ -196,7 +196,7 @@ class RowEvidence:
 
     @cached_property
     def row(self) -> dict[str, Any]:
-        """The row with the technique as the gate takes it."""
+        """The row with the technique of its corrected declaration."""
         return {**self.judged.row, **self.declared.values, "mechanism": self.declared.mechanism}
 
     @cached_property
@@ -205,8 +205,10 @@ class RowEvidence:
 
     @cached_property
     def divisions(self) -> dict[str, dict[str, Any]]:
-        """In which divisions the row is eligible."""
-        recorded = self.judged.engine is not None and not self.engine.gaps  # the columns of a row are no evidence
+        """The eligibility of the row by division."""
+        recorded = (
+            self.judged.engine is not None and not self.engine.gaps
+        )  # the columns of a row do not count as evidence
         lossy, quality = {mechanism for mechanism, _ in self.engine.in_force}, self.judged.quality
         passed = quality.passed if quality is not None else None
         return eligibility(self.row["mechanism"], passed, lossy, recorded=recorded)
@@ -218,7 +220,7 @@ class RowsEvidence:
 
     declared: list[dict[str, Any]]
     undeclared: int
-    expected: frozenset[str]  # "mechanism/variant"
+    expected: frozenset[str]  # pairs "mechanism/variant"
 
     def absent(self, _: Need) -> str:
         return ""
@@ -235,11 +237,11 @@ def judge_rows(
     """Apply the gate.
 
     Args:
-        rows: of runs or of a file. Those with a run's files are judged as a baseline if they name no technique.
-        registries: if they could not be read, a lossy row fails and a baseline passes.
-        strict: every failure closes the gate.
-        division: in which rows must be eligible.
-        expected: "mechanism/variant" pairs that the rows must include; empty for any.
+        rows: rows of runs or of a file. A row with a run's files but without a technique is a baseline.
+        registries: techniques and evaluations; if they are unreadable, a lossy row fails and a baseline passes.
+        strict: True if every violated rule closes the gate.
+        division: division in which rows must be eligible.
+        expected: "mechanism/variant" pairs that the rows must include; empty for any pairs.
     """
     every = list(rows)
     declared = [judged for judged in every if judged.engine or not is_empty(judged.row.get("mechanism"))]
@@ -252,7 +254,7 @@ def judge_rows(
 
 def _judge_row(of: RowEvidence) -> RowOutcome:
     found, said = judge(of, ROW_CHECKS), dict[str, Finding]()
-    for finding in found.findings:  # what a rule says is not reviewed once more
+    for finding in found.findings:  # gate/review may repeat the sentence of another rule
         said.setdefault(finding.sentence, finding)
     lacking = [one for one in found.not_judged if one.what == WITHOUT_INPUT]
     return RowOutcome(of.judged.source, of.row, of.divisions, findings=list(said.values()), not_judged=lacking)
@@ -260,51 +262,51 @@ def _judge_row(of: RowEvidence) -> RowOutcome:
 
 def _no_evaluation(of: RowEvidence) -> str:
     completed = of.row["quality_eval_status"] == "completed" and of.row["mechanism"] != BASELINE
-    return "" if completed else "no evaluation is declared as completed"
+    return "" if completed else "the row declares no completed evaluation"
 
 
 @decides(
     "gate",
-    ("gate/completed_evaluation_passes", "error", OURS, "a completed evaluation passes when derived again",
-     "give the accuracy run as it ran, or run it again"),
+    ("gate/completed_evaluation_passes", "error", OURS, "rescored accuracy run of a completed evaluation",
+     "restore the files of the accuracy run, or repeat it"),
     applies=_no_evaluation,
 )  # fmt: skip
 def _completed(of: RowEvidence) -> Iterator[Finding]:
-    """The files of a completed evaluation must be there and pass when scored again."""
+    """Check that the files of a completed evaluation are available and pass when they are rescored."""
     rule, quality, named = "gate/completed_evaluation_passes", of.judged.quality, of.row["quality_eval_id"]
     own = quality.evaluation if quality else None
     known = {own} if own else {one.quality_eval for one in BENCHMARKS.values()}
     if named not in known:
         only = " or ".join(sorted(known))
-        yield warn(rule, f"only {only} can be derived again here, not {named or 'an unnamed one'}")
+        yield warn(rule, f"quality_eval_id is {named or 'missing'}, but only {only} can be recomputed here")
     elif quality is None:
-        yield warn(rule, "the row's run directory is not available, and the row alone is no evidence")
+        yield warn(rule, "the row's run directory is missing, so the evaluation cannot be recomputed")
     elif quality.directory is None:
-        yield warn(rule, "the result has no accuracy run")
+        yield warn(rule, "the accuracy run of the result is missing")
     elif not quality.passed:
         yield fail(rule, f"{quality.directory} does not pass: {shortened_list(quality.reasons, 3)}")
 
 
 @decides(
     "gate",
-    ("gate/eligible_in_division", "error", "[rules] closed and open division", "the division allows the technique",
-     "choose the open division, or run without the technique"),
-    applies=lambda of: "" if of.division else "no division was named",
+    ("gate/eligible_in_division", "error", "[rules] closed and open division", "eligibility in the division",
+     "choose the open division, or repeat the run without the technique"),
+    applies=lambda of: "" if of.division else "--division was not given",
 )  # fmt: skip
 def _eligible(of: RowEvidence) -> Iterator[Finding]:
     found = of.divisions[str(of.division)]
     if not found["eligible"]:
-        make, known = (warn, "not known to be") if found["eligible"] is None else (fail, "not")  # without a record
-        yield make("gate/eligible_in_division", f"{known} in the {of.division} division: {found['reason']}")
+        make, word = (warn, "unknown") if found["eligible"] is None else (fail, "no")
+        yield make("gate/eligible_in_division", f"eligible in the {of.division} division: {word}: {found['reason']}")
 
 
 @decides(
     "gate",
-    ("gate/run_verified", "error", OURS, "the files are those of a finished run and agree with each other",
+    ("gate/run_verified", "error", OURS, "status of the run and agreement of its files",
      "rerun"),
 )  # fmt: skip
 def _verified(of: RowEvidence) -> Iterator[Finding]:
-    """A row without files can only contradict itself."""
+    """Check the files of the run, or the columns of a row without files."""
     rule, row = "gate/run_verified", of.judged.row
     if of.judged.quality is not None:
         if of.judged.broken is not None:
@@ -312,16 +314,18 @@ def _verified(of: RowEvidence) -> Iterator[Finding]:
         return
     for name, good in (("status", "success"), ("certification", CERTIFICATION)):
         if (value := row.get(name, good)) != good:
-            sentence = f"{name} of the row is {str(value)[:40]}, that of a finished run is {good}"
-            yield (warn if value is None else fail)(rule, sentence)  # None: an old row without the column
+            sentence = f"{name} of the row: {str(value)[:40]}, required: {good}"
+            yield (warn if value is None else fail)(
+                rule, sentence
+            )  # None: a row of an older version without the column
     for sentence in odd_values(row, FIELD_NAMES):
         yield warn(rule, sentence)
 
 
 @decides(
     "gate",
-    ("gate/engine_record_missing", "warning", OURS, "the recorded engine configuration shows what was effective",
-     "rerun with an engine that records its configuration"),
+    ("gate/engine_record_missing", "warning", OURS, "missing parts of the recorded engine configuration",
+     "repeat the run with an engine that reports its configuration"),
     needs=("files",),
 )  # fmt: skip
 def _recorded(of: RowEvidence) -> Iterable[Finding]:
@@ -330,42 +334,42 @@ def _recorded(of: RowEvidence) -> Iterable[Finding]:
 
 @decides("gate", also=("gate/review",))
 def _review(of: RowEvidence) -> Iterable[Finding]:
-    """What a person should look at."""
+    """Report what a person should review."""
     review, quality, status = [*of.declared.issues], of.judged.quality, of.row["quality_eval_status"]
     review += [of.registries.error] if of.registries.error else []
     review += of.engine.gaps if quality is None else of.judged.row[VALIDATION]["issues"]
     if quality is not None and quality.directory and of.row["mechanism"] != BASELINE and status != "completed":
         outcome = "passes" if quality.passed else f"does not pass: {quality.reasons[0]}"
-        review.append(f"quality_eval_status is {status}, and {quality.directory} {outcome}")
+        review.append(f"quality_eval_status is {status}, but the rescored accuracy run {quality.directory} {outcome}")
     return (note("gate/review", sentence) for sentence in review)
 
 
 @decides(
     "gate",
-    ("gate/rows_declared", "warning", OURS, "there are rows, and each declares a technique",
-     "declare the technique of each row, or leave the row out"),
+    ("gate/rows_declared", "warning", OURS, "rows without a declared technique",
+     "declare the technique of each row, or remove the row"),
 )  # fmt: skip
 def _rows_declared(of: RowsEvidence) -> Iterator[Finding]:
     if of.undeclared or not of.declared:
         count = len(of.declared) + of.undeclared
-        yield warn("gate/rows_declared", f"{counted(of.undeclared, 'row')} of {count} without a declaration")
+        yield warn("gate/rows_declared", f"rows without a declaration: {of.undeclared} of {count}")
 
 
 @decides(
     "gate",
-    ("gate/coverage", "warning", OURS, "the rows include the techniques of --expect",
+    ("gate/coverage", "warning", OURS, "techniques of the rows, compared with --expect",
      "add a row of the technique"),
-    applies=lambda of: "" if of.expected else "no technique is expected",
+    applies=lambda of: "" if of.expected else "--expect was not given",
 )  # fmt: skip
 def _coverage(of: RowsEvidence) -> Iterator[Finding]:
     given = {"/".join(pair_of(row)) for row in of.declared}
     for pair in sorted(of.expected - given):
-        yield warn("gate/coverage", f"no row declares {pair}", pair=pair)
+        yield warn("gate/coverage", f"missing row of {pair}", pair=pair)
     for pair in sorted(given - of.expected):
-        yield note("gate/coverage", f"a row declares {pair}", pair=pair)
+        yield note("gate/coverage", f"additional row of {pair}", pair=pair)
 
 
-# In the order of the findings.
+# The checks, in the order of their findings.
 ROW_CHECKS = (
     check(lambda of: check_declaration(of.row, of.registries), check_declaration),
     check(lambda of: [fail(_MISDECLARED, text) for text in misdeclared(of.row, of.engine)], misdeclared),

@@ -1,7 +1,7 @@
-"""A row for each result: its conditions, derived numbers, declaration, and the evidence for it.
+"""The row of a result: its conditions, recomputed numbers and declaration, and the evidence for them.
 
-The gate judges rows and the result store keeps them. `evidence` is from the run's files when the row was made; if the
-run directory is there, the gate reads them again.
+The gate checks rows, and the result store keeps them. `evidence` comes from the run's files at the time when the row
+was written; the gate reads the files again if the run directory exists.
 """
 
 import contextlib
@@ -35,46 +35,46 @@ from runs.record.manifest import Manifest, read_manifest
 from runs.rounds import ROUNDS, Round
 from runs.store import COLUMN_NAMES, COLUMNS
 
-CERTIFICATION = "loadgen_run_verified"  # a LoadGen run whose files agree
+CERTIFICATION = "loadgen_run_verified"  # certification of a LoadGen run whose files agree
 _AUDITS = "audits"
-_RUN_IDS = uuid.UUID("6f1c1f0e-2f0b-5c38-9a57-2d1f6f0d9b11")  # name space
-MAX_ROWS_BYTES = 64 * MIB  # a row has some kilobytes
-MAX_PARTS = 500_000  # objects and lists, which take 20 times as much memory as in the file
-# Columns that depend on what the responses are scored with, and those that are always taken from a run's files.
+_RUN_IDS = uuid.UUID("6f1c1f0e-2f0b-5c38-9a57-2d1f6f0d9b11")  # namespace of the IDs
+MAX_ROWS_BYTES = 64 * MIB  # maximum size of a file of rows; a row has some kilobytes
+MAX_PARTS = 500_000  # maximum number of objects and lists, which take 20 times as much memory as in the file
+# Columns that depend on the scoring, and columns that always come from a run's files.
 _BY_SCORING = ("accuracy_passed", _AUDITS)
 _FROM_FILES = [
     *("timestamp", "official", "status", "certification", "manifest_sha256"),
-    *("kv_cache_dtype", "quantization", "draft_model", "speculative"),  # by the recorded engine configuration
+    *("kv_cache_dtype", "quantization", "draft_model", "speculative"),  # from the recorded engine configuration
     *(column.name for column in COLUMNS if column.role in ("condition", "number") and column.name not in _BY_SCORING),
 ]
-# Violated rules that leave open whether the responses are good enough.
+# Rules whose violation means that the accuracy is unknown.
 _NOT_KNOWN = frozenset({"accuracy-scored-again", "accuracy-no-target"})
 _SCORES = ("rouge1", "rouge2", "rougeL", "rougeLsum", "gen_len", "gen_num")
 
 
 @dataclass(frozen=True)
 class QualityEvidence:
-    """An accuracy run, judged."""
+    """The verdict on the accuracy run of a result."""
 
-    directory: str | None = None  # None: there is no run
-    failures: tuple[str, ...] = ()  # why it does not pass
-    unknown: tuple[str, ...] = ()  # why nobody knows whether it passes
-    evaluation: str | None = None  # its name in the registry
+    directory: str | None = None  # None: the run is missing
+    failures: tuple[str, ...] = ()  # reasons why the run does not pass
+    unknown: tuple[str, ...] = ()  # reasons why the verdict is unknown
+    evaluation: str | None = None  # ID of the evaluation in the registry
     scores: dict[str, float] | None = None
-    delta: str | None = None  # scores against the reference's, in per cent
+    delta: str | None = None  # differences from the reference scores, in percent
     accuracy_log_sha256: str | None = None
     accuracy_text_sha256: str | None = None
 
     @property
     def passed(self) -> bool | None:
-        """None: not known."""
+        """True if the run passes; None if unknown."""
         if self.failures:
             return False
         return None if self.unknown or self.directory is None else True
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why it is not shown to pass."""
+        """The reasons why the run does not pass or its verdict is unknown."""
         return self.unknown + self.failures
 
 
@@ -83,10 +83,10 @@ class MechanismRow:
     """A row, and the evidence in its run's files; `engine` and `quality` are None for a row without files."""
 
     row: dict[str, Any]
-    source: str  # for people
+    source: str  # file and number of the row, or its run directory
     engine: EngineFacts | None = None
     quality: QualityEvidence | None = None
-    broken: str | None = None  # why the files are no finished run, or disagree
+    broken: str | None = None  # reason why the files do not belong to a finished run, or disagree
 
 
 def rows_of_runs(
@@ -96,16 +96,14 @@ def rows_of_runs(
     sources: ScoreSources | None = None,
     in_round: Round | None = None,
 ) -> list[MechanismRow]:
-    """A row for each result in `paths`: run directories or results' directories as `verify` takes them, campaigns, or
-    run folders of the MLPerf Endpoints client.
-
-    Each run's own record adds to `declaration`.
+    """Return a row for each result in `paths`. The manifest of each run adds to `declaration`.
 
     Args:
-        in_round: whose seeds, limits and sample counts apply; else those of any round do.
+        paths: run directories, result directories, campaigns, or run folders of the MLPerf Endpoints client.
+        in_round: round whose seeds, limits and sample counts apply; None for those of any round.
 
     Raises:
-        InputError: there is no run in a path.
+        InputError: If a path contains no run.
     """
     sources, folders = sources or ScoreSources(), [path for path in paths if is_run_folder(path)]
     runs = [path for path in paths if path not in folders]
@@ -115,12 +113,12 @@ def rows_of_runs(
 
 
 def _row_of_folder(path: Path, declaration: Declaration, registries: Registries, sources: ScoreSources) -> MechanismRow:
-    """The row of a run folder of the MLPerf Endpoints client, which does not record its server."""
+    """Return the row of a run folder of the MLPerf Endpoints client, which does not record its server."""
     judge = judge_of("verdict")
     verdict = judge.judge_folder(path, model_path=sources.model_path, dataset_path=sources.dataset_path)
     run, hashes = verdict.run, judge.folder_hashes(path)
     if run is None or run.config is None or not (first := hashes.get(EVENTS) or hashes.get(SUMMARY)):
-        raise verdict.error or InputError(f"{path} has no measured run", f"keep its {CONFIG} and {EVENTS}")
+        raise verdict.error or InputError(f"{path}: no measured run found", f"restore {CONFIG} and {EVENTS}")
     pattern, params = run.config.settings.load_pattern, run.config.model_params
     asked, measured = run.raw_config.get("model_params") or {}, verdict.measured
     sampling = {name: asked.get(name) for name in ("temperature", "top_p", "max_new_tokens")}
@@ -141,7 +139,7 @@ def _row_of_folder(path: Path, declaration: Declaration, registries: Registries,
         "throughput_tok_s": measured.get("tokens_per_second"),
         **{name: value for name, value in measured.items() if name in COLUMN_NAMES},
     }
-    engine = replace(facts_of_run(RunDir(path), None), gaps=(f"{path} does not record what the engine ran with",))
+    engine = replace(facts_of_run(RunDir(path), None), gaps=(f"{path} does not contain the engine's configuration",))
     return _declared(given, engine, QualityEvidence(), declaration, registries)
 
 
@@ -156,19 +154,21 @@ def _row(
     main = result.run(PERFORMANCE) or result.run(ACCURACY)
     run_dir, manifest = (main.dir, main.manifest) if main else (RunDir(result.directories[0]), None)
     if main is None:
-        with contextlib.suppress(HarnessError):  # a run that did not finish
+        with contextlib.suppress(HarnessError):  # the manifest of an unfinished run may be unreadable
             manifest = read_manifest(run_dir.manifest)
     engine = facts_of_run(run_dir, manifest)
-    for run in result.runs:  # an accuracy run may show more
+    for run in result.runs:  # add the techniques that only the accuracy run shows
         if run.dir.root != run_dir.root:
             other = facts_of_run(run.dir, run.manifest)
             contradictions = engine.contradictions + other.contradictions
             engine = replace(engine, in_force=other.in_force | engine.in_force, contradictions=contradictions)
     quality = quality_evidence(result, verdict)
-    # The ID follows from the detail log, which no two runs share, else from the manifest.
+    # The ID is computed from the detail log, which no two runs share, or else from the manifest.
     identity = run_dir.detail if run_dir.detail.is_file() else run_dir.manifest
     if not identity.is_file():
-        raise InputError(f"{run_dir.root} has neither LoadGen's detail log nor a manifest.json", "name a run directory")
+        raise InputError(
+            f"{run_dir.root}: neither LoadGen's detail log nor manifest.json found", "name a run directory"
+        )
     given = {
         "run_id": str(uuid.uuid5(_RUN_IDS, sha256_of(identity))),
         "run_directory": str(result.home.resolve()),
@@ -212,8 +212,10 @@ def _declared(
 
 
 def _status(result: ResultRuns, verdict: ResultVerdict, manifest: Manifest | None) -> dict[str, Any]:
-    """`status`: success, failed or timeout; None where no verdict is possible on a run that may be sound. `valid`: 1 or
-    0; None where the files contradict each other, or only an input is missing."""
+    """Return the columns `status` (success, failed or timeout) and `valid` (1 or 0).
+
+    `status` is None if no verdict is possible. `valid` is None if files contradict each other or an input is missing.
+    """
     error = result.error or verdict.error
     if error is None:
         failed = [*verdict.of("error"), *(one for part in verdict.parts for one in part.broken if part.counts(one))]
@@ -231,23 +233,21 @@ def _status(result: ResultRuns, verdict: ResultVerdict, manifest: Manifest | Non
 
 
 def quality_evidence(result: ResultRuns, verdict: ResultVerdict) -> QualityEvidence:
-    """Judge the accuracy run of a result.
-
-    Args:
-        verdict: of `verify_result`.
-    """
+    """Return the verdict on the accuracy run of a result, from that of `verify_result`."""
     run, part = result.run(ACCURACY), verdict.part("accuracy")
     if run is None:
         return QualityEvidence()
     found = QualityEvidence(str(run.dir.root), evaluation=run.benchmark.quality_eval)
     if part is None:
-        return replace(found, unknown=(verdict.error.message if verdict.error else "it could not be judged",))
+        return replace(
+            found, unknown=(verdict.error.message if verdict.error else "the accuracy run could not be checked",)
+        )
     failed = [one for one in part.broken if part.counts(one)]
     failures = [one.sentence for one in failed if one.rule not in _NOT_KNOWN]
     unknown = [one.sentence for one in part.contradictions]
     unknown += [one.sentence for one in failed if one.rule in _NOT_KNOWN]
     if not part.scored_again:
-        unknown.append("the responses were not scored again, so the scores are not verified")
+        unknown.append("the responses were not rescored, so the scores are not verified")
     performance = result.run(PERFORMANCE)
     if performance is not None:
         failures += [check.sentence for check in verdict.of("error")]
@@ -255,7 +255,7 @@ def quality_evidence(result: ResultRuns, verdict: ResultVerdict) -> QualityEvide
         failures += describe(different, "in the performance run", "in the accuracy run")
     scores, target = part.details.get("scores"), part.details.get("target")
     deltas = [
-        f"{name} {100 * (scores[name] / reference - 1):+.2f} %"
+        f"{name} {100 * (scores[name] / reference - 1):+.2f}%"
         for name, reference in (target or {}).items()
         if scores and name != "gen_num"
     ]
@@ -271,7 +271,7 @@ def quality_evidence(result: ResultRuns, verdict: ResultVerdict) -> QualityEvide
     )
 
 
-# The facts of each column (runs/record/fingerprint.py), of which the first known one counts.
+# Column → facts of runs/record/fingerprint.py; the first known fact counts.
 _COLUMNS: dict[str, tuple[str, ...]] = {
     "scenario": ("scenario",),
     "lg_model_name": ("benchmark", "loadgen_key"),
@@ -289,12 +289,12 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
     "loadgen_version": ("loadgen.version",),
     **{name: (f"loadgen.{name}",) for name in ("min_duration_ms", "min_query_count", "performance_sample_count")},
 }
-# What a server reports, then what its operator declares; without either its record has False.
+# The facts on a server's prefix caching: reported by the server, else declared by its operator.
 _SERVER_CACHING = ("told_by_the_server.prefix_caching", "declared.enable_prefix_caching")
 
 
 def _conditions(manifest: Manifest | None, run: FinishedRun | None) -> dict[str, Any]:
-    """The columns of conditions, without the technique."""
+    """Return the columns of conditions, without the technique."""
     facts = run_fingerprint(run) if run is not None else fingerprint(manifest) if manifest is not None else {}
     conditions: dict[str, Any] = {
         column: next((facts[key] for key in keys if facts.get(key) is not None), None)
@@ -302,7 +302,7 @@ def _conditions(manifest: Manifest | None, run: FinishedRun | None) -> dict[str,
     }
     if manifest is not None:
         plan, gpus, model = manifest.plan, facts["accelerators.name"], dict(manifest.model.sha256)
-        if plan.engine_record.is_server:  # only its operator knows its hardware and weights
+        if plan.engine_record.is_server:  # hardware and weights of a server are those that its operator declares
             gpus, weights = (facts.get(f"resolved.declared.{name}") or None for name in ("accelerators", "weights"))
             model = {**model, "weights": weights} if weights else {}
             caching = (facts.get(f"resolved.{name}") for name in _SERVER_CACHING)
@@ -329,12 +329,12 @@ def _sorted_json(value: Any) -> str:
 
 
 def _numbers(run: FinishedRun | None) -> dict[str, Any]:
-    """The numbers of a performance run: derived from the request log, else LoadGen's."""
+    """Return the numbers of a performance run: recomputed from the request log, or else LoadGen's."""
     if run is None or run.mode != PERFORMANCE:
         return {}
     try:
         result = result_of(run, scenario=run.scenario)
-    except HarnessError:  # the verdict's error, too
+    except HarnessError:  # the verdict reports this error
         return {}
     numbers = result.derived or result.reported
     if numbers is None:
@@ -350,7 +350,7 @@ def _numbers(run: FinishedRun | None) -> dict[str, Any]:
 
 
 def _audits(result: ResultRuns, run: FinishedRun | None) -> str | None:
-    """The outcome of each audit in the result's directory, judged again, as JSON: {"TEST06": "PASS"}."""
+    """Re-evaluate each audit in the result's directory; return the outcomes as JSON: {"TEST06": "PASS"}."""
     outcomes: dict[str, str] = {}
     homes = result_homes(*(one.dir.root for one in result.runs), named=result.home)
     for path in (path for home in homes for path in sorted(home.root.glob("audit/*/audit_*.json"))):
@@ -358,31 +358,31 @@ def _audits(result: ResultRuns, run: FinishedRun | None) -> str | None:
         state = audit_state(path.parent, name, run) if run is not None and name not in outcomes else None
         if run is None or state is None:
             outcomes.setdefault(name, "unreadable")
-        elif not state.differs_from(run):  # beside single runs there may be audits of others
+        elif not state.differs_from(run):  # the directory may contain audits of other runs
             outcomes[name] = state.outcome if state.outcome in ("PASS", "FAIL") else "unreadable"
     return _sorted_json(outcomes) if outcomes else None
 
 
 def read_rows(path: Path, registries: Registries, sources: ScoreSources | None = None) -> list[MechanismRow]:
-    """Read a JSON file of one row or a list of them, as the result store exports them or another tool wrote them.
+    """Read a JSON file of one row or a list of rows, from the result store or another program.
 
-    If a row's run directory still has that run, its evidence is read again.
+    If a row's run directory still contains that run, its evidence is read again.
 
     Raises:
-        InputError: unreadable, not JSON, not rows, or too many.
+        InputError: If the file is unreadable, not JSON, has no rows or too many.
     """
     fix = "name a run directory or a JSON file of rows"
     text = read_whole(path, fix, max_bytes=MAX_ROWS_BYTES)
     if (parts := text.count(b"{") + text.count(b"[")) > MAX_PARTS:
-        raise InputError(f"{path} has {parts:,} objects and lists, at most {MAX_PARTS:,} are read", fix)
+        raise InputError(f"{path}: {parts:,} objects and lists, allowed: at most {MAX_PARTS:,}", fix)
     content = json_value(text, path, fix)
     rows = content if isinstance(content, list) else [content]
     for number, row in enumerate(rows, start=1):
         if not isinstance(row, dict):
-            raise InputError(f"{path}: row {number} is {type(row).__name__}, not an object", "give a list of objects")
+            raise InputError(f"{path}: row {number}: must be a JSON object", "write a list of objects")
     runs = Counter(str(row["run_id"]) for row in rows if row.get("run_id"))
     if twice := next((run for run, count in runs.items() if count > 1), None):
-        raise InputError(f"{path}: two rows of run {twice[:40]}", "give each run one row")
+        raise InputError(f"{path}: two rows of run {twice[:40]}", "keep one row of each run")
     return [_with_evidence(row, f"{path}:{number}", registries, sources) for number, row in enumerate(rows, start=1)]
 
 
@@ -399,15 +399,15 @@ def _with_evidence(
     except HarnessError:
         return bare
     same = next((one for one in found if one.row["run_id"] == row.get("run_id")), None)
-    if same is None:  # another run is there now
+    if same is None:  # the directory now contains another run
         return bare
     by_files = same.row
     in_row = {name: row[name] for name in _FROM_FILES if row.get(name) is not None}
     different = [
-        f"{name} is {value_text(one, 80)} in the row, {value_text(other, 80)} by the files of its run"
+        f"{name} is {value_text(one, 80)} in the row, but {value_text(other, 80)} in the files of its run"
         for name, (one, other) in differences(in_row, {name: by_files.get(name) for name in in_row}).items()
     ]
-    # The run's declaration completes the row's.
+    # These columns come from the files, because the run's declaration adds to that of the row.
     own = {name: by_files[name] for name in (VALIDATION, *_BY_SCORING, "valid", *FIELD_NAMES)}
     broken = same.broken or next(iter(different), None)
     return replace(same, row={**by_files, **row, **own}, source=source, broken=broken)

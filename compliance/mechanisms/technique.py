@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 BASELINE = "baseline"
-NO_VARIANT = "none"  # in place of a missing variant
+NO_VARIANT = "none"  # stands for a missing variant
 
 
 def pair_of(declared: Mapping[str, Any]) -> tuple[str, str]:
-    """Mechanism and variant of a declaration or row."""
+    """Return mechanism and variant of a declaration or row."""
     return str(declared.get("mechanism") or BASELINE), str(declared.get("mechanism_variant") or NO_VARIANT)

@@ -69,14 +69,14 @@ class _QualityFile(_Entry):
 class Registries:
     """The registered techniques and evaluations, in the order of the files."""
 
-    variants: Mapping[tuple[str, str], Variant] = field(default_factory=dict)  # (mechanism, variant) → its entry
+    variants: Mapping[tuple[str, str], Variant] = field(default_factory=dict)  # (mechanism, variant) → entry
     compression: tuple[str, ...] = ()
     speculative: tuple[str, ...] = ()
     quality_evals: tuple[str, ...] = ()  # IDs
-    error: str | None = None  # why the files could not be read
+    error: str | None = None  # reason why the files are unreadable
 
     def compresses(self, mechanism: str) -> bool:
-        """Whether the technique needs a quality evaluation; without registries all but a baseline do."""
+        """Return True if the technique needs a quality evaluation. Without registries all but a baseline do."""
         return mechanism != BASELINE if self.error else mechanism in self.compression
 
     def drafts(self, mechanism: str) -> bool:
@@ -84,7 +84,7 @@ class Registries:
 
 
 def registries_or_error(folder: Path = REGISTRY_DIR) -> Registries:
-    """The registries, with `error` if they cannot be read: results are stored all the same."""
+    """Return the registries, with `error` set if they are unreadable, because results are stored anyway."""
     try:
         return load_registries(folder)
     except HarnessError as error:
@@ -95,7 +95,7 @@ def load_registries(folder: Path = REGISTRY_DIR) -> Registries:
     """Read the four files.
 
     Raises:
-        InputError: one is missing, damaged or of another schema, has duplicates, or does not name the kind of each
+        InputError: If a file is missing, damaged or of another schema, has duplicates, or does not state the kind of a
             technique.
     """
     fix = "restore the registry file"
@@ -112,49 +112,50 @@ def load_registries(folder: Path = REGISTRY_DIR) -> Registries:
         if twice := [one for one, count in Counter(map(str.casefold, ids)).items() if count > 1]:
             raise InputError(f"{folder / name}: {', '.join(twice)} is listed twice", "keep one entry of each")
     if odd := {BASELINE, *compression, *speculative} ^ {entry.mechanism for entry in variants}:
-        text = f"{folder / VARIANTS_FILE}: {', '.join(sorted(odd))}: no variant, or of neither kind"
-        raise InputError(text, "name each technique among compression_mechanisms or speculative_mechanisms")
+        text = f"{folder / VARIANTS_FILE}: {', '.join(sorted(odd))}: needs a variant and a kind"
+        raise InputError(
+            text, "list each technique in variants and in compression_mechanisms or speculative_mechanisms"
+        )
     by_name = {(entry.mechanism, entry.mechanism_variant): entry for entry in variants}
     return Registries(by_name, compression, speculative, evals)
 
 
-# Source: mlcommons/inference_policies, inference_rules.adoc, the sections on model and on what optimizations are
-# allowed. Closed-division models are mathematically equivalent to the reference; quantization is allowed while the
-# accuracy target is met, pruning and sparsifying are not. Speculative decoding is in the closed division only for
-# benchmarks that name a draft model, which those of runs/benchmarks do not.
+# Source: mlcommons/inference_policies, inference_rules.adoc, sections on the model and on optimizations. The closed
+# division allows quantization that meets the accuracy target, but no pruning or sparsity. It allows speculative
+# decoding only for benchmarks with a draft model, and runs/benchmarks has none of these.
 _CLOSED_IF_ACCURATE = frozenset({"kv_quantization", "weight_quantization"})
 _NOT_CLOSED = {
-    "kv_compression": "compressing the KV cache otherwise than by quantizing it changes the model",
-    "compressed_attention": "attention that leaves positions out changes the model",
-    "speculative_decoding": "the benchmark names no draft model: speculative decoding is for the open division",
+    "kv_compression": "compression of the KV cache other than quantization changes the model",
+    "compressed_attention": "attention that skips positions changes the model",
+    "speculative_decoding": "speculative decoding needs a draft model of the benchmark, and this benchmark has none",
 }
 
 
 def eligibility(
     mechanism: str, accuracy_passed: bool | None, lossy_in_force: set[str], *, recorded: bool = True
 ) -> dict[str, dict[str, Any]]:
-    """The divisions in which a result may be submitted, by its technique.
+    """Return the divisions in which a result with a technique may be submitted.
 
     Args:
-        accuracy_passed: whether its own accuracy run meets the targets when derived again; None = not known.
-        lossy_in_force: techniques that the recorded engine configuration shows; they count as the declared one does.
-        recorded: whether there is a whole record of what the engine ran with.
+        accuracy_passed: True if the rescored accuracy run meets the targets; None if unknown.
+        lossy_in_force: techniques in the recorded engine configuration; they count like the declared technique.
+        recorded: True if the recorded engine configuration is complete.
 
     Returns:
-        For "closed" and "open": `eligible` (None: not known without a record), and `reason`.
+        `eligible` and `reason` for "closed" and "open". `eligible` is None if the configuration is incomplete.
     """
     refused = []
     for name in sorted({mechanism, *lossy_in_force} - {BASELINE}):
         if name not in _CLOSED_IF_ACCURATE:
-            unknown = f"{name} is not known to be allowed in the closed division"
+            unknown = f"the rules of the closed division do not mention {name}"
             refused.append(_NOT_CLOSED.get(name, unknown))
         elif not accuracy_passed:
-            known = "misses its targets" if accuracy_passed is False else "was not derived again"
-            refused.append(f"{name} is allowed if the accuracy targets are met; the accuracy {known}")
+            known = "does not meet them" if accuracy_passed is False else "was not rescored"
+            refused.append(f"{name} is allowed if the accuracy targets are met; the accuracy run {known}")
     allowed, reason = (
-        (True, "the technique is allowed") if recorded else (None, "there is no record of what the engine ran with")
+        (True, "the technique is allowed") if recorded else (None, "the recorded engine configuration is incomplete")
     )
     return {
         "closed": {"eligible": False if refused else allowed, "reason": "; ".join(refused) or reason},
-        "open": {"eligible": True, "reason": "any technique, if it is described"},
+        "open": {"eligible": True, "reason": "any technique is allowed, if the submission describes it"},
     }

@@ -1,1 +1,1 @@
-"""Independent sign-off: every number is derived again from raw files, and reported numbers raise no verdict."""
+"""Independent sign-off: recomputes every number from raw files; reported numbers never improve a verdict."""

@@ -1,5 +1,4 @@
-"""B: whether a baseline may be compared with: repeats under the same conditions, with close results and coherent
-responses. And the metrics that gates compare, which are derived from raw files."""
+"""B: checks on the repetitions of a baseline, and the recomputed metrics that the sign-off compares."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ from compliance.signoff.evidence import Evidence, Sides, checks
 from compliance.signoff.provenance import one_system
 from runs.numbers.numbers import Numbers
 
-NOISY_BANDS = 3  # bands of spread, or of unexplained gain; more are a FLAG
+NOISY_BANDS = 3  # largest spread or unexplained gain without a FLAG, in noise bands
 MIN_REPEATS = 2
 
 # Headline metric by LoadGen scenario.
@@ -23,35 +22,35 @@ _TIMES = frozenset({"latency_p90_ms", "latency_p99_ms", "ttft_p50_ms", "ttft_p99
 
 
 def metrics_of(evidence: Evidence) -> dict[str, float]:
-    """samples_per_second, tokens_per_second and percentiles in ms, as derived; empty without derived numbers."""
+    """Return the recomputed rates per second and percentiles in ms; empty if no numbers were recomputed."""
     found = Numbers.model_validate(evidence.details.get("derived") or {}).flat("p50", "p90", "p99")
     return {name: value for name, value in found.items() if name in HIGHER_IS_BETTER | _TIMES}
 
 
 def headline_of(evidence: Evidence) -> str:
-    """Name of the metric that the scenario is measured by."""
+    """Return the name of the metric that the scenario is measured by."""
     return _HEADLINE[evidence.detail.scenario]
 
 
 def medians(runs: list[Evidence]) -> dict[str, float]:
-    """The median of each metric over repeats; only metrics that all of them have."""
+    """Return the median of each metric that all runs have."""
     all_metrics = [metrics_of(evidence) for evidence in runs]
     names = set.intersection(*(set(one) for one in all_metrics)) if all_metrics else set()
     return {name: median(one[name] for one in all_metrics) for name in sorted(names)}
 
 
 def change_pct(name: str, ref: float, cand: float) -> float:
-    """Improvement of a metric in percent of the reference; negative for a loss."""
+    """Return the improvement of a metric in percent of the reference; negative for a loss."""
     change = (cand - ref) / abs(ref) * 100 if ref else 0.0
     return change if name in HIGHER_IS_BETTER else -change
 
 
-@checks("B-1", ("too_few_repeats", "error", "a baseline has two repeats"))
+@checks("B-1", ("too_few_repeats", "error", "number of repetitions of the baseline"))
 def baseline(of: Sides) -> Iterator[Finding]:
-    """B-1, B-2, B-3 and B-5 on all repeats."""
+    """Apply B-1, B-2, B-3 and B-5 to all repetitions."""
     repeats = of.before
     if len(repeats) < MIN_REPEATS:
-        text = f"{len(repeats)} performance runs; a baseline has at least {MIN_REPEATS}"
+        text = f"performance runs of the baseline: {len(repeats)}, required: at least {MIN_REPEATS}"
         yield fail("B-1/too_few_repeats", text, *(run.dir.root for run in of.ref[:1]), repeats=len(repeats))
     else:
         yield from same_conditions(repeats)
@@ -59,42 +58,42 @@ def baseline(of: Sides) -> Iterator[Finding]:
     yield from coherent(of.ref)
 
 
-@checks("B-3", ("other_conditions", "error", "repeats ran under the same conditions"))
+@checks("B-3", ("other_conditions", "error", "differences in conditions between repetitions"))
 def same_conditions(repeats: list[Evidence]) -> Iterator[Finding]:
-    """B-3: repeats are of one configuration."""
+    """Check that the repetitions have one configuration (B-3)."""
     return one_system(repeats, REPEATS)
 
 
 def spread(repeats: list[Evidence], band_pct: float) -> Iterator[Finding]:
-    """B-1 and B-2: (max - min) / median of the headline metric, in noise bands."""
+    """Check the spread of the headline metric over the repetitions (B-1, B-2)."""
     name = headline_of(repeats[0])
     values = [metrics_of(evidence).get(name) for evidence in repeats]
     known = [value for value in values if value is not None]
     if len(known) < len(values):
-        yield fail("P-1/null_metric", f"{name} of a repeat cannot be derived", repeats[0].dir.root)
+        yield fail("P-1/null_metric", f"{name} of a repetition cannot be recomputed", repeats[0].dir.root)
         return
     yield from judge_spread(name, known, band_pct, repeats[0].dir.root)
 
 
 @checks(
     "B-1",
-    ("noisy_baseline", "warning", "repeats lie within three noise bands"),
-    ("steady", "note", "repeats lie within the noise band"),
-    ("spread", "note", "repeats lie within three noise bands"),
+    ("noisy_baseline", "warning", "spread of the repetitions above three noise bands"),
+    ("steady", "note", "spread of the repetitions within the noise band"),
+    ("spread", "note", "spread of the repetitions within three noise bands"),
 )
 @checks(
     "B-2",
-    ("warmup_outlier", "warning", "the first repeat is close to the others"),
-    ("outlier", "warning", "each repeat is close to the others"),
+    ("warmup_outlier", "warning", "distance of the first repetition from the others"),
+    ("outlier", "warning", "distance of a repetition from the others"),
 )
-@checks("B-6", ("baseline_imperfect", "warning", "repeats are steady after measuring again"))
+@checks("B-6", ("baseline_imperfect", "warning", "spread of the repetitions after they were repeated"))
 def judge_spread(name: str, values: list[float], band_pct: float, *where: Path) -> Iterator[Finding]:
-    """Judge the values of the repeats, in their order."""
+    """Check the spread of the repetitions' values, which are in the order of their start."""
     middle = median(values)
     spread_pct = (max(values) - min(values)) / middle * 100
     shown = " / ".join(f"{value:.6g}" for value in values)
     numbers: dict[str, Any] = {"metric": name, "values": values, "spread_pct": spread_pct, "band_pct": band_pct}
-    text = f"{name} {shown}: spread {spread_pct:.3f} %, noise band {band_pct:g} %"
+    text = f"{name} {shown}: spread {spread_pct:.3f}%, noise band {band_pct:g}%"
     if spread_pct <= NOISY_BANDS * band_pct:
         slug = "steady" if spread_pct <= band_pct else "spread"
         yield note(f"B-1/{slug}", text, *where, **numbers)
@@ -106,5 +105,5 @@ def judge_spread(name: str, values: list[float], band_pct: float, *where: Path) 
     if len(values) >= 3 and rest_pct <= NOISY_BANDS * band_pct:
         slug = "warmup_outlier" if place == 0 else "outlier"
         off = (values[place] - middle) / middle
-        text = f"repeat {place + 1} is {off:+.2%} off, the others are within {rest_pct:.3f} %"
+        text = f"repetition {place + 1} differs from the median by {off:+.2%}; the others lie within {rest_pct:.3f}%"
         yield warn(f"B-2/{slug}", text, *where, repeat=place + 1)

@@ -1,8 +1,8 @@
-"""G-1, G-5 and G-8: reference and candidate differ in the changed option only, it is effective, and its class is known.
+"""G-1, G-5 and G-8: checks on the options in which reference and candidate differ.
 
 Class A changes how a step of the model is computed: a kernel, its choice, its compilation. Class B changes what is
-computed, or how requests are served: numbers, memory, parallelism, batching, speculation. A gain by class B is real,
-but not that of a faster kernel.
+computed, or how requests are served: data types, memory, parallelism, batching, speculation. A gain by class B is real,
+but it is not the gain of a faster kernel.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,13 +18,13 @@ from compliance.signoff.signoff_verdict import SignOff
 from runs.record.fingerprint import BOTH_MODES, differences
 from runs.record.manifest import Manifest
 
-KV_POOL_SHARE = 0.9  # of the KV cache; a run that used less did not feel its size
+KV_POOL_SHARE = 0.9  # share of the KV cache; its size does not affect a run that used less
 CLASS_A = frozenset(
     {
         "attention_backend", "compilation_config", "cudagraph_mode", "disable_custom_all_reduce", "enforce_eager",
         "kernel_config", "linear_backend", "moe_backend", "OMP_NUM_THREADS", "OMP_PLACES", "OMP_PROC_BIND",
         "VLLM_ATTENTION_BACKEND", "VLLM_CPU_OMP_THREADS_BIND", "VLLM_USE_DEEP_GEMM", "VLLM_USE_FLASHINFER_SAMPLER",
-        # the dummy engine's speed
+        # speed of the dummy engine
         "prefill_us", "tpot_ms", "ttft_ms",
     }
 )  # fmt: skip
@@ -35,16 +35,16 @@ CLASS_B = frozenset(
         "kv_cache_memory_bytes", "load_format", "max_model_len", "max_num_batched_tokens", "max_num_seqs", "model",
         "num_gpu_blocks_override", "pipeline_parallel_size", "quantization", "speculative", "speculative_config",
         "swap_space", "tensor_parallel_size", "VLLM_CPU_KVCACHE_SPACE", "VLLM_ENABLE_V1_MULTIPROCESSING",
-        # the dummy engine's batch size
+        # batch size of the dummy engine
         "slots",
     }
 )  # fmt: skip
-# Options that change the responses or the model's numbers, so that `main.py gate` is needed too.
+# Options that change the model's arithmetic and so may change responses: they also need `main.py gate`.
 NEEDS_QUALITY_GATE = frozenset(
     {"dtype", "kv_cache_dtype", "model", "quantization", "speculative", "speculative_config"}
 )
 
-# Further options that change with one, if G-1 finds that this had no effect.
+# Option → other options that may change with it, if G-1 finds that they had no effect.
 _POOL = frozenset({"kv_cache_tokens"})
 _POOL_ONLY = (
     *("attention_backend", "enforce_eager", "quantization", "max_num_batched_tokens", "max_num_seqs"),
@@ -58,14 +58,14 @@ SIDE_EFFECTS: dict[str, frozenset[str]] = {
     "speculative": _POOL | {"async_scheduling"},
 }
 
-# Beginnings of facts that can be a changed option; the machine, the model's data and LoadGen's settings cannot.
+# Prefixes of the facts that count as options. Facts of the system, the model and LoadGen's settings do not.
 _OPTIONS = ("resolved.environment.", "environment.", "resolved.", "engine_options.")
-# Other names of an option: as given, effective, or printed by the engine.
+# Other name of an option → its name in this module.
 _SAME_OPTION = {"speculative_config": "speculative", "cache_dtype": "kv_cache_dtype"}
 
 
 def class_of(option: str) -> str | None:
-    """A or B; None for an option that the table does not have."""
+    """Return the class A or B of an option; None if the tables do not contain it."""
     if option in CLASS_A:
         return "A"
     return "B" if option in CLASS_B else None
@@ -73,16 +73,16 @@ def class_of(option: str) -> str | None:
 
 @checks(
     "G-1",
-    ("confounded", "error", "reference and candidate differ in options alone"),
-    ("several_levers", "error", "a patch changes one option"),
-    ("second_knob", "error", "only the changed option differs"),
-    ("unproven_side_effect", "error", "a side effect had no effect"),
-    ("side_effect_not_told", "warning", "a claim mentions side effects"),
-    ("inert_side_effect", "note", "a side effect had no effect"),
-    ("handicapped_reference", "warning", "the reference was not slowed"),
+    ("confounded", "error", "differences between reference and candidate besides options"),
+    ("several_levers", "error", "number of changed options of a patch"),
+    ("second_knob", "error", "differing options besides the changed options"),
+    ("unproven_side_effect", "error", "effect of options that change with a changed option"),
+    ("side_effect_not_told", "warning", "side effects that the claim leaves out"),
+    ("inert_side_effect", "note", "effect of options that change with a changed option"),
+    ("handicapped_reference", "warning", "options that only the reference sets"),
 )
 def judge_changed_options(verdict: SignOff, ref: Evidence, cand: Evidence, claim: Claim) -> Iterator[Finding]:
-    """G-1, G-5 and G-8 on a reference and a candidate run. A patch has one changed option; a bundle may have more."""
+    """Apply G-1, G-5 and G-8 to a reference and a candidate run. Only a bundle may have several changed options."""
     where = ref.dir.root, cand.dir.root
     found = differences(ref.facts, cand.facts, BOTH_MODES)
     options = {key: value for key, value in found.items() if key.startswith(_OPTIONS)}
@@ -93,14 +93,21 @@ def judge_changed_options(verdict: SignOff, ref: Evidence, cand: Evidence, claim
     verdict.levers, verdict.lever_evidence = levers, {key: list(value) for key, value in options.items()}
     yield from _handicapped(levers, ref, cand, where)
     if confounds:
-        text = f"reference and candidate differ in more than one option: {difference_text(confounds)}"
+        text = f"reference and candidate differ in more than options: {difference_text(confounds)}"
         yield fail("G-1/confounded", text, *where, keys=sorted(confounds))
     if verdict.scope == "patch" and len(levers) > 1:
-        yield fail("G-1/several_levers", f"a patch changes one option, here {', '.join(levers)}", *where, levers=levers)
+        yield fail(
+            "G-1/several_levers",
+            f"changed options of the patch: {', '.join(levers)}, required: one",
+            *where,
+            levers=levers,
+        )
     effects = [name for name in changed if name not in levers and name in _effects_of(levers)]
     if extra := [name for name in changed if name not in levers and name not in effects]:
         keys = {key: value for key, value in options.items() if option_of(key) in extra}
-        text = f"more than the changed option {', '.join(levers) or '(none claimed)'} differs: {difference_text(keys)}"
+        text = (
+            f"differences besides the changed option {', '.join(levers) or '(none claimed)'}: {difference_text(keys)}"
+        )
         yield fail("G-1/second_knob", text, *where, options=extra)
     if effects:
         yield inert(effects, ref, cand, claim)
@@ -109,14 +116,14 @@ def judge_changed_options(verdict: SignOff, ref: Evidence, cand: Evidence, claim
 
 
 def _handicapped(levers: list[str], ref: Evidence, cand: Evidence, where: tuple[Path, Path]) -> Iterator[Finding]:
-    """G-1: an option that only the reference had may have slowed it down."""
+    """Report options that only the reference sets, because they may have slowed it down (G-1)."""
     if ref.manifest is None or cand.manifest is None:
         return
     before, after = asked_options(ref.manifest), asked_options(cand.manifest)
     own = [f"{name} {value}" for name, value in before.items() if name in levers and name not in after]
     if own:
-        text = f"{', '.join(own)} was given to the reference only; the candidate has the engine's default"
-        yield warn("G-1/handicapped_reference", f"{text}: the gain may be that of a slowed reference", *where)
+        text = f"only the reference sets {', '.join(own)}; the candidate has the engine's default"
+        yield warn("G-1/handicapped_reference", f"{text}, so the gain may come from a slower reference", *where)
 
 
 def _effects_of(names: Iterable[str]) -> frozenset[str]:
@@ -124,7 +131,7 @@ def _effects_of(names: Iterable[str]) -> frozenset[str]:
 
 
 def inert(effects: list[str], ref: Evidence, cand: Evidence, claim: Claim) -> Finding:
-    """Whether side effects had no effect, because neither run came near what they change."""
+    """Return a finding on side effects: they are inert if both runs stayed below the limits that they change."""
     problems = [text for evidence in (ref, cand) if (text := _not_inert(evidence))]
     where = ref.dir.engine_log, cand.dir.engine_log
     shown = ", ".join(effects)
@@ -134,27 +141,32 @@ def inert(effects: list[str], ref: Evidence, cand: Evidence, claim: Claim) -> Fi
     if claim.conditions == "identical":
         return warn(
             "G-1/side_effect_not_told",
-            f"conditions are claimed to be identical, but {shown} changed (without effect)",
+            f"the claim states identical conditions, but {shown} changed (without effect)",
             *where,
         )
-    return note("G-1/inert_side_effect", f"{shown} changed, and neither run came near it", *where, effects=effects)
+    return note(
+        "G-1/inert_side_effect",
+        f"{shown} changed without effect: both runs stayed below the limits",
+        *where,
+        effects=effects,
+    )
 
 
 def _not_inert(evidence: Evidence) -> str | None:
-    """Why the size of the cache or batch may have affected a run; None if it cannot have."""
+    """Return the reason why the size of cache or batch may have affected a run; None if it cannot have."""
     if evidence.requests is None or evidence.manifest is None:
-        return f"{evidence.dir.root} has no record of its requests"
+        return f"the request log of {evidence.dir.root} is missing"
     table = evidence.requests
     requests = most_at_once(table.issue_ns, table.complete_ns)
     tokens = most_at_once(table.issue_ns, table.complete_ns, table.prompt_tokens + table.output_tokens)
     most = (evidence.manifest.engine.configuration).get("max_num_seqs")
     pool = evidence.engine_log.kv_cache_tokens
     if not isinstance(most, int) or pool is None:
-        return f"{evidence.dir.root} has no record of the batch limit and the size of the KV cache"
+        return f"the batch limit or the size of the KV cache of {evidence.dir.root} is unknown"
     if requests >= most:
-        return f"{requests} requests were in flight in {evidence.dir.root}, the batch limit is {most}"
+        return f"{evidence.dir.root} had {requests} requests in flight, the batch limit is {most}"
     if tokens >= KV_POOL_SHARE * pool:
-        return f"{tokens} tokens were in flight in {evidence.dir.root}, the KV cache has room for {pool}"
+        return f"{evidence.dir.root} had {tokens} tokens in flight, the KV cache holds {pool}"
     if evidence.engine_log.preempted:
         return f"the engine of {evidence.dir.root} preempted requests"
     return None
@@ -162,31 +174,31 @@ def _not_inert(evidence: Evidence) -> str | None:
 
 @checks(
     "G-5",
-    ("no_op", "error", "the changed option is effective in the candidate only"),
-    ("engaged", "note", "the changed option is effective in the candidate only"),
+    ("no_op", "error", "changed options without a difference between reference and candidate"),
+    ("engaged", "note", "effective values of the changed options"),
 )
 def _engaged(verdict: SignOff, changed: list[str], where: tuple[Path, Path]) -> Finding:
-    """G-5: each changed option is effective in the candidate and not in the reference."""
+    """Check that each changed option has another effective value in the candidate (G-5)."""
     if not verdict.levers:
-        return fail("G-5/no_op", "reference and candidate do not differ: there is no changed option", *where)
+        return fail("G-5/no_op", "reference and candidate have the same options", *where)
     if idle := [name for name in verdict.levers if name not in changed]:
-        text = f"{', '.join(idle)} is the same in both runs, by the record and the engine's log"
+        text = f"{', '.join(idle)} is the same in both runs, by their manifests and engine.log"
         return fail("G-5/no_op", text, *where, levers=idle)
     shown = "; ".join(f"{key} {one} / {other}" for key, (one, other) in verdict.lever_evidence.items())
-    return note("G-5/engaged", f"effective in the candidate: {shown}", *where)
+    return note("G-5/engaged", f"effective values of reference / candidate: {shown}", *where)
 
 
 @checks(
     "G-8",
-    ("unknown_lever", "error", "the class of the changed option is known"),
-    ("not_a_kernel_gain", "warning", "a faster kernel is claimed for changed options of class A only"),
-    ("needs_quality_gate", "note", "`main.py gate` has to judge the changed option's quality"),
+    ("unknown_lever", "error", "changed options of unknown class"),
+    ("not_a_kernel_gain", "warning", "kernel gain claimed for changed options of class B"),
+    ("needs_quality_gate", "note", "changed options that also need `main.py gate`"),
 )
 def _class(verdict: SignOff, claim: Claim, where: tuple[Path, Path]) -> Iterator[Finding]:
-    """G-8: by the table of changed options."""
+    """Check the class of the changed options by the tables above (G-8)."""
     classes = {name: class_of(name) for name in verdict.levers}
     if unknown := [name for name, kind in classes.items() if kind is None]:
-        text = f"no class is known for {', '.join(unknown)} (compliance/signoff/changed_options.py has the table)"
+        text = f"class of {', '.join(unknown)} unknown (compliance/signoff/changed_options.py lists the classes)"
         yield fail("G-8/unknown_lever", text, *where, levers=unknown)
         return
     if not classes:
@@ -194,15 +206,15 @@ def _class(verdict: SignOff, claim: Claim, where: tuple[Path, Path]) -> Iterator
     of_b = [name for name, kind in classes.items() if kind == "B"]
     verdict.lever_class = "B" if of_b else "A"
     if claim.lever_class == "A" and of_b:
-        text = f"claimed as a faster kernel, but {', '.join(of_b)} changes serving or algorithm"
+        text = f"the claim states a faster kernel, but {', '.join(of_b)} changes serving or algorithm"
         yield warn("G-8/not_a_kernel_gain", text, *where, levers=of_b)
     if gated := [name for name in classes if name in NEEDS_QUALITY_GATE]:
-        text = f"{', '.join(gated)} changes the model's numbers: `main.py gate` has to judge its quality"
+        text = f"{', '.join(gated)} changes the model's arithmetic: check its quality with `main.py gate`"
         yield note("G-8/needs_quality_gate", text, *where, levers=gated)
 
 
 def asked_options(manifest: Manifest) -> dict[str, Any]:
-    """The engine options that the user gave, by the engine's names, and variables that are not as planned."""
+    """Return the engine options that the user set, by the engine's names, and variables that differ from the plan."""
     asked, record = manifest.asked, manifest.plan.engine_record
     named = dict(asked.get("engine_arg") or {})
     named |= {name: asked[name] for name in record.named_options if asked.get(name) is not None}
@@ -213,7 +225,7 @@ def asked_options(manifest: Manifest) -> dict[str, Any]:
 
 
 def option_of(key: str) -> str:
-    """The engine option, or variable, that a fact is about: `resolved.dtype` → dtype."""
+    """Return the engine option or variable of a fact: `resolved.dtype` → dtype."""
     start = next((one for one in _OPTIONS if key.startswith(one)), "")
     name = key.removeprefix(start).partition(".")[0]
     return _SAME_OPTION.get(name, name)

@@ -1,4 +1,4 @@
-"""C and H-5: the responses are a model's, a sample always has the same, and the candidate's are as accurate."""
+"""C and H-5: coherence of the responses, equal responses to equal samples, and accuracy of the candidate."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,37 +13,37 @@ from runs.errors import HarnessError
 from runs.record.fingerprint import RESPONSES
 from runs.record.requests_log import RequestTable
 
-# Coherent text, on IDs alone.
-COHERENT_SHARE = 0.5  # of the responses; the embedded model, which often loops, has 0.64
+# Limits for coherent text. Repetition is measured on token IDs.
+COHERENT_SHARE = 0.5  # minimum share of coherent responses; the embedded model, which often loops, has 0.64
 UNIQUE_4GRAMS = 0.3
-PRINTABLE_SHARE = 0.99  # of the decoded characters; in the responses of honest runs it is 1
-ROUGE1_SHARE = 0.5  # of the reference score
-MIN_ROUGE1 = 4.0  # without a reference score: any summary has words of its article
-# Without official targets: limits relative to the reference run's scores.
+PRINTABLE_SHARE = 0.99  # minimum share of printable characters; honest runs have 1
+ROUGE1_SHARE = 0.5  # minimum ROUGE-1 as a share of the reference score
+MIN_ROUGE1 = 4.0  # minimum ROUGE-1 if there is no reference score
+# Limits relative to the reference run's scores, for benchmarks without accuracy targets.
 ROUGE_SHARE = 0.99
 LENGTH_SHARE = 0.10
-# Greedy responses depend a little on the batch, so repetitions of a sample may differ, but not nearly all.
+# Greedy decoding depends slightly on the batch, so some repetitions of a sample may have another response.
 MIN_ALIKE = 0.1
 MIN_REPETITIONS = 16
-_NO_CHARACTER = "\ufffd"  # in place of bytes that are no UTF-8
+_NO_CHARACTER = "\ufffd"  # replaces bytes that are not UTF-8
 
 
 def accuracy_runs(runs: list[Evidence]) -> list[Evidence]:
-    """The runs with every response."""
+    """Return the accuracy runs, which log every response."""
     return [evidence for evidence in runs if not evidence.is_performance and evidence.part is not None]
 
 
 @checks(
     "C-1",
-    ("unverifiable_noncoherent_reference", "error", "the reference's responses are coherent"),
-    ("coherence_not_seen", "warning", "the reference has an accuracy run"),
-    ("not_scored_again", "error", "the responses were scored again"),
+    ("unverifiable_noncoherent_reference", "error", "coherence of the reference's responses"),
+    ("coherence_not_seen", "warning", "missing accuracy run of the reference"),
+    ("not_scored_again", "error", "rescored responses"),
 )
 def coherent(runs: list[Evidence]) -> Iterator[Finding]:
-    """C-1 on the reference. Without an accuracy run, a warning."""
+    """Check that the reference's responses are coherent (C-1); warn if it has no accuracy run."""
     found = accuracy_runs(runs)
     if not found:
-        text = "no accuracy run among the reference runs: whether the responses are coherent is not known"
+        text = "the accuracy run of the reference is missing: the coherence of its responses is unknown"
         yield warn("C-1/coherence_not_seen", text)
     for evidence in found:
         try:
@@ -54,7 +54,7 @@ def coherent(runs: list[Evidence]) -> Iterator[Finding]:
         unknown = list(ids_known(ids, evidence))
         yield from unknown
         if any(reason.severity == "error" for reason in unknown):
-            continue  # such IDs cannot be decoded
+            continue  # IDs outside the vocabulary cannot be decoded
         if not _reaches_target(evidence):
             yield from _ids_coherent(ids, evidence)
             yield from text_printable(ids, evidence)
@@ -62,7 +62,7 @@ def coherent(runs: list[Evidence]) -> Iterator[Finding]:
 
 
 def _reaches_target(evidence: Evidence) -> bool:
-    """Whether the responses were scored again and reach the targets, which shows that they are coherent."""
+    """Return True if the rescored responses reach the targets, which shows that they are coherent."""
     part = evidence.part
     if part is None or not evidence.details.get("target") or not part.scored_again:
         return False
@@ -74,12 +74,12 @@ def _ids_coherent(ids: list[TokenIds], evidence: Evidence) -> Iterator[Finding]:
     where = evidence.dir.accuracy_log
     good = sum(_is_coherent(one) for one in ids)
     if not ids or good < COHERENT_SHARE * len(ids):
-        text = f"{good} of {len(ids)} responses do not repeat one stretch of text"
+        text = f"responses without looping text: {good} of {len(ids)}, required: at least {COHERENT_SHARE:.0%}"
         yield fail("C-1/unverifiable_noncoherent_reference", text, where, coherent=good, answers=len(ids))
         return
     distinct = len({one.tobytes() for one in ids})
     if len(ids) >= FEW_SAMPLES and distinct < len(ids) / 2:
-        text = f"{len(ids)} samples have {distinct} different responses"
+        text = f"distinct responses: {distinct} of {len(ids)} samples, required: at least half"
         yield fail("C-1/unverifiable_noncoherent_reference", text, where, distinct=distinct)
 
 
@@ -97,28 +97,26 @@ def _scores_coherent(evidence: Evidence) -> Iterator[Finding]:
     part = evidence.part
     if part is None or not scores or not part.scored_again:
         broken = part.broken if part is not None else []
-        why = next(
-            (one.found for one in broken if one.rule == "accuracy-scored-again"), "the responses were not scored"
-        )
-        yield fail("C-1/not_scored_again", f"unverifiable: {why}", evidence.dir.root)
+        why = next((one.found for one in broken if one.rule == "accuracy-scored-again"), "the responses have no scores")
+        yield fail("C-1/not_scored_again", f"the responses were not rescored: {why}", evidence.dir.root)
         return
     name = metric_of(evidence.benchmark).means[0]
     score, least = scores[name], ROUGE1_SHARE * target[name] if target else MIN_ROUGE1
     if score < least:
-        text = f"{name} of the responses is {score:.2f}, below {least:.2f}: they do not summarize the articles"
+        text = f"{name} of the responses: {score:.2f}, required: at least {least:.2f}"
         yield fail("C-1/unverifiable_noncoherent_reference", text, evidence.dir.accuracy_log, **{name: score})
 
 
 @checks(
     "C-1",
-    ("ids_outside_vocabulary", "error", "every ID is one of the model's"),
-    ("vocabulary_not_seen", "note", "the model is available"),
+    ("ids_outside_vocabulary", "error", "token IDs outside the model's vocabulary"),
+    ("vocabulary_not_seen", "note", "missing model, whose vocabulary is needed"),
 )
 def ids_known(ids: Sequence[TokenIds], evidence: Evidence) -> Iterator[Finding]:
-    """Every ID is in the model's vocabulary. Decoding would drop other IDs without an error."""
+    """Check that every token ID is in the model's vocabulary. Decoding silently drops other IDs."""
     where, size = evidence.dir.accuracy_log, evidence.vocabulary_size
     if size is None:
-        text = "the model is not available: the IDs of the responses were not compared with its vocabulary"
+        text = "the model is missing: the token IDs of the responses were not compared with its vocabulary"
         yield note("C-1/vocabulary_not_seen", text, where)
         return
     outside = [one[(one < 0) | (one >= size)] for one in ids]
@@ -126,31 +124,35 @@ def ids_known(ids: Sequence[TokenIds], evidence: Evidence) -> Iterator[Finding]:
     if responses:
         first = int(next(found[0] for found in outside if len(found)))
         count = sum(map(len, outside))
-        text = f"{count} ids in {responses} of {len(ids)} responses, such as {first}, are not in the model's"
-        text += f" vocabulary of {size}"
+        text = f"token IDs outside the model's vocabulary of {size}: {count} in {responses} of {len(ids)} responses"
+        text += f" (for example {first}), required: none"
         yield fail("C-1/ids_outside_vocabulary", text, where, ids=count, answers=responses, vocabulary_size=size)
 
 
-@checks("C-1", ("not_text", "error", "the responses are text"), ("text_not_seen", "note", "the tokenizer is available"))
+@checks(
+    "C-1",
+    ("not_text", "error", "share of printable characters in the responses"),
+    ("text_not_seen", "note", "missing tokenizer, which decodes the responses"),
+)
 def text_printable(ids: Sequence[TokenIds], evidence: Evidence) -> Iterator[Finding]:
-    """The decoded responses are printable."""
+    """Check that the decoded responses are printable."""
     tokenizer = evidence.tokenizer
     if tokenizer is None:
-        text = "the tokenizer is not available: the responses were not decoded"
+        text = "the tokenizer is missing: the responses were not decoded"
         yield note("C-1/text_not_seen", text, evidence.dir.accuracy_log)
         return
     share, characters = printable_share(tokenizer.batch_decode([np.asarray(one) for one in ids]))
     if share < PRINTABLE_SHARE:
-        text = f"{share:.2%} of the {characters:,} characters of the responses are printable"
-        text += f", at least {PRINTABLE_SHARE:.0%} of a text are"
+        text = f"printable characters in the responses: {share:.2%} of {characters:,}"
+        text += f", required: at least {PRINTABLE_SHARE:.0%}"
         yield fail("C-1/not_text", text, evidence.dir.accuracy_log, printable_share=share, characters=characters)
 
 
 def printable_share(texts: Iterable[str]) -> tuple[float, int]:
-    """The share of printable characters and white space, and the number of characters.
+    """Return the share of printable characters and white space, and the number of characters.
 
-    A character that the token limit cut at the end of a response is ignored. Without characters the share is 1: other
-    rules judge empty responses.
+    A character that the token limit cut at the end of a response is ignored. Without characters the share is 1, because
+    other rules check empty responses.
     """
     printable = characters = 0
     for text in texts:
@@ -160,15 +162,15 @@ def printable_share(texts: Iterable[str]) -> tuple[float, int]:
     return (printable / characters if characters else 1.0), characters
 
 
-@checks("C-2", ("byte_parity_pass", "note", "the responses are the reference's, byte by byte"))
+@checks("C-2", ("byte_parity_pass", "note", "byte-identical responses of candidate and reference"))
 @checks(
     "C-3",
-    ("accuracy_gate_fail", "error", "the candidate's own scores pass"),
-    ("accuracy_gate_pass", "note", "the candidate's own scores pass"),
-    ("diverges_needs_accuracy_probe", "error", "a candidate with other responses has an accuracy run"),
+    ("accuracy_gate_fail", "error", "scores of the candidate's accuracy run"),
+    ("accuracy_gate_pass", "note", "scores of the candidate's accuracy run"),
+    ("diverges_needs_accuracy_probe", "error", "missing accuracy run of a candidate with other responses"),
 )
 def correctness(of: Sides) -> Iterator[Finding]:
-    """C-1 on the reference, then C-2 and C-3: byte parity of the candidate's responses, or else its accuracy."""
+    """Check the reference (C-1), then that the candidate has the same responses (C-2) or passing scores (C-3)."""
     broken = [finding for finding in coherent(of.ref) if finding.severity != "note"]
     yield from broken
     if any(finding.severity == "error" for finding in broken):
@@ -185,11 +187,13 @@ def _same_responses(ref: list[Evidence], cand: list[Evidence]) -> Finding:
     given = [pair for one in cand if one.requests is not None for pair in _digests(one.requests)]
     equal = sum(expected.get(index) == digest for index, digest in given)
     if given and equal == len(given):
-        return note("C-2/byte_parity_pass", f"all {equal} responses of the candidate are the reference's", where)
+        return note(
+            "C-2/byte_parity_pass", f"all {equal} responses of the candidate are identical to the reference's", where
+        )
     share = equal / len(given) if given else 0.0
-    text = f"{share:.1%} of the candidate's responses are the reference's"
+    text = f"{share:.1%} of the candidate's responses are identical to the reference's"
     if not candidates:
-        text += ", and it has no accuracy run"
+        text += ", and the candidate's accuracy run is missing"
         return fail("C-3/diverges_needs_accuracy_probe", text, where, equal_share=share)
     problems = [text for one in candidates for text in (*_below_target(one, reference), *_unknown_ids(one))]
     where = candidates[0].dir.root
@@ -199,12 +203,12 @@ def _same_responses(ref: list[Evidence], cand: list[Evidence]) -> Finding:
 
 
 def _digests(table: RequestTable) -> Iterator[tuple[int, str]]:
-    """Sample and SHA-256 of the response, of each request."""
+    """Return sample index and SHA-256 of the response of each request."""
     return zip(table.sample_index.tolist(), table.output_sha256, strict=True)
 
 
 def _responses(reference: Evidence) -> dict[int, str]:
-    """SHA-256 of the response to each sample: of the logged ones, else as recorded."""
+    """Return sample index → SHA-256 of the response, from LoadGen's accuracy log or else from the request log."""
     if not reference.is_performance:
         return {entry.qsl_idx: hashlib.sha256(entry.data).hexdigest() for entry in reference.entries}
     return dict(_digests(reference.requests)) if reference.requests is not None else {}
@@ -218,7 +222,7 @@ def _unknown_ids(evidence: Evidence) -> list[str]:
 
 
 def _below_target(evidence: Evidence, reference: Evidence) -> list[str]:
-    """Scores below the official targets, or without these below the reference run's scores."""
+    """Return the scores below the accuracy targets or, without targets, below the reference run's scores."""
     part, scores = evidence.part, evidence.details.get("scores")
     if part is None or not scores:
         return [f"{evidence.dir.root} has no scores"]
@@ -229,20 +233,19 @@ def _below_target(evidence: Evidence, reference: Evidence) -> list[str]:
         return [f"{reference.dir.root} has no scores to compare with"]
     metric = metric_of(evidence.benchmark)
     low = [
-        f"{name} {scores[name]:.4f} is below {ROUGE_SHARE:g} of the reference run's {ours[name]:.4f}"
+        f"{name} is {scores[name]:.4f}, below {ROUGE_SHARE:.0%} of the reference run's {ours[name]:.4f}"
         for name in metric.means
         if scores[name] < ROUGE_SHARE * ours[name]
     ]
     length = metric.length
     if not np.isclose(scores[length], ours[length], rtol=LENGTH_SHARE):
-        low.append(f"{length} {scores[length]} is not within 10 % of the reference run's {ours[length]}")
+        low.append(f"{length} is {scores[length]}, not within {LENGTH_SHARE:.0%} of the reference run's {ours[length]}")
     return low
 
 
-@checks("H-5", ("other_answers", "error", "repetitions have the response of the first time"))
+@checks("H-5", ("other_answers", "error", "responses to repeated samples"))
 def one_model(runs: list[Evidence]) -> Iterator[Finding]:
-    """H-5: a greedy model gives a sample the same response in the repetitions of one run, and in all runs that record
-    one model, dataset and sampling."""
+    """Compare the responses to a sample in one run, and in all runs with equal model, dataset and sampling (H-5)."""
     known: dict[str, tuple[dict[int, str], Evidence]] = {}
     for evidence in runs:
         table = evidence.requests
@@ -250,18 +253,18 @@ def one_model(runs: list[Evidence]) -> Iterator[Finding]:
             continue
         responses: dict[int, str] = {}
         same = [responses.setdefault(index, digest) == digest for index, digest in _digests(table)]
-        where = "its first response; greedy decoding gives the same"
-        yield from _unlike(evidence, sum(same) - len(responses), len(same) - len(responses), where)
+        repeated = len(same) - len(responses)
+        yield from _unlike(evidence, sum(same) - len(responses), repeated, "the sample's first response")
         if evidence.manifest is None:
             continue
         system = repr(sorted(RESPONSES.of(evidence.facts).items()))
         before, other = known.setdefault(system, (responses, evidence))
         common = before.keys() & responses.keys()
         alike = sum(before[index] == responses[index] for index in common)
-        yield from _unlike(evidence, alike, len(common), f"its response in {other.dir.root}, so the model is another")
+        yield from _unlike(evidence, alike, len(common), f"the sample's response in {other.dir.root}")
 
 
 def _unlike(evidence: Evidence, alike: int, again: int, where: str) -> Iterator[Finding]:
     if again >= MIN_REPETITIONS and alike < MIN_ALIKE * again:
-        text = f"{alike} of {again} repetitions of a sample have {where}"
+        text = f"repetitions with {where}: {alike} of {again}, required with greedy decoding: at least {MIN_ALIKE:.0%}"
         yield fail("H-5/other_answers", text, evidence.dir.requests, alike=alike, again=again)

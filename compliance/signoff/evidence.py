@@ -1,4 +1,4 @@
-"""What is signed off: runs, of which each raw file is read once, and the claim about them."""
+"""The runs and the claim that are signed off. Each raw file is read once."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from compliance.signoff.anchored import Trust
     from compliance.signoff.claim import Claim
 
-FEW_SAMPLES = 16  # a share of fewer is no evidence
-# Between our time of a response and LoadGen's; the median of honest runs is at most 3.3 ms.
+FEW_SAMPLES = 16  # minimum number of samples for a comparison of shares or medians
+# Largest median difference between the harness's and LoadGen's time of a response. Honest runs have at most 3.3 ms.
 STAMP_MEDIAN_NS = 5_000_000
-FASTER_FAIL = 5.0  # times as fast as what does the same work
+FASTER_FAIL = 5.0  # ratio of two speeds for the same work
 
 _FIXES = {
-    "P": "give the run's own files, all of them as it left them; or run it again",
+    "P": "restore all files of the run, unchanged; or repeat the run",
     "B": "repeat the runs, one at a time on an idle machine, under the same conditions",
-    "C": "repeat the accuracy run with the model as it is, and look at the responses",
-    "G": "correct the claim, or run reference and candidate again with one change between them",
-    "H": "run performance and accuracy again with one system, as it is",
+    "C": "check the model and the responses, then repeat the accuracy run",
+    "G": "correct the claim, or repeat the runs of reference and candidate with one changed option",
+    "H": "repeat the performance and the accuracy run on one system",
     "M": "correct the claim, or repeat the runs with --enable-log-trace",
 }
 
@@ -43,9 +43,9 @@ _FIXES = {
 def checks(
     number: str, *rows: tuple[str, RuleSeverity, str], needs: Sequence[Need] = ()
 ) -> Callable[[Decider], Decider]:
-    """Declare the rules of one check of the sign-off (docs/signoff.md), each by (slug, severity, summary).
+    """Declare the rules of a check of the sign-off (docs/signoff.md), each as (slug, severity, summary).
 
-    A finding may be less severe than its rule: the docstring of the check says when.
+    A finding may be less severe than its rule; the docstring of the check states when.
     """
     fix = _FIXES[number[0]]
     declared = ((f"{number}/{slug}", severity, OURS, text, fix) for slug, severity, text in rows)
@@ -54,13 +54,13 @@ def checks(
 
 @dataclass(eq=False)
 class Evidence(RunEvidence):
-    """One run. Reading `part` fills `reasons` if `main.py verify` cannot judge the run."""
+    """A run. Reading `part` fills `reasons` if `main.py verify` cannot check the run."""
 
     reasons: list[Finding] = field(default_factory=list)
 
     @cached_property
     def part(self) -> RunVerdict | None:
-        """What `main.py verify` says of the run; None when that could not judge it."""
+        """The verdict of `main.py verify` on the run; None if it cannot check the run."""
         found = None
         try:
             if self.mode in (PERFORMANCE, ACCURACY):
@@ -72,9 +72,9 @@ class Evidence(RunEvidence):
         return found
 
     def absent(self, need: Need) -> str:
-        """Why a part is missing; empty if it is there."""
+        """Return the reason why a part is missing; empty if it is available."""
         if need == "files":
-            return "" if self.part is not None else f"{self.dir.root} cannot be judged"
+            return "" if self.part is not None else f"{self.dir.root} cannot be checked"
         if need == "requests":
             return super().absent("record") or ("" if self.requests else f"{self.dir.requests.name} has no request")
         return super().absent(need)
@@ -93,18 +93,18 @@ class Evidence(RunEvidence):
 
     @property
     def complete(self) -> bool:
-        """Whether all raw files could be read, so that numbers can be derived."""
+        """True if all raw files are readable, so that numbers can be recomputed."""
         return self.part is not None and self.manifest is not None and self.requests is not None
 
     @property
     def details(self) -> dict[str, Any]:
-        """The numbers and scores that `main.py verify` derived; empty if it cannot judge the run."""
+        """The numbers and scores that `main.py verify` recomputed; empty if it cannot check the run."""
         return self.part.details if self.part is not None else {}
 
 
 @dataclass(eq=False)
 class Sides:
-    """The runs of a reference and of a candidate, and the claim; what is measured of them goes into the verdict."""
+    """The runs of reference and candidate, the claim, and the verdict, which the checks fill."""
 
     verdict: SignOff
     ref: list[Evidence]
@@ -114,7 +114,7 @@ class Sides:
     trust: "Trust"
 
     def absent(self, need: Need) -> str:
-        """Why a part is missing; empty if it is there."""
+        """Return the reason why a part is missing; empty if it is available."""
         if need == "files" and not (self.ref and all(evidence.complete for evidence in self.runs)):
             return "a raw file of a run is missing or damaged"
         lacks_side = need == "both" and not (self.before and self.after)
@@ -131,7 +131,7 @@ class Sides:
 
     @cached_property
     def after(self) -> list[Evidence]:
-        """Those of the candidate."""
+        """The performance runs of the candidate, in the order of their start."""
         return _performance_runs(self.cand)
 
 
@@ -141,11 +141,11 @@ def _performance_runs(runs: list[Evidence]) -> list[Evidence]:
 
 
 def load(paths: Sequence[Path], sources: ScoreSources | None = None) -> tuple[list[Evidence], list[Finding]]:
-    """The runs in some directories, and why others cannot be judged.
+    """Read the runs in directories; return them, and findings on those that cannot be checked.
 
     Args:
         paths: run directories, or directories with performance/run_1 and accuracy in them.
-        sources: what responses are scored with; the manifests name what is not given.
+        sources: model and dataset for scoring; the manifests name those that are not given.
     """
     runs: list[Evidence] = []
     reasons: list[Finding] = []
@@ -166,9 +166,9 @@ def load(paths: Sequence[Path], sources: ScoreSources | None = None) -> tuple[li
     return runs, reasons
 
 
-@checks("G-10", ("crashed", "error", "run and engine did not crash"))
+@checks("G-10", ("crashed", "error", "crash of the run or its engine"))
 def _crashed(run: RunDir) -> Finding | None:
-    """G-10: the record says that the run did not finish."""
+    """Return a G-10 finding if the manifest shows that the run did not finish."""
     try:
         manifest = read_manifest(run.manifest)
     except HarnessError:
@@ -184,19 +184,19 @@ def _crashed(run: RunDir) -> Finding | None:
 
 @checks(
     "P-1",
-    ("missing_raw", "error", "every raw file is there"),
-    ("damaged_raw", "error", "every raw file can be read"),
-    ("null_metric", "error", "every number is there"),
+    ("missing_raw", "error", "missing raw files"),
+    ("damaged_raw", "error", "damaged raw files"),
+    ("null_metric", "error", "numbers that cannot be recomputed"),
 )
 def _unreadable(error: HarnessError | OSError, where: Path) -> Finding:
-    """Why a file could not be read: it is missing, or damaged."""
+    """Return a finding on a file that is missing or damaged."""
     if isinstance(error, HarnessError):
         return fail("P-1/missing_raw" if error.missing else "P-1/damaged_raw", error.message, where)
     return fail("P-1/damaged_raw", str(error), where)
 
 
 def damaged(error: Exception) -> list[Finding]:
-    """What is found where a check ended in an exception; a fault of this program is raised."""
+    """Return a finding on the input error that ended a check; raise any other exception."""
     if isinstance(error, HarnessError):
         return [fail("P-1/damaged_raw", error.message)]
     raise error

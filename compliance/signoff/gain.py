@@ -1,4 +1,4 @@
-"""G-2, G-3, G-4, G-6 and G-11: the candidate's gain is real, and no other metric got much worse."""
+"""G-2, G-3, G-4, G-6 and G-11: checks on the gain of the candidate, and on its other metrics."""
 
 from collections.abc import Iterator
 from statistics import median
@@ -17,11 +17,11 @@ from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import Sides, checks
 from compliance.signoff.signoff_verdict import SignOff
 
-WORSE_PCT = 10.0  # that another metric may get worse without a finding
+WORSE_PCT = 10.0  # largest loss of another metric without a finding, in percent
 
 
 def gain(of: Sides) -> Iterator[Finding]:
-    """All of these checks, on the derived headline metric of every repeat."""
+    """Apply these checks to the recomputed headline metric of every repetition."""
     name, sides = headline_of(of.before[0]), (of.before, of.after)
     values = [[value for one in runs if (value := metrics_of(one).get(name)) is not None] for runs in sides]
     real = list(real_gain(of.verdict, name, *values))
@@ -33,15 +33,15 @@ def gain(of: Sides) -> Iterator[Finding]:
 
 @checks(
     "G-4",
-    ("too_few_repeats", "error", "both sides have two repeats"),
-    ("no_real_gain", "error", "the gain is more than the noise band"),
-    ("overlap", "error", "the worst candidate is better than the best reference"),
-    ("real_gain", "note", "the gain is real"),
+    ("too_few_repeats", "error", "number of repetitions of each side"),
+    ("no_real_gain", "error", "gain, compared with the noise band"),
+    ("overlap", "error", "worst candidate repetition, compared with the best reference repetition"),
+    ("real_gain", "note", "gain above the noise band, without overlap"),
 )
 def real_gain(verdict: SignOff, name: str, ref: list[float], cand: list[float]) -> Iterator[Finding]:
-    """G-4: more than the noise band, and the worst candidate is better than the best reference."""
+    """Check that the gain exceeds the noise band and that the repetitions do not overlap (G-4)."""
     if min(len(ref), len(cand)) < MIN_REPEATS:
-        text = f"{len(ref)} reference and {len(cand)} candidate repeats; {MIN_REPEATS} each are needed"
+        text = f"{len(ref)} reference and {len(cand)} candidate repetitions, required: at least {MIN_REPEATS} each"
         yield fail("G-4/too_few_repeats", text, ref=len(ref), cand=len(cand))
         return
     band_pct = verdict.noise_band_pct
@@ -50,52 +50,52 @@ def real_gain(verdict: SignOff, name: str, ref: list[float], cand: list[float]) 
     worst, best = (min(cand), max(ref)) if name in HIGHER_IS_BETTER else (max(cand), min(ref))
     verdict.non_overlapping = change_pct(name, best, worst) > 0
     numbers: dict[str, Any] = {"delta_pct": pct, "band_pct": band_pct, "ref": ref, "cand": cand}
-    shown = f"{name} {before:.6g} to {after:.6g}: {pct:+.3f} %"
+    shown = f"{name} {before:.6g} to {after:.6g}: {pct:+.3f}%"
     if pct <= band_pct:
-        yield fail("G-4/no_real_gain", f"{shown}, not more than the noise band of {band_pct:g} %", **numbers)
+        yield fail("G-4/no_real_gain", f"{shown}, required: more than the noise band of {band_pct:g}%", **numbers)
     elif not verdict.non_overlapping:
-        text = f"{shown}, but the worst candidate ({worst:.6g}) is no better than the best reference ({best:.6g})"
+        text = f"{shown}, but the worst candidate ({worst:.6g}) is not better than the best reference ({best:.6g})"
         yield fail("G-4/overlap", text, **numbers)
     else:
-        yield note("G-4/real_gain", f"{shown}, all repeats apart", **numbers)
+        yield note("G-4/real_gain", f"{shown}, without overlap of the repetitions", **numbers)
 
 
 @checks(
     "G-3",
-    ("baseline_drift", "error", "the reference is as fast as the baseline that was signed off"),
-    ("no_drift", "note", "the reference is as fast as the baseline that was signed off"),
-    ("no_earlier_baseline", "note", "a baseline was given that was measured before"),
+    ("baseline_drift", "error", "drift of the reference from the baseline of the claim"),
+    ("no_drift", "note", "drift of the reference from the baseline of the claim"),
+    ("no_earlier_baseline", "note", "baseline in the claim"),
 )
 def drift(verdict: SignOff, name: str, claim: Claim) -> Iterator[Finding]:
-    """G-3: the reference is still as fast as the baseline that was signed off."""
+    """Compare the reference with the baseline that was signed off earlier (G-3)."""
     now, band_pct = verdict.metrics["ref"].get(name), verdict.noise_band_pct
     if claim.baseline is None or now is None:
-        yield note("G-3/no_earlier_baseline", "the claim has no baseline that was measured at another time: n/a")
+        yield note("G-3/no_earlier_baseline", "drift was not checked, because `baseline` is missing in the claim")
         return
     pct = abs(now - claim.baseline) / abs(claim.baseline) * 100 if claim.baseline else float("inf")
     verdict.baseline_drift_pct = pct
-    text = f"{name} of the reference is {now:.6g}, of the given baseline {claim.baseline:.6g}: {pct:.3f} % apart"
+    text = f"{name} is {now:.6g} in the reference and {claim.baseline:.6g} in the claimed baseline: {pct:.3f}% apart"
     numbers: dict[str, Any] = {"now": now, "baseline": claim.baseline, "drift_pct": pct, "band_pct": band_pct}
     if pct > band_pct:
-        yield fail("G-3/baseline_drift", f"{text}, more than the noise band of {band_pct:g} %", **numbers)
+        yield fail("G-3/baseline_drift", f"{text}, required: at most the noise band of {band_pct:g}%", **numbers)
     else:
         yield note("G-3/no_drift", text, **numbers)
 
 
 @checks(
     "G-6",
-    ("hidden_regression", "warning", "no other metric got much worse"),
-    ("cherry_picked", "error", "worse numbers are reported too"),
+    ("hidden_regression", "warning", "loss in another metric"),
+    ("cherry_picked", "error", "worse metrics that the claim leaves out"),
 )
 def headline_integrity(verdict: SignOff, name: str, claim: Claim) -> Iterator[Finding]:
-    """G-2 on the claimed gain, and G-6: metrics that got worse while the headline metric got better."""
+    """Check the claimed gain (G-2), and metrics that became worse while the headline metric improved (G-6)."""
     pct, band_pct = verdict.e2e_delta_pct, verdict.noise_band_pct
     if pct is None:
         return
-    # G-11 judges the claimed gain of a microbenchmark.
+    # G-11 checks the claimed gain of a microbenchmark.
     claimed = claim.delta_pct if claim.isolated_speedup is None else None
     if claimed is not None and abs(claimed - pct) > 2 * band_pct:
-        text = f"a gain of {claimed:+.2f} % is claimed, the raw files give {pct:+.2f} %"
+        text = f"claimed gain {claimed:+.2f}%, recomputed from the raw files {pct:+.2f}%"
         yield warn("G-2/claim_vs_raw", text, claimed=claimed, raw=pct)
     if pct <= band_pct:
         return
@@ -103,36 +103,36 @@ def headline_integrity(verdict: SignOff, name: str, claim: Claim) -> Iterator[Fi
     for other in [one for one in before if one in after and one != name]:
         worse_pct = -change_pct(other, before[other], after[other])
         if worse_pct > max(WORSE_PCT, NOISY_BANDS * band_pct):
-            text = f"{name} {pct:+.1f} %, but {other} {before[other]:.4g} to {after[other]:.4g}"
-            text += f" ({worse_pct:.0f} % worse)"
+            text = f"{name} changed by {pct:+.1f}%, but {other} from {before[other]:.4g} to {after[other]:.4g}"
+            text += f" ({worse_pct:.0f}% worse)"
             yield warn("G-6/hidden_regression", text, metric=other, before=before[other], after=after[other])
     if claim.reported_metrics is None or set(claim.reported_metrics) - {name}:
         return
     pairs = [(side.get("tokens_per_second"), side.get("ttft_p99_ms")) for side in (before, after)]
     rates = [tokens / ttft for tokens, ttft in pairs if tokens and ttft]
     if len(rates) == 2 and rates[1] < rates[0]:
-        text = f"the claim reports only {name}, and tokens/s per ms of p99 TTFT fell"
+        text = f"the claim reports only {name}, but tokens/s per ms of p99 TTFT fell"
         text += f" from {rates[0]:.4g} to {rates[1]:.4g}"
         yield fail("G-6/cherry_picked", text, ref=rates[0], cand=rates[1])
 
 
 @checks(
     "G-11",
-    ("isolated_only", "error", "a gain in isolation is also one end to end"),
-    ("isolated_headline", "warning", "the headline is end to end"),
+    ("isolated_only", "error", "claimed microbenchmark gain without an end-to-end gain"),
+    ("isolated_headline", "warning", "claimed microbenchmark gain as the headline"),
 )
 def isolated(verdict: SignOff, claim: Claim, *, real: bool) -> Iterator[Finding]:
-    """G-11: the headline is not a microbenchmark's number.
+    """Check that the claimed gain is not only that of a microbenchmark (G-11).
 
     Args:
-        real: whether there is a real gain end to end.
+        real: True if G-4 found an end-to-end gain.
     """
     if claim.isolated_speedup is None and claim.headline != "isolated":
         return
     claimed = f"{claim.isolated_speedup:g} ×" if claim.isolated_speedup is not None else "a gain"
     if not real:
-        text = f"{claimed} in isolation is claimed, without a gain end to end"
+        text = f"the claim states {claimed} in isolation, but there is no end-to-end gain"
         yield fail("G-11/isolated_only", text, isolated=claim.isolated_speedup)
     else:
-        text = f"{claimed} in isolation is claimed; end to end it is {verdict.e2e_delta_pct:+.2f} %"
+        text = f"the claim states {claimed} in isolation; the end-to-end gain is {verdict.e2e_delta_pct:+.2f}%"
         yield warn("G-11/isolated_headline", text, isolated=claim.isolated_speedup)

@@ -1,5 +1,4 @@
-"""H: accuracy and performance runs are of one system, under LoadGen's load; repeated responses take as long as new
-ones, and those of a performance run as long as those of an accuracy run."""
+"""H: one system and LoadGen's own load in performance and accuracy runs, without cached responses."""
 
 import itertools
 from collections.abc import Iterator
@@ -33,26 +32,26 @@ from runs.record.finished_run import FinishedRun
 from runs.record.requests_log import NO_TIME, RequestTable
 from runs.record.server_facts import prompt_reuse
 
-# Of the accuracy run's median time per output token, and in SingleStream time to first token, at the same load. Pairs
-# of an engine that only waits are within 2 %; a busy machine makes one of them slower.
+# Ratio of the accuracy run's median time per output token (SingleStream: also TTFT) to the performance run's, at the
+# same load. With the dummy engine the two differ by at most 2%; other work on the machine slows one of them.
 FASTER_FLAG = 1.5
-MIN_IDLE = 0.01  # share of the cores that a run has on the busiest machine
+MIN_IDLE = 0.01  # minimum share of the cores that is left to a run
 _AUDIT = OutputCaching()
 _PASSED = "H-5/caching_audited"
-# Scenarios whose arrival rate hides a cache: the audit refuses them, and verify judges the run's own repetitions.
+# The arrival rate of these scenarios hides a cache. The audit refuses them; verify checks the run's repeated samples.
 _NO_AUDIT = frozenset({"Server", "Interactive"})
-# Rules that a run of an audit may break: it has the audit's settings, may be too short, and repeats samples.
+# Rules that an audit run may violate: it has the audit's settings, may be too short, and repeats samples.
 _AUDIT_RULES = frozenset(
     {"perf-audit-settings", "perf-validity", "plausible-repeats", "P-7/settings_contradict_record"}
 )
 
 
-@checks("H-1", ("missing_raw", "error", "there is a run of each mode"))
+@checks("H-1", ("missing_raw", "error", "missing performance or accuracy run"))
 def harness(runs: list[Evidence]) -> Iterator[Finding]:
-    """All checks H on the runs of one result."""
+    """Apply all checks H to the runs of one result."""
     modes = {evidence.is_performance for evidence in runs}
     if lacking := [name for name, mode in (("performance", True), ("accuracy", False)) if mode not in modes]:
-        text = f"no {lacking[0]} run: the two modes cannot be compared"
+        text = f"the {lacking[0]} run is missing: the two modes cannot be compared"
         yield fail("H-1/missing_raw", text, *(run.dir.root for run in runs[:1]))
     yield from coherent(runs)
     for evidence in runs:
@@ -63,7 +62,7 @@ def harness(runs: list[Evidence]) -> Iterator[Finding]:
 
 
 def one_system_in_both_modes(runs: list[Evidence]) -> Iterator[Finding]:
-    """H-1, H-3, H-7 and H-8: every performance run against every accuracy run."""
+    """Compare every performance run with every accuracy run (H-1, H-3, H-7, H-8)."""
     for evidence, other in itertools.product(runs, runs):
         if evidence.is_performance and not other.is_performance:
             yield from _parity(evidence, other)
@@ -72,18 +71,18 @@ def one_system_in_both_modes(runs: list[Evidence]) -> Iterator[Finding]:
 
 @checks(
     "H-1",
-    ("other_path", "error", "both modes ran in one configuration"),
-    ("other_answers", "error", "both modes gave the same responses"),
-    ("output_consistency", "note", "both modes gave the same responses"),
+    ("other_path", "error", "differences in configuration between the modes"),
+    ("other_answers", "error", "different responses in the two modes"),
+    ("output_consistency", "note", "agreement of the responses of both modes"),
 )
-@checks("H-3", ("other_model_or_data", "error", "both modes ran one model on one dataset"))
+@checks("H-3", ("other_model_or_data", "error", "model and dataset of the two modes"))
 @checks(
     "H-7",
-    ("other_length", "error", "outputs are as long as in the accuracy run"),
-    ("output_length", "note", "outputs are as long as in the accuracy run"),
+    ("other_length", "error", "output length, compared with the accuracy run"),
+    ("output_length", "note", "output length, compared with the accuracy run"),
 )
 def _parity(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
-    """H-1 and H-3 by the records; responses and H-7 by the audits that need no runs of their own."""
+    """Compare the manifests (H-1, H-3), then responses and their length (H-1, H-7) as the audits do."""
     pair = accuracy, performance
     yield from [*one_system(pair, DATA_OF_MODES)] or one_system(pair, MODES)
     if performance.part is None or accuracy.part is None or performance.requests is None:
@@ -100,15 +99,15 @@ def _parity(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
         try:
             result = audit.verify(request_beside(performance, audit), runs)
         except HarnessError as error:
-            yield fail(broken, f"{audit.name} cannot judge: {error.message}", performance.dir.root)
+            yield fail(broken, f"{audit.name} cannot be applied: {error.message}", performance.dir.root)
         else:
             rule, make = (kept, note) if result.passed else (broken, fail)
             yield make(rule, result.reason, performance.dir.root)
 
 
-@checks("H-2", ("not_representative", "error", "every loaded sample was issued, equally often"))
+@checks("H-2", ("not_representative", "error", "number of times that each loaded sample was issued"))
 def _load(evidence: Evidence) -> Iterator[Finding]:
-    """H-2: every loaded sample was issued, equally often where the count allows it."""
+    """Check that every loaded sample was issued, equally often if the count allows it (H-2)."""
     table = evidence.requests
     if table is None or not len(table):
         return
@@ -116,24 +115,24 @@ def _load(evidence: Evidence) -> Iterator[Finding]:
     issued, counts = np.unique(table.sample_index, return_counts=True)
     where = evidence.dir.requests
     if len(table) >= len(loaded) and len(issued) != len(loaded):
-        text = f"{len(issued)} different samples were issued, {len(loaded)} were loaded"
+        text = f"{len(issued)} distinct samples were issued, but {len(loaded)} were loaded"
         yield fail("H-2/not_representative", text, where, issued=len(issued), loaded=len(loaded))
     elif len(table) % len(loaded) == 0 and counts.min() != counts.max():
-        text = f"samples were issued {counts.min()} to {counts.max()} times, not equally often"
+        text = f"samples were issued {counts.min()} to {counts.max()} times, required: equally often"
         yield fail("H-2/not_representative", text, where, fewest=int(counts.min()), most=int(counts.max()))
 
 
 @checks(
     "H-5",
-    ("caching_audit_absent", "warning", "an audit or repetitions show that no response is cached"),
-    ("caching_audit_failed", "error", "the audit of output caching passes"),
-    ("caching_audit_forged", "error", "the audit of output caching can be judged again, and is of this system"),
-    ("caching_audited", "note", "the audit of output caching passes"),
-    ("caching_not_seen", "note", "there are enough repetitions to find a cache"),
-    ("repetitions_cost", "note", "repetitions take as long as new samples"),
+    ("caching_audit_absent", "warning", "missing proof that responses are not cached"),
+    ("caching_audit_failed", "error", "verdict of the output_caching audit"),
+    ("caching_audit_forged", "error", "runs and system of the output_caching audit"),
+    ("caching_audited", "note", "verdict of the output_caching audit"),
+    ("caching_not_seen", "note", "repeated samples that could show a cache"),
+    ("repetitions_cost", "note", "latency of repeated samples, compared with new ones"),
 )
 def caching(evidence: Evidence) -> Iterator[Finding]:
-    """H-5: an audit, judged again from its runs, or the run's repetitions show that responses are not cached."""
+    """Check that responses are not cached, by the re-evaluated audit or the run's repeated samples (H-5)."""
     state = audit_beside(evidence, _AUDIT.name)
     record = state.record
     if state.outcome != "missing":
@@ -143,49 +142,53 @@ def caching(evidence: Evidence) -> Iterator[Finding]:
         and evidence.manifest is not None
         and prompt_reuse(evidence.manifest).is_unobserved
     ):
-        text = "no audit of output caching, and the server does not count what it takes from a cache"
+        text = "the output_caching audit is missing, and the server does not report cached prompt tokens"
         yield fail("H-5/caching_audit_absent", text, record)
     elif evidence.part is not None and any(
         one.rule == "plausible-repeats" and one.passed for one in evidence.part.checks
     ):
-        text = "no audit of output caching, but repetitions in the run take as long as new samples"
+        text = "the output_caching audit is missing; repeated samples of the run take as long as new ones"
         yield note("H-5/repetitions_cost", text, evidence.dir.requests)
     elif evidence.scenario in _NO_AUDIT:
-        text = "too few or too quick repetitions to rule a cache out; the audit of output caching refuses this scenario"
+        text = "a cache cannot be excluded: repeated samples are too few or too fast, and the output_caching audit"
+        text += " refuses this scenario"
         yield note("H-5/caching_not_seen", text, evidence.dir.requests)
     else:
-        text = "no audit of output caching, and too few or too quick repetitions in the run to rule a cache out"
+        text = (
+            "the output_caching audit is missing, and repeated samples of the run are too few or too fast to exclude a"
+        )
+        text += " cache"
         yield warn("H-5/caching_audit_absent", text, record)
 
 
 def output_caching_passed(run: FinishedRun) -> bool:
-    """Whether a performance run has an audit of output caching of its system that passes when judged again."""
+    """Return True if a performance run has an output_caching audit of its system that passes when re-evaluated."""
     return any(finding.rule == _PASSED for finding in caching(Evidence.of(run)))
 
 
 def _audited(evidence: Evidence, state: AuditState) -> Iterator[Finding]:
-    """Judge the audit by its runs, judged again: its record is no evidence."""
+    """Re-evaluate the audit from its runs; the verdict in its file does not count."""
     if state.outcome != "PASS":
         rule = {"no verdict": "H-5/caching_audit_absent", "FAIL": "H-5/caching_audit_failed"}
         make = warn if state.outcome == "no verdict" else fail
-        text = f"the audit of output caching {state.why}"
+        text = f"the output_caching audit {state.why}"
         yield make(rule.get(state.outcome, "H-5/caching_audit_forged"), text, state.record)
         return
-    # Of the samples that decided: shorter reference runs before them only showed that more were needed.
+    # Compare the longest run of each kind: the audit repeats a run that is too short with more samples.
     unique = max(run.requested for run in state.runs if run.spec.settings["performance_issue_unique"])
     fewest = max(run.requested for run in state.runs if not run.spec.settings["performance_issue_unique"])
     if fewest < unique:
-        text = f"the audit of output caching has {fewest} queries of repeated samples, {unique} of unique ones"
+        text = f"queries of repeated samples in the output_caching audit: {fewest}, required: at least {unique}"
         yield warn("H-5/caching_audit_absent", text, state.record)
         return
     broken = list(audit_problems(evidence, [run.dir.root for run in state.runs]))
     yield from broken
     if state.result is not None and all(reason.severity != "error" for reason in broken):
-        yield note(_PASSED, f"judged again: {state.result.reason}", state.record)
+        yield note(_PASSED, f"re-evaluated: {state.result.reason}", state.record)
 
 
 def audit_problems(evidence: Evidence, runs: list[Path]) -> Iterator[Finding]:
-    """Errors in the runs of an audit of a performance run: each alone, and as runs of one system."""
+    """Return errors in the audit runs of a performance run: of each run, and of the runs together."""
     found, reasons = load(runs, evidence.sources)
     every = [evidence, *found]
     broken = [*reasons, *between_runs(every), *one_model(every), *one_bundle(every)]
@@ -194,13 +197,13 @@ def audit_problems(evidence: Evidence, runs: list[Path]) -> Iterator[Finding]:
     yield from one_system(every, AUDIT)
 
 
-@checks("H-8", ("faster_than_accuracy", "error", "performance is not faster than accuracy at the same load"))
+@checks("H-8", ("faster_than_accuracy", "error", "speed of the performance run, relative to the accuracy run"))
 def pace(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
-    """H-8: a run whose responses are cached or from another engine is faster than the run that logs responses.
+    """Check that the performance run is not much faster than the accuracy run (H-8), as cached responses would be.
 
-    In Server, only runs at the same rate or a higher one are compared. The time to first token includes the queue, so
-    it is compared in SingleStream only. The limit rises with the cores that others used during the accuracy run; a
-    difference within the error of our times is a warning at most.
+    In Server, the performance run must have at least the rate of the accuracy run. TTFT includes the queue, so it is
+    compared in SingleStream only. The limit rises with the CPU time of other processes during the accuracy run. A
+    difference within the error of measurement is a warning.
     """
     ours, theirs = performance.requests, accuracy.requests
     if ours is None or theirs is None or min(len(ours), len(theirs)) < FEW_SAMPLES:
@@ -219,7 +222,7 @@ def pace(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
         here_ms, there_ms = median_ms(ours), median_ms(theirs)
         if not here_ms or not there_ms or there_ms < FASTER_FLAG * here_ms:
             continue
-        text = f"the median {name} is {here_ms:.4g} ms, and {there_ms:.4g} ms in the accuracy run at no higher load"
+        text = f"the median {name} is {here_ms:.4g} ms, but {there_ms:.4g} ms in the accuracy run at no higher load"
         seen = (there_ms - here_ms) * times * 1e6 > STAMP_MEDIAN_NS
         make = fail if seen and there_ms >= factor * here_ms else warn
         where = performance.dir.requests
@@ -238,5 +241,5 @@ def _tpot_ms(table: RequestTable) -> float:
 
 
 def _median_ms(times_ns: NDArray[Any]) -> float:
-    """0 without times."""
+    """Return the median; 0 if there are no times."""
     return float(np.median(times_ns)) / 1e6 if len(times_ns) else 0.0

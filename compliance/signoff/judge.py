@@ -1,4 +1,4 @@
-"""Sign-off of a scope: read the runs, run the checks of the scope, return the verdict."""
+"""The sign-off of a scope: its checks, in order, and the verdict on its runs."""
 
 import traceback
 from collections.abc import Iterator, Sequence
@@ -38,8 +38,8 @@ from runs.errors import ExecutionError, HarnessError, InputError
 from runs.reading import read_object
 from runs.time_limit import OutOfTime, within
 
-MAX_PATCH_RUNS = 64  # of a patch verdict of a bundle; each is judged again
-SIGN_OFF_LIMIT_S = 900.0  # of one sign-off, which takes seconds
+MAX_PATCH_RUNS = 64  # maximum number of runs of a patch verdict, each of which is re-evaluated
+SIGN_OFF_LIMIT_S = 900.0  # time limit of a sign-off, which usually takes seconds
 
 
 def sign_off(
@@ -54,19 +54,18 @@ def sign_off(
     trust: Trust | None = None,
     limit_s: float = SIGN_OFF_LIMIT_S,
 ) -> SignOff:
-    """The verdict on a scope, from raw files alone.
+    """Return the verdict on a scope, from raw files alone.
 
     Args:
         ref: directories of the reference runs, performance and accuracy; or run folders of the MLPerf Endpoints client.
-        cand: directories of the candidate's runs; of a patch, at least one.
-        claim: what is claimed of the result.
-        noise_band_pct: the one noise band, in percent.
-        policy: whether a failure of this tool blocks; by default closed for a bundle, else open.
-        sources: what responses are scored with; each run's manifest names what is not given. Responses that their
-        scorer
-            has scored before are not scored again.
+        cand: directories of the candidate's runs; a patch needs at least one.
+        claim: the claim about the result.
+        noise_band_pct: noise band of all checks, in percent.
+        policy: "closed" if a failure of the sign-off itself blocks; default: closed for a bundle, else open.
+        sources: model and dataset for scoring; each run's manifest names those that are not given. A scorer does not
+            score responses twice.
         trust: the reviewer's ledger, authorities and key.
-        limit_s: after which the sign-off ends without a verdict.
+        limit_s: time limit; later the sign-off ends without a verdict.
     """
     claim, folders = claim or Claim(), [path for path in ref if is_run_folder(path)]
     verdict = SignOff(
@@ -91,10 +90,10 @@ def sign_off(
         verdict.error = error
     except HarnessError as error:
         verdict.findings.append(fail("P-1/damaged_raw", error.message))
-    except OutOfTime:  # the thread that judges may still write into its verdict
+    except OutOfTime:  # the checking thread may still write into its verdict
         late = ExecutionError(f"no verdict within {limit_s:g} s")
         verdict = replace(verdict, findings=[*verdict.findings], error=late)
-    except Exception as error:  # a failure of the sign-off itself is no verdict on the runs
+    except Exception as error:  # a failure of the sign-off itself says nothing about the runs
         place = traceback.extract_tb(error.__traceback__)[-1]
         what = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
         verdict.error = ExecutionError(what)
@@ -122,7 +121,7 @@ def _judge(
 
 
 def _judge_folders(verdict: SignOff, folders: list[Path], claim: Claim, sources: ScoreSources) -> None:
-    """Judge run folders of the MLPerf Endpoints client: each as `verify` does, and as one curve."""
+    """Check run folders of the MLPerf Endpoints client: each as `verify` does, and all as one curve."""
     runs, endpoints = [], judge_of("verdict")
     for path in folders:
         found = endpoints.judge_folder(path, model_path=sources.model_path, dataset_path=sources.dataset_path)
@@ -139,7 +138,7 @@ def _judge_folders(verdict: SignOff, folders: list[Path], claim: Claim, sources:
 
 
 def _each_result(of: Sides) -> Iterator[Finding]:
-    """The results of a bundle by benchmark and scenario."""
+    """Apply the checks H to each result of a bundle."""
     groups: dict[tuple[str, str], list[Evidence]] = {}
     for evidence in of.cand or of.ref:
         groups.setdefault((evidence.benchmark.loadgen_key, evidence.scenario), []).append(evidence)
@@ -152,7 +151,7 @@ def _both_modes(of: Sides) -> Iterator[Finding]:
     return (finding for finding in modes if finding.severity != "note")
 
 
-@checks("G-4", ("missing_raw", "error", "both sides have a performance run"))
+@checks("G-4", ("missing_raw", "error", "missing performance run of a side"))
 def _both_sides(of: Sides) -> Iterator[Finding]:
     of.verdict.compared = not of.absent("both")
     if not of.verdict.compared:
@@ -168,17 +167,17 @@ def _same_conditions(of: Sides) -> Iterator[Finding]:
 
 @checks(
     "G-9",
-    ("missing_patch_verdict", "error", "each changed option of a bundle has a patch verdict that passes"),
-    ("unexplained_delta", "warning", "the changed options explain the whole gain"),
-    ("explained", "note", "the changed options explain the whole gain"),
+    ("missing_patch_verdict", "error", "changed options without a passing patch verdict"),
+    ("unexplained_delta", "warning", "gain of the bundle, compared with its changed options"),
+    ("explained", "note", "gain of the bundle, compared with its changed options"),
 )
 def decomposition(of: Sides) -> Iterator[Finding]:
-    """G-9: each changed option of a bundle has a patch verdict of its own, and together they explain the whole gain."""
+    """Check that each changed option of a bundle has a patch verdict, and that they explain the whole gain (G-9)."""
     verdict, files = of.verdict, {one.lever: one.verdict_file for one in of.claim.patch_verdicts}
     product = 1.0
     for lever in verdict.levers:
         if lever not in files:
-            yield fail("G-9/missing_patch_verdict", f"no patch verdict was given for {lever}", lever=lever)
+            yield fail("G-9/missing_patch_verdict", f"the claim names no patch verdict for {lever}", lever=lever)
             continue
         try:
             patch = _patch_again(lever, files[lever], of)
@@ -191,7 +190,7 @@ def decomposition(of: Sides) -> Iterator[Finding]:
     gained_pct, explained_pct = verdict.e2e_delta_pct, (product - 1) * 100
     if gained_pct is None or len(verdict.lever_decomposition) < len(verdict.levers):
         return
-    text = f"the changed options together explain {explained_pct:+.2f} %, the bundle gained {gained_pct:+.2f} %"
+    text = f"gain of the changed options together {explained_pct:+.2f}%, of the bundle {gained_pct:+.2f}%"
     if abs(explained_pct - gained_pct) > NOISY_BANDS * verdict.noise_band_pct:
         yield warn("G-9/unexplained_delta", text, explained_pct=explained_pct, delta_pct=gained_pct)
     else:
@@ -199,34 +198,34 @@ def decomposition(of: Sides) -> Iterator[Finding]:
 
 
 def _patch_again(lever: str, path: Path, of: Sides) -> SignOff:
-    """Sign off a changed option again from the runs that its verdict's file names; the rest of the file is ignored.
+    """Sign off a changed option again from the runs that the file of its verdict names.
 
     Raises:
-        HarnessError: the file or its runs are missing, of another system, or do not pass.
+        HarnessError: If the file or its runs are missing, are of another system, or do not pass.
     """
     record = read_object(path, "")
     try:
         ref, cand = ([Path(one) for one in record[side]] for side in ("ref", "cand"))
         levers, scope = list(record["levers"]), record["audit_scope"]
     except (KeyError, TypeError) as error:
-        raise InputError(f"{path} is not a patch verdict ({type(error).__name__}: {error})") from error
+        raise InputError(f"{path}: not a patch verdict: it needs ref, cand, levers and audit_scope") from error
     if scope != "patch" or lever not in levers:
-        raise InputError(f"{path} is a verdict on {scope} of {levers}, not on {lever}")
+        raise InputError(f"{path}: verdict on the {scope} of {levers}, required: patch of {lever}")
     if not ref or not cand:
         raise InputError(f"{path}: ref and cand must each name a directory")
     runs = [run for result in find_results([*ref, *cand][: MAX_PATCH_RUNS + 1]) for run in result.runs]
     if (count := max(len(runs), len(ref) + len(cand))) > MAX_PATCH_RUNS:
-        raise InputError(f"{path} names {count} runs, at most {MAX_PATCH_RUNS} are judged again")
+        raise InputError(f"{path}: names {count} runs, allowed: at most {MAX_PATCH_RUNS}")
     if different := foreign_runs(runs, of.ref):
-        raise InputError(f"the runs of {path} are not of this bundle's system: {different}")
+        raise InputError(f"{path}: its runs and the bundle differ in system: {different}")
     band_pct = of.verdict.noise_band_pct
     again = sign_off("patch", ref, cand, Claim(levers=[lever]), noise_band_pct=band_pct, sources=of.sources)
     if again.outcome not in ("PASS", "FLAG") or again.e2e_delta_pct is None:
-        raise InputError(f"{path}, judged again: {again.headline}")
+        raise InputError(f"{path}: re-evaluated: {again.headline}")
     return again
 
 
-# In the order of the findings, after those on every run by itself.
+# The checks are in the order of their findings, which follow those on each run.
 CLAIMED = (check(claimed_numbers), check(not_looked_at))
 _TOGETHER = (
     check(lambda of: [one for run in of.runs for one in anchored(run.dir, run.manifest, of.trust)], anchored),
@@ -240,7 +239,7 @@ _ALONE = (
     check(lambda of: far_apart(of.runs, warn), far_apart),
     *_TOGETHER,
 )
-_WHOLE = partial(check, needs=("files",))  # else the missing files have been reported
+_WHOLE = partial(check, needs=("files",))  # missing files are reported by other checks
 SCOPES: dict[Scope, tuple[Check, ...]] = {
     "baseline": (*_ALONE, _WHOLE(baseline, same_conditions, judge_spread)),
     "profile": (*_ALONE, _WHOLE(attribution)),
@@ -260,5 +259,5 @@ _PATCH = (
     _PAIRS(correctness, coherent),
     _PAIRS(gain, gain_checks),
 )
-# Where there is a candidate.
+# The additional checks of a sign-off with a candidate.
 COMPARISONS: dict[Scope, tuple[Check, ...]] = {"patch": _PATCH, "bundle": (*_PATCH, _PAIRS(decomposition))}

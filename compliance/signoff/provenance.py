@@ -1,9 +1,7 @@
-"""P: all evidence is there, unchanged, and from one run. Missing or null evidence is a FAIL.
+"""P: checks that the raw files of each run are complete, unchanged and from one run.
 
-B-4 on CPU time: others used the cores while a run was measured, or more so on one side of a comparison. Contention
-makes a result worse, so it is a warning.
-
-H-9 and B-3 on all runs together: they are of one system and one version of the harness, and were made close in time.
+B-4: other processes used the cores during a run, or more so on one side of a comparison. This makes a result worse, so
+it is a warning. H-9 and B-3: all runs have one system and one version of the harness, and are close in time.
 """
 
 from collections import Counter
@@ -34,54 +32,56 @@ from runs.record.observed import FOREIGN_SHARE, Contention, NotRecorded
 from runs.record.server_facts import prompt_reuse
 from runs.wording import counted, shortened_list
 
-# Of the share that others used, between the sides of a comparison; half of what others may use during a run.
+# Allowed difference in the CPU share of other processes between two sides; half of what they may use during a run.
 FOREIGN_DIFFERENCE = 0.05
-MIN_WINDOW_S = 1.0  # the system counts CPU time in steps of 10 ms, too coarse for shorter windows
-SUT_NAMES = ("PySUT", "PyFastSUT")  # LoadGen's names of systems behind its Python interface
+MIN_WINDOW_S = 1.0  # Linux counts CPU time in steps of 10 ms, too coarse for shorter windows
+SUT_NAMES = ("PySUT", "PyFastSUT")  # LoadGen's names of SUTs behind its Python interface
 
-MISMATCHES_SHOWN = 4  # of one rule on a run, and of two systems
-# C-1 reports the first; the second is a note here.
+MISMATCHES_SHOWN = 4  # findings of a rule that are shown for a run, and differences that are shown for two systems
+# C-1 reports the first rule; the second is a note here.
 _DECIDED_BY_C1, _NOTED_ONLY = "accuracy-scored-again", "accuracy-no-target"
-_ANY_MACHINE = ("localhost", "")  # host names without a meaning
+_ANY_MACHINE = ("localhost", "")  # host names that identify no machine
 
 
 def run_proofs(evidence: Evidence) -> Judgement:
-    """What is found in one run: it is complete, unchanged, one run, and of the queries that LoadGen issued."""
+    """Check each run: complete, unchanged, from one run, and with the queries that LoadGen issued."""
     return judge(evidence, RUN_CHECKS, damaged)
 
 
 @decides("signoff", also=("P-1/missing_raw", "P-1/damaged_raw"))
 def _readable(evidence: Evidence) -> list[Finding]:
-    """P-1."""
+    """Report raw files that cannot be read (P-1)."""
     _ = evidence.part
     return evidence.reasons
 
 
 @decides("signoff", needs=("files",), also=("P-1/missing_raw",))
 def _present(evidence: Evidence) -> Iterator[Finding]:
-    """P-1. Results of another harness lack our record, and cannot be verified."""
+    """Report missing raw files (P-1). Another harness does not write all of them."""
     run = evidence.dir
     needed = [run.manifest, run.requests, run.trace, run.accuracy_log, run.engine_log, run.user_conf]
     needed += [] if evidence.is_performance else [run.accuracy_text, run.accuracy_json]
     if missing := [path.name for path in needed if not path.is_file()]:
-        text = f"unverifiable without {', '.join(missing)}"
+        text = f"missing files: {', '.join(missing)}, required: none"
         yield fail("P-1/missing_raw", text, run.root, missing=missing)
 
 
 @checks(
     "P-2",
-    ("joined_logs", "error", "a log is of one run"),
-    ("patched_loadgen", "error", "LoadGen was built from unchanged sources"),
-    ("forged_log", "error", "a log names LoadGen's version and the hashes of its sources"),
-    ("foreign_sut", "error", "the system is behind LoadGen's Python interface"),
+    ("joined_logs", "error", "logs joined from several runs"),
+    ("patched_loadgen", "error", "sources of LoadGen"),
+    ("forged_log", "error", "LoadGen's version and the hashes of its sources in the log"),
+    ("foreign_sut", "error", "name of the SUT in the log"),
     needs=("files",),
 )
 def _one_log(evidence: Evidence) -> Iterator[Finding]:
-    """P-2: the log is of one run of an unchanged LoadGen."""
+    """Check that the log is from one run of an unchanged LoadGen (P-2)."""
     detail, run = evidence.detail, evidence.dir
     if detail.repeated:
         key, line = next(iter(detail.repeated.items()))
-        text = f"{len(detail.repeated)} records are there twice, first {key}: logs were joined"
+        text = (
+            f"log records that occur twice: {len(detail.repeated)}, first {key}; the log was joined from several runs"
+        )
         yield fail("P-2/joined_logs", text, run.detail, line=line, repeated=list(detail.repeated)[:10])
     if detail.get("loadgen_git_status_message"):
         yield fail("P-2/patched_loadgen", "LoadGen was built from changed sources", run.detail)
@@ -89,21 +89,23 @@ def _one_log(evidence: Evidence) -> Iterator[Finding]:
         yield fail("P-2/forged_log", "LoadGen's version or the hashes of its sources are missing", run.detail)
     unchanged = unchanged_sources(detail)
     if unchanged is False:
-        text = f"LoadGen {detail.get('loadgen_version')} has other sources than those that the log names"
+        text = f"the hashes in the log are not those of the sources of LoadGen {detail.get('loadgen_version')}"
         yield fail("P-2/patched_loadgen", text, run.detail)
     elif unchanged is None and evidence.manifest is not None:
-        text = f"the sources of LoadGen {str(detail.get('loadgen_version'))[:40]} are not known: they were not compared"
+        text = (
+            f"the hashes in the log were not checked: unknown LoadGen version {str(detail.get('loadgen_version'))[:40]}"
+        )
         yield warn("P-2/patched_loadgen", text, run.detail)
     if detail.get("sut_name") not in SUT_NAMES and not detail.is_network:
         name = str(detail.get("sut_name"))[:40]
-        yield fail("P-2/foreign_sut", f"the system's name is {name!r}, not {SUT_NAMES[0]}", run.detail)
+        yield fail("P-2/foreign_sut", f"name of the SUT: {name!r}, required: {' or '.join(SUT_NAMES)}", run.detail)
     if evidence.summary.joined:
-        yield fail("P-2/joined_logs", "the summary file has several summaries", run.summary)
+        yield fail("P-2/joined_logs", "the summary file contains multiple summaries", run.summary)
 
 
 @decides("signoff", needs=("files",))
 def _rederived(evidence: Evidence) -> Iterator[Finding]:
-    """What `verify` finds: contradictions, and violated rules on any result, or on official ones."""
+    """Report what `verify` finds; rules on runs eligible for submission only if the run claims to be one."""
     part, reported = evidence.part, Counter[str]()
     assert part is not None
     official = part.claims_official and evidence.manifest is not None
@@ -117,25 +119,25 @@ def _rederived(evidence: Evidence) -> Iterator[Finding]:
             yield replace(finding, severity=severity, files=finding.files or (evidence.dir.root,))
     for rule, count in reported.items():
         if count > MISMATCHES_SHOWN and find_rule(rule).kind == "contradiction":
-            yield fail(rule, f"and {count - MISMATCHES_SHOWN} more of this run", evidence.dir.root)
+            yield fail(rule, f"{count - MISMATCHES_SHOWN} more findings of this rule on the run", evidence.dir.root)
 
 
-@checks("P-7", ("no_engine_start", "error", "the engine printed its configuration"), needs=("files", "manifest"))
-@checks("H-6", ("prefix_caching", "error", "no prompt token comes from a cache"))
+@checks("P-7", ("no_engine_start", "error", "configuration printed by the engine"), needs=("files", "manifest"))
+@checks("H-6", ("prefix_caching", "error", "prompt tokens from a cache"))
 def _engine(evidence: Evidence) -> Iterator[Finding]:
-    """The engine started, did not crash, cached no prompt, and is of the declared technique."""
+    """Check that the engine started, did not crash, cached no prompt, and ran with the declared technique."""
     run, log, manifest = evidence.dir, evidence.engine_log, evidence.record
     if manifest.plan.engine_record.prints_configuration and run.engine_log.is_file() and not log.configuration:
-        yield fail("P-7/no_engine_start", "the engine printed no configuration: none was started", run.engine_log)
+        yield fail("P-7/no_engine_start", "the engine's configuration is missing, so no engine started", run.engine_log)
         if not run.engine_log.stat().st_size:
-            yield fail("P-1/missing_raw", "the engine's log is empty", run.engine_log)
+            yield fail("P-1/missing_raw", "engine.log is empty", run.engine_log)
     if log.dead_line is not None:
         yield fail("G-10/crashed", "the engine died or ran out of memory", run.engine_log, line=log.dead_line)
     for sentence in misdeclared(manifest.mechanism, facts_of_run(run, manifest)):
         yield fail("gate/mechanism_misdeclared", sentence, run.manifest)
     reuse = prompt_reuse(manifest)
     if reuse.is_on or reuse.tokens:
-        text = f"prefix caching was on, {reuse.tokens} prompt tokens came from a cache"
+        text = f"prefix caching was on; prompt tokens from a cache: {reuse.tokens}"
         yield fail("H-6/prefix_caching", text, run.manifest, cached_prompt_tokens=reuse.tokens)
 
 
@@ -143,41 +145,41 @@ RUN_CHECKS = (*map(check, (_readable, _present, _one_log, _rederived, _engine)),
 
 
 def between_runs(runs: list[Evidence]) -> Iterator[Finding]:
-    """P-5, H-4 and B-4: each run has its own process and files, and runs were made one at a time."""
+    """Check that each run has its own process and files, and that no two ran at one time (P-5, H-4, B-4)."""
     for place, one in enumerate(runs):
         for other in runs[place + 1 :]:
             yield from _pair(one, other)
     yield from contention(runs)
 
 
-@checks("H-4", ("same_run_twice", "error", "two runs are two runs"))
-@checks("P-5", ("same_process", "error", "each run is a process of its own"))
+@checks("H-4", ("same_run_twice", "error", "runs that were given twice"))
+@checks("P-5", ("same_process", "error", "runs that share a process"))
 def _pair(one: Evidence, other: Evidence) -> Iterator[Finding]:
     roots = one.dir.root, other.dir.root
     names = (one.dir.detail.name, one.dir.requests.name)
     if alike := [name for name in names if name in one.hashes and one.hashes[name] == other.hashes.get(name)]:
-        yield fail("H-4/same_run_twice", f"two runs have the same {' and '.join(alike)}", *roots)
+        yield fail("H-4/same_run_twice", f"two runs have identical {' and '.join(alike)}", *roots)
     first, second = one.manifest, other.manifest
     if first is None or second is None:
         return
     if (first.pid, first.start_time_ns) == (second.pid, second.start_time_ns):
-        yield fail("P-5/same_process", f"two runs of one process {first.pid}", *roots)
+        yield fail("P-5/same_process", f"two runs come from process {first.pid}", *roots)
     spans = [(m.start_time_ns or 0, m.end_time_ns or 0) for m in (first, second)]
     overlap_ns = min(end for _, end in spans) - max(start for start, _ in spans)
     if not (one.is_performance or other.is_performance):
-        overlap_ns = 0  # times of accuracy runs do not count
+        overlap_ns = 0  # the times of accuracy runs are not compared
     if overlap_ns > 0 and (certain := one_machine(first, second)) is not False:
-        text = f"the runs were made at the same time on {first.observed.host.hostname}, for {overlap_ns / 1e9:.1f} s"
+        text = f"the runs overlap by {overlap_ns / 1e9:.1f} s on {first.observed.host.hostname}"
         make = fail if certain else warn
         yield make("B-4/contended", text, *roots, overlap_s=overlap_ns / 1e9)
 
 
 def one_machine(first: Manifest, second: Manifest) -> bool | None:
-    """Whether two runs were made on one machine; None where only a common name such as localhost is known."""
+    """Return True if two runs come from one machine; None if only a common name such as localhost is known."""
     boots = first.observed.host.boot_id, second.observed.host.boot_id
     names = first.observed.host.hostname, second.observed.host.hostname
     if all(boots):
-        return boots[0] == boots[1]  # runs before and after a restart did not overlap
+        return boots[0] == boots[1]  # runs before and after a restart do not overlap
     if names[0] != names[1]:
         return False
     return None if names[0].partition(".")[0] in _ANY_MACHINE else True
@@ -185,16 +187,17 @@ def one_machine(first: Manifest, second: Manifest) -> bool | None:
 
 @checks(
     "B-4",
-    ("contended", "error", "no other process used the machine much"),
-    ("contention_not_recorded", "note", "foreign CPU time is recorded"),
-    ("foreign_cpu", "note", "foreign CPU time"),
+    ("contended", "error", "use of the machine by other processes"),
+    ("contention_not_recorded", "note", "missing CPU time of other processes"),
+    ("foreign_cpu", "note", "CPU time of other processes"),
 )
 def contention(runs: Sequence[Evidence]) -> Iterator[Finding]:
-    """Judge the foreign CPU time of performance runs; that of accuracy runs is a note.
+    """Check the CPU time of other processes during performance runs; for accuracy runs it is a note.
 
-    With one configuration of a scenario the share itself counts, with several, as in a patch, the difference.
+    If all runs of a scenario have one configuration, their share is compared with the limit. If there are several, as
+    in a patch, the shares of the configurations are compared with each other.
     """
-    # By benchmark and scenario, by conditions: the share of the cores that others used.
+    # benchmark and scenario → configuration → CPU share of other processes
     known: dict[tuple[str, str], dict[str, list[tuple[float, Evidence]]]] = {}
     unknown: list[tuple[Evidence, str]] = []
     for evidence in runs:
@@ -204,16 +207,16 @@ def contention(runs: Sequence[Evidence]) -> Iterator[Finding]:
         found = manifest.observed.contention
         if not isinstance(found, Contention):
             why = found.not_recorded if isinstance(found, NotRecorded) else "the run did not finish"
-            if evidence.is_performance and manifest.observed.host.boot_id:  # Linux, which also has the CPU times
-                text = f"foreign CPU time is not recorded, on a system that has it: {why}"
+            if evidence.is_performance and manifest.observed.host.boot_id:  # only Linux has both
+                text = f"the CPU time of other processes is missing in the manifest, although Linux counts it: {why}"
                 yield warn("B-4/contention_not_recorded", text, evidence.dir.manifest)
             else:
                 unknown.append((evidence, why))
         elif found.window_s < MIN_WINDOW_S:
-            unknown.append((evidence, f"a window of {found.window_s:.2f} s is too short"))
+            unknown.append((evidence, f"the measured {found.window_s:.2f} s are too short"))
         else:
-            text = f"others used {found.foreign_share:.1%} of the {found.usable_cores} usable cores, the run"
-            text += f" {found.own_cpu_s / found.window_s / found.usable_cores:.1%}"
+            text = f"share of the {found.usable_cores} usable cores: other processes {found.foreign_share:.1%}"
+            text += f", the run {found.own_cpu_s / found.window_s / found.usable_cores:.1%}"
             numbers = {**found.model_dump(), "foreign_share": found.foreign_share}
             yield note("B-4/foreign_cpu", text, evidence.dir.manifest, **numbers)
             if evidence.is_performance:
@@ -222,21 +225,21 @@ def contention(runs: Sequence[Evidence]) -> Iterator[Finding]:
                 sides.setdefault(conditions, []).append((found.foreign_share, evidence))
     if unknown:
         first, why = unknown[0]
-        text = f"foreign CPU time is not recorded for {counted(len(unknown), 'leg')}, first {first.dir.root}: {why}"
+        text = f"CPU time of other processes unknown for {counted(len(unknown), 'run')}, first {first.dir.root}: {why}"
         yield note("B-4/contention_not_recorded", text, first.dir.manifest, legs=len(unknown))
     for configurations in known.values():
         means = [(mean(share for share, _ in one), one[0][1].dir.root) for one in configurations.values()]
         (quiet, low), (busy, high) = min(means), max(means)
         if len(means) > 1 and busy - quiet > FOREIGN_DIFFERENCE:
-            text = f"others used {busy:.1%} of the usable cores during {high}, {quiet:.1%} during {low}: more than"
-            text += f" {FOREIGN_DIFFERENCE:.0%} apart, so the change is not the only difference"
+            text = f"other processes used {busy:.1%} of the usable cores during {high}, but {quiet:.1%} during {low},"
+            text += f" required: at most {FOREIGN_DIFFERENCE:.0%} apart"
             shares = {"foreign_shares": [quiet, busy], "limit_difference": FOREIGN_DIFFERENCE}
             yield warn("B-4/contended", text, low, high, **shares)
         alone = next(iter(configurations.values())) if len(means) == 1 else []
         for share, evidence in alone:
             if share > FOREIGN_SHARE:
-                text = f"others used {share:.1%} of the usable cores while LoadGen ran, more than {FOREIGN_SHARE:.0%}:"
-                text += " these times are not comparable"
+                text = f"other processes used {share:.1%} of the usable cores while LoadGen ran, required: at most"
+                text += f" {FOREIGN_SHARE:.0%}"
                 limits = {"foreign_share": share, "limit_share": FOREIGN_SHARE}
                 yield warn("B-4/contended", text, evidence.dir.manifest, **limits)
 
@@ -257,37 +260,37 @@ def difference_text(found: Differences) -> str:
     return shortened_list(describe(found, "in the first", "in the second"), MISMATCHES_SHOWN)
 
 
-@checks("H-9", ("several_systems", "error", "all runs of a bundle are of one system"))
+@checks("H-9", ("several_systems", "error", "differences in system between the runs of a bundle"))
 def one_bundle(runs: Sequence[Evidence]) -> Iterator[Finding]:
-    """All runs are of one system and were made close in time."""
+    """Check that all runs have one system and are close in time (H-9)."""
     yield from one_system((run for run in runs if run.manifest is not None), *BUNDLE)
     yield from far_apart(runs)
 
 
-@checks("B-3", ("other_harness", "warning", "one version of the harness made all runs"))
+@checks("B-3", ("other_harness", "warning", "versions of the harness"))
 def one_harness(runs: Sequence[Evidence]) -> Iterator[Finding]:
-    """B-3: runs outside a bundle are of one commit of the harness, which affects what is measured."""
+    """Check that runs outside a bundle have one commit of the harness, which affects what is measured (B-3)."""
     made = (run for run in runs if run.manifest is not None)
-    for found in one_system(made, HARNESS):  # uncommitted changes are allowed here, not in a bundle
+    for found in one_system(made, HARNESS):  # outside a bundle, uncommitted changes are only a warning
         yield replace(found, severity="warning")
         return
 
 
-@checks("H-9", ("far_apart", "error", "the runs of a bundle were made close in time"))
+@checks("H-9", ("far_apart", "error", "time between the first and the last run"))
 def far_apart(runs: Sequence[Evidence], make: Callable[..., Finding] = fail) -> Iterator[Finding]:
-    """All runs were made within half a year; `make` is `warn` for runs outside a bundle."""
+    """Check that all runs lie within half a year (H-9); `make` is `warn` for runs outside a bundle."""
     starts = ((run.manifest.start_time_ns or 0, run) for run in runs if run.manifest is not None)
     if apart := too_far_apart(starts):
         days, early, late = apart
-        text = f"{days} days are between the first run and the last, at most {MAX_DAYS_APART} are allowed"
+        text = f"time between the first and the last run: {days} days, required: at most {MAX_DAYS_APART}"
         yield make("H-9/far_apart", text, early.dir.root, late.dir.root, days=days)
 
 
 def foreign_runs(runs: Sequence[FinishedRun], bundle: Sequence[Evidence]) -> str:
-    """How the performance runs of a changed option's verdict differ from all those of the bundle; empty if they do not.
+    """Return how the performance runs of a changed option's verdict differ from the bundle's; empty if they do not.
 
     Raises:
-        HarnessError: a run cannot be read.
+        HarnessError: If a run cannot be read.
     """
     own = [evidence for evidence in bundle if evidence.is_performance]
     for facts in (run_fingerprint(run) for run in runs if run.is_performance):

@@ -1,10 +1,9 @@
-"""P-4, P-6, P-7, H-2 and B-4 on the requests of one run: they are LoadGen's, and their times, ends and prompts fit.
+"""P-4, P-6, P-7, H-2 and B-4: checks on the requests of one run.
 
-The seeds in LoadGen's log give the loaded samples and, in the Server scenario, the time of each query; the trace and
-requests.jsonl must agree with them. Each of several replicas must have answered, with the same weights, and no faster
-than its devices explain. Other work on a replica's cores, or a pause of its host, makes it answer less: a greater share
-of the tokens is a warning. A pause does not change the median time per token, which is an error where all replicas have
-devices of one kind.
+The seeds in LoadGen's log determine the loaded samples and, in Server, the time of each query; the trace and the
+request log must agree with them. Each replica must have responded, with the same weights, and no faster than its
+devices allow. A large share of the tokens is a warning, because a pause of another replica also causes it. A short
+median time per token is an error if all replicas have equal devices.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,31 +26,31 @@ from runs.record.manifest import Manifest
 from runs.record.observed import FOREIGN_SHARE
 from runs.record.requests_log import NO_TIME, RequestTable
 
-# After the scheduled time (Server) or the completion before (SingleStream). Runs of the dummy engine on a shared
-# machine of two cores stay below 30 ms.
+# Limit of the delay after the scheduled time (Server) or the preceding completion (SingleStream). Runs of the dummy
+# engine on a shared machine with two cores stay below 30 ms.
 LATE_ISSUE_P99_MS = 100.0
-# After a pause of the machine, LoadGen issues all overdue queries at once, each within 0.02 ms.
+# After a pause of the machine, LoadGen issues all overdue queries at once, one every 0.02 ms or faster.
 OFF_SCHEDULE_MS = 50.0
-AT_ONCE_SHARE = 0.5  # of the scheduled time between two; on another schedule they would be that far apart
-AT_ONCE_MS = 0.2  # between two on a machine that cannot keep up
-CLOCK_READ_NS = 50_000  # between two readings of one clock; honest runs have at least 2 µs
-CLOCK_SET_NS = 5_000_000  # a step of the clock by an NTP daemon
-REPLICA_FASTER_FLAG = 2.0  # against the other replicas; one that shares its cores is that much slower
+AT_ONCE_SHARE = 0.5  # largest time between overdue queries, as a share of the scheduled time between them
+AT_ONCE_MS = 0.2  # largest time between overdue queries on a machine that cannot keep up
+CLOCK_READ_NS = 50_000  # allowed difference between two readings of one clock; honest runs have at least 2 µs
+CLOCK_SET_NS = 5_000_000  # largest step of the clock by an NTP daemon
+REPLICA_FASTER_FLAG = 2.0  # speed relative to the other replicas; a replica with shared cores is half as fast
 LENGTH = "length"  # the finish reason of a response at the token limit
-ENDS = {LENGTH, "stop"}  # other finish reasons are of failed responses
+ENDS = {LENGTH, "stop"}  # other finish reasons mark failed responses
 _REQUESTS: tuple[Need, ...] = ("files", "manifest", "requests")
 
 
 @checks(
     "P-6",
-    ("not_loadgens_queries", "error", "the queries are those that the seeds give"),
-    ("replayed", "note", "the queries were replayed from the seeds"),
+    ("not_loadgens_queries", "error", "loaded samples, compared with the seeds"),
+    ("replayed", "note", "queries, compared with the seeds"),
     needs=("files",),
 )
 def replay(evidence: Evidence) -> Iterator[Finding]:
-    """P-6, without the order of issue, which `verify` replays.
+    """Compare the queries with the seeds (P-6); `verify` compares the order of issue.
 
-    A LoadGen built with another C++ library draws other numbers, and is not the one that this product runs.
+    A LoadGen built with another C++ library draws other numbers. This harness does not use such a build.
     """
     table, detail = evidence.requests, evidence.detail
     if evidence.manifest is None and evidence.trace is None:
@@ -64,33 +63,33 @@ def replay(evidence: Evidence) -> Iterator[Finding]:
         return
     if table is None:
         return
-    text = f"{count} samples in the order of the seeds; loaded set and order replayed"
+    text = f"loaded set and order of {count} samples follow from the seeds"
     if evidence.is_performance and detail.scenario == "Server":
         yield from _schedule(evidence, table, scheduled_offsets_ns(evidence, count))
-        text += f", and {count} scheduled times"
+        text += f", as do {count} scheduled times"
     yield note("P-6/replayed", text, detail.path, samples=count)
 
 
 def scheduled_offsets_ns(evidence: Evidence, count: int) -> NDArray[np.int64]:
-    """The scheduled times of a Server run's queries, from its start, by the seed and rate in its log.
+    """Return the scheduled times of a Server run's queries since its start, from the seed and rate in its log.
 
     Raises:
-        InputError: the rate is not above 0.
+        InputError: If the rate is not above 0.
     """
     detail, qps = evidence.detail, evidence.detail.number("effective_target_qps")
     if not qps > 0:
-        raise InputError(f"{detail.path}: effective_target_qps is {qps:g}", "give LoadGen's own log")
+        raise InputError(f"{detail.path}: effective_target_qps {qps:g}: must be above 0", "restore the log of LoadGen")
     return poisson_offsets_ns(detail.seeds.schedule_rng_seed, qps, count)
 
 
-@checks("P-6", ("not_loadgens_schedule", "error", "the queries came at the times that the seed gives"))
+@checks("P-6", ("not_loadgens_schedule", "error", "times of the queries, compared with the seed"))
 def _schedule(evidence: Evidence, table: RequestTable, offsets_ns: NDArray[np.int64]) -> Iterator[Finding]:
     if evidence.trace is not None:
         scheduled_ns = evidence.trace.scheduled_ns - evidence.trace.scheduled_ns[0]
         wrong = np.flatnonzero(scheduled_ns != offsets_ns) if len(scheduled_ns) == len(offsets_ns) else np.arange(1)
         if len(wrong):
             seq = int(wrong[0])
-            text = f"{len(wrong)} scheduled times in the trace are not those of schedule_rng_seed, first at seq {seq}"
+            text = f"scheduled times in the trace that differ from schedule_rng_seed: {len(wrong)}, first at seq {seq}"
             yield fail("P-6/not_loadgens_schedule", text, evidence.dir.trace, seq=seq, different=len(wrong))
     lag_ns = table.issue_ns - offsets_ns
     lag_ns -= lag_ns.min()
@@ -100,17 +99,17 @@ def _schedule(evidence: Evidence, table: RequestTable, offsets_ns: NDArray[np.in
     overdue = np.minimum(lag_ns[1:], lag_ns[:-1]) > OFF_SCHEDULE_MS * 1e6
     pause_ms, due_ms = (float(np.median(np.diff(times)[overdue])) / 1e6 for times in (table.issue_ns, offsets_ns))
     if pause_ms > max(AT_ONCE_SHARE * due_ms, AT_ONCE_MS):
-        text = f"requests were issued {median_ms:.1f} ms off the schedule of the seed (median), overdue ones every"
-        text += f" {pause_ms:.3g} ms, due every {due_ms:.3g} ms: LoadGen issues overdue ones at once"
+        text = f"requests were issued {median_ms:.1f} ms after their time by the seed (median), overdue requests every"
+        text += f" {pause_ms:.3g} ms (scheduled: {due_ms:.3g} ms), but LoadGen issues overdue requests at once"
         yield fail("P-6/not_loadgens_schedule", text, evidence.dir.requests, median_ms=median_ms, pause_ms=pause_ms)
 
 
-@checks("B-4", ("issue_delay", "note", "how late LoadGen issued"), needs=("files", "requests"))
+@checks("B-4", ("issue_delay", "note", "delay of LoadGen's queries"), needs=("files", "requests"))
 def late_issues(evidence: Evidence) -> Iterator[Finding]:
-    """B-4: how late LoadGen issued the queries of a performance run: after the scheduled time, relative to the most
-    punctual query (Server), or after the completion before (SingleStream).
+    """Check the delay of the queries of a performance run (B-4).
 
-    A busy machine makes LoadGen late and the result worse, so it is a warning.
+    The delay counts from the scheduled time, less the smallest delay (Server), or from the preceding completion
+    (SingleStream). A busy machine delays LoadGen and makes the result worse, so it is a warning.
     """
     table, detail = evidence.table, evidence.detail
     if len(table) < 2 or detail.scenario == "Offline" or not evidence.is_performance:
@@ -122,101 +121,105 @@ def late_issues(evidence: Evidence) -> Iterator[Finding]:
     p99_ms = float(np.quantile(late_ns, 0.99)) / 1e6
     numbers: dict[str, Any] = {"p99_ms": p99_ms, "limit_ms": LATE_ISSUE_P99_MS}
     if p99_ms > LATE_ISSUE_P99_MS:
-        text = f"LoadGen issued {p99_ms:.1f} ms late (p99), more than {LATE_ISSUE_P99_MS:g} ms: the machine was busy"
+        text = f"delay of LoadGen's queries: {p99_ms:.1f} ms (p99), required: at most {LATE_ISSUE_P99_MS:g} ms"
         yield warn("B-4/contended", text, evidence.dir.requests, **numbers)
     else:
-        yield note("B-4/issue_delay", f"issued {p99_ms:.2f} ms late (p99)", evidence.dir.requests, **numbers)
+        yield note(
+            "B-4/issue_delay", f"delay of LoadGen's queries: {p99_ms:.2f} ms (p99)", evidence.dir.requests, **numbers
+        )
 
 
-@checks("P-4", ("record_incomplete", "error", "the record has every request"), needs=_REQUESTS)
+@checks("P-4", ("record_incomplete", "error", "requests without the time of their first token"), needs=_REQUESTS)
 def _times(evidence: Evidence) -> Iterator[Finding]:
-    """P-4: the times of each request are in order; in SingleStream no query starts before the previous one ended."""
+    """Check the order of the times of each request and, in SingleStream, of consecutive queries (P-4)."""
     where, table = evidence.dir.requests, evidence.table
     lacking = int(np.count_nonzero(table.first_token_ns == NO_TIME))
-    if lacking and evidence.detail.scenario != "Offline":  # most statistics need them all
-        text = f"{lacking} requests have no time of their first token"
+    if lacking and evidence.detail.scenario != "Offline":  # most statistics need all these times
+        text = f"requests without the time of their first token: {lacking}, required: none"
         yield fail("P-4/record_incomplete", text, where, count=lacking)
     first_ns = np.where(table.first_token_ns == NO_TIME, table.issue_ns, table.first_token_ns)
     back_ns = np.maximum(table.issue_ns - first_ns, first_ns - table.complete_ns)
-    yield from _in_order(back_ns, 0, "requests have their times in an impossible order", evidence, table)
+    yield from _in_order(back_ns, 0, "requests with times in an impossible order", evidence, table)
     if evidence.detail.scenario == "SingleStream" and len(table) > 1:
         gap_ns = table.issue_ns[1:] - table.complete_ns[:-1]
-        text = "queries were followed by the next one before they were complete"
+        text = "queries that were incomplete when LoadGen issued the next query"
         yield from _in_order(-gap_ns, CLOCK_READ_NS, text, evidence, table)
 
 
-@checks("P-4", ("impossible_times", "error", "the times of a request are in a possible order"))
+@checks("P-4", ("impossible_times", "error", "requests with times in an impossible order"))
 def _in_order(
     back_ns: NDArray[np.int64], allowed_ns: int, what: str, evidence: Evidence, table: RequestTable
 ) -> Iterator[Finding]:
-    """One step back of some milliseconds is a clock that was set: a warning."""
+    """Report times that step back. A single step of some milliseconds is a warning: NTP may have set the clock."""
     wrong = np.flatnonzero(back_ns > allowed_ns)
     if len(wrong):
         once = back_ns.max() <= CLOCK_SET_NS and np.ptp(table.complete_ns[wrong]) <= 4 * CLOCK_SET_NS
-        text = f"{len(wrong)} {what}, first seq {int(table.seq[wrong[0]])}"
+        text = f"{what}: {len(wrong)}, first seq {int(table.seq[wrong[0]])}, required: none"
         make = warn if once else fail
         yield make("P-4/impossible_times", text, evidence.dir.requests, count=len(wrong))
 
 
-@checks("P-4", ("other_limit", "error", "a response that was cut at the limit has as many tokens"), needs=_REQUESTS)
+@checks("P-4", ("other_limit", "error", "number of output tokens, compared with the limits"), needs=_REQUESTS)
 def _ends(evidence: Evidence) -> Iterator[Finding]:
-    """P-4: a response ended by itself, or has as many tokens as the limit; none has more."""
+    """Check that each response ended by itself or has exactly as many tokens as the limit (P-4)."""
     table, plan = evidence.table, evidence.record.plan
     if other := set(table.finish_reason) - ENDS:
-        text = f"responses ended by {', '.join(sorted(other))[:80]}, and not by {' or '.join(sorted(ENDS))}"
+        text = f"finish reasons: {', '.join(sorted(other))[:80]}, required: {' or '.join(sorted(ENDS))}"
         yield fail("P-4/other_limit", text, evidence.dir.requests)
     least, limit = plan.sampling.get("min_tokens"), plan.sampling.get("max_tokens")
     if not isinstance(limit, int) or not isinstance(least, int):
         return
     if plan.engine_record.is_server:
-        least = 0  # some servers have no such option
+        least = 0  # some servers ignore min_tokens
     cut = np.array([reason == LENGTH for reason in table.finish_reason])
     wrong = np.flatnonzero((np.where(cut, limit, least) > table.output_tokens) | (table.output_tokens > limit))
     if len(wrong):
         seq, tokens = int(table.seq[wrong[0]]), int(table.output_tokens[wrong[0]])
-        text = (
-            f"{len(wrong)} responses do not have {least} to {limit} tokens ({limit} where they were cut), such as seq"
-        )
-        text += f" {seq} with {tokens}"
+        text = f"responses with a wrong number of tokens: {len(wrong)}, for example seq {seq} with {tokens}"
+        text += f", required: {least} to {limit} ({limit} if the response was cut)"
         yield fail("P-4/other_limit", text, evidence.dir.requests, count=len(wrong), tokens=tokens, limit=limit)
 
 
 @checks(
     "H-2",
-    ("other_prompts", "error", "prompts are as long as in the dataset"),
-    ("prompts_not_compared", "note", "the dataset is available"),
+    ("other_prompts", "error", "prompt length, compared with the dataset"),
+    ("prompts_not_compared", "note", "missing dataset, which has the prompts"),
     needs=_REQUESTS,
 )
 def _prompts(evidence: Evidence) -> Iterator[Finding]:
-    """H-2: each prompt is as long as in the dataset, if that is available."""
+    """Compare the length of each prompt with the dataset, if it is available (H-2)."""
     references, table, plan = evidence.references, evidence.table, evidence.record.plan
     if references is None or int(table.sample_index.max()) >= len(references.prompt_tokens):
-        yield note("H-2/prompts_not_compared", "the dataset is not available", evidence.dir.manifest)
+        yield note(
+            "H-2/prompts_not_compared",
+            "the dataset is missing: prompts were not compared with it",
+            evidence.dir.manifest,
+        )
         return
     recorded, longest = plan.longest_prompt_tokens, references.prompt_tokens[: plan.sample_count].max()
     if recorded != longest:
-        text = f"the longest prompt has {recorded} tokens by the record, {longest} in the dataset"
+        text = f"longest prompt: {recorded} tokens in the manifest, but {longest} in the dataset"
         yield fail("H-2/other_prompts", text, evidence.dir.manifest, recorded=recorded)
     expected = references.prompt_tokens[table.sample_index]
     wrong = np.flatnonzero(expected != table.prompt_tokens)
     if len(wrong):
         place = int(wrong[0])
         text = (
-            f"{len(wrong)} prompts are not as long as in the dataset, first seq {int(table.seq[place])} with "
-            f"{int(table.prompt_tokens[place])} tokens in place of {int(expected[place])}"
+            f"prompts whose length differs from the dataset: {len(wrong)}, first seq {int(table.seq[place])} with "
+            f"{int(table.prompt_tokens[place])} tokens instead of {int(expected[place])}"
         )
         yield fail("H-2/other_prompts", text, evidence.dir.requests, count=len(wrong))
 
 
 def most_at_once(starts: NDArray[np.int64], ends: NDArray[np.int64], amounts: NDArray[np.int64] | None = None) -> int:
-    """The most requests, or the greatest sum of their amounts, that were in flight at one time."""
+    """Return the largest number of requests, or the largest sum of their amounts, in flight at one time."""
     amounts = np.ones(len(starts), np.int64) if amounts is None else amounts
     changes, moments = np.concatenate((amounts, -amounts)), np.concatenate((starts, ends))
     return int(np.cumsum(changes[np.lexsort((changes, moments))]).max())
 
 
 def batch_limit(manifest: Manifest) -> int | None:
-    """How many requests the engine computes at a time, by its record; None without a limit or a record of one."""
+    """Return the largest number of requests that the engine computes at a time, by the manifest; None if unknown."""
     plan, configuration = manifest.plan, manifest.engine.configuration
     most = configuration.get(plan.engine_record.batch_field, plan.engine_options.get(plan.engine_record.batch_field))
     copies = configuration.get("data_parallel_size")
@@ -225,14 +228,14 @@ def batch_limit(manifest: Manifest) -> int | None:
 
 @checks(
     "P-7",
-    ("more_than_the_batch", "error", "no more requests are in flight than the engine computes at a time"),
+    ("more_than_the_batch", "error", "concurrent requests, compared with the engine's batch limit"),
     needs=_REQUESTS,
 )
 def at_once(evidence: Evidence) -> Iterator[Finding]:
-    """P-7: no more requests were between first and last token than the engine computes at a time.
+    """Check that at most as many requests as the engine computes at a time were between first and last token (P-7).
 
-    Preempted requests and responses that a busy machine recorded late are also between the two; where these cannot be
-    ruled out it is a warning.
+    Preempted requests count too, and so do responses that a busy machine logged late. If these are possible, the
+    finding is a warning.
     """
     manifest, table = evidence.record, evidence.table
     limit = batch_limit(manifest)
@@ -240,7 +243,7 @@ def at_once(evidence: Evidence) -> Iterator[Finding]:
     if limit is None or not known.any():
         return
     starts_ns = table.first_token_ns[known]
-    # The event loop may have recorded a response so late.
+    # Subtract the largest delay with which the event loop may have logged a response.
     lag = manifest.observed.loop_lag
     slack_ns = max(STAMP_MEDIAN_NS, round(lag.worst_ms * 1e6) if lag is not None else 0)
     most = most_at_once(starts_ns, np.maximum(table.complete_ns[known] - slack_ns, starts_ns))
@@ -250,15 +253,13 @@ def at_once(evidence: Evidence) -> Iterator[Finding]:
     held = int((table.prompt_tokens + table.output_tokens).max()) * most
     certain = not manifest.plan.engine_record.may_preempt or (pool is not None and held < pool)
     make = fail if certain and manifest.observed.foreign_share <= FOREIGN_SHARE else warn
-    text = f"{most} requests were between first and last token at one time; by its record the engine computes {limit}"
+    text = f"requests between first and last token at one time: {most}, required: at most the batch limit {limit}"
     yield make("P-7/more_than_the_batch", text, evidence.dir.requests, most=most, limit=limit)
 
 
-@checks(
-    "P-7", ("settings_contradict_record", "error", "LoadGen logged the settings that it was given"), needs=_REQUESTS
-)
+@checks("P-7", ("settings_contradict_record", "error", "effective settings, compared with user.conf"), needs=_REQUESTS)
 def _user_conf(evidence: Evidence) -> Iterator[Finding]:
-    """P-7: LoadGen ran with the settings of user.conf, except those of audit.config."""
+    """Check that LoadGen ran with the settings of user.conf, except those of audit.config (P-7)."""
     run, plan = evidence.dir, evidence.record.plan
     try:
         settings = read_stored(run.user_conf)
@@ -268,29 +269,29 @@ def _user_conf(evidence: Evidence) -> Iterator[Finding]:
         return
     scenario, models = evidence.detail.scenario, (plan.loadgen_key,)
     for found in mismatches(settings, models, evidence.detail, audited, defaults(evidence.benchmark, scenario)):
-        given = found.line.value if found.line else "not given"
-        text = f"{found.key} of user.conf is {given}, {found.record} of LoadGen's log has {found.logged:g}"
+        given = found.line.value if found.line else "missing"
+        text = f"{found.key} is {given} in user.conf, but {found.record} is {found.logged:g} in LoadGen's log"
         yield fail("P-7/settings_contradict_record", text, run.user_conf, key=found.key, logged=found.logged)
 
 
-@checks("P-4", ("silent_replica", "error", "every replica answered queries"), needs=_REQUESTS)
-@checks("P-7", ("replicas_differ", "error", "every replica loaded the weights of the record"))
+@checks("P-4", ("silent_replica", "error", "replicas without responses"), needs=_REQUESTS)
+@checks("P-7", ("replicas_differ", "error", "weights of the replicas, compared with the manifest"))
 def replicas(evidence: Evidence) -> Iterator[Finding]:
-    """P-4, P-7 and H-5 on the replicas of a run."""
+    """Check the responses, weights and speed of each replica (P-4, P-7, H-5)."""
     manifest, table = evidence.record, evidence.table
     records = manifest.replicas
     if table.replica is None or not records:
         return
-    # The first queries go to the replicas in turn.
+    # The first queries go to the replicas in turn, so each replica has at least one.
     silent = {record.replica for record in records} - set(table.replica.tolist())
     if silent and len(table) >= len(records):
-        text = f"of {len(table)} queries replica {', '.join(map(str, sorted(silent)))} answered none"
+        text = f"replica {', '.join(map(str, sorted(silent)))} responded to none of {len(table)} queries"
         yield fail("P-4/silent_replica", text, evidence.dir.requests, replicas=sorted(silent))
     for record in records:
         expected = {file: manifest.model.sha256.get(file) for file in record.weights_sha256}
         if record.weights_sha256 != expected:
             text = f"weights of replica {record.replica} ({record.host}): {value_text(record.weights_sha256, 80)}"
-            text += f", of the run {value_text(expected, 80)}"
+            text += f", required by the manifest: {value_text(expected, 80)}"
             yield fail("P-7/replicas_differ", text, evidence.dir.manifest, replica=record.replica)
     if len(records) < 2 or len(table) < FEW_SAMPLES * len(records):
         return
@@ -302,35 +303,37 @@ def replicas(evidence: Evidence) -> Iterator[Finding]:
         times_ns = [float(np.median(spans_ns[one] / (table.output_tokens[one] - 1))) for one in chosen]
         speeds = [1 / max(time_ns, 1.0) for time_ns in times_ns]
         certain = _same_devices(manifest)
-        yield from _fastest(evidence, "by its median time per token", speeds, sizes, certain=certain)
+        yield from _fastest(evidence, "median time per token", speeds, sizes, certain=certain)
     tokens = [max(1.0, float(table.output_tokens[table.replica == record.replica].sum())) for record in records]
-    yield from _fastest(evidence, "by the tokens it answered with", tokens, sizes, certain=False)
+    yield from _fastest(evidence, "number of output tokens", tokens, sizes, certain=False)
 
 
-@checks("H-5", ("replica_too_fast", "error", "no replica is faster than its devices explain"))
+@checks("H-5", ("replica_too_fast", "error", "speed of the fastest replica, relative to its devices"))
 def _fastest(
     evidence: Evidence, measure: str, speeds: Sequence[float], sizes: Sequence[int], *, certain: bool
 ) -> Iterator[Finding]:
     fastest = int(np.argmax(speeds))
     others, larger = (np.median(np.delete(one, fastest)) for one in (speeds, sizes))
-    times = float(speeds[fastest] / others / max(1.0, sizes[fastest] / larger))  # more devices explain more speed
+    times = float(
+        speeds[fastest] / others / max(1.0, sizes[fastest] / larger)
+    )  # a replica with more devices may be faster
     if times > REPLICA_FASTER_FLAG:
         make = fail if certain and times > FASTER_FAIL else warn
-        text = f"{measure} replica {fastest} is {times:.1f} times as fast as the others, for its devices or cores"
+        text = f"by its {measure}, replica {fastest} is {times:.1f} times as fast per device or core as the others"
         yield make("H-5/replica_too_fast", text, evidence.dir.requests, replica=fastest, times=round(times, 3))
 
 
 def _same_devices(manifest: Manifest) -> bool:
-    """Whether all replicas have devices of one kind, or cores of one machine that nothing else used, by the record."""
+    """Return True if all replicas have devices of one kind, or cores of one machine that no other process used."""
     kind, plan = manifest.plan.engine_record, manifest.plan
     if kind.is_server:
-        return False  # the devices of servers are not known
+        return False  # the devices of a server are unknown
     if not any(record.devices for record in manifest.replicas):
-        contended = manifest.observed.foreign_share > FOREIGN_SHARE  # of other machines it is not known
+        contended = manifest.observed.foreign_share > FOREIGN_SHARE  # unknown for the other nodes
         return not plan.nodes and not contended
     names = {row.get("name") for row in manifest.observed.accelerators}
     return len(names) == 1 and None not in names
 
 
-# In the order of the findings.
+# The checks, in the order of their findings.
 CHECKS = tuple(map(check, (replay, _times, _ends, _prompts, at_once, _user_conf, replicas, late_issues)))

@@ -1,4 +1,4 @@
-"""The verdict of a sign-off: its outcome, the action, its record (audit_verdict.json) and its text."""
+"""The verdict of a sign-off: its outcome, the action, the content of audit_verdict.json, and the text."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -13,34 +13,34 @@ SCOPES: tuple[Scope, ...] = ("baseline", "profile", "harness", "patch", "bundle"
 Policy = Literal["open", "closed"]
 Action = Literal["pass", "eject", "downgrade_headline", "replace_headline_with_e2e", "flag", "remeasure"]
 
-# Noise band of spread, drift and gain in percent; --noise-band sets it for a whole verdict, which records it.
+# Default noise band of spread, drift and gain in percent; --noise-band sets it for all checks.
 NOISE_BAND_PCT = 0.5
-MAX_ROUNDS = 3  # of measuring again
+MAX_ROUNDS = 3  # maximum number of times that a side is repeated
 
-# The actions of a FLAG by rule, the most important first; all other rules have the action `flag`.
+# Action of a FLAG → its rules, the most important action first. All other rules have the action `flag`.
 _ACTIONS: dict[Action, frozenset[str]] = {
     "replace_headline_with_e2e": frozenset({"G-11/isolated_headline"}),
     "downgrade_headline": frozenset({"G-8/not_a_kernel_gain"}),
     "remeasure": frozenset({"B-1/noisy_baseline", "B-2/warmup_outlier", "B-2/outlier", "B-6/baseline_imperfect"}),
 }
-# Attributes that are fields of the record.
+# Attributes that are fields of audit_verdict.json.
 _RECORDED = (
     *("short_name", "policy", "blocks", "action", "unverifiable", "noise_band_pct", "levers", "lever_class"),
     *("lever_evidence", "e2e_delta_pct", "lever_decomposition", "non_overlapping", "ref", "cand"),
     *("baseline_drift_pct", "metrics", "correctness_status", "log_sha256"),
 )
-# With missing evidence a result can be neither confirmed nor refuted.
+# Findings on missing evidence: the result can be neither confirmed nor refuted.
 _UNVERIFIABLE = frozenset({"missing_raw", "unverifiable_noncoherent_reference"})
 
 
 def action_of(finding: Finding) -> Action:
-    """The action of a FLAG."""
+    """Return the action of a FLAG."""
     return next((action for action, rules in _ACTIONS.items() if finding.rule in rules), "flag")
 
 
 @dataclass
 class SignOff(Verdict):
-    """The verdict on a scope. `error`: the sign-off itself failed, so there is no verdict."""
+    """The verdict on a scope. If `error` is set, the sign-off itself failed and there is no verdict."""
 
     scope: Scope
     noise_band_pct: float
@@ -50,7 +50,7 @@ class SignOff(Verdict):
     cand: list[str] = field(default_factory=list)
     log_sha256: dict[str, dict[str, str]] = field(default_factory=dict)
     metrics: dict[str, dict[str, float]] = field(default_factory=lambda: {"ref": {}, "cand": {}})
-    # Of a comparison; the checks G fill them.
+    # The checks G fill the following fields, in a comparison.
     compared: bool = False
     levers: list[str] = field(default_factory=list)
     lever_class: str | None = None
@@ -63,7 +63,7 @@ class SignOff(Verdict):
 
     @property
     def action(self) -> Action | None:
-        """By the verdict; of several flags the most important action."""
+        """The action that follows from the verdict; the most important of several."""
         asked = {action_of(finding) for finding in self.of("warning")}
         flag: Action = next((action for action in _ACTIONS if action in asked), "flag")
         named: dict[Outcome, Action | None] = {"PASS": "pass", "FLAG": flag, "FAIL": "eject", "ERROR": None}
@@ -71,16 +71,16 @@ class SignOff(Verdict):
 
     @property
     def unverifiable(self) -> bool:
-        """Whether evidence is missing."""
+        """True if evidence is missing."""
         return any(finding.slug in _UNVERIFIABLE for finding in self.of("error"))
 
     @property
     def blocks(self) -> bool:
-        """Whether the sign-off blocks a submission; without a verdict by the policy."""
+        """True if the sign-off blocks a submission; without a verdict, the policy decides."""
         return self.policy == "closed" if self.error is not None else self.outcome == "FAIL"
 
     def _compared(self) -> dict[str, Any]:
-        """The outcome of a comparison, by gate."""
+        """Return the outcome of a comparison, by check."""
         if not self.compared:
             return dict.fromkeys(("same_conditions_ok", "engagement_ok", "headline_integrity"))
         found = {finding.rule: finding.severity for finding in self.of("note", "warning", "error")}
@@ -92,7 +92,7 @@ class SignOff(Verdict):
         }
 
     def record(self, *, strict: bool = False) -> dict[str, Any]:
-        """The same fields for every scope."""
+        """Return the content of audit_verdict.json, which has the same fields for every scope."""
         record = super().record(strict=strict) | {name: getattr(self, name) for name in _RECORDED} | self._compared()
         del record["findings"]
         return record | {
@@ -108,28 +108,28 @@ class SignOff(Verdict):
 
     @property
     def headline(self) -> str:
-        """One line: the verdict and its gravest reason."""
+        """The verdict and its most severe reason, in one line."""
         if self.error is not None:
-            return f"DEGRADED: no verdict, the sign-off itself failed: {self.error.message}"
+            return f"DEGRADED: no verdict, because the sign-off itself failed: {self.error.message}"
         word = f"{self.outcome}{' (unverifiable)' if self.unverifiable else ''}, action {self.action}"
         worst = self.of("error") or self.of("warning")
         reasons = [f"{finding.rule}: {finding.sentence}" for finding in worst]
         return f"{word}: {shortened_list(reasons, 1)}" if reasons else word
 
     def as_text(self) -> str:
-        """For people: the verdict, all findings, the numbers."""
-        lines = [f"Sign-off of a {self.scope}: {self.headline}", f"noise band {self.noise_band_pct:g} %"]
+        """Return the verdict, all findings and the metrics as text."""
+        lines = [f"Sign-off of a {self.scope}: {self.headline}", f"noise band {self.noise_band_pct:g}%"]
         lines += finding_lines(self, by_severity(self), with_place=True)
         for side, values in self.metrics.items():
             if values:
                 lines.append(f"  {side}: " + "  ".join(f"{name} {value:.6g}" for name, value in values.items()))
         if self.e2e_delta_pct is not None:
-            lines.append(f"  gain end to end: {self.e2e_delta_pct:+.3f} %")
+            lines.append(f"  end-to-end gain: {self.e2e_delta_pct:+.3f}%")
         return "\n".join(lines) + "\n"
 
 
 def feedback(verdict: SignOff) -> dict[str, Any]:
-    """What has to be corrected: every finding that lowers the verdict, the gravest first."""
+    """Return every finding that lowers the verdict, the most severe first."""
     record = verdict.record()
     of_verdict = ("schema_version", "short_name", "audit_scope", "verdict", "action", "error")
     of_finding = ("rule", "severity", "text", "found", "expected", "file")

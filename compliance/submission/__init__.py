@@ -1,1 +1,1 @@
-"""Submission trees: their layout, how one is built from runs, and how one is checked before upload."""
+"""Submission trees: layout, building from runs, and checking before upload."""

@@ -1,7 +1,7 @@
-"""`submit`: gathers the runs, describes the system, judges, signs off, and writes the tree.
+"""The steps of `submit`: gather the runs, describe the system, check, sign off, and write the tree.
 
-The tree is written in a temporary directory next to its place, and renamed when it is complete. The same runs give the
-same bytes: neither the time nor the machine that builds is written. The runs are only read.
+The tree is written to a temporary directory beside the output, and renamed when it is complete. It contains neither the
+time nor the machine of the build, so equal runs give equal bytes. The runs are only read.
 """
 
 import os
@@ -49,29 +49,29 @@ _RERUN = "rerun"
 _ENVIRONMENT = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"), trim_blocks=True, lstrip_blocks=True
 )
-_FILES = ("_path", "_conf", "_dir")  # options whose value is a path on the machine
-# Options that a README leaves out; its table of facts has the declaration.
+_FILES = ("_path", "_conf", "_dir")  # endings of options whose value is a path on the machine
+# Options that the command lines of a README omit; its table contains the declaration.
 _NOT_OF_THE_RUN = frozenset({"output_log_dir", "signing_key", "mechanism"})
 
 
 @dataclass
 class SubmitOutcome(Verdict):
-    """The outcome of a request; findings say why nothing was built."""
+    """The outcome of a request. Findings are the reasons why no tree was built."""
 
     request: SubmitRequest
     judged: list[CandidateEvidence]
     description: SystemDescription | None = None
-    signed: SignOff | None = None  # None where no sign-off is required
-    built: dict[str, int] | None = None  # size in bytes of every file, by its path in the tree
+    signed: SignOff | None = None  # None if no sign-off is required
+    built: dict[str, int] | None = None  # path in the tree → size in bytes
 
     @property
     def unofficial(self) -> list[str]:
-        """Why the results are not eligible for submission, each reason once."""
+        """The reasons why the results are not eligible for submission."""
         return list(dict.fromkeys(reason for one in self.judged for reason in one.unofficial))
 
     @property
     def rehearsal(self) -> list[str]:
-        """Why the tree is a rehearsal; empty if it is none."""
+        """The reasons why the tree is a rehearsal; empty if it is not a rehearsal."""
         return self.unofficial if self.request.rehearsal else []
 
     @property
@@ -80,7 +80,7 @@ class SubmitOutcome(Verdict):
             return (
                 []
                 if self.unofficial
-                else ["every result is eligible for submission: the tree carries no mark of a rehearsal"]
+                else ["every result is eligible for submission, so the tree is not marked as a rehearsal"]
             )
         allowed = self.unofficial if self.request.division == "open" else []
         return [f"not eligible for submission, which the open division allows: {reason}" for reason in allowed]
@@ -112,27 +112,28 @@ class SubmitOutcome(Verdict):
 
 
 def refuse_taken(root: Path) -> None:
-    """Refuse an output that would replace something.
+    """Refuse an output that exists.
 
     Raises:
-        SetupError: it exists and is not empty, or cannot be written.
+        SetupError: If the output exists and is not empty, or cannot be written.
     """
     if root.is_symlink() or (root.exists() and (not root.is_dir() or any(root.iterdir()))):
-        raise SetupError(f"--output {root} exists and is not empty", "name a new directory; nothing is replaced")
+        raise SetupError(f"--output {root}: directory exists and is not empty", "name a new directory")
     existing = next(parent for parent in root.absolute().parents if parent.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         raise SetupError(f"--output {root}: {existing} cannot be written", "name a directory you may write to")
 
 
 def build(outcome: SubmitOutcome, description: SystemDescription, source: Source, documents: Documents) -> None:
-    """Write the tree of judged results.
+    """Write the tree of checked results.
 
     Args:
-        documents: files for documentation/, by their path there.
+        documents: path in documentation/ → content.
 
     Raises:
-        SetupError: the output exists or cannot be written, or a file is too large for a submission.
-        InputError: a run lacks a file. ExecutionError: a run's file has changed.
+        SetupError: If the output exists or cannot be written, or a file is too large for a submission.
+        InputError: If a file of a run is missing.
+        ExecutionError: If a file of a run has changed.
     """
     request, root = outcome.request, outcome.request.output
     refuse_taken(root)
@@ -160,7 +161,7 @@ def build(outcome: SubmitOutcome, description: SystemDescription, source: Source
             sizes = _sizes(draft)
             draft.replace(root)
     except OSError as error:
-        raise SetupError(f"--output {root} cannot be written: {error.strerror}", "name another directory") from error
+        raise SetupError(f"--output {root}: cannot be written: {error.strerror}", "name another directory") from error
     outcome.description, outcome.built = description, sizes
 
 
@@ -171,7 +172,7 @@ def _scenario(outcome: SubmitOutcome, tree: Tree, judged: CandidateEvidence) -> 
     manifests = candidate.manifests()
     performance, accuracy = candidate.performance, candidate.accuracy
     if performance is None or accuracy is None:
-        raise InputError(f"{candidate.name} lacks a run", "name both runs")
+        raise InputError(f"{candidate.name}: a run is missing", "name the performance and the accuracy run")
     copies = [(performance.dir, tree.performance(place)), (accuracy.dir, tree.accuracy(place))]
     for test, audit in sorted(candidate.audits.items()):
         folder = tree.audit(place, test)
@@ -179,10 +180,10 @@ def _scenario(outcome: SubmitOutcome, tree: Tree, judged: CandidateEvidence) -> 
         _copy(audit.dir.accuracy_log, RunDir(folder / "accuracy").accuracy_log)
         text_name = AUDITS[test].text_name
         _write(folder / text_name, read_record(audit.folder / text_name, _RERUN))
-    for run, to in copies:  # without the trace
+    for run, to in copies:  # a submission contains no trace
         _copy(run.summary, to.summary)
         _copy(run.detail, to.detail)
-    # The performance run's accuracy log is an empty list, which shows that nothing was logged.
+    # The accuracy log of the performance run is an empty list, which shows that LoadGen logged no responses.
     _copy(performance.dir.accuracy_log, tree.performance(place).accuracy_log)
     submitted = submitted_accuracy(accuracy.dir)
     _write(tree.accuracy(place).accuracy_log, submitted.log)
@@ -194,7 +195,7 @@ def _scenario(outcome: SubmitOutcome, tree: Tree, judged: CandidateEvidence) -> 
 
 
 def _readme(judged: CandidateEvidence, place: Place, tree: Tree, rehearsal: list[str]) -> str:
-    """README.md of one scenario."""
+    """Return README.md of a scenario."""
     manifests = judged.candidate.manifests()
     manifest = manifests["performance"]
     text = _ENVIRONMENT.get_template("scenario_readme.md").render(
@@ -216,7 +217,7 @@ def _readme(judged: CandidateEvidence, place: Place, tree: Tree, rehearsal: list
 
 
 def _command(name: str, manifest: Manifest) -> str:
-    """The command line of a run, without its output directory, and with the names of files only."""
+    """Return the command line of a run, without its output directory and the folders of its files."""
     words = ["python", "main.py"]
     asked = dict(manifest.asked)
     if manifest.plan.audit:
@@ -244,14 +245,14 @@ def _option(key: str, value: Any) -> list[str]:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy one of LoadGen's logs, if it is unchanged."""
+    """Copy a log of LoadGen and check that it is unchanged."""
     if not source.is_file():
         raise InputError(f"{source} is missing", _RERUN)
     with critical():
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
     if read_attestation(RunDir(source.parent)).files.get(source.name) != sha256_of(target):
-        raise ExecutionError(f"{source} was changed after the run ended", _RERUN)
+        raise ExecutionError(f"{source}: changed after the run ended", _RERUN)
 
 
 def _write(path: Path, content: bytes | str) -> None:
@@ -265,74 +266,75 @@ def _json(path: Path, value: dict[str, Any]) -> None:
 
 
 def _sizes(root: Path) -> dict[str, int]:
-    """The size of every file by its path in the tree.
+    """Return the size of every file by its path in the tree.
 
     Raises:
-        SetupError: a file is too large.
+        SetupError: If a file is too large.
     """
     sizes = {path.relative_to(root).as_posix(): path.stat().st_size for path in root.rglob("*") if path.is_file()}
     for name, size in sizes.items():
         if size > MAX_FILE_BYTES:
             raise SetupError(
-                f"{name} has {size / 1e6:.0f} MB; a submission takes at most {MAX_FILE_BYTES >> 20} MB a file",
-                "leave it out of --source" if CODE_FOLDER in name else "start the run without --enable-log-trace",
+                f"{name}: {size / (1 << 20):.0f} MiB, allowed: at most {MAX_FILE_BYTES >> 20} MiB per file",
+                "remove it from --source" if CODE_FOLDER in name else "repeat the run without --enable-log-trace",
             )
     return dict(sorted(sizes.items()))
 
 
-# From named runs to a tree --------------------------------------------------------------------------------------------
+# The steps of `submit` ------------------------------------------------------------------------------------------------
 
 
-# Names of directories that every file system and the official scripts take.
+# Directory names that every file system and the official scripts accept.
 _NAME = re.compile(r"[A-Za-z0-9_+][A-Za-z0-9._+-]*")
 
 
 @decides(
     "submit",
-    ("submit/calibration", "error", "[rules] closed division", "a document describes how the weights were quantized",
-     "give it with --documentation"),
-    ("submit/sign-off", "error", OURS, "the runs sign off together", "run what the sign-off names again"),
+    ("submit/calibration", "error", "[rules] closed division", "document on the quantization of the weights",
+     "name its directory with --documentation"),
+    ("submit/sign-off", "error", OURS, "sign-off of all runs together", "repeat the runs that the sign-off names"),
 )  # fmt: skip
 def submit(request: SubmitRequest, say: Callable[[str], None]) -> SubmitOutcome:
-    """Build the tree, or refuse it; quick checks come first.
+    """Build the tree, or refuse it. Quick checks come first.
 
     Args:
-        say: called with the name of each step that takes time.
+        say: reports the name of each step that takes time.
 
     Raises:
-        InputError: a path, a name or the system's description is wrong. SetupError: the output is taken, or the
-            source cannot be found. ExecutionError: a run cannot be read.
+        InputError: If a path, a name or the system description is wrong.
+        SetupError: If the output exists or the source cannot be found.
+        ExecutionError: If a run cannot be read.
     """
     for name, value in (("--organization", request.organization), ("--system-name", request.system_name)):
         if not _NAME.fullmatch(value):
             raise InputError(
-                f"{name} {value!r} cannot be a directory's name in a submission",
-                "use letters, digits, and . _ - + after the first character; the system's full name goes into --system",
+                f"{name} {value!r}: not a valid directory name in a submission",
+                "use letters, digits, and . _ - + after the first character; give the full name with --system",
             )
     refuse_taken(request.output)
     for path in request.results:
         if request.output.resolve().is_relative_to(path.resolve()):
-            raise SetupError(f"--output {request.output} is in {path}", "name a directory outside the runs")
+            raise SetupError(f"--output {request.output}: lies in the run directory {path}", "name another directory")
     if request.division == "network" and request.documentation is None:
         raise InputError(
-            "the network division requires a diagram of how LoadGen's machine and the servers are connected",
-            "name its directory with --documentation",
+            "--documentation is missing: the network division requires a diagram of the network to the SUT",
+            "name the directory of the diagram with --documentation",
         )
     candidates = gather(request.results)
     manifests = _manifests(candidates)
-    if manifests:  # else every candidate is refused below
+    if manifests:  # without manifests, every candidate is refused below
         description = describe_system(request, candidates)
         source = read_source(request.source, manifests)
-    with with_scorer(request.sources) as (sources, _):  # responses are scored once for both judges
+    with with_scorer(request.sources) as (sources, _):  # verify and sign-off share the scores
         outcome = judge(replace(request, sources=sources), candidates, say)
-        if not outcome.findings and request.division != "open":  # last, since it takes longest
+        if not outcome.findings and request.division != "open":  # the sign-off is last because it takes longest
             say("signing off")
             outcome.signed = sign_off(candidates, sources)
             outcome.findings += [*_unsigned(outcome.signed, candidates)] or [*unsigned_audits(candidates, sources)]
     given = read_documentation(request.documentation) if request.documentation else {}
     documents = with_calibration(given, manifests)
     if request.division != "open":
-        fix = "give the calibration.md of the weights' folder, or another document: --documentation"
+        fix = "add the calibration.md of the weights' folder, or another document, to the directory of --documentation"
         outcome.findings += [
             refusal("submit/calibration", "documentation", one, fix) for one in lacking(documents, manifests)
         ]
@@ -343,7 +345,7 @@ def submit(request: SubmitRequest, say: Callable[[str], None]) -> SubmitOutcome:
 
 
 def judge(request: SubmitRequest, candidates: list[Candidate], say: Callable[[str], None]) -> SubmitOutcome:
-    """Apply the rules to each result, then to all of them together."""
+    """Apply the rules to each result, then to all results together."""
     judged, found = [CandidateEvidence(candidate, request) for candidate in candidates], Judgement()
     for one in judged:
         say(f"verifying {one.candidate.name}")
@@ -355,26 +357,26 @@ def judge(request: SubmitRequest, candidates: list[Candidate], say: Callable[[st
 
 
 def sign_off(candidates: list[Candidate], sources: ScoreSources) -> SignOff:
-    """The sign-off of all runs together."""
+    """Sign off all runs together."""
     return judge_runs("bundle", _directories(candidates), sources=sources)
 
 
 def unsigned_audits(candidates: list[Candidate], sources: ScoreSources) -> Iterator[Finding]:
-    """What is wrong with the runs of audits."""
+    """Return refusals for errors in audit runs."""
     for candidate in candidates:
         performance = candidate.performance
         for audit in candidate.audits.values():
-            assert performance is not None  # else it was refused before
+            assert performance is not None  # a result without a performance run was refused before
             for found in audit_problems(Evidence.of(performance, sources), [audit.dir.root]):
-                fix = "run the audit again"
+                fix = "repeat the audit"
                 yield refusal(found.rule, candidate.name, f"{audit.test}: {found.sentence}", fix)
 
 
 def describe_system(request: SubmitRequest, candidates: list[Candidate]) -> SystemDescription:
-    """The description of the system of these results.
+    """Return the description of the system of these results.
 
     Raises:
-        InputError: fields are missing.
+        InputError: If fields are missing.
     """
     over_network = any(run.detail.is_network for one in candidates for run in one.runs)
     return describe(
@@ -394,10 +396,10 @@ def _directories(candidates: list[Candidate]) -> list[Path]:
 
 
 def _unsigned(signed: SignOff, candidates: list[Candidate]) -> Iterator[Finding]:
-    """Why the sign-off refuses; a failure of the sign-off itself refuses too."""
+    """Return refusals for what the sign-off finds, or for a failure of the sign-off itself."""
     if signed.blocks:
         command = f"main.py signoff --scope bundle {' '.join(f'--ref {path}' for path in _directories(candidates))}"
-        fix = f"see `{command}`; run what it names again"
+        fix = f"repeat the runs that `{command}` names"
         if signed.error is not None:
             yield refusal("submit/sign-off", "sign-off", signed.headline, fix)
         for found in signed.of("error"):

@@ -1,4 +1,4 @@
-"""The input of `submit`: results, each with its runs and audits, and its place in a tree."""
+"""The input of `submit`: results with their runs and audits, and their places in a tree."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,13 +21,13 @@ from runs.record.layout import ResultDir, RunDir, audit_record
 from runs.record.manifest import Manifest, read_manifest
 from runs.rounds import Round
 
-# Audits that a submission contains; others are ignored.
+# Audits that a submission contains. Other audits are ignored.
 SUBMITTED_TESTS = tuple(sorted({name for one in SUBMISSIONS.values() for name in one.audits}))
 
 
 @dataclass(frozen=True)
 class SubmitRequest:
-    """What to build, from what."""
+    """The options of `submit`."""
 
     results: list[Path]
     output: Path
@@ -38,14 +38,14 @@ class SubmitRequest:
     given: SystemFile
     source: Path | None = None
     documentation: Path | None = None
-    rehearsal: bool = False  # results may be ineligible for submission; every other rule applies
-    sources: ScoreSources = field(default_factory=ScoreSources)  # for scoring the responses
+    rehearsal: bool = False  # accept results that are not eligible for submission; every other rule applies
+    sources: ScoreSources = field(default_factory=ScoreSources)  # model and dataset for scoring
     detect_here: Callable[[Manifest], Mapping[str, str]] = not_detected
 
 
 @dataclass(frozen=True)
 class Audit:
-    """One audit's directory, as `main.py audit` fills it."""
+    """The directory of an audit, as `main.py audit` writes it."""
 
     test: str
     folder: Path
@@ -67,7 +67,7 @@ class Audit:
 
 @dataclass
 class Candidate:
-    """One scenario of one benchmark that may enter a tree."""
+    """A result of a benchmark and scenario that may enter a tree."""
 
     benchmark: str  # directory name in a submission
     scenario: Scenario
@@ -92,43 +92,43 @@ class Candidate:
 
     @property
     def all_runs(self) -> list[FinishedRun]:
-        """With those of the audits."""
+        """The runs of the result and of its audits."""
         return [*self.runs, *(audit.finished_run for audit in self.audits.values())]
 
     @property
     def homes(self) -> list[ResultDir]:
-        """The possible directories of the result: as named, and by the places of its runs."""
+        """The possible directories of the result: the named one, and those that contain its runs."""
         return result_homes(*(run.dir.root for run in self.runs), named=self.result.home)
 
     def manifests(self) -> dict[str, Manifest]:
-        """The manifest of every run, audits included, by a name for people."""
+        """Return the manifests of all runs, with audits, by mode or name of the audit."""
         found = {run.mode.removesuffix("Only").lower(): run.manifest for run in self.runs if run.manifest is not None}
         return found | {audit.test: audit.manifest for audit in self.audits.values()}
 
     @property
     def manifest(self) -> Manifest | None:
-        """The manifest of its first run, the performance run where it is there."""
+        """The manifest of the performance run or, without it, of the first run."""
         return next(iter(self.manifests().values()), None)
 
     @cached_property
     def facts(self) -> Facts:
-        """The fingerprint of that record."""
+        """The fingerprint of that manifest."""
         return fingerprint(self.manifest) if self.manifest is not None else {}
 
 
 def gather(paths: list[Path], *, beside: bool = True) -> list[Candidate]:
     """Find every result and audit in `paths`, in the order of their places in a tree.
 
-    A path is a campaign's directory, a result's (`performance/run_1`, `accuracy`, `audit/NAME`), a run's, or an
-    audit's. Runs that were named one by one are paired as `verify` pairs them.
+    A path is the directory of a campaign, a result (`performance/run_1`, `accuracy`, `audit/NAME`), a run or an audit.
+    Single runs are paired as in `verify`.
 
     Args:
-        beside: whether runs that were named one by one have the audits in their result's directory.
+        beside: True to add the audits in the result directories of single runs.
 
     Raises:
-        InputError: a path has none of these, two results or audits are for one place, or an audit's result is
+        InputError: If a path has none of these, two results or audits have one place, or the result of an audit is
             missing.
-        HarnessError: a run cannot be read.
+        HarnessError: If a run cannot be read.
     """
     parts = [_parts(path) for path in paths]
     run_paths = [path for runs, _ in parts for path in runs]
@@ -145,21 +145,21 @@ def gather(paths: list[Path], *, beside: bool = True) -> list[Candidate]:
             one, other = (" + ".join(map(str, found.directories)) for found in (earlier.result, result))
             raise InputError(
                 f"two results for {benchmark}/{scenario}: {one} and {other}",
-                "name the one to submit",
+                "name only the result to submit",
             )
     for path in dict.fromkeys(audit_paths):
         audit = _audit(path)
         candidate = candidates.get((audit.benchmark, audit.scenario))
         if candidate is None:
             raise InputError(
-                f"{path}: no result was named for this {audit.test} of {audit.benchmark}/{audit.scenario}",
-                "name the result as well, or leave the audit out",
+                f"{path}: the result of this {audit.test} for {audit.benchmark}/{audit.scenario} is missing",
+                "name the directory of the result too, or remove that of the audit",
             )
         twin = candidate.audits.setdefault(audit.test, audit)
         if twin is not audit:
             raise InputError(
-                f"two {audit.test} for {candidate.name}: {twin.folder} and {path}",
-                "name the one to submit",
+                f"two {audit.test} audits for {candidate.name}: {twin.folder} and {path}",
+                "name only the audit to submit",
             )
     for candidate in candidates.values() if beside else ():
         folders = [folder for home in candidate.homes for folder in _audits_of(home)]
@@ -167,12 +167,12 @@ def gather(paths: list[Path], *, beside: bool = True) -> list[Candidate]:
             if (audit.benchmark, audit.scenario) == (candidate.benchmark, candidate.scenario):
                 candidate.audits.setdefault(audit.test, audit)
     if not candidates:
-        raise InputError(f"no result in {', '.join(map(str, paths))}", "name a campaign's or a result's directory")
+        raise InputError(f"{', '.join(map(str, paths))}: no result found", "name the directory of a campaign or result")
     return [candidates[key] for key in sorted(candidates)]
 
 
 def _parts(path: Path) -> tuple[list[Path], list[Path]]:
-    """Directories of runs and of audits in one path."""
+    """Return the directories of runs and of audits in a path."""
     if any(audit_record(path, test).is_file() for test in AUDITS):
         return [], [path]
     if campaign := campaign_results(path):
@@ -190,12 +190,12 @@ def _audit(folder: Path) -> Audit:
     test = next((name for name in AUDITS if audit_record(folder, name).is_file()), None)
     if test is None:
         raise InputError(
-            f"{folder} has no {audit_record(folder, folder.name).name}: the audit did not end",
-            "run the audit again",
+            f"{folder}: {audit_record(folder, folder.name).name} is missing, so the audit did not finish",
+            "repeat the audit",
         )
     if test not in SUBMITTED_TESTS:
-        raise InputError(f"{folder}: {test} is not submitted", "leave it out")
+        raise InputError(f"{folder}: {test} is not part of a submission", "remove this directory from the command")
     plan = read_manifest(RunDir(folder / AUDIT_RUN).manifest).plan
     if plan.loadgen_key not in BENCHMARKS:
-        raise InputError(f"{folder}: unknown benchmark {plan.loadgen_key}", "give an audit of this benchmark")
+        raise InputError(f"{folder}: unknown benchmark {plan.loadgen_key}", f"choose from {', '.join(BENCHMARKS)}")
     return Audit(test, folder, BENCHMARKS[plan.loadgen_key].submission_name, plan.scenario)

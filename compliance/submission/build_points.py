@@ -1,7 +1,7 @@
-"""The part of a submission to MLPerf Endpoints that follows from run folders: a directory for each point of the curve.
+"""The submission to MLPerf Endpoints that is built from run folders: a directory for each point of the curve.
 
-config.yaml, result_summary.json and accuracy_results.json are the client's own. point.yaml has what is in the folders
-(rules §8.3); what only the submitter knows (division, links, precision, the system, power) is listed as lacking.
+config.yaml, result_summary.json and accuracy_results.json are copies of the client's files. point.yaml is computed from
+the folders (rules §8.3), without the fields that only the submitter knows (`LACKING`).
 """
 
 import re
@@ -21,23 +21,24 @@ from runs.files import write_atomic
 from runs.reading import read_record
 
 POINT = "point.yaml"
-_FIX = "take the unchanged file of the client's run folder"
-# Fields of point.yaml that are in no run folder.
+_FIX = "restore the client's unchanged file in the run folder"
+# Fields of point.yaml that the submitter must add, because run folders do not contain them.
 LACKING = (
     "division", "model_precision", "link_to_model", "dataset_link", "shared_src", "shared_docs", "target_cohort",
 )  # fmt: skip
 
 
 def refusals(checked: FoldersChecked, *, rehearsal: bool) -> list[Finding]:
-    """Why no tree is built: every violated rule; in a rehearsal those of the round do not count."""
+    """Return the errors that prevent building a tree; in a rehearsal, without violated rules of the round."""
     return [one for one in checked.of("error") if not (rehearsal and one.kind == "official")]
 
 
 def build_points(checked: FoldersChecked, output: Path, system_name: str, *, rehearsal: bool) -> list[Path]:
-    """Write a directory for each run folder; returns the files.
+    """Write a directory for each run folder; return the files.
 
     Raises:
-        InputError: two folders are one point, or a folder's file cannot be read. SetupError: the output is taken.
+        InputError: If two folders are the same point, or a file of a folder cannot be read.
+        SetupError: If the output exists.
     """
     refuse_taken(output)
     cases = [EndpointsEvidence(run) for run in checked.runs if not run.only_audit]
@@ -49,7 +50,7 @@ def build_points(checked: FoldersChecked, output: Path, system_name: str, *, reh
             point["max_supported_concurrency"] = highest
         folder = output / "results" / system_name / point["model_name"] / f"r{point['concurrency']}"
         if folder / POINT in files:
-            raise InputError(f"{case.run.root} is a second point of {folder}", "name one run folder a point")
+            raise InputError(f"{case.run.root}: {folder} already has this point", "name one run folder for each point")
         for name, source in POINT_FILES.items():
             if case.run.has(source):
                 files[folder / name] = read_record(case.run.path(source), _FIX)
@@ -63,20 +64,22 @@ def build_points(checked: FoldersChecked, output: Path, system_name: str, *, reh
 
 
 def point_of(case: EndpointsEvidence) -> dict[str, Any]:
-    """point.yaml, as far as it follows from the folder.
+    """Return the fields of point.yaml that the folder determines.
 
     Raises:
-        InputError: the folder has no measured phase, or its load is no point's.
+        InputError: If the folder has no measured phase, or its load is not a point of a curve.
     """
     load = case.load
     if load is None:
-        raise InputError(f"{case.run.root} has no measured phase", "leave the folder out")
+        raise InputError(f"{case.run.root}: no measured phase found", "remove the folder from the command")
     config, settings, events = load.config, load.config.settings, load.events
     runtime, pattern, salt = settings.runtime, settings.load_pattern, settings.warmup.salt
     offline = pattern.type == "max_throughput"
     concurrency = (load.size[0] or len(load.rows)) if offline else pattern.target_concurrency
     if not concurrency:
-        raise InputError(f"{case.run.root}: {pattern.asked} is no point of a curve", "leave it out")
+        raise InputError(
+            f"{case.run.root}: {pattern.asked} is not a point of a curve", "remove the folder from the command"
+        )
     dataset = next((str(one.get("name")) for one in case.run.datasets(measured=True)), "")
     given = case.run.raw_config.get("settings")
     client = given.get("client") if isinstance(given, dict) else None

@@ -1,7 +1,7 @@
-"""What may enter a tree: verified results with passed audits, of one configuration, in the sets that the rules require.
+"""The rules on results that enter a tree: verified, with passed audits, in one configuration and in complete sets.
 
 As in the official checker, the open division has no rules on sets of scenarios, audits, accuracy targets and the number
-of samples in Offline's query. All other rules apply in every division.
+of samples in the Offline query. All other rules apply in every division.
 """
 
 import hashlib
@@ -33,8 +33,7 @@ from runs.record.finished_run import ACCURACY
 from runs.record.server_facts import all_servers_remote, prompt_reuse
 from runs.rounds import round_of
 
-# Rules that make a run ineligible for submission, and do not refuse one that does not claim to be eligible for
-# submission.
+# Rules that refuse only runs whose manifest claims that they are eligible for submission.
 _OFFICIAL_INPUTS = frozenset({"record-data-set", "record-weights", "record-servers"})
 _WHOLE: tuple[Need, ...] = ("both", "manifest")
 
@@ -47,30 +46,30 @@ class CandidateEvidence:
     request: SubmitRequest
 
     def absent(self, need: Need) -> str:
-        """Why a part is missing; empty if it is there."""
+        """Return the reason why a part is missing; empty if it is available."""
         runs = self.candidate.performance, self.candidate.accuracy
         if need == "both" and None in runs:
-            return "it needs a performance and an accuracy run"
+            return "the performance or the accuracy run is missing"
         ours = all(run is None or run.manifest is not None for run in runs)
         return "" if need != "manifest" or ours else "manifest.json of a run is missing"
 
     @property
     def whole(self) -> bool:
-        """Whether there is a verdict of `verify`."""
+        """True if the verdict of `verify` can be computed."""
         return not any(map(self.absent, _WHOLE))
 
     def refuse(self, rule: str, reason: str, fix: str) -> Finding:
-        """Why the result does not enter the tree."""
+        """Return the reason why the result does not enter the tree."""
         return refusal(rule, self.candidate.name, reason, fix)
 
     @cached_property
     def verdict(self) -> ResultVerdict:
-        """That of `verify`, which reads the files anew."""
+        """The verdict of `verify`, which reads the files again."""
         return verify_result(self.candidate.result, sources=self.request.sources)
 
     @cached_property
     def broken(self) -> list[tuple[RunVerdict, Finding]]:
-        """Violated rules that refuse the result, also official ones that its runs do not claim to meet."""
+        """Violated rules that refuse the result, including official rules that its runs do not claim to meet."""
         allowed = NOT_IN_OPEN if self.request.division == "open" else ()
         return [
             (part, found)
@@ -81,13 +80,12 @@ class CandidateEvidence:
 
     @cached_property
     def inputs(self) -> list[str]:
-        """Why the runs are not eligible for submission, by their manifests, even if they claim to be."""
+        """Reasons in the manifests why the runs are not eligible for submission, whatever they claim."""
         return list(dict.fromkeys(_not_official(self.candidate, self.request.sources.dataset_path)))
 
     @cached_property
     def unofficial(self) -> list[str]:
-        """Why the result is not eligible for submission: with the runs' own reasons, and official rules that do not
-        refuse it."""
+        """All reasons why the result is not eligible for submission, including those that do not refuse it."""
         if not self.whole:
             return []
         reasons, refused = list(self.inputs), [found for _, found in self.broken]
@@ -95,7 +93,7 @@ class CandidateEvidence:
             official = [found for found in part.broken if found.kind == "official" and found not in refused]
             reasons += [*part.declared, *(found.sentence for found in official)]
         if self.request.division == "network" and not all(map(all_servers_remote, self.candidate.manifests().values())):
-            reasons.append("the record does not show every server on another machine than LoadGen's")
+            reasons.append("the manifest does not show that every server runs on another machine than LoadGen")
         return list(dict.fromkeys(reasons))
 
 
@@ -111,29 +109,29 @@ class SetEvidence:
 
 
 def refusal(rule: str, where: str, reason: str, fix: str) -> Finding:
-    """Why something does not enter the tree; `where`: benchmark/scenario, or what the reason is about."""
+    """Return the reason why a result is refused; `where` is benchmark/scenario, or the subject of the reason."""
     return Finding(rule, "error", where, found=reason, fix=fix)
 
 
 @decides(
     "submit",
-    ("submit/leg-missing", "error", "[submission] layout", "each result has both runs", "start the missing run"),
-    ("submit/not-ours", "error", OURS, "a record shows how each run was made", "give a run of this harness"),
+    ("submit/leg-missing", "error", "[submission] layout", "missing run", "start the missing run"),
+    ("submit/not-ours", "error", OURS, "missing manifest of a run", "submit runs of this harness"),
 )  # fmt: skip
 def _presence(of: CandidateEvidence) -> Iterator[Finding]:
     candidate = of.candidate
     for mode, run in (("performance", candidate.performance), ("accuracy", candidate.accuracy)):
         if run is None:
-            fix = f"run it, and name its directory too, with {candidate.result.home}"
-            yield of.refuse("submit/leg-missing", f"there is no {mode} run", fix)
+            fix = f"start the run, and name its directory besides {candidate.result.home}"
+            yield of.refuse("submit/leg-missing", f"the {mode} run is missing", fix)
         elif run.manifest is None:
-            reason = f"{run.dir.root} has no manifest.json, which records how it was made"
-            yield of.refuse("submit/not-ours", reason, "give a run of this harness")
+            reason = f"manifest.json of {run.dir.root} is missing"
+            yield of.refuse("submit/not-ours", reason, "submit runs of this harness")
 
 
 @decides("submit", needs=_WHOLE)
 def _verified(of: CandidateEvidence) -> Iterator[Finding]:
-    """Refuse for what `verify` finds."""
+    """Refuse the result for each error that `verify` finds."""
     verdict, error = of.verdict, of.verdict.error
     contradictions = [(part, found) for part in verdict.parts for found in part.contradictions]
     reasons = [("log-damaged", error.message)] if error is not None else []
@@ -146,13 +144,16 @@ def _verified(of: CandidateEvidence) -> Iterator[Finding]:
 
 @decides(
     "submit",
-    ("submit/not-official", "error", "[rules] closed division", "runs are eligible for submission",
+    ("submit/not-official", "error", "[rules] closed division", "reasons why a run is not eligible for submission",
     "rerun with the settings of the benchmark"),
     needs=_WHOLE,
     applies=lambda of: "a rehearsal accepts ineligible results" if of.request.rehearsal else "",
 )  # fmt: skip
 def _official(of: CandidateEvidence) -> Iterator[Finding]:
-    """The open division takes other models and engine options, but no synthetic data and no dummy engine."""
+    """Refuse runs that are not eligible for submission.
+
+    The open division accepts other models and engine options, but no synthetic data and no dummy engine.
+    """
     for reason in of.inputs if of.request.division == "open" else of.unofficial:
         fix = "rerun with the settings of the benchmark, or build a marked tree with --rehearsal"
         yield of.refuse("submit/not-official", f"not eligible for submission: {reason}", fix)
@@ -163,24 +164,24 @@ def _seeds(of: CandidateEvidence) -> Iterator[Finding]:
     for log in (run.detail for run in of.candidate.all_runs if run.dir.detail.is_file()):
         if log.seeds != of.request.round.seeds:
             rule = "accuracy-seeds" if log.mode == ACCURACY else "perf-seeds"
-            reason = f"{log.path}: the seeds are those of {round_of(log.seeds) or 'no known round'}"
-            fix = f"run it in round {of.request.round}, or choose the round with --round"
-            yield of.refuse(rule, f"{reason}, not of {of.request.round}", fix)
+            reason = f"{log.path}: seeds of {round_of(log.seeds) or 'an unknown round'}"
+            fix = f"repeat the run in round {of.request.round}, or choose the round with --round"
+            yield of.refuse(rule, f"{reason}, required: those of {of.request.round}", fix)
 
 
 @decides(
     "submit",
-    ("submit/audit", "error", "[rules] audits", "audits pass when judged again", "run the audit again"),
+    ("submit/audit", "error", "[rules] audits", "verdict of the re-evaluated audits", "repeat the audit"),
     needs=_WHOLE,
     also=("audit-missing",),
 )  # fmt: skip
 def _audits(of: CandidateEvidence) -> Iterator[Finding]:
-    """The required audits are there, and each audit passes when it is judged again."""
+    """Check that the required audits exist, and that each audit passes when it is re-evaluated."""
     candidate, is_open = of.candidate, of.request.division == "open"
     for test in dict.fromkeys([*(() if is_open else SUBMISSIONS[candidate.benchmark].audits), *candidate.audits]):
         fix = f"run `main.py audit --test {test} --scenario {candidate.scenario} ...` and name its directory"
         if test not in candidate.audits:
-            reason = f"{test} is missing, which {candidate.benchmark} needs in every scenario"
+            reason = f"{test} is missing; {candidate.benchmark} needs it in every scenario"
             yield of.refuse("audit-missing", reason, fix)
             continue
         try:
@@ -190,14 +191,14 @@ def _audits(of: CandidateEvidence) -> Iterator[Finding]:
 
 
 def _audit_failures(audit: Audit) -> Iterator[tuple[str, str]]:
-    """The rule that is violated, and why."""
+    """Return the violated rules and the reasons."""
     state = audit_state(audit.folder, audit.test, audit.finished_run)
     recorded, result = state.recorded, state.result
     if recorded is None or result is None:
         yield "submit/audit", f"{audit.test} {state.why}"
         return
     if absent := [name for name in IDS if name not in (recorded.model_extra or {})]:
-        yield "submit/audit", f"{state.record.name} has no {', '.join(absent)}"
+        yield "submit/audit", f"{', '.join(absent)} missing in {state.record.name}"
         return
     if broken := [found for run in state.runs for found in judge_run(RunEvidence.of(run)).contradictions]:
         yield from ((found.rule, f"{audit.test}: {found.sentence}") for found in broken)
@@ -205,36 +206,36 @@ def _audit_failures(audit: Audit) -> Iterator[tuple[str, str]]:
     for run in state.runs:
         if run.detail.error_count:
             yield "submit/audit", f"{run.dir.detail}: {run.detail.error_count} error records"
-    again = f"{audit.test} judged again from {audit.dir.root} does not pass"
+    again = f"{audit.test} re-evaluated from {audit.dir.root} does not pass"
     yield from ((found.rule, f"{again}: {found.sentence}") for found in result.of("error"))
     if result.details.get("official_passed") is False:
-        yield "submit/audit", f"{audit.test}: the official script would say: {result.text.strip().splitlines()[-1]}"
+        yield "submit/audit", f"{audit.test}: the official script prints: {result.text.strip().splitlines()[-1]}"
     for path in state.changed:
-        yield "submit/audit", f"{path} differs from what the runs' files give"
+        yield "submit/audit", f"{path} differs from the file that the audit runs give"
 
 
 def _no_such_rule(of: CandidateEvidence | SetEvidence) -> str:
-    return "the open division has no such rule" if of.request.division == "open" else ""
+    return "the rule does not apply in the open division" if of.request.division == "open" else ""
 
 
 @decides("submit", needs=_WHOLE, applies=_no_such_rule, also=("submit/audit",))
 def _other_audits(of: CandidateEvidence) -> Iterator[Finding]:
-    """Audits in the result's directory that are not submitted did not fail."""
+    """Refuse a result with failed audits, even if a submission does not contain them."""
     for home, test in product(of.candidate.homes, [test for test in AUDITS if test not in SUBMITTED_TESTS]):
         state = audit_state(home.audit(test), test, of.candidate.runs[0])
         if state.outcome not in ("missing", "recorded", "PASS"):
-            fix = f"find out why; `main.py audit --test {test}` runs it again"
+            fix = f"correct the system, then repeat the audit with `main.py audit --test {test}`"
             yield of.refuse("submit/audit", f"{test} of this result {state.why}", fix)
 
 
 @decides(
     "submit",
-    ("submit/one-configuration", "error", "[rules] closed division", "the runs of a result ran in one configuration",
+    ("submit/one-configuration", "error", "[rules] closed division", "differences between the runs of a result",
      "repeat the runs in one configuration"),
     needs=_WHOLE,
 )  # fmt: skip
 def _configuration(of: CandidateEvidence) -> Iterator[Finding]:
-    """Each run, audits included, has the configuration of the performance run."""
+    """Compare the configuration of each run, audits included, with the performance run."""
     facts = {name: fingerprint(manifest) for name, manifest in of.candidate.manifests().items()}
     reference = facts.pop("performance")
     for name, found in facts.items():
@@ -245,25 +246,27 @@ def _configuration(of: CandidateEvidence) -> Iterator[Finding]:
 
 @decides("submit", needs=_WHOLE, applies=_no_such_rule, also=("suite-benchmark", "perf-network"))
 def _network(of: CandidateEvidence) -> Iterator[Finding]:
-    """LoadGen reached the system as the division requires. [rules: Network Division]"""
+    """Check that LoadGen reached the SUT as the division requires. [rules: Network Division]"""
     division, suite = of.request.division, SUBMISSIONS[of.candidate.benchmark].suite
     fix = "repeat the runs with --network-sut" if division == "network" else "submit with --division network"
     if division == "network" and suite != "datacenter":
-        yield of.refuse("suite-benchmark", f"the network division has no {suite} systems", fix)
+        yield of.refuse(
+            "suite-benchmark", f"suite of the benchmark: {suite}, required in the network division: datacenter", fix
+        )
     for run in of.candidate.all_runs:
         if run.detail.is_network != (division == "network"):
-            reason = f"the system calls itself {run.detail.get('sut_name')!r}, in division {division}"
+            reason = f"name of the SUT {run.detail.get('sut_name')!r} in the {division} division"
             yield of.refuse("perf-network", f"{run.dir.detail}: {reason}", fix)
 
 
 @decides(
     "submit",
-    ("submit/prompt-reuse", "error", "[rules] caching", "prompts are shown not to be reused",
-     "run the audit output_caching against the server"),
+    ("submit/prompt-reuse", "error", "[rules] caching", "missing proof that prompts are not reused",
+     "run the output_caching audit against the server"),
     applies=_no_such_rule,
 )  # fmt: skip
 def _reuse_unseen(of: SetEvidence) -> Iterator[Finding]:
-    """Servers report cached prompt tokens, or have an audit that shows that there are none."""
+    """Check that servers report cached prompt tokens, or have an audit that shows that there are none."""
     runs = [run for run in (candidate.performance for candidate in of.candidates) if run is not None]
     audited = [fingerprint(run.manifest) for run in runs if run.manifest is not None and output_caching_passed(run)]
     for candidate in of.candidates:
@@ -275,8 +278,8 @@ def _reuse_unseen(of: SetEvidence) -> Iterator[Finding]:
             and all(differences(fingerprint(one), other, SERVERS) for other in audited)
         )
         if name := next(unseen, None):
-            reason = "the server does not count prompt tokens from a cache, and no audit output_caching of it passed"
-            fix = "run `main.py audit --test output_caching --scenario Offline ...` with it, in this result's directory"
+            reason = "the server does not report cached prompt tokens, and has no passed output_caching audit"
+            fix = "run `main.py audit --test output_caching --scenario Offline ...` with this server and result"
             yield refusal("submit/prompt-reuse", candidate.name, f"{name}: {reason}", fix)
 
 
@@ -286,27 +289,27 @@ def _scenario_set(of: SetEvidence) -> Iterator[Finding]:
         there = {candidate.scenario for candidate in of.candidates if candidate.benchmark == benchmark}
         entry = SUBMISSIONS[benchmark]
         for name in entry.missing(there, entry.suite):
-            fix = f"a {of.request.division} submission of {benchmark} needs it"
+            fix = f"add a result of {benchmark}/{name}"
             yield refusal("scenario-set", benchmark, f"{name} is missing", fix)
 
 
 @decides(
     "submit",
-    ("submit/one-system", "error", "[submission] systems", "all results are of one system",
+    ("submit/one-system", "error", "[submission] systems", "differences in system between the results",
      "submit results of one system"),
     ("submit/one-model", "error", "[rules] closed division",
-     "all scenarios of a benchmark ran one model on one dataset",
+     "model and dataset of the scenarios of a benchmark",
      "run all scenarios of a benchmark with one model and dataset"),
 )  # fmt: skip
 def _several_systems(of: SetEvidence) -> Iterator[Finding]:
-    """All results are of one system; the scenarios of one closed benchmark used one model and one dataset."""
+    """Check that all results have one system, and all scenarios of a closed benchmark one model and dataset."""
     recorded = (candidate for candidate in of.candidates if candidate.manifest is not None)
     for question, first, other, found in unlike(recorded, *([TREE] if _no_such_rule(of) else CLOSED_TREE)):
         for reason in describe(found, f"in {first.name}", f"in {other.name}"):
             yield refusal(question.rule, other.name, reason, question.text)
 
 
-# In the order of the findings.
+# The checks, in the order of their findings.
 CANDIDATE_CHECKS = tuple(
     map(check, (_presence, _verified, _official, _seeds, _audits, _other_audits, _configuration, _network))
 )
@@ -314,10 +317,10 @@ SET_CHECKS = tuple(map(check, (_reuse_unseen, _scenario_set, _several_systems)))
 
 
 def _not_official(candidate: Candidate, dataset_path: Path | None) -> Iterator[str]:
-    """Why the records show that runs are not eligible for submission, even if they claim to be.
+    """Return reasons in the manifests why runs are not eligible for submission, whatever they claim.
 
     Args:
-        dataset_path: of the dataset, if it was moved.
+        dataset_path: path of the dataset, if it was moved.
     """
     for manifest in candidate.manifests().values():
         if not manifest.plan.engine_record.runs_model:
@@ -329,7 +332,7 @@ def _not_official(candidate: Candidate, dataset_path: Path | None) -> Iterator[s
 
 @cache
 def _is_synthetic(path: Path, digest: str) -> bool:
-    """False also for a dataset that is missing or was replaced."""
+    """Return True if the dataset is synthetic; False too if it is missing or was replaced."""
     try:
         content = read_whole(path, "", max_bytes=MAX_LOG_BYTES)
         return hashlib.sha256(content).hexdigest() == digest and SYNTHETIC_MARK.encode() in content

@@ -1,4 +1,4 @@
-"""The code of a submission: what was in the repository at the commit that ran, or what the submitter names."""
+"""The source code in a submission: the repository at the commit of the runs, or the submitter's directory."""
 
 import io
 import os
@@ -15,52 +15,52 @@ from runs.record.manifest import Manifest
 
 CODE_FOLDER = "mlperf-llama-vllm"
 README = "README.md"
-# Made by tools; never part of a source. [.gitignore of this repository]
+# Directories that tools write, which do not belong to the source. [.gitignore of this repository]
 _GENERATED = frozenset({"__pycache__", "output", "dist", "build", "node_modules", "venv"})
 
 
 @dataclass
 class Source:
-    """Files by their path in the code folder, their origin, and what was left out."""
+    """The files by their path in the code folder, their origin, and the omitted files."""
 
     files: dict[str, bytes]
-    origin: str  # a sentence
+    origin: str  # origin of the files, as a sentence
     left_out: list[str] = field(default_factory=list)
 
     def readme(self) -> str:
-        """The README.md next to the code folder."""
+        """Return the README.md beside the code folder."""
         text = f"# Source\n\nThe harness that made these results is in `{CODE_FOLDER}/`. {self.origin}\n"
         if self.left_out:
-            text += "\nLeft out, since a submission has no dot files and no links: "
+            text += "\nOmitted, because a submission contains no hidden files and no links: "
             text += ", ".join(f"`{name}`" for name in self.left_out) + ".\n"
         return text
 
 
 def read_source(directory: Path | None, manifests: list[Manifest], repository: Path = HARNESS_ROOT) -> Source:
-    """The code that made the runs.
+    """Read the source code that the runs used.
 
     Args:
-        directory: the submitter's; None: the repository at the commit that the manifests name.
+        directory: the submitter's directory; None for the repository at the commit in the manifests.
 
     Raises:
-        InputError: the directory has no file.
-        SetupError: there is no such commit here, or the runs were made with changes that no commit has.
+        InputError: If the directory contains no file.
+        SetupError: If the commit is missing here, or the runs used uncommitted changes.
     """
     commit = manifests[0].observed.harness.git_commit
     changed = any(manifest.observed.harness.git_changed is not False for manifest in manifests)  # None: not known
     if directory is not None:
         source = _from_directory(directory)
-        source.origin += f" The runs were made with commit `{commit}`{' and changes to it' if changed else ''}."
+        source.origin += f" The runs used commit `{commit}`{' with uncommitted changes' if changed else ''}."
         return source
-    own_code = "name the code that ran: --source DIR"
+    own_code = "name the source code of the runs with --source DIR"
     if not commit:
-        raise SetupError("the runs' manifests name no commit of the harness", own_code)
+        raise SetupError("the commit of the harness is missing in the manifests", own_code)
     if changed:
-        raise SetupError(f"the harness had changes that commit {commit} does not have when a run was made", own_code)
+        raise SetupError(f"a run used uncommitted changes to commit {commit} of the harness", own_code)
     try:
         archive = git(repository, "archive", "--format=tar", str(commit))
     except (OSError, subprocess.SubprocessError) as error:
-        raise SetupError(f"commit {commit}, which the runs were made with, is not in {repository}", own_code) from error
+        raise SetupError(f"{repository}: commit {commit}, which the runs used, is missing", own_code) from error
     files: dict[str, bytes] = {}
     left_out = []
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
@@ -76,9 +76,9 @@ def read_source(directory: Path | None, manifests: list[Manifest], repository: P
 
 
 def _from_directory(directory: Path, option: str = "--source") -> Source:
-    """Files that git tracks; without any, all files but those that tools make."""
+    """Read the files that git tracks or, if there are none, all files except those that tools write."""
     if not directory.is_dir():
-        raise InputError(f"{option} {directory} is no directory", "name a directory")
+        raise InputError(f"{option} {directory}: not a directory", "name a directory")
     origin = "It is a copy of a directory that the submitter named."
     names, commit = _tracked(directory)
     if names:
@@ -92,31 +92,31 @@ def _from_directory(directory: Path, option: str = "--source") -> Source:
         path = directory / name
         if _is_hidden(name) or path.is_symlink():
             left_out.append(name)
-        elif path.is_file():  # a tracked file may be deleted
-            files[name] = read_whole(path, "leave it out", max_bytes=MAX_FILE_BYTES, option=option)
-    # Hidden directories by their own name only.
+        elif path.is_file():  # a tracked file may have been deleted
+            files[name] = read_whole(path, "remove the file", max_bytes=MAX_FILE_BYTES, option=option)
+    # Show a hidden directory without its files.
     shown = sorted({name.partition("/")[0] if name.startswith(".") else name for name in left_out})
     if not files:
-        raise InputError(f"{option} {directory} has no file", "name a directory with files; hidden ones do not count")
+        raise InputError(f"{option} {directory}: no files found", "name a directory with files that are not hidden")
     return Source(files, origin, shown)
 
 
 def _tracked(directory: Path) -> tuple[list[str], str]:
-    """Files that git tracks there, and the commit in words; nothing where git does not know the directory."""
+    """Return the files that git tracks and the commit as text; nothing if the directory is not in a repository."""
     try:
         names = [name for name in os.fsdecode(git(directory, "ls-files", "-z")).split("\0") if name]
         commit = git(directory, "rev-parse", "HEAD").decode().strip()
         changed = bool(git(directory, "status", "--porcelain", "--untracked-files=no").strip())
     except (OSError, subprocess.SubprocessError):
         return [], ""
-    return names, f"`{commit}`{', with changes that are not in it' if changed else ''}"
+    return names, f"`{commit}`{' with uncommitted changes' if changed else ''}"
 
 
 def read_documentation(directory: Path) -> dict[str, bytes]:
-    """Files for a submission's documentation/, by their path there.
+    """Read the files for documentation/ of a submission, by their path there.
 
     Raises:
-        InputError: the directory has no file.
+        InputError: If the directory contains no file.
     """
     return _from_directory(directory, "--documentation").files
 

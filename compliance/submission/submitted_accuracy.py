@@ -1,7 +1,7 @@
-"""The accuracy log and accuracy.txt as they are submitted: the log is cut, and its hash ends accuracy.txt.
+"""The accuracy log and accuracy.txt in a submission: the log is truncated, and accuracy.txt ends with its hash.
 
-Byte for byte what the official tool leaves [mlcommons/inference, tools/submission/truncate_accuracy_log.py], but
-written to another place: the run keeps its whole log.
+The bytes are those of the official tool [mlcommons/inference, tools/submission/truncate_accuracy_log.py], but the run
+directory keeps its whole log.
 """
 
 import os
@@ -15,32 +15,32 @@ from runs.record.layout import RunDir
 
 
 class SubmittedAccuracy(NamedTuple):
-    """Contents of the two files."""
+    """The contents of the two files."""
 
     log: bytes  # mlperf_log_accuracy.json
     text: bytes  # accuracy.txt, with the hash line
 
 
 def submitted_accuracy(run: RunDir) -> SubmittedAccuracy:
-    """What of an accuracy run's responses and scores goes into a submission; nothing in `run` is changed.
+    """Return the two files of an accuracy run for a submission; the run directory stays unchanged.
 
-    A log that was truncated before is taken as it is, if accuracy.txt has its hash.
+    A log that is already truncated is used unchanged, if accuracy.txt has a hash.
 
     Raises:
-        InputError: accuracy.txt is missing, or a truncated log has no hash.
+        InputError: If accuracy.txt is missing, or has no hash of a truncated log.
     """
-    text = read_record(run.accuracy_text, "score the run: run it again with --accuracy")
+    text = read_record(run.accuracy_text, "repeat the run with --accuracy")
     said = hash_in_accuracy_text(text.decode(errors="replace"), run.accuracy_text)
     if is_truncated(run):
         if not said:
             raise InputError(
-                f"{run.accuracy_log} is truncated and {run.accuracy_text.name} has no hash= line",
-                "give the run's whole accuracy log",
+                f"{run.accuracy_log}: truncated, but the hash= line in {run.accuracy_text.name} is missing",
+                "restore the whole accuracy log",
             )
-        return SubmittedAccuracy(read_record(run.accuracy_log, "give the run's own log"), text)
+        return SubmittedAccuracy(read_record(run.accuracy_log, "restore the log of the run"), text)
     if not said:
         text += f"\nhash={sha256_of(run.accuracy_log)}\n".encode()
-    with open_record(run.accuracy_log, "give the run's own log") as stream:
+    with open_record(run.accuracy_log, "restore the log of the run") as stream:
         size = os.fstat(stream.fileno()).st_size
         log = stream.read(SHOWN_BYTES)
         if size >= SHOWN_BYTES:

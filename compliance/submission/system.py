@@ -1,4 +1,4 @@
-"""The system description of a submission: recorded with the runs, detected here, and given by the submitter."""
+"""The system description of a submission, from the manifests, this machine and the submitter's file."""
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
@@ -23,14 +23,14 @@ from runs.record.manifest import Manifest
 from runs.record.server_facts import any_server_remote
 from runs.wording import counted
 
-# Where a value comes from, the strongest last.
+# The sources of a value; a later source wins.
 Origin = Literal["assumed", "detected", "recorded", "file", "command line"]
 ORIGINS: dict[Origin, str] = {
     "command line": "command line",
     "file": "--system",
-    "recorded": "recorded with the runs",
+    "recorded": "from the manifests",
     "detected": "detected on this machine",
-    "assumed": "by default",
+    "assumed": "default",
 }
 _WITHOUT_ACCELERATOR = tuple(name for name in NAMES if name.startswith("accelerator_"))
 _COUNTS = ("number_of_nodes", "accelerators_per_node")
@@ -38,7 +38,7 @@ _COUNTS = ("number_of_nodes", "accelerators_per_node")
 
 @dataclass(frozen=True)
 class SystemFile:
-    """The submitter's file, checked: fields of the description, and of measurements.json."""
+    """The checked content of the submitter's file: fields of the description and of measurements.json."""
 
     fields: Mapping[str, str]
     measurements: Mapping[str, str]
@@ -46,13 +46,13 @@ class SystemFile:
 
 @dataclass(frozen=True)
 class SystemDescription:
-    """All fields, and where each comes from."""
+    """All fields of the description, and the source of each."""
 
     values: Mapping[str, str]
     origins: Mapping[str, Origin]
 
     def from_where(self) -> list[tuple[str, list[str]]]:
-        """(origin in words, names of its fields), the submitter's own first."""
+        """Return (source as text, names of its fields), the submitter's own fields first."""
         groups = [
             (words, [name for name in self.values if self.origins[name] == origin]) for origin, words in ORIGINS.items()
         ]
@@ -63,19 +63,21 @@ def read_system_file(content: Mapping[str, Any]) -> SystemFile:
     """Check the content of a `--system` file: the mappings `system` and `measurements`.
 
     Raises:
-        InputError: an unknown key or a wrong value, or values of the example that were not replaced.
+        InputError: If a key is unknown, a value is wrong, or a value of the example was not replaced.
     """
     if unknown := [key for key in content if key not in ("system", "measurements")]:
-        raise InputError(f"--system: {unknown[0]}: unknown", "put fields under `system:`, or `measurements:`")
+        raise InputError(f"--system: {unknown[0]}: unknown key", "move the fields to `system:` or `measurements:`")
     parts = {key: {} if content.get(key) is None else content[key] for key in ("system", "measurements")}
     for key, part in parts.items():
         if not isinstance(part, dict):
-            raise InputError(f"--system: {key}: expected fields with values, found {part!r}", f"write {key}: ...")
+            raise InputError(
+                f"--system: {key}: must have fields with values, not {part!r}", f"write the fields below `{key}:`"
+            )
     left = [str(name) for part in parts.values() for name, value in part.items() if REPLACE_ME in str(value).upper()]
     if left:
         raise InputError(
-            f"--system: still {REPLACE_ME} in {counted(len(left), 'field')}: {', '.join(left)}",
-            "write what is true of this system, or delete a field that it does not have",
+            f"--system: {REPLACE_ME} in {counted(len(left), 'field')}: {', '.join(left)}",
+            "fill in the values of this system, or delete fields that do not apply",
         )
     fields = {str(name): _text(str(name), value) for name, value in parts["system"].items()}
     return SystemFile(fields, check_overrides(parts["measurements"]))
@@ -83,18 +85,18 @@ def read_system_file(content: Mapping[str, Any]) -> SystemFile:
 
 def _text(name: str, value: Any) -> str:
     if name in GIVEN:
-        raise InputError(f"--system: {name} cannot be set here", "the command line or the results decide it")
+        raise InputError(f"--system: {name}: not allowed in this file", "remove the field; options and results set it")
     known = (*NAMES, *NETWORK_NAMES)
     if name not in known:
         near = difflib.get_close_matches(name, known, 1)
-        raise InputError(f"--system: {name}: unknown field", f"did you mean {near[0]}?" if near else "")
+        raise InputError(f"--system: {name}: unknown field", f"use {near[0]}" if near else "")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise InputError(f"--system: {name}: {value!r} is neither text nor number", f'write {name}: "..."')
+        raise InputError(f"--system: {name}: {value!r}: must be text or a number", f'write {name}: "..."')
     text = str(value).strip()
     if name == "status" and text.lower() not in STATUSES:
-        raise InputError(f"--system: status {text!r}", f"choose from {', '.join(STATUSES)}")
+        raise InputError(f"--system: status: unknown value {text!r}", f"choose from {', '.join(STATUSES)}")
     if name in _COUNTS and not text.isdecimal():
-        raise InputError(f"--system: {name}: {text!r} is no whole number", f'write {name}: "1"')
+        raise InputError(f"--system: {name}: {text!r}: must be a whole number", f'write {name}: "1"')
     return text
 
 
@@ -121,17 +123,17 @@ def describe(
     network: bool = False,
     detect_here: Callable[[Manifest], Mapping[str, str]] = not_detected,
 ) -> SystemDescription:
-    """The description of the system that all these runs were made on.
+    """Return the description of the system of these runs.
 
     Args:
-        manifests: of the runs; all of one machine.
-        network: whether LoadGen reached the system over a network.
-        system_name: the directory's name; also the description's, unless the file gives another.
+        manifests: manifests of the runs, all from one machine.
+        network: True if LoadGen reached the system over a network.
+        system_name: name of the directory, and of the system unless the file gives another name.
         suites: datacenter, edge.
         detect_here: Finds the fields of this machine, if the runs were made on it: `this_machine.detected_for`.
 
     Raises:
-        InputError: fields are missing; it names all, each with an example.
+        InputError: If fields are missing; the error names all of them, each with an example.
     """
     first = next(iter(manifests))
     detected = detect_here(first)
@@ -148,15 +150,15 @@ def describe(
     values = {name: value for _, found in sources for name, value in found.items()}
     origins = {name: origin for origin, found in sources for name in found}
     if not network and (beyond := [name for name in NETWORK_NAMES if name in given.fields]):
-        raise InputError(f"--system: {', '.join(beyond)}: the system was not reached over a network", "leave them out")
+        raise InputError(f"--system: {', '.join(beyond)}: only for systems reached over a network", "remove the fields")
     fields = FIELDS + (NETWORK_FIELDS if network else ())
     missing = [field for field in fields if not values.get(field.name) and not field.may_be_empty]
     if missing:
         lines = "\n".join(f'    {field.name}: "{field.example}"  # {field.meaning}' for field in missing)
         lacking = ", ".join(field.name for field in missing)
         raise InputError(
-            f"the system description lacks {counted(len(missing), 'field')}: {lacking}",
-            f"add them to the file of --system, for example:\n  system:\n{lines}",
+            f"--system: {counted(len(missing), 'field')} of the system description missing: {lacking}",
+            f"add the fields to the file of --system, for example:\n  system:\n{lines}",
         )
     names = [field.name for field in fields]
     return SystemDescription({name: values[name] for name in names}, {name: origins[name] for name in names})
@@ -176,7 +178,7 @@ def _assumed(manifest: Manifest) -> dict[str, str]:
 
 
 def given_in(values: Mapping[str, Any], manifest: Manifest) -> SystemFile:
-    """The part of a finished description that the runs do not record."""
+    """Return the fields of a finished description that the manifests do not contain."""
     recorded = {*GIVEN, *(name for name, value in _from_manifest(manifest, system_is_known=True).items() if value)}
     if not manifest.observed.accelerators and not any_server_remote(manifest):
         recorded |= set(_WITHOUT_ACCELERATOR)
@@ -187,7 +189,7 @@ def given_in(values: Mapping[str, Any], manifest: Manifest) -> SystemFile:
 
 
 def _from_manifest(manifest: Manifest, system_is_known: bool) -> dict[str, str]:
-    """From the record, which describes LoadGen's machine, so not the hosts of remote servers."""
+    """Return the fields in the manifest. It describes LoadGen's machine, not the hosts of remote servers."""
     found = {} if any_server_remote(manifest) else _recorded(manifest, system_is_known)
     return found | _served(manifest)
 
@@ -216,12 +218,12 @@ def _recorded(manifest: Manifest, system_is_known: bool) -> dict[str, str]:
         "accelerator_frequency": _unit(gpu.get("clocks.max.sm"), "MHz"),
     }
     unlike = any(node.facts["accelerators"] != nodes[0].facts["accelerators"] for node in nodes)
-    # The submitter has to describe nodes that differ.
+    # If the nodes have different accelerators, the submitter must describe them.
     return {name: value for name, value in found.items() if value and not (unlike and name.startswith("accelerator"))}
 
 
 def _served(manifest: Manifest) -> dict[str, str]:
-    """From the manifest, on servers; the software of LoadGen's machine is not theirs."""
+    """Return the fields of the manifest on servers, instead of the software of LoadGen's machine."""
     connections = manifest.engine.configuration.get("connections")
     if not manifest.observed.clients or not connections:
         return {}
@@ -236,5 +238,5 @@ def _served(manifest: Manifest) -> dict[str, str]:
 
 
 def _unit(value: Any, unit: str) -> str:
-    """nvidia-smi's number without its unit; empty for `[N/A]`."""
+    """Add the unit to a number of nvidia-smi; return an empty text for `[N/A]`."""
     return f"{value} {unit}" if str(value).isdecimal() else ""

@@ -1,8 +1,8 @@
-"""The submission tree: its path names in every round.
+"""The paths in a submission tree, in every round.
 
 Source: mlcommons/inference commit b66003e1, tools/submission/submission_checker/constants.py (the `*_PATH` tables) and
-submission_structure.md. Until v5.1 measurements and compliance logs have trees of their own; since v6.0 everything of
-one scenario is in one directory.
+submission_structure.md. Until v5.1, measurements and compliance logs have separate directory trees; since v6.0, all
+files of a scenario are in one directory.
 """
 
 import glob
@@ -19,8 +19,8 @@ from runs.rounds import CURRENT_ROUND, Round
 Division = Literal["closed", "open", "network"]
 DIVISIONS: tuple[Division, ...] = ("closed", "open", "network")
 
-# Rules on runs that do not apply in the open division: its models, data and targets are the submitter's own, and
-# the official checker requires no number of samples there ([checker] performance_check.min_query_count_check).
+# Rules on runs that do not apply in the open division: submitters choose its models, data and targets, and the official
+# checker requires no number of samples ([checker] performance_check.min_query_count_check).
 NOT_IN_OPEN = frozenset(
     {
         "accuracy-target", "accuracy-no-target", "accuracy-longest",
@@ -28,8 +28,8 @@ NOT_IN_OPEN = frozenset(
     }
 )  # fmt: skip
 
-OPEN_IS_FREE = "the open division is free there"
-# Rules that are not applied there either, besides those above.
+OPEN_IS_FREE = "the rule does not apply in the open division"
+# All rules that do not apply in the open division.
 FREE_IN_OPEN = NOT_IN_OPEN | {"perf-network-name", "measurements-retraining", "measurements-fewer-weights"}
 
 # Rules of both `submit` and `check`.
@@ -37,40 +37,41 @@ declare(
     "tree",
     (
         ("scenario-set", "error", "[checker] performance_check.scenarios_check",
-         "a closed set of scenarios is complete", "add the missing scenario"),
+         "missing scenarios of a benchmark", "add the missing scenario"),
         ("suite-benchmark", "error", "[checker] performance_check.scenarios_check",
-         "a closed benchmark fits the system's type", "correct system_type, or move the benchmark"),
-        ("log-damaged", "error", "[loadgen]", "logs are whole and LoadGen's", RERUN),
+         "type of the system, compared with the benchmark",
+         "correct system_type, or move the benchmark to another system"),
+        ("log-damaged", "error", "[loadgen]", "damaged logs", RERUN),
     ),
 )  # fmt: skip
 declare(
     "tree",
     (
         ("audit-missing", "error", "[checker] compliance_check.dir_exists_check",
-         "the audits of the benchmark are there", "run the audit"),
+         "missing audits of the benchmark", "run the audit"),
     ),
     Rank.AUDITS,
 )  # fmt: skip
 declare(
     "tree",
     (
-        ("perf-network", "error", "[checker] performance_check.network_check", "a SUT over a network is named so",
-         "use the division's own SUT"),
-        ("perf-network-name", "warning", OURS, "no other SUT is named as one over a network",
-         "say why LoadGen names it so, or correct the name"),
+        ("perf-network", "error", "[checker] performance_check.network_check", "LoadGen's name of a SUT over a network",
+         "use LoadGen's network SUT, or move the result to another division"),
+        ("perf-network-name", "warning", OURS, "LoadGen's name of a SUT that is not over a network",
+         "explain the name to the reviewers, or correct it"),
     ),
     Rank.LIMITS,
 )  # fmt: skip
 
 MAX_FILE_BYTES = 50 * 1024 * 1024  # [mlcommons/inference tools/submission/repository_checks.sh]
-# A file in the root of a tree that is a rehearsal; other files of the tree have the mark too.
+# The file in the root of a rehearsal tree. Other files of the tree contain the mark too.
 REHEARSAL_FILE = "REHEARSAL.txt"
 REHEARSAL_MARK = "REHEARSAL - NOT FOR UPLOAD"
 
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """One scenario of one system, by the names of its directories."""
+    """The names of the directories of a scenario, benchmark and system."""
 
     division: str
     organization: str
@@ -84,7 +85,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Tree:
-    """Paths in a submission tree of one round."""
+    """The paths in a submission tree of a round."""
 
     root: Path
     round: Round = CURRENT_ROUND
@@ -96,15 +97,15 @@ class Tree:
         return self.organization(division, organization) / "results"
 
     def system(self, division: str, organization: str, system: str) -> Path:
-        """The description of a system."""
+        """Return the path of the description of a system."""
         return self.organization(division, organization) / "systems" / f"{system}.json"
 
     def source(self, division: str, organization: str) -> Path:
-        """The submitter's code."""
+        """Return the directory of the submitter's source code."""
         return self.organization(division, organization) / ("code" if self.round.split_tree else "src")
 
     def documentation(self, division: str, organization: str) -> Path:
-        """Diagrams, calibration and the like."""
+        """Return the directory of diagrams and calibration documents."""
         return self.organization(division, organization) / "documentation"
 
     def _part(self, kind: str, place: Place) -> Path:
@@ -113,7 +114,7 @@ class Tree:
         return home / folder / place.system / place.benchmark / place.scenario
 
     def scenario(self, place: Place) -> Path:
-        """The directory with the logs of a scenario."""
+        """Return the directory with the logs of a scenario."""
         return self._part("results", place)
 
     def performance(self, place: Place) -> RunDir:
@@ -123,14 +124,14 @@ class Tree:
         return RunDir(self.scenario(place) / "accuracy")
 
     def measurements_folder(self, place: Place) -> Path:
-        """The directory with measurements, user.conf and README.md of a scenario."""
+        """Return the directory with measurements, user.conf and README.md of a scenario."""
         return self._part("measurements", place)
 
     def measurements(self, place: Place) -> Path:
         folder = self.measurements_folder(place)
         if not self.round.split_tree:
             return folder / "measurements.json"
-        # Any name that begins with the system's. [checker] loader.Loader.get_measurement_path
+        # Any name that begins with the system's name. [checker] loader.Loader.get_measurement_path
         own = folder / f"{place.system}.json"
         if own.exists():
             return own
@@ -143,19 +144,19 @@ class Tree:
         return self.measurements_folder(place) / "README.md"
 
     def audit(self, place: Place, test: str) -> Path:
-        """The directory of a compliance test, with `verify_accuracy.txt`."""
+        """Return the directory of a compliance test, with `verify_accuracy.txt`."""
         return self._part("compliance", place) / test
 
     def rehearsal_file(self) -> Path:
         return self.root / REHEARSAL_FILE
 
     def organizations(self) -> Iterator[tuple[str, str]]:
-        """(division, organization) by their directories."""
+        """Return (division, organization) of each directory."""
         for division in DIVISIONS:
             yield from ((division, path.name) for path in subfolders(self.root / division))
 
     def places(self) -> Iterator[Place]:
-        """Every scenario directory under a results/, by name; also where a name is unknown."""
+        """Return the place of every scenario directory below results/, even with unknown names."""
         for division, organization in self.organizations():
             for system in subfolders(self.results(division, organization)):
                 for benchmark in subfolders(system):
@@ -164,7 +165,7 @@ class Tree:
 
 
 def subfolders(path: Path) -> list[Path]:
-    """Directories in a directory, without links and those that cannot be read."""
+    """Return the directories in a directory, without links and unreadable directories."""
     try:
         if path.is_symlink():
             return []

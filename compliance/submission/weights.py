@@ -1,6 +1,6 @@
-"""A submission's files on the model's weights: measurements.json, from the manifest, and calibration.md.
+"""The files of a submission on the model's weights: measurements.json and calibration.md.
 
-calibration.md describes how a quantized model was made, which the closed division requires. [inference_rules.adoc]
+calibration.md describes the quantization of a model, as the closed division requires. [inference_rules.adoc]
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from runs.errors import InputError
 from runs.reading import read_whole
 from runs.record.manifest import Manifest
 
-# [checker: SYSTEM_IMP_REQUIRED_FILES]; all must be there and not empty.
+# Fields of measurements.json, none of which may be empty. [checker: SYSTEM_IMP_REQUIRED_FILES]
 FIELDS = (
     "input_data_types",
     "retraining",
@@ -25,36 +25,36 @@ FIELDS = (
 )
 _TYPES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32"}
 
-Documents = Mapping[str, bytes]  # by path in documentation/
+Documents = Mapping[str, bytes]  # path in documentation/ → content
 
-_AFTER = re.compile(rb"\|\s*after:[^|\n]*\|\s*([0-9a-f]{64})\b", re.IGNORECASE)  # in what `main.py quantize` writes
-_CALIBRATION = re.compile("calibrat|quanti[sz]", re.IGNORECASE)  # in a name
+_AFTER = re.compile(rb"\|\s*after:[^|\n]*\|\s*([0-9a-f]{64})\b", re.IGNORECASE)  # line of `main.py quantize`
+_CALIBRATION = re.compile("calibrat|quanti[sz]", re.IGNORECASE)  # part of a file's name
 
 
 def check_overrides(values: Mapping[str, Any]) -> dict[str, str]:
-    """The measurements in a submitter's file, checked.
+    """Check and return the measurements in a submitter's file.
 
     Raises:
-        InputError: an unknown or empty field.
+        InputError: If a field is unknown or empty.
     """
     for name, value in values.items():
         if name not in FIELDS:
             raise InputError(f"measurements: {name}: unknown field", f"choose from {', '.join(FIELDS)}")
         if not isinstance(value, str) or not value.strip():
-            raise InputError(f"measurements: {name}: {value!r} is not a text", f"write {name}: ...")
+            raise InputError(f"measurements: {name}: {value!r}: must be text", f'write {name}: "..."')
     return {name: str(value) for name, value in values.items()}
 
 
 def measurements(manifest: Manifest, overrides: Mapping[str, str], rehearsal: list[str]) -> dict[str, Any]:
-    """The content of measurements.json.
+    """Return the content of measurements.json.
 
     Args:
-        manifest: of the performance run.
-        overrides: the submitter's values, used instead of the manifest's.
-        rehearsal: why the tree is a rehearsal; empty if it is none.
+        manifest: manifest of the performance run.
+        overrides: the submitter's values, which replace those of the manifest.
+        rehearsal: reasons why the tree is a rehearsal; empty if it is not a rehearsal.
     """
     engine, weights = manifest.plan.engine, manifest.model.weights
-    # By the headers of the weights, else by the engine's name for it.
+    # The precision comes from the headers of the weights, or else from the engine's option.
     precision = weights.precision if weights and weights.quantized else _in_force(manifest, "quantization") or ""
     dtype = _in_force(manifest, "dtype") or "unknown"
     data_types = precision.partition("_")[0] or _TYPES.get(dtype, dtype)
@@ -73,13 +73,13 @@ def measurements(manifest: Manifest, overrides: Mapping[str, str], rehearsal: li
 
 
 def model_name(manifest: Manifest) -> str:
-    """The model's hub ID, or the name of its folder without the path."""
+    """Return the model's Hugging Face Hub ID, or the name of its folder without the path."""
     name = manifest.model.name
     return PurePath(name).name if PurePath(name).is_absolute() else name
 
 
 def _in_force(manifest: Manifest, name: str) -> str | None:
-    """An engine option as effective, else as declared or given."""
+    """Return the effective value of an engine option, or else the declared or requested value."""
     configuration = manifest.engine.configuration
     declared = configuration.get("declared") if isinstance(configuration, dict) else None
     for source in (configuration, declared, manifest.plan.engine_options):
@@ -92,9 +92,9 @@ def _in_force(manifest: Manifest, name: str) -> str | None:
 
 
 def recorded(manifests: Iterable[Manifest]) -> dict[str, tuple[str, Path]]:
-    """The calibration.md files in the folders of the runs' weights: name in documentation/ → SHA-256 and place.
+    """Return the calibration.md files of the runs' weights: name in documentation/ → SHA-256 and path.
 
-    From the second on, the name contains the precision.
+    The names of the second and later files contain the precision.
     """
     found: dict[str, tuple[str, Path]] = {}
     for manifest in manifests:
@@ -108,7 +108,7 @@ def recorded(manifests: Iterable[Manifest]) -> dict[str, tuple[str, Path]]:
 
 
 def with_calibration(given: Documents, manifests: Iterable[Manifest]) -> Documents:
-    """The documents, with the recorded calibration.md files that are unchanged and not among them."""
+    """Add the unchanged calibration.md files of the runs' weights to the documents, unless a document has that name."""
     found = dict(given)
     for name, (digest, path) in recorded(manifests).items():
         try:
@@ -121,21 +121,21 @@ def with_calibration(given: Documents, manifests: Iterable[Manifest]) -> Documen
 
 
 def lacking(documents: Documents, manifests: list[Manifest]) -> Iterator[str]:
-    """How the documents fail to describe how the weights were quantized."""
+    """Return what the documents do not describe about the quantization of the weights."""
     for name, (digest, path) in recorded(manifests).items():
         if hashlib.sha256(documents.get(name, b"")).hexdigest() != digest:
-            yield f"documentation/{name} is not {path} as it was when the runs were made (SHA-256 {digest})"
+            yield f"documentation/{name} differs from the file {path} of the runs (SHA-256 {digest})"
     for name, content in documents.items():
         hashes = {digest.decode().lower() for digest in _AFTER.findall(content)}
         if hashes and not any(hashes <= set(one.model.sha256.values()) for one in manifests):
-            yield f"documentation/{name} describes other weights than those that ran"
+            yield f"documentation/{name} describes other weights than those of the runs"
     weights = [one.model.weights for one in manifests if one.model.weights is not None]
     quantized = {one.precision for one in weights if one.quantized}
     described = any(is_about_calibration(PurePath(name)) and content.strip() for name, content in documents.items())
     if quantized and not described:
-        yield f"the weights are quantized ({', '.join(sorted(quantized))}), and no calibration document describes how"
+        yield f"the calibration document of the quantized weights ({', '.join(sorted(quantized))}) is missing"
 
 
 def is_about_calibration(path: PurePath) -> bool:
-    """Whether a document is one on calibration, by its name."""
+    """Return True if the name of a document is that of a calibration document."""
     return _CALIBRATION.search(path.name) is not None
