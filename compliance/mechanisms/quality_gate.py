@@ -188,7 +188,7 @@ class RowEvidence:
     def absent(self, need: Need) -> str:
         """Return the reason why a part is missing; empty if it is available."""
         lacking = need == "files" and self.judged.quality is None
-        return "the row's run directory is missing" if lacking else ""
+        return "the row's run directory is not available" if lacking else ""
 
     @cached_property
     def declared(self) -> Declaration:

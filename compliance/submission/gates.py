@@ -49,7 +49,7 @@ class CandidateEvidence:
         """Return the reason why a part is missing; empty if it is available."""
         runs = self.candidate.performance, self.candidate.accuracy
         if need == "both" and None in runs:
-            return "the performance or the accuracy run is missing"
+            return "it needs a performance and an accuracy run"
         ours = all(run is None or run.manifest is not None for run in runs)
         return "" if need != "manifest" or ours else "manifest.json of a run is missing"
 
@@ -215,7 +215,7 @@ def _audit_failures(audit: Audit) -> Iterator[tuple[str, str]]:
 
 
 def _no_such_rule(of: CandidateEvidence | SetEvidence) -> str:
-    return "the rule does not apply in the open division" if of.request.division == "open" else ""
+    return "the open division has no such rule" if of.request.division == "open" else ""
 
 
 @decides("submit", needs=_WHOLE, applies=_no_such_rule, also=("submit/audit",))

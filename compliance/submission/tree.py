@@ -28,7 +28,7 @@ NOT_IN_OPEN = frozenset(
     }
 )  # fmt: skip
 
-OPEN_IS_FREE = "the rule does not apply in the open division"
+OPEN_IS_FREE = "the open division is free there"
 # All rules that do not apply in the open division.
 FREE_IN_OPEN = NOT_IN_OPEN | {"perf-network-name", "measurements-retraining", "measurements-fewer-weights"}
 

@@ -173,11 +173,11 @@ def test_what_is_given_is_kept_and_the_rest_is_a_baseline(given: object, expecte
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ("", "neither MECHANISM/VARIANT nor a file"),
-        ("a/b/c", "neither MECHANISM/VARIANT nor a file"),
-        ("kv_quantization/", "neither MECHANISM/VARIANT nor a file"),
-        (["baseline"], "give MECHANISM/VARIANT"),
-        (7, "give MECHANISM/VARIANT"),
+        ("", "must be MECHANISM/VARIANT, or a file"),
+        ("a/b/c", "must be MECHANISM/VARIANT, or a file"),
+        ("kv_quantization/", "must be MECHANISM/VARIANT, or a file"),
+        (["baseline"], "must be MECHANISM/VARIANT"),
+        (7, "must be MECHANISM/VARIANT"),
         ({"mechanism": "baseline", "colour": "red"}, "unknown field 'colour'; fields: mechanism, mechanism_variant, "),
         ({"compression_ratio": "much"}, "compression_ratio 'much': Input should be a valid number"),
         ({"speculative_acceptance_rate": 1.5}, "speculative_acceptance_rate 1.5: Input should be less"),
@@ -234,7 +234,7 @@ def test_a_real_run_records_what_it_declares_and_the_gate_reads_it_there(
     assert run_main("gate", run, "--mechanism", "baseline", "--mechanism-variant", "none").code == ExitCode.OK
     refused = run_main(*arguments("Offline", tmp_path / "refused", "--mechanism", "a/b/c"))
     assert refused.code == ExitCode.BAD_INPUT
-    assert "--mechanism a/b/c: neither MECHANISM/VARIANT nor a file" in refused.stderr
+    assert "--mechanism a/b/c: must be MECHANISM/VARIANT, or a file" in refused.stderr
     assert not (tmp_path / "refused").exists()
 
 
@@ -256,7 +256,7 @@ def test_the_row_takes_the_run_s_own_word_and_the_command_line_wins(frozen: Froz
     assert (other["mechanism"], other["mechanism_variant"], other["quality_eval_status"]) == ("baseline", None, None)
     assert other["support_status"] == "supported"
     (issue,) = other["mechanism_eval_validation"]["issues"]
-    assert issue == "declared baseline here, the run's manifest declares kv_quantization"
+    assert issue == "the declaration names baseline, but the run's manifest declares kv_quantization"
 
 
 @pytest.mark.parametrize(

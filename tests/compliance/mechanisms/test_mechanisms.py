@@ -234,7 +234,7 @@ def test_a_record_with_gaps_is_no_contradiction(tmp_path: Path) -> None:
 def test_eligibility(mechanism: str, accurate: bool | None, in_force: set[str], closed: bool) -> None:
     found = eligibility(mechanism, accurate, in_force)
     assert found["closed"]["eligible"] is closed
-    assert ("misses its targets" in found["closed"]["reason"]) is (accurate is False)
+    assert ("does not meet them" in found["closed"]["reason"]) is (accurate is False)
     assert found["open"]["eligible"] is True
 
 
@@ -243,8 +243,8 @@ def test_without_a_record_it_is_not_known_what_may_be_submitted() -> None:
     assert eligibility("speculative_decoding", True, set(), recorded=False)["closed"]["eligible"] is False
     bare = judged(row(kv_cache_dtype=None, speculative=None, attention_backend=None))
     outcome = judge_rows([bare], REGISTRIES, division="closed")
-    assert "  closed division: not known, there is no record of what the engine ran with" in outcome.as_text()
-    assert "| not known | eligible |" in outcome.as_markdown()
+    assert "  closed division: unknown, the recorded engine configuration is incomplete" in outcome.as_text()
+    assert "| unknown | eligible |" in outcome.as_markdown()
     assert (outcome.status, outcome.closed) == ("fail", False)  # lacking evidence is advice
     assert judge_rows([bare], REGISTRIES, division="closed", strict=True).closed
 
@@ -275,7 +275,7 @@ def test_coverage() -> None:
 
 def test_report_quotes_the_failing_criterion() -> None:
     outcome = gate(supported("ruler_v1", "pending"), row())
-    sentence = "gate/quality_evaluated: supported kv_quantization needs a completed evaluation, it is pending"
+    sentence = "gate/quality_evaluated: quality_eval_status of supported kv_quantization: pending, required: completed"
     report = outcome.record()
     assert (report["overall"], report["advisory"], report["closed"]) == ("fail", True, False)
     (only,) = report["gates"]

@@ -129,7 +129,7 @@ def test_a_claim_of_nulls_is_ignored_and_the_raw_files_count(runs: FrozenRuns) -
         for side in (ref[:2], cand)
     ]
     assert verdict.e2e_delta_pct == pytest.approx((rates[1] / rates[0] - 1) * 100)
-    assert f"gain end to end: {verdict.e2e_delta_pct:+.3f} %" in verdict.as_text()
+    assert f"end-to-end gain: {verdict.e2e_delta_pct:+.3f}%" in verdict.as_text()
     assert (verdict.lever_class, verdict.correctness_status) == ("A", "byte_parity_pass")
     assert verdict.record()["counts_as_kernel_win"] is True
 

@@ -250,7 +250,7 @@ def test_a_patch_verdict_counts_only_as_its_runs_say(runs: FrozenRuns, tmp_path:
     assert (given["lever"], given["verdict"]) == ("tpot_ms", "PASS")
     assert float(given["delta_pct"]) < 100  # not the 900 % that the file says
     (lacking,) = [one for one in verdict.findings if one.slug == "missing_patch_verdict"]
-    assert "judged again: FAIL" in lacking.text
+    assert "re-evaluated: FAIL" in lacking.text
     write_json(tmp_path / "slots.json", record | paths | {"ref": paths["ref"] * 200})  # which would take minutes
     verdict = sign_off("bundle", ref, cand, read_claim(tmp_path / "claim.json"))
     assert any("names 602 runs" in one.text for one in verdict.findings if one.slug == "missing_patch_verdict")

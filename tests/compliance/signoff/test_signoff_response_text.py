@@ -111,7 +111,7 @@ def test_nor_may_a_candidate_respond_with_such_ids(runs: FrozenRuns, forged: For
     assert sign_off("patch", ref, runs.paths(*names), claim).outcome == "PASS"
     verdict = sign_off("patch", ref, forged(last_id(MODEL_SIZE), names), claim)
     failed = {reason.slug: reason.text for reason in verdict.findings if reason.severity == "error"}
-    assert "not in the model's vocabulary of 258" in failed["accuracy_gate_fail"]
+    assert "outside the model's vocabulary of 258" in failed["accuracy_gate_fail"]
 
 
 @pytest.mark.parametrize(("size", "failed"), [(200, {"ids_outside_vocabulary"}), (128_256, {"not_scored_again"})])

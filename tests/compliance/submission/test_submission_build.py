@@ -122,7 +122,7 @@ def test_an_official_tree_carries_no_mark(
     assert not any(REHEARSAL_MARK.encode() in path.read_bytes() for path in files)
     again = build(rehearsal=True, tree="again")
     assert content(tmp_path / "again") == content(tmp_path / "tree")
-    assert again.notes == ["every result is eligible for submission: the tree carries no mark of a rehearsal"]
+    assert again.notes == ["every result is eligible for submission, so the tree is not marked as a rehearsal"]
 
 
 def test_the_same_runs_give_the_same_bytes_however_they_are_named(
@@ -161,7 +161,7 @@ def test_nothing_is_overwritten(build: Submit, campaign: CampaignDir, tmp_path: 
     (tmp_path / "file").write_text("")
     with pytest.raises(SetupError, match="not empty"):
         build(tree="file")
-    with pytest.raises(SetupError, match="is in"):
+    with pytest.raises(SetupError, match="lies in"):
         build(tree="campaign/tree")
 
 
@@ -194,7 +194,7 @@ def test_a_log_that_changes_after_it_was_judged_stops_the_build(
         return SignOff("bundle", 0.5, "closed")
 
     monkeypatch.setattr("compliance.submission.build.judge_runs", meanwhile)
-    with pytest.raises(ExecutionError, match="was changed after the run ended"):
+    with pytest.raises(ExecutionError, match="changed after the run ended"):
         build()
     assert not (tmp_path / "tree").exists()
 
@@ -202,7 +202,7 @@ def test_a_log_that_changes_after_it_was_judged_stops_the_build(
 @pytest.mark.parametrize("name", ["", ".hidden", "a/b", "two words", "-x", "Ö"])
 def test_names_that_cannot_be_directories(build: Submit, name: str) -> None:
     for option in ("organization", "system_name"):
-        with pytest.raises(HarnessError, match="cannot be a directory's name"):
+        with pytest.raises(HarnessError, match="not a valid directory name"):
             build(**{option: name})
 
 
@@ -286,7 +286,7 @@ def test_a_log_that_was_truncated_before_keeps_its_hash(tmp_path: Path) -> None:
     run = run_with_responses(tmp_path / "run", 100_000)
     first = submitted_accuracy(run)
     run.accuracy_log.write_bytes(first.log)
-    with pytest.raises(InputError, match="has no hash= line"):
+    with pytest.raises(InputError, match="hash= line in .* is missing"):
         submitted_accuracy(run)
     run.accuracy_text.write_bytes(first.text)
     assert submitted_accuracy(run) == first
@@ -345,10 +345,10 @@ def test_the_source_is_the_commit_that_ran(repository: Path) -> None:
 def test_a_source_that_cannot_be_had_is_asked_for(repository: Path) -> None:
     commit = git(repository, "rev-parse", "HEAD")
     for manifests, found in (
-        (ran("f" * 40), "is not in .*repository"),
-        (ran(None), "name no commit"),
-        (ran(commit, changed=True), "had changes"),
-        (ran(commit, changed=None), "had changes"),  # nobody knows
+        (ran("f" * 40), "repository: commit .* is missing"),
+        (ran(None), "commit of the harness is missing"),
+        (ran(commit, changed=True), "uncommitted changes"),
+        (ran(commit, changed=None), "uncommitted changes"),  # nobody knows
     ):
         with pytest.raises(SetupError, match=found) as caught:
             read_source(None, manifests, repository)
@@ -359,8 +359,8 @@ def test_a_named_source_is_copied(repository: Path, tmp_path: Path) -> None:
     (repository / "main.py").write_text("second\n")
     source = read_source(repository, ran("f" * 40, changed=True))
     assert source.files == {"main.py": b"second\n", "sub/tool.py": b"tool\n"}
-    assert "with changes that are not in it" in source.readme()
-    assert f"The runs were made with commit `{'f' * 40}` and changes to it." in source.readme()
+    assert "with uncommitted changes" in source.readme()
+    assert f"The runs used commit `{'f' * 40}` with uncommitted changes." in source.readme()
     (repository / "diagrams").mkdir()  # in a checkout, and nothing in it tracked
     (repository / "diagrams" / "network.svg").write_text("a box\n")
     assert read_documentation(repository / "diagrams") == {"network.svg": b"a box\n"}
@@ -368,9 +368,9 @@ def test_a_named_source_is_copied(repository: Path, tmp_path: Path) -> None:
     (plain / "__pycache__").mkdir(parents=True)
     (plain / "__pycache__" / "x.pyc").write_text("")
     (plain / ".env").write_text("secret")
-    with pytest.raises(InputError, match="has no file"):
+    with pytest.raises(InputError, match="no files found"):
         read_source(plain, ran(None))
     (plain / "run.py").write_text("")
     assert read_source(plain, ran(None)).files == {"run.py": b""}
-    with pytest.raises(InputError, match="is no directory"):
+    with pytest.raises(InputError, match="not a directory"):
         read_source(plain / "run.py", ran(None))

@@ -103,7 +103,7 @@ def test_a_description_of_other_weights(tree: Path, campaign: CampaignDir) -> No
     findings, _ = held(tree, campaign.root)
     assert {one.rule for one in findings} == {"runs-differ"}
     told = "\n".join(one.found for one in findings)
-    assert told.count("describes other weights than those that ran") == len(rows), told
+    assert told.count("describes other weights than those of the runs") == len(rows), told
     assert all(Path(name).name in told for name in rows)
 
 

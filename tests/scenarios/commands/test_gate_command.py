@@ -47,7 +47,7 @@ def test_the_shipped_declaration_is_held_at_preview_and_not_promoted(call: Any, 
     assert call("gate", result.performance.root, *promoted)[0] == 0  # advice
     code, text = call("gate", result.performance.root, *promoted, "--strict")
     assert code == 1
-    assert "quality_evaluated: supported kv_quantization needs a completed evaluation, it is pending" in text
+    assert "quality_evaluated: quality_eval_status of supported kv_quantization: pending, required: completed" in text
 
 
 def test_a_completed_evaluation_has_to_pass_when_derived_again(
@@ -97,7 +97,7 @@ def test_a_completed_evaluation_without_an_accuracy_run(call: Any, result: Resul
     say_in_manifest(result.performance, kv_cache_dtype="fp8")
     code, text = call("gate", result.performance.root, *COMPLETED)
     assert code == 1
-    assert "the result has no accuracy run" in text
+    assert "the accuracy run of the result is missing" in text
 
 
 def test_a_run_without_a_manifest_is_advice_until_strict(call: Any, runs: DummyRuns, tmp_path: Path) -> None:
