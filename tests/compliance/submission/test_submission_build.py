@@ -286,7 +286,7 @@ def test_a_log_that_was_truncated_before_keeps_its_hash(tmp_path: Path) -> None:
     run = run_with_responses(tmp_path / "run", 100_000)
     first = submitted_accuracy(run)
     run.accuracy_log.write_bytes(first.log)
-    with pytest.raises(InputError, match="hash= line in .* is missing"):
+    with pytest.raises(InputError, match=r"hash= line in .* is missing"):
         submitted_accuracy(run)
     run.accuracy_text.write_bytes(first.text)
     assert submitted_accuracy(run) == first
