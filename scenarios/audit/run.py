@@ -83,7 +83,7 @@ def run_audit(
     except HarnessError:
         raise
     except Exception as error:
-        said = f"{test.name}: no verdict, because the files of a run are unreadable: {error}"
+        said = f"{test.name}: no verdict, because the files of a run are unreadable: {error!r}"
         raise ExecutionError(said, "verify the runs with `main.py verify DIR`") from error
     _make(folder)
     write_audit(folder, result)

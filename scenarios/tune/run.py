@@ -77,7 +77,7 @@ def run_tune(tune: Tune, console: Console, *, restart_changed: bool, dry_run: bo
             )
         if dry_run:
             return _show_plan(runs)
-        at_the_end.enter_context(held(tune.place.lock, "tune"))
+        at_the_end.enter_context(held(tune.place.lock, "tuning"))
         remove_temporary(tune.place.root)
         identity.pop("user.conf target_qps", None)  # the result of the tuning
         if LOADGEN_SCENARIO[tune.config.scenario] == "Server":

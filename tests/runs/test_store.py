@@ -81,7 +81,7 @@ def test_what_is_no_store_is_refused_and_left_alone(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
     text = tmp_path / "text"
     text.write_text("not a database, and longer than a header of SQLite's would have to be " * 3)
-    with pytest.raises(InputError, match="no SQLite database"), ResultStore.opened(text):
+    with pytest.raises(InputError, match="not a SQLite database"), ResultStore.opened(text):
         pass
     other = tmp_path / "other.sqlite"
     connection = sqlite3.connect(other)

@@ -215,7 +215,7 @@ def _skip(service: Service) -> None:
     service.prefill_tokens = service.decode_tokens = 0
 
 
-@_made("cache-index", "responses a sample index that it has seen from a cache")
+@_made("cache-index", "returns the earlier response to a repeated sample index from a cache")
 def _cache_index(_: CheatContext) -> Cheat:
     seen: dict[int, list[int]] = {}
 
@@ -228,7 +228,7 @@ def _cache_index(_: CheatContext) -> Cheat:
     return cheat
 
 
-@_remembers("cache-prompt", "responses a prompt that it has seen from a cache")
+@_remembers("cache-prompt", "returns the earlier response to a repeated prompt from a cache")
 def _cache_prompt(known: CheatContext, request: Request, service: Service, seen: Seen) -> None:
     if tuple(request.prompt_ids) in seen:
         _skip(service)
@@ -417,6 +417,6 @@ def _reference(known: CheatContext, request: Request, service: Service) -> None:
     _skip(service)
 
 
-@_each("stored", "responses from its own responses of an earlier process, in all runs")
+@_each("stored", "returns its own responses of an earlier process, in all runs")
 def _stored(_: CheatContext, request: Request, service: Service) -> None:
     _skip(service)

@@ -49,7 +49,7 @@ def test_options_of_another_kind_are_refused(kind: EngineKind[Any]) -> None:
 
 
 def test_an_unknown_kind_is_refused_and_its_record_owes_the_most() -> None:
-    with pytest.raises(SetupError, match="no engine 'other'"):
+    with pytest.raises(SetupError, match="unknown engine 'other'"):
         engine_kind("other")
     unknown = EngineRecord()
     assert unknown.runs_model

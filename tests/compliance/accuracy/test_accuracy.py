@@ -248,7 +248,7 @@ def test_workers_do_not_outlive_a_killed_parent(tmp_path: Path) -> None:
 def test_what_cannot_be_scored_is_refused() -> None:
     with pytest.raises(InputError, match="2 predictions for 1 references"):
         score_texts(["a", "b"], ["a"])
-    with pytest.raises(InputError, match="no predictions"):
+    with pytest.raises(InputError, match="predictions are missing"):
         score_texts([], [])
-    with pytest.raises(InputError, match="0 workers"):
+    with pytest.raises(InputError, match="workers: 0 is below 1"):
         score_texts(["a"], ["a"], workers=0)

@@ -138,9 +138,9 @@ def test_every_rule_is_accounted_for(run: Path, tmp_path: Path, run_main: RunMai
     _, text = made(run, tmp_path, run_main)
     asked = {rule for one in (*CHECKS[PERFORMANCE], *RESULT_CHECKS) for rule in one.rules}
     assert [name for name in asked if name not in text] == []
-    assert "no accuracy run was given" in text
+    assert "a performance run and an accuracy run are needed" in text
     assert f"the {sum(rule.kind == 'signoff' for rule in all_rules().values())} rules of `main.py signoff`" in text
-    assert "Is the model as accurate in this configuration?" in text
+    assert "Which accuracy does the model have in this configuration?" in text
 
 
 def test_what_is_missing_is_not_called_checked(run: Path, tmp_path: Path, run_main: RunMain) -> None:

@@ -39,7 +39,7 @@ def test_every_rule_has_a_weight_and_a_source_that_can_be_found() -> None:
             "tree-unknown": FILES, "accuracy-target": LIMITS, "accuracy-size": FILES}  # fmt: skip
     assert {rule: weights[rule] for rule in told} == told
     for rule in RULES.values():
-        begins = ("mlcommons/", "LoadGen ", "MLPerf Endpoints", "a rule of ours", "runs/")
+        begins = ("mlcommons/", "LoadGen ", "MLPerf Endpoints", "a rule of this harness", "runs/")
         assert rule.source_in_full.startswith(begins)
         assert "[" not in rule.source_in_full.partition(";")[0], rule.source
     assert find_rule("tree-unknown").source_in_full == "mlcommons/policies, submission_rules.adoc: layout"

@@ -56,23 +56,26 @@ def test_a_bad_field_is_named_with_its_line(tmp_path: Path, name: str, value: An
     raw = json.loads(encode(GOOD)) | {"seq": 1, name: value}
     path = tmp_path / "requests.jsonl"
     path.write_bytes(encode(GOOD) + json.dumps(raw).encode() + b"\n")
-    with pytest.raises(InputError, match=rf"line 2 is no record .*\$\.{name}`"):
+    with pytest.raises(InputError, match=rf"line 2 is not a line of a request log: .*\$\.{name}`"):
         read_requests(path)
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (encode(GOOD) + encode(GOOD)[:50], "line 2 is no record"),
-        (encode(GOOD) + b"\n", "line 2 is no record"),
-        (b"[1, 2]\n", "line 1 is no record"),
-        (b"\xff\xfe\n", "line 1 is no record"),
+        (encode(GOOD) + encode(GOOD)[:50], "line 2 is not a line of a request log"),
+        (encode(GOOD) + b"\n", "line 2 is not a line of a request log"),
+        (b"[1, 2]\n", "line 1 is not a line of a request log"),
+        (b"\xff\xfe\n", "line 1 is not a line of a request log"),
         (encode(GOOD)[:-2] + b',"seq":3}\n', "line 1 has a field twice"),
         (encode(GOOD)[:-2] + b',"other":3}\n', "unknown field `other`"),
         (b"x" * 100_000, "line 1 is longer than 64 KiB"),
         (encode(GOOD) * 2, "line 2: field 'seq' is 0, as on line 1"),
-        *((encode(GOOD).replace(b'"%s":' % name, b'"x":'), "line 1 is no record") for name in (b"seq", b"issue_ns")),
-        (encode(replace(GOOD, output_sha256="G" * 64)), "line 1: output_sha256 is no SHA-256"),
+        *(
+            (encode(GOOD).replace(b'"%s":' % name, b'"x":'), "line 1 is not a line of a request log")
+            for name in (b"seq", b"issue_ns")
+        ),
+        (encode(replace(GOOD, output_sha256="G" * 64)), "line 1: output_sha256 is not a SHA-256"),
         (encode(replace(GOOD, finish_reason="r" * 200)), r"line 1 .*finish_reason"),
         (
             b"".join(encode(replace(GOOD, seq=seq, finish_reason=f"{seq}")) for seq in range(MAX_REASONS + 1)),

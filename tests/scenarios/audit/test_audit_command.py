@@ -223,7 +223,7 @@ def test_runs_that_exist_are_judged_and_the_outcome_is_shown_and_kept(tmp_path: 
     options = audit_options({"test": "output_length", "ref": runs("Offline", "accuracy"), "run": runs("Offline")})
     console = Console(file=shown, width=300)
     assert run_audit(options, {"output_log_dir": tmp_path}, console) == ExitCode.OK
-    assert "audit output_length (our own, not required for this benchmark): PASS" in shown.getvalue()
+    assert "audit output_length (of this harness, not required for this benchmark): PASS" in shown.getvalue()
     assert "pass length-samples" in shown.getvalue()
     folder = tmp_path / "audit" / "output_length"
     record = json.loads((folder / "audit_output_length.json").read_bytes())
@@ -234,7 +234,7 @@ def test_runs_that_exist_are_judged_and_the_outcome_is_shown_and_kept(tmp_path: 
 
 @pytest.mark.parametrize(
     ("error", "raised", "said"),
-    [(KeyError("x"), ExecutionError, "allow no verdict: KeyError"), (InputError("damaged"), InputError, "damaged")],
+    [(KeyError("x"), ExecutionError, "unreadable: KeyError"), (InputError("damaged"), InputError, "damaged")],
 )
 def test_runs_that_allow_no_verdict_leave_none(
     error: Exception, raised: type[Exception], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -221,4 +221,4 @@ def test_a_refused_campaign_leaves_nothing(small: Small) -> None:
     assert not small.place.root.exists()
     with held(small.place.lock, "campaign"):
         refused = run_here(*small.arguments())
-    assert (refused.code, "another campaign runs in" in refused.stderr) == (ExitCode.REFUSED, True)
+    assert (refused.code, "another campaign is in progress here" in refused.stderr) == (ExitCode.REFUSED, True)

@@ -178,7 +178,7 @@ def test_scores_of_the_row_are_those_of_the_responses(
     call("store", "ingest", "--db", db, result.root)
     (row,) = exported(call, db)
     assert row["accuracy_passed"] == 1
-    assert "rouge1 -0.50 %" in row["quality_delta_summary"]
+    assert "rouge1 -0.50%" in row["quality_delta_summary"]
     assert target["gen_num"].reference == row["gen_num"]
 
 

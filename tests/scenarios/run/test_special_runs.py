@@ -131,7 +131,7 @@ def test_a_run_that_was_refused_leaves_its_directory_free(tmp_path: Path, run_ma
 
 def test_two_runs_of_the_same_second_have_a_directory_each(tmp_path: Path) -> None:
     wanted = tmp_path / "output" / "run"
-    assert [free_directory(wanted).name for _ in range(3)] == ["leg", "run-2", "run-3"]
+    assert [free_directory(wanted).name for _ in range(3)] == ["run", "run-2", "run-3"]
 
 
 def test_two_runs_at_once_in_one_directory(tmp_path: Path) -> None:

@@ -281,6 +281,6 @@ def test_a_file_of_another_kind_is_never_replaced(small: Small) -> None:
     assert refused.code == ExitCode.REFUSED
     assert f"{small.place.user_conf} already exists" in refused.stderr
     assert small.place.user_conf.read_text() == "mine"
-    with held(small.place.lock, "tune"):
+    with held(small.place.lock, "tuning"):
         refused = run_here(*small.arguments("--offline-qps", 50))
-    assert (refused.code, "another tune runs in" in refused.stderr) == (ExitCode.REFUSED, True)
+    assert (refused.code, "another tuning is in progress here" in refused.stderr) == (ExitCode.REFUSED, True)
