@@ -103,9 +103,13 @@ def run(
 
 
 def hear_signals() -> None:
-    """In a new process: the signals that end one do so, even where the tests run in the background or under nohup."""
+    """Let signals end this process, even if the tests run under nohup or a test of scoring started the fork server.
+
+    `runs/workers.py` blocks signals while it starts processes, and the fork server is one of them.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 
 
 def _enter(arguments: list[str], folder: Path, environment: dict[str, str], stdout: Path, stderr: Path) -> None:
