@@ -9,7 +9,7 @@ All results of a round have the same seeds, so orders and schedules are cached.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 _DRAW_VALUES = 1 << 32  # mt19937 gives 32 bits a draw
 _BATCH = 4096
-# Orders that are kept: some for each scenario and length of run. One of 40 times 13,368 samples takes 4 MB.
-_KEPT_ORDERS = 32
-_LONGEST_KEPT_ORDER, _LARGEST_KEPT_LIBRARY = 1 << 20, 1 << 17  # so that 32 of them stay within 300 MB
+# Orders and shuffled libraries that are kept: a round has about 150 orders. All of them stay within 400 MB.
+_KEPT_ORDERS, _LONGEST_KEPT_ORDER = 128, 1 << 19
+_KEPT_LIBRARIES, _LARGEST_KEPT_LIBRARY = 32, 1 << 20
 # Schedules up to this length are kept, 8 MB each; a Server run at 1,000 queries/s has 600,000.
 _KEPT_GAPS = 1 << 20
 
@@ -93,15 +93,17 @@ def loaded_sets(qsl_rng_seed: int, sample_count: int, set_size: int) -> list[lis
     """
     shuffled = _shuffled if sample_count <= _LARGEST_KEPT_LIBRARY else _shuffled.__wrapped__
     indices = shuffled(qsl_rng_seed, sample_count)
-    return [list(indices[start : start + set_size]) for start in range(0, sample_count, set_size)]
+    return [indices[start : start + set_size].tolist() for start in range(0, sample_count, set_size)]
 
 
-@lru_cache(maxsize=_KEPT_ORDERS)
-def _shuffled(seed: int, count: int) -> tuple[int, ...]:
-    """0 to `count` - 1, shuffled by fresh draws."""
+@lru_cache(maxsize=_KEPT_LIBRARIES)
+def _shuffled(seed: int, count: int) -> NDArray[np.int32]:
+    """0 to `count` - 1, shuffled by fresh draws; read-only."""
     indices = list(range(count))
     _Draws(seed).shuffle(indices)
-    return tuple(indices)
+    shuffled = np.array(indices, dtype=np.int32)
+    shuffled.flags.writeable = False
+    return shuffled
 
 
 def issue_order(loaded: list[int], count: int, settings: OrderSettings) -> NDArray[np.int64]:
@@ -114,15 +116,19 @@ def issue_order(loaded: list[int], count: int, settings: OrderSettings) -> NDArr
     Returns:
         `count` sample indices.
     """
+    if settings.accuracy or settings.performance_issue_unique:
+        settings = replace(settings, min_query_count=1)  # without effect here: one order serves all such runs
+    if settings.scenario != "Offline":
+        settings = replace(settings, scenario="Server")  # the other scenarios issue alike
     places = (_places if count <= _LONGEST_KEPT_ORDER else _places.__wrapped__)(len(loaded), count, settings)
     order: NDArray[np.int64] = np.asarray(loaded, dtype=np.int64)[places]
     return order
 
 
 @lru_cache(maxsize=_KEPT_ORDERS)
-def _places(size: int, count: int, settings: OrderSettings) -> NDArray[np.int64]:
+def _places(size: int, count: int, settings: OrderSettings) -> NDArray[np.int32]:
     """The order of issue as places in a loaded set of `size` samples; read-only."""
-    places = np.asarray(_drawn_places(size, count, settings), dtype=np.int64)
+    places = np.asarray(_drawn_places(size, count, settings), dtype=np.int32)
     places.flags.writeable = False
     return places
 
