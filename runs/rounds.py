@@ -90,7 +90,7 @@ class RoundBenchmark(_Data):
     loadgen_keys: dict[str, str] = Field(default_factory=dict)  # names in LoadGen's settings
     equal_issue: bool = False
     percentiles: dict[str, float] = Field(default_factory=dict)  # that differ from the scenario's
-    max_tokens: dict[str, int] = Field(default_factory=dict)  # of a response, by mode
+    max_tokens: dict[str, int] = Field(default_factory=dict)  # limit of a response by mode, in tokens
     speculative_decoding: tuple[str, ...] = ()  # scenarios in which the rules allow it
     # Limits of the rules that are not the checker's, by scenario and ID; all other fields are the checker's.
     rules_differ: dict[str, str] = Field(default_factory=dict)

@@ -61,5 +61,5 @@ def refuse_options_of_others(kind: EngineKind[Any], asked: BaseModel) -> None:
             if getattr(asked, name) != other.options.model_fields[name].get_default(call_default_factory=True):
                 flag = "--" + name.replace("_", "-")
                 raise InputError(
-                    f"the {kind.name} engine takes no {flag}", f"leave it out, or use --engine {other.name}"
+                    f"the {kind.name} engine takes no {flag}", f"remove {flag}, or use --engine {other.name}"
                 )

@@ -352,7 +352,7 @@ def _rates(detail: DetailLog, numbers: Numbers) -> Iterator[Told]:
             yield from _differs("samples/s", keys["samples_per_second"], numbers.samples_per_second, computed)
         return
     if detail.scenario == "MultiStream":
-        return  # its only score is a latency
+        return  # The only score is a latency.
     single = detail.scenario == "SingleStream"
     if single:
         rate, key = numbers.samples_per_second_without_overhead, keys["samples_per_second_without_overhead"]

@@ -113,8 +113,8 @@ def as_recorded(run: FinishedRun, entries: list[AccuracyEntry]) -> Iterator[Find
 
 def _first_tokens(run: FinishedRun, entries: list[AccuracyEntry]) -> Iterator[Finding]:
     """Check that this harness reported the first token of each response, except in Offline."""
-    told = run.detail.scenario != "Offline"
-    wrong = [one for one in entries if (one.token_data or b"") != (one.data[:_ID_BYTES] if told else b"")]
+    streams = run.detail.scenario != "Offline"
+    wrong = [one for one in entries if (one.token_data or b"") != (one.data[:_ID_BYTES] if streams else b"")]
     if wrong:
         found = (wrong[0].token_data or b"")[:16].hex() or "nothing"
         text = f"{len(wrong)} reported first tokens differ from their responses: {found} for seq_id {wrong[0].seq_id}"

@@ -44,7 +44,7 @@ class Scorer:
 
     def __init__(self) -> None:
         self._pool = ScoringPool()
-        self._references: dict[tuple[Path, int, int, int], References] = {}  # by path, inode, time and size
+        self._references: dict[tuple[Path, int, int, int], References] = {}  # references by path, inode, time and size
         self._reading: dict[Path, Callable[[], References]] = {}
         self._tokenizers: dict[str, Tokenizer] = {}
         self._begun: dict[_Key, tuple[list[DecodedResponse], list[str], Callable[[Progress | None], Scores]]] = {}

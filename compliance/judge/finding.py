@@ -18,7 +18,7 @@ _WORDS: dict[Severity, str] = {"error": "FAIL", "warning": "warning", "note": "n
 class Finding:
     """The outcome of one rule on one file or run."""
 
-    rule: str  # its ID
+    rule: str  # rule ID
     severity: Severity  # usually the severity of the rule
     text: str  # name of the compared value; a whole sentence if `found` is empty
     # files or directories of the finding; all files that contradict each other

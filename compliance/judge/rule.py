@@ -86,7 +86,7 @@ class Rule:
         return self.source if self.source.startswith("runs/") else _INFERENCE + self.source
 
 
-RULES: dict[str, Rule] = {}  # by ID, from all imported modules
+RULES: dict[str, Rule] = {}  # rules of all imported modules, by ID
 
 
 def declare(kind: Kind, rows: Iterable[RuleRow], rank: Rank | None = None) -> None:

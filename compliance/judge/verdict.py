@@ -36,7 +36,7 @@ class Verdict:
         declared: why the subject's own manifest says that it is not eligible for submission.
     """
 
-    schema_version: ClassVar[int] = 1  # of the JSON; 2: `not_judged` is a list of objects
+    schema_version: ClassVar[int] = 1  # version of the JSON; 2: `not_judged` is a list of objects
 
     findings: list[Finding] = field(default_factory=list, kw_only=True)
     applied: frozenset[str] = field(default=frozenset(), kw_only=True, repr=False)  # rules, met or violated

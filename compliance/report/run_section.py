@@ -87,7 +87,7 @@ def run_section(root: Path, key: str, name: str) -> RunSection:
                 for finding in part.findings
                 if not finding.passed
                 and part.counts(finding)
-                and not (reasons and finding.rule == "perf-validity")  # its finding repeats the reasons
+                and not (reasons and finding.rule == "perf-validity")  # This finding repeats the reasons.
             ]
         except HarnessError as error:
             notes.append(f"verify: {error.message}")

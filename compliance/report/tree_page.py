@@ -37,7 +37,7 @@ _SCRIPT = (Path(__file__).parent / "tree_page.js").read_text()
 def tree_page(checked: Checked, made: str) -> str:
     """Return the page as HTML."""
     order = {cause.name: number for number, cause in enumerate(checked.causes)}
-    gravest = sorted(checked.caused, key=lambda one: order[one.cause])[:MAX_FINDINGS]
+    most_severe = sorted(checked.caused, key=lambda one: order[one.cause])[:MAX_FINDINGS]
     counts = Counter((one.subject[1], one.cause) for one in checked.caused if len(one.subject) > 1)
     columns = checked.causes[:MAX_COLUMNS]
     page = {
@@ -50,7 +50,7 @@ def tree_page(checked: Checked, made: str) -> str:
         # submitter, and number of findings for each cause
         "matrix": [(who, [counts[who, one.name] for one in columns]) for who in sorted({who for who, _ in counts})],
         # finding, and the lines that it concerns
-        "findings": [(one, list(shown_lines(checked.tree.root, one.finding, MAX_LINE_CHARS))) for one in gravest],
+        "findings": [(one, list(shown_lines(checked.tree.root, one.finding, MAX_LINE_CHARS))) for one in most_severe],
         "not_judged": list(not_judged_lines(checked)),
         "rates": list(_rates(checked))[:MAX_PICTURES],
         "latencies": list(_latencies(checked))[:MAX_PICTURES],

@@ -146,7 +146,9 @@ def check_count(count: int | None, total: int, name: str) -> None:
         InputError: there are fewer, or `count` is no number of rows.
     """
     if count is not None and not 1 <= count <= total:
-        raise InputError(f"--count {count}: {name} has {total:,} rows", f"give 1 to {total}, or leave it out for all")
+        raise InputError(
+            f"--count {count}: {name} has {total:,} rows", f"give 1 to {total}, or remove --count to use all rows"
+        )
 
 
 def _check_cells(name: str, column: str, cells: Sequence[object], *, may_be_empty: bool) -> None:

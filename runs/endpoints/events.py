@@ -155,7 +155,7 @@ class Events:
                 for what in self._take(event):
                     self.odd.setdefault(what, EventAnomaly(0, number, event.sample_uuid)).count += 1
             except (msgspec.DecodeError, ValueError, RecursionError) as error:
-                raise InputError(f"{path} line {number} is no event of the client: {error}", _FIX) from error
+                raise InputError(f"{path} line {number} is not an event of the client: {error}", _FIX) from error
             except TypeError as error:  # a list in the place of a number: not hashable
                 raise InputError(f"{path} line {number} has data of another form", _FIX) from error
         for name, first in _ROW.items():

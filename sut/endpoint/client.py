@@ -33,7 +33,7 @@ class ClientRecord:
     tokens: int = 0
     chunks: int = 0  # events that brought IDs
     answers_read_at_once: int = 0  # streamed responses with several IDs that came in one read: TPOT 0
-    answers_in_one_chunk: int = 0  # of these, responses in one chunk
+    answers_in_one_chunk: int = 0  # responses that came in one chunk
     first_tokens_with_others: int = 0  # first chunks with more than one ID
     answers_with_cached_count: int = 0  # the server counted the prompt tokens that it took from a cache
     answers_with_their_prompt: int = 0  # responses that returned the prompt's IDs

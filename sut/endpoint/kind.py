@@ -103,7 +103,7 @@ class EndpointKind(EngineKind[EndpointOptions]):
     def plan(self, asked: EndpointOptions, run: RunFacts) -> EnginePlan:
         from sut.endpoint.address import Access, addresses
         from sut.endpoint.declaration import read_declaration
-        from sut.endpoint.probes import PROBE_TOKENS  # as below: only a run with a server needs the client
+        from sut.endpoint.probes import PROBE_TOKENS  # Only a run with a server needs the client
         from sut.endpoint.server import words
 
         if asked.api_server is None:

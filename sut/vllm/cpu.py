@@ -59,12 +59,12 @@ def check_data_types(options: Mapping[str, Any], precision: str, quantization: M
     """
     cache, for_fp8_cache = str(options.get("kv_cache_dtype", "auto")), ("avx512f", "amx_tile")
     if cache.startswith("fp8"):  # [vLLM 0.32.0: v1/attention/backends/cpu_attn.py, _get_attn_isa]
-        _require(for_fp8_cache, f"--engine-arg kv_cache_dtype={cache}", "leave it out", "machine/vLLM")
+        _require(for_fp8_cache, f"--engine-arg kv_cache_dtype={cache}", "remove the option", "machine/vLLM")
     if cache == "auto" and quantization.get("kv_cache_scheme"):  # [model_executor/layers/attention/attention.py]
         what = "the FP8 cache of config.json, kv_cache_scheme"
         _require(for_fp8_cache, what, "give --engine-arg kv_cache_dtype=bfloat16", "machine/model")
     if options.get("quantization") == "fp8" and not quantization:
-        _require((), "--engine-arg quantization=fp8", "leave it out", "machine/vLLM")
+        _require((), "--engine-arg quantization=fp8", "remove the option", "machine/vLLM")
     if (needed := _needed_by_weights(precision, quantization)) is not None:
         _require(needed, f"weights in {precision}", "name a model with weights in bfloat16", "machine/model")
 

@@ -79,7 +79,7 @@ class VllmEngine(Engine):
             wrong = vllm.at_fault(self._asked, self._sampling, stream=stream)
             if wrong:
                 given = ", ".join(f"{name}={plain(value)}" for name, value in wrong.items())
-                fix = "give another value, or leave it out; default values follow from model, dataset and machine"
+                fix = "give another value, or remove the option; default values follow from model, dataset and machine"
                 raise InputError(f"vLLM refuses {given}: {_reason(error)}", fix) from error
             kind = InputError if isinstance(error, ValueError | TypeError | OSError) else SetupError
             raise kind(f"vLLM did not start: {_reason(error)}", "see engine.log") from error

@@ -28,7 +28,7 @@ class _Observed:
     """What was observed of one run until it ended or was cut."""
 
     requests: RequestTable
-    peak_memory_bytes: int  # of the run's own process
+    peak_memory_bytes: int  # memory of the run's own process
     lag: LoopLag | None
 
     @property

@@ -57,7 +57,7 @@ def slim(library: bytes, architecture: int = HOPPER) -> Slimmed:
     """
     found = list(_containers(library))
     if not found:
-        raise InputError("the library has no fat binary", "leave it out of the list of libraries to reduce")
+        raise InputError("the library has no fat binary", "remove the library from the list of libraries to reduce")
     foreign = [
         entry
         for _, entries in found

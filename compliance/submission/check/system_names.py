@@ -20,7 +20,7 @@ _COUNT_BEHIND = re.compile(r"[\w.\- ]{0,40}?[xX](\d{1,4})(?![A-Za-z0-9])")
 _GIGABYTES = re.compile(r"(?<![\d.])(\d{2,3}) ?G[Bb]?(?![a-z0-9])")
 _CAPACITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([GM]i?B)")
 _GB = {"GB": 1.0, "GiB": 1.074, "MB": 1e-3, "MiB": 1.049e-3}
-_APART = 0.12  # of a capacity: 141 GB may be 131 GiB, and a part of it is not usable
+_APART = 0.12  # relative difference of capacities: 141 GB may be 131 GiB, of which a part is not usable
 # Counts in names, with the fields that give them: the product of all, or the first alone.
 _HOSTS = (
     (re.compile(r"(?<![A-Za-z0-9])(\d{1,3})(?:x(?:EPYC|Xeon)|S(?![A-Za-z0-9]))"),

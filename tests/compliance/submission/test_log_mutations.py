@@ -199,7 +199,7 @@ TEXTS: dict[str, tuple[str, Change, str]] = {
     "accuracy-above-all": (GPT, accuracy_text("83.1", "183.1"), "accuracy-range"),
     "accuracy-beyond": (GPT, accuracy_text("83.1", "97.5"), "accuracy-reach"),
     "accuracy-of-fewer": (GPT, accuracy_text("hash=", "Total samples evaluated: 12\nhash="), "accuracy-samples"),
-    "accuracy-of-another": (GPT, accuracy_text("hash=", "read /work/resnet50/Offline/mlperf_log_accuracy.json\nhash="),
+    "accuracy-of-another": (GPT, accuracy_text("hash=", "read /data/resnet50/Offline/mlperf_log_accuracy.json\nhash="),
                             "text-place"),
     "audit-of-another": (SDXL, text("TEST01", RATES, "Verifying", "loaded /logs/SingleStream/run_1/x\nVerifying"),
                          "text-place"),

@@ -65,7 +65,7 @@ def test_findings(tree: Tree, tmp_path: Path) -> None:
 
 
 def test_more_findings_than_anybody_reads(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The gravest are printed, and how many there are besides."""
+    """The most severe causes are printed, and how many there are besides."""
     monkeypatch.setattr(check_report, "MAX_PRINTED", 1)
     place = next(tree.places())
     (tree.root / "closed/.hidden").write_text("x")
