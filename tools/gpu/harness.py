@@ -113,7 +113,7 @@ def _engine_arguments(options: Inputs) -> list[str]:
 
 
 @dataclass(frozen=True)
-class FinishedRun:
+class MeasuredRun:
     """The manifest of a run that came to a verdict."""
 
     run: RunDir
@@ -160,7 +160,7 @@ def start(stage: Stage, name: str, load: Load) -> Started:
     return Started(stage.folder / name, load)
 
 
-def finish(stage: Stage, name: str, started: Started) -> FinishedRun:
+def finish(stage: Stage, name: str, started: Started) -> MeasuredRun:
     """Wait for a run, and report it.
 
     Raises:
@@ -169,7 +169,7 @@ def finish(stage: Stage, name: str, started: Started) -> FinishedRun:
     code = started.wait(stage.left_s + OVERTIME_S)
     if code not in (ExitCode.OK, ExitCode.NEGATIVE) or not started.run.result.exists():
         raise ExecutionError(f"exit code {code}: {started.error()}")
-    run = FinishedRun(started.run, read_result(started.run.result), read_manifest(started.run.manifest))
+    run = MeasuredRun(started.run, read_result(started.run.result), read_manifest(started.run.manifest))
     load, stages = stage.load.since(started.started_s), run.manifest.observed.start_stages or {}
     stage.say(f"   {name}: {run.line()}")
     parts = " ".join(f"{what.split()[0]} {seconds:.0f}" for what, seconds in stages.items())
@@ -178,7 +178,7 @@ def finish(stage: Stage, name: str, started: Started) -> FinishedRun:
     return run
 
 
-def run(stage: Stage, name: str, load: Load) -> FinishedRun:
+def run(stage: Stage, name: str, load: Load) -> MeasuredRun:
     """Run, wait and report."""
     return finish(stage, name, start(stage, name, load))
 

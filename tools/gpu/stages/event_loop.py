@@ -12,7 +12,7 @@ import psutil
 
 from runs.loadgen.schedule import poisson_offsets_ns
 from runs.record.requests_log import read_requests
-from tools.gpu.harness import FinishedRun, Load, finish, run, server_load, start
+from tools.gpu.harness import Load, MeasuredRun, finish, run, server_load, start
 from tools.gpu.inputs import large_model, small_model
 from tools.gpu.stage import Stage
 from tools.gpu.stages.offline import offline_rate
@@ -42,7 +42,7 @@ def measure(stage: Stage) -> None:
             report_lateness(stage, "fast", finished)
 
 
-def profile(stage: Stage, load: Load, seconds: float) -> FinishedRun:
+def profile(stage: Stage, load: Load, seconds: float) -> MeasuredRun:
     """Run, and look at the run's process and the engine's with py-spy."""
     started = start(stage, "profiled", load)
     progress = until_running(stage, started, lambda progress: progress.elapsed_s > seconds / 6)
@@ -90,7 +90,7 @@ def hottest(path: Path, count: int = 8) -> list[str]:
     return [f"{100 * samples / total:4.1f} %  {function[:120]}" for function, samples in own.most_common(count)]
 
 
-def report_lateness(stage: Stage, name: str, finished: FinishedRun) -> None:
+def report_lateness(stage: Stage, name: str, finished: MeasuredRun) -> None:
     """Report how much later than by its schedule LoadGen issued queries; the schedule follows from the seed."""
     settings = finished.result.in_force
     issued_ns = np.sort(read_requests(finished.run.requests).issue_ns)

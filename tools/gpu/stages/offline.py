@@ -13,7 +13,7 @@ from runs.files import write_json
 from runs.record.requests_log import read_requests
 from tools.bench.support.bench_runs import engine_plan
 from tools.bench.support.llm_server import WARM_UP_ANEW, llm_server
-from tools.gpu.harness import FinishedRun, Load, offline_load, run
+from tools.gpu.harness import Load, MeasuredRun, offline_load, run
 from tools.gpu.inputs import Inputs, large_model
 from tools.gpu.stage import Precision, Skipped, Stage
 
@@ -54,7 +54,7 @@ def pair(stage: Stage, name: str, load: Load, compared: bool) -> float | None:
     return finished.rate
 
 
-def _compare(stage: Stage, name: str, finished: FinishedRun, inputs: Inputs) -> None:
+def _compare(stage: Stage, name: str, finished: MeasuredRun, inputs: Inputs) -> None:
     rate = generate_rate(stage, f"generate-{name}", finished, inputs)
     tokens = rate * (finished.result.output_tokens_mean or 0.0)
     stage.say(f"   generate-{name}: LLM.generate {rate:.2f} samples/s, {tokens:,.0f} tokens/s")
@@ -63,7 +63,7 @@ def _compare(stage: Stage, name: str, finished: FinishedRun, inputs: Inputs) -> 
     stage.keep(f"ratio {name}", finished.rate / rate)
 
 
-def generate_rate(stage: Stage, name: str, finished: FinishedRun, inputs: Inputs) -> float:
+def generate_rate(stage: Stage, name: str, finished: MeasuredRun, inputs: Inputs) -> float:
     """Samples/s of one call of `LLM.generate`."""
     if stage.options.dummy:
         raise Skipped("a rehearsal with the dummy engine has no vLLM")
