@@ -18,7 +18,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def _end(number: int, _frame: object) -> None:
-    """End the process at once. Later, runs/interrupts.py handles signals and cleans up."""
+    """End the process at once. Later, runs/processes/interrupts.py handles signals and cleans up."""
     try:
         os.write(2, f"error: interrupted by {signal.Signals(number).name}\n".encode())
     finally:
@@ -67,7 +67,7 @@ def main(arguments: list[str], *, hears_signals: bool = False) -> int:
     if here not in sys.path:  # PYTHONSAFEPATH leaves this directory out.
         sys.path.insert(0, here)
     try:
-        from runs.listening import listening
+        from runs.processes.listening import listening
         from scenarios.command_line.dispatch import last_words
         from scenarios.command_line.dispatch import main as command_line
 

@@ -14,7 +14,7 @@ import orjson
 
 from qsl.hub import PULL
 from runs.errors import InputError
-from runs.reading import GIT_LFS_POINTER, MIB, read_whole
+from runs.files.reading import GIT_LFS_POINTER, MIB, read_whole
 
 PREPARE_FIX = "make the file with scripts/prepare_dataset.py, or save the table as JSON"
 

@@ -13,7 +13,7 @@ from qsl.model_files import UNKNOWN, ModelFacts, token_ids
 from qsl.tokenizers import TOKENIZER_FILES
 from qsl.weights import PLAIN, open_weights, tensors_of
 from runs.errors import InputError
-from runs.reading import TOKENIZER, open_file, read_object, read_whole, stand_in
+from runs.files.reading import TOKENIZER, open_file, read_object, read_whole, stand_in
 
 _SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 _DATA_TYPE = re.compile(r"auto|(torch\.)?(half|double|bfloat16|float(16|32|64|8_\w+)?|u?int\d+)")  # PyTorch's

@@ -8,8 +8,8 @@ from typing import Any
 from qsl.hub import FETCH_AGAIN, first_line, from_hub
 from qsl.tokenizers import BOS_ID, EOS_ID
 from runs.errors import InputError, SetupError
-from runs.files import sha256_of
-from runs.reading import MAX_TEXT_BYTES, MAX_WEIGHTS_BYTES, TOKENIZER, read_object
+from runs.files.reading import MAX_TEXT_BYTES, MAX_WEIGHTS_BYTES, TOKENIZER, read_object
+from runs.files.writing import sha256_of
 
 # Files that decide what the model computes and how its IDs become text.
 _RELEVANT = (".safetensors", ".json", ".bin", ".model", ".txt", ".jinja")

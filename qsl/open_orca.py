@@ -23,7 +23,7 @@ from qsl.dataset import COLUMNS, check_rows
 from qsl.dataset_file import MAX_BYTES
 from qsl.tokenizers import Tokenizer
 from runs.errors import InputError
-from runs.reading import read_whole
+from runs.files.reading import read_whole
 
 OFFICIAL_NAME = "open_orca_gpt4_tokenized_llama.sampled_24576.pkl"  # [ref]; also as .pkl.gz
 OFFICIAL_SHA256 = "b64e66e54b6267f79eb4f9ccec52d466bab3ac94747ed258c3b0f337ed166fab"  # [hash], of the .pkl

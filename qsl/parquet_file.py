@@ -8,7 +8,7 @@ from typing import Any
 
 from qsl.hub import first_line
 from runs.errors import InputError
-from runs.reading import PARQUET_ROWS, SOURCE_FILE, open_file
+from runs.files.reading import PARQUET_ROWS, SOURCE_FILE, open_file
 
 _REPAIR = "repair it, or export it again"
 _BATCH_ROWS = 4096

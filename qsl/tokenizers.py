@@ -14,8 +14,8 @@ import numpy as np
 
 from qsl.hub import first_line, from_hub
 from runs.errors import InputError, SetupError
-from runs.files import sha256_of
-from runs.reading import TOKENIZER, open_file, read_object, read_whole
+from runs.files.reading import TOKENIZER, open_file, read_object, read_whole
+from runs.files.writing import sha256_of
 
 BYTES = "bytes"
 BOS_ID = 256  # begin-of-text ID of the byte tokenizer

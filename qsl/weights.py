@@ -18,7 +18,7 @@ import orjson
 
 from qsl.hub import FETCH_AGAIN
 from runs.errors import InputError
-from runs.reading import MAX_WEIGHTS_BYTES, open_file, read_object, stand_in
+from runs.files.reading import MAX_WEIGHTS_BYTES, open_file, read_object, stand_in
 from runs.record.observed import Weights
 
 LONGEST_HEADER = 100_000_000  # bytes [huggingface/safetensors]

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from runs.child import run_program
+from runs.processes.child import run_program
 
 HARNESS_ROOT = Path(__file__).resolve().parent.parent
 IN_CHECKOUT = (HARNESS_ROOT / ".git").exists()  # a directory, or a file in a work tree

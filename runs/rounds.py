@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from runs.reading import read_as
+from runs.files.reading import read_as
 
 TABLES = Path(__file__).parent.parent / "configs" / "rounds"
 _FIX = "make the tables again: tools/make_round_tables.py"

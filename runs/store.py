@@ -14,7 +14,7 @@ from typing import Any, Literal
 import orjson
 
 from runs.errors import InputError, SetupError
-from runs.reading import open_file
+from runs.files.reading import open_file
 from runs.record.fingerprint import differences
 
 TABLE = "benchmark_runs"

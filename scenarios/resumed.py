@@ -10,7 +10,7 @@ import psutil
 
 from qsl.model_files import file_hashes
 from runs.errors import InputError, SetupError
-from runs.interrupts import pause
+from runs.processes.interrupts import pause
 from runs.record.layout import RunDir
 from runs.record.progress import read_progress
 from scenarios.run.plan import PreparedRun

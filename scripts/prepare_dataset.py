@@ -12,7 +12,7 @@ from qsl.cnn_dailymail.rows import Prepared, encode_rows
 from qsl.tokenizers import load_tokenizer
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
-from runs.files import sha256_of
+from runs.files.writing import sha256_of
 from scripts.dataset_output import INTERRUPTED, check_output, progress, write
 from scripts.program import exit_code_of
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 
 from runs.errors import ExitCode, HarnessError, Interrupted
-from runs.listening import listening
+from runs.processes.listening import listening
 
 
 def exit_code_of(job: Callable[[], None], interrupted: str = "interrupted") -> int:

@@ -31,7 +31,7 @@ python=${python:-python3}
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
     refuse "$python is no Python 3.11 or newer; name one: make setup PYTHON=python3.11"
 if [ -z "$kind" ]; then
-    makers=$("$python" -c 'from runs.accelerators import accelerators
+    makers=$("$python" -c 'from runs.machine.accelerators import accelerators
 print(*sorted({row["vendor"] for row in accelerators()}))')
     case $makers in
         "") kind=cpu ;;

@@ -1,12 +1,12 @@
 """The kinds of engines that there are. A new one is a package with a `kind.py`, a line in `KINDS` and a base class of
-`EngineOptions` here, and a line in runs/record/engine_records.py."""
+`EngineOptions` here, and a line in runs/record/engines/engine_records.py."""
 
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
 from runs.errors import InputError, SetupError
-from runs.record.engine_records import DEFAULT_ENGINE
+from runs.record.engines.engine_records import DEFAULT_ENGINE
 from sut.dummy.kind import DummyKind, DummyOptions
 from sut.endpoint.kind import EndpointKind, EndpointOptions
 from sut.engine_kind import EngineKind

@@ -20,7 +20,7 @@ import numpy as np
 import orjson
 
 from runs.errors import ExecutionError
-from runs.reading import REQUESTS_LOG
+from runs.files.reading import REQUESTS_LOG
 from runs.record.requests_log import FIELDS
 from sut.engine import Request
 

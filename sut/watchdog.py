@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 import psutil
 
 from runs.errors import ExecutionError, StalledError
-from runs.processes import processor_s
+from runs.processes.age import processor_s
 from sut.engine import Engine
 from sut.loadgen_sut import LoadgenSut
 

@@ -43,7 +43,7 @@ def test_modules_are_imported_by_name_in_few_places() -> None:
         "compliance/audits/discovery.py",  # audits; those that a command names are counted
         "compliance/endpoints/__init__.py",  # judges of run folders
         "compliance/judge/rule.py",  # the catalog of all rules
-        "runs/accelerators.py",  # vendors' libraries
+        "runs/machine/accelerators.py",  # vendors' libraries
         "scenarios/command_line/dispatch.py",  # commands
         *("sut/vllm/core_process.py", "sut/vllm/kind.py"),  # vLLM
     }

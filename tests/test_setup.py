@@ -77,7 +77,9 @@ def test_what_cannot_be_set_up_is_refused_before_anything_is_removed(
 
 
 def test_accelerators_without_a_locked_vllm_are_not_taken_for_none(set_up: SetUp, checkout: Path) -> None:
-    (checkout / "runs" / "accelerators.py").write_text('def accelerators(): return [{"vendor": "AMD"}] * 8\n')
+    (checkout / "runs" / "machine" / "accelerators.py").write_text(
+        'def accelerators(): return [{"vendor": "AMD"}] * 8\n'
+    )
     done = set_up()
     assert done.returncode == ExitCode.REFUSED
     assert "accelerators of AMD, for which no vLLM is locked here: make setup VLLM=installed" in done.stderr

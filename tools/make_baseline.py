@@ -19,7 +19,7 @@ from qsl.embedded.articles import BASELINE_FILE, Baseline, bundled_dataset, bund
 from qsl.embedded.default_model import DEFAULT_MODEL_NAME, MODEL_SHA256, ensure_default_model
 from qsl.tokenizers import load_tokenizer
 from runs.benchmarks import BENCHMARKS
-from runs.files import write_json
+from runs.files.writing import write_json
 from scripts.program import exit_code_of
 
 LIBRARIES = ("torch", "transformers", "rouge-score", "nltk")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat
 
-from runs.files import write_atomic, write_json
-from runs.reading import read_as
+from runs.files.reading import read_as
+from runs.files.writing import write_atomic, write_json
 from runs.record.layout import RunDir
 
 if TYPE_CHECKING:

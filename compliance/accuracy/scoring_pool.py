@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from runs.errors import ExecutionError, InputError
-from runs.interrupts import result_of
-from runs.workers import leave_signals, signals_later, workers
+from runs.processes.interrupts import result_of
+from runs.processes.workers import leave_signals, signals_later, workers
 
 Item = TypeVar("Item")
 Score = TypeVar("Score")

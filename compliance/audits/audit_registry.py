@@ -11,9 +11,9 @@ from compliance.audits.options import AuditRequest, Options
 from compliance.audits.run_artifacts import RunArtifacts
 from compliance.evidence.attestation_check import attested
 from runs.errors import ExecutionError, InputError
-from runs.files import write_atomic, write_json
+from runs.files.reading import MAX_LOG_BYTES, read_as, read_record
+from runs.files.writing import write_atomic, write_json
 from runs.loadgen.detail_log import DetailLog, read_detail
-from runs.reading import MAX_LOG_BYTES, read_as, read_record
 from runs.record.finished_run import FinishedRun
 from runs.record.layout import RunDir, audit_record
 from runs.record.liveness import unfinished

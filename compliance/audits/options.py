@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 
 from runs.benchmark import Scenario
 from runs.errors import InputError
-from runs.fields import option_field
+from runs.files.fields import option_field
 
 if TYPE_CHECKING:
     from runs.loadgen.detail_log import DetailLog

@@ -21,8 +21,8 @@ from compliance.judge.rule import AUDIT_AGAIN, OURS
 from runs.endpoints.events import NO_TIME
 from runs.endpoints.folder import EndpointsRun
 from runs.endpoints.layout import AUDIT, CACHED, REFERENCE, VERDICT
-from runs.fields import Amount, Count, strictly
-from runs.reading import read_as, read_record
+from runs.files.fields import Amount, Count, strictly
+from runs.files.reading import read_as, read_record
 
 TEXT = "verify_OUTPUT_CACHING_TEST.txt"
 _FIX = "restore the file that the client wrote"

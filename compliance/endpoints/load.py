@@ -23,7 +23,7 @@ from compliance.judge.rule import OURS
 from runs.endpoints.events import NO_TIME, Column, Events
 from runs.endpoints.folder import NO_INDEX, Config, EndpointsRun
 from runs.endpoints.layout import AUDIT, CACHED, CONFIG, REFERENCE, SAMPLES, VERDICT
-from runs.reading import read_object
+from runs.files.reading import read_object
 
 # Errors of the client's timers: it rounds times to milliseconds, and reads its clock once per turn of its loop.
 EARLY_NS = 3_000_000

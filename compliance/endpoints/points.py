@@ -17,7 +17,7 @@ from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import OURS
 from runs.endpoints.folder import Point, Series, Summary
 from runs.endpoints.layout import CONFIG
-from runs.yaml_file import read_yaml
+from runs.files.yaml_file import read_yaml
 
 POINT, SUMMARY = "point.yaml", "result_summary.json"
 CLOSE = 1e-6

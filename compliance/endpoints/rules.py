@@ -21,7 +21,7 @@ from qsl.dataset_file import parse_rows, read_bytes
 from runs.endpoints.folder import PERFORMANCE, Config, EndpointsRun
 from runs.endpoints.layout import CONFIG, REPORT, SAMPLES
 from runs.errors import InputError
-from runs.reading import read_object
+from runs.files.reading import read_object
 from runs.rounds import TABLES
 from runs.wording import printable, shortened_list
 

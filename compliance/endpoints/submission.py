@@ -24,12 +24,12 @@ from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared
 from compliance.judge.text import finding_lines, not_judged_lines
 from compliance.judge.verdict import Outcome, Verdict
-from runs.child import run_program
 from runs.endpoints.folder import EndpointsRun
 from runs.endpoints.layout import CONFIG, SUMMARY
 from runs.errors import ExecutionError, InputError
+from runs.files.temporary import temporary_folder
+from runs.processes.child import run_program
 from runs.record.fingerprint import differences
-from runs.temporary import temporary_folder
 from runs.wording import counted, printable, shortened_list
 
 PROGRAM = "endpoints-submission-cli"

@@ -35,7 +35,7 @@ from runs.endpoints.events import MAX_EVENTS_BYTES
 from runs.endpoints.folder import EndpointsRun, read_folder
 from runs.endpoints.layout import AUDIT, AUDIT_FILES, CACHED, EVENTS, FILES, REFERENCE, SUMMARY
 from runs.errors import HarnessError, SetupError
-from runs.files import sha256_of
+from runs.files.writing import sha256_of
 from runs.numbers.numbers import measured_row, time_texts
 from runs.wording import printable, shortened_list
 

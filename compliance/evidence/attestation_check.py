@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, fail
 from compliance.judge.rule import OURS
+from runs.attestation.attestation import Attestation, BrokenFile, broken_files, read_attestation
 from runs.errors import InputError
-from runs.reading import read_record
-from runs.record.attestation import Attestation, BrokenFile, broken_files, read_attestation
+from runs.files.reading import read_record
 from runs.record.finished_run import FinishedRun
 from runs.record.layout import RunDir
 

@@ -8,10 +8,10 @@ from compliance.judge.check import Absent, check, decides
 from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import OURS
 from qsl.weights import read_weights
-from runs.files import sha256_of
-from runs.reading import MIB
+from runs.files.reading import MIB
+from runs.files.writing import sha256_of
+from runs.record.engines.servers import unofficial_servers
 from runs.record.official_inputs import data_set_reasons, model_reasons, option_reasons
-from runs.record.servers import unofficial_servers
 
 SMALL_BYTES = 64 * MIB  # only the headers of larger files are compared, because hashing gigabytes takes too long
 

@@ -9,10 +9,10 @@ from compliance.evidence.truncate import hash_in_accuracy_text
 from compliance.judge.check import check, decides
 from compliance.judge.finding import Finding, compared, fail
 from compliance.judge.rule import OURS, RERUN
+from runs.files.reading import read_record
 from runs.loadgen.accuracy_log import AccuracyEntry
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.replay import expected_order, expected_samples
-from runs.reading import read_record
 from runs.record.finished_run import ACCURACY as ACCURACY_MODE
 from runs.record.finished_run import FinishedRun
 

@@ -23,9 +23,9 @@ from compliance.judge.check import Need
 from qsl.dataset import References
 from qsl.tokenizers import BYTES, Tokenizer, load_tokenizer
 from runs.errors import HarnessError
+from runs.files.reading import read_object
 from runs.numbers.derive_result import result_of
 from runs.numbers.result import Result
-from runs.reading import read_object
 from runs.record.fingerprint import Facts, run_fingerprint
 from runs.record.finished_run import FinishedRun
 from runs.rounds import ROUNDS, Round, RoundBenchmark

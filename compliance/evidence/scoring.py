@@ -16,9 +16,9 @@ from qsl.dataset import References
 from qsl.embedded.articles import bundled_dataset
 from runs.benchmark import Target
 from runs.errors import ExecutionError, HarnessError, InputError, names_its_file
-from runs.files import sha256_of
+from runs.files.reading import read_record
+from runs.files.writing import sha256_of
 from runs.loadgen.replay import expected_samples
-from runs.reading import read_record
 from runs.record.finished_run import ACCURACY, FinishedRun
 
 _MAX_TEXT_BYTES = 1024 * 1024

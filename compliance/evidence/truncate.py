@@ -7,8 +7,8 @@ from pathlib import Path
 
 from compliance.accuracy.accuracy_text import stated_hash
 from runs.errors import InputError
+from runs.files.reading import read_record
 from runs.loadgen.accuracy_log import TRUNCATION_MARK
-from runs.reading import read_record
 from runs.record.layout import RunDir
 
 SHOWN_BYTES = 4096  # bytes kept at the start and at the end [tool: VIEWABLE_SIZE]

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, f
 
 from compliance.mechanisms.technique import BASELINE, NO_VARIANT
 from runs.errors import InputError
-from runs.yaml_file import read_yaml, with_underscores
+from runs.files.yaml_file import read_yaml, with_underscores
 
 SupportStatus = Literal["supported", "reviewed_preview", "unsupported"]
 SUPPORT_STATUSES: tuple[SupportStatus, ...] = get_args(SupportStatus)

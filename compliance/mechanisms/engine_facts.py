@@ -14,7 +14,7 @@ from compliance.judge.check import decides
 from compliance.judge.rule import OURS
 from compliance.mechanisms.technique import pair_of
 from runs.errors import InputError
-from runs.record.engine_log import read_engine_log
+from runs.record.engines.engine_log import read_engine_log
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest
 

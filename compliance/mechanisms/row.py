@@ -25,9 +25,9 @@ from compliance.verify.find_results import ResultRuns, find_results
 from compliance.verify.result_verdict import ResultVerdict, verify_result
 from runs.endpoints.layout import CONFIG, EVENTS, SUMMARY, is_run_folder
 from runs.errors import HarnessError, InputError, SetupError, StalledError
-from runs.files import sha256_of
+from runs.files.reading import MIB, json_value, read_whole
+from runs.files.writing import sha256_of
 from runs.numbers.derive_result import result_of
-from runs.reading import MIB, json_value, read_whole
 from runs.record.fingerprint import LOSSY, describe, differences, fingerprint, run_fingerprint, value_text
 from runs.record.finished_run import ACCURACY, PERFORMANCE, FinishedRun
 from runs.record.layout import RunDir

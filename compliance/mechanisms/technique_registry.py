@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from compliance.mechanisms.technique import BASELINE
 from runs.errors import HarnessError, InputError
-from runs.reading import read_as
+from runs.files.reading import read_as
 
 REGISTRY_DIR = Path(__file__).parent / "registry"
 VARIANTS_FILE = "mechanism_variant_registry.json"

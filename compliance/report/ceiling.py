@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from qsl.weights import read_weights
 from runs.errors import HarnessError, InputError
-from runs.reading import read_object
+from runs.files.reading import read_object
 from runs.record.manifest import Manifest
 from runs.record.requests_log import RequestTable
 

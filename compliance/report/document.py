@@ -18,10 +18,10 @@ from compliance.judge.rule import Kind, Rule, all_rules
 from compliance.judge.verdict import Verdict
 from compliance.verify.result_verdict import ResultVerdict
 from runs.errors import HarnessError
-from runs.files import sha256_of
+from runs.files.reading import DETAIL_LOG, bounded_lines
+from runs.files.writing import sha256_of
 from runs.harness import HARNESS_VERSION, harness_facts
 from runs.loadgen.detail_log import PREFIX
-from runs.reading import DETAIL_LOG, bounded_lines
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from runs.wording import printable

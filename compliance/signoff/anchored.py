@@ -10,12 +10,12 @@ from cryptography.x509 import Certificate
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, fail, note, warn
 from compliance.judge.rule import OURS
+from runs.attestation.anchors import Entry, time_of
+from runs.attestation.attestation import read_attestation
+from runs.attestation.statements import statements_below
 from runs.errors import InputError
-from runs.record.anchors import Entry, time_of
-from runs.record.attestation import read_attestation
 from runs.record.layout import CampaignDir, RunDir
 from runs.record.manifest import Manifest
-from runs.record.statements import statements_below
 from runs.wording import duration, printable
 
 CLOCKS_DIFFER_S = 60.0  # allowed difference between the clocks of the machine and of the anchor

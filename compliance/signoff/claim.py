@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 from compliance.judge.finding import Finding, note, warn
 from compliance.signoff.evidence import Evidence, Sides, checks
 from runs.errors import InputError
+from runs.files.reading import first_problem, json_object, read_whole
 from runs.numbers.timeline import timeline
-from runs.reading import first_problem, json_object, read_whole
 
 OptionClass = Literal["A", "B"]
 Phase = Literal["wait", "prefill", "decode"]

@@ -28,9 +28,9 @@ from compliance.signoff.evidence import (
 )
 from compliance.signoff.provenance import between_runs, one_bundle, one_system, run_proofs
 from runs.errors import HarnessError
+from runs.record.engines.server_facts import prompt_reuse
 from runs.record.finished_run import FinishedRun
 from runs.record.requests_log import NO_TIME, RequestTable
-from runs.record.server_facts import prompt_reuse
 
 # Ratio of the accuracy run's median time per output token (SingleStream: also TTFT) to the performance run's, at the
 # same load. With the dummy engine the two differ by at most 2%; other work on the machine slows one of them.

@@ -35,8 +35,8 @@ from compliance.signoff.signoff_verdict import NOISE_BAND_PCT, Policy, Scope, Si
 from compliance.verify.find_results import find_results
 from runs.endpoints.layout import is_run_folder
 from runs.errors import ExecutionError, HarnessError, InputError
-from runs.reading import read_object
-from runs.time_limit import OutOfTime, within
+from runs.files.reading import read_object
+from runs.processes.time_limit import OutOfTime, within
 
 MAX_PATCH_RUNS = 64  # maximum number of runs of a patch verdict, each of which is re-evaluated
 SIGN_OFF_LIMIT_S = 900.0  # time limit of a sign-off, which usually takes seconds

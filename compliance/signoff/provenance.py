@@ -17,6 +17,7 @@ from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
 from compliance.signoff import requests
 from compliance.signoff.evidence import Evidence, checks, damaged
 from runs.loadgen.detail_log import unchanged_sources
+from runs.record.engines.server_facts import prompt_reuse
 from runs.record.fingerprint import (
     CHANGED_OPTION,
     FREE_MEMORY,
@@ -29,7 +30,6 @@ from runs.record.fingerprint import (
 from runs.record.finished_run import FinishedRun
 from runs.record.manifest import Manifest
 from runs.record.observed import FOREIGN_SHARE, Contention, NotRecorded
-from runs.record.server_facts import prompt_reuse
 from runs.wording import counted, shortened_list
 
 # Allowed difference in the CPU share of other processes between two sides; half of what they may use during a run.

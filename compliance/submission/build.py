@@ -35,15 +35,15 @@ from compliance.submission.submitted_accuracy import submitted_accuracy
 from compliance.submission.system import SystemDescription, describe
 from compliance.submission.tree import MAX_FILE_BYTES, REHEARSAL_MARK, Place, Tree
 from compliance.submission.weights import Documents, lacking, measurements, model_name, with_calibration
+from runs.attestation.attestation import read_attestation
 from runs.benchmarks import SUBMISSIONS
 from runs.errors import ExecutionError, InputError, SetupError
-from runs.files import sha256_of
-from runs.interrupts import critical, ensured
-from runs.reading import read_record
-from runs.record.attestation import read_attestation
+from runs.files.reading import read_record
+from runs.files.temporary import remove_folder
+from runs.files.writing import sha256_of
+from runs.processes.interrupts import critical, ensured
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest
-from runs.temporary import remove_folder
 
 _RERUN = "rerun"
 _ENVIRONMENT = Environment(

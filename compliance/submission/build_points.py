@@ -17,8 +17,8 @@ from compliance.judge.finding import Finding
 from compliance.submission.build import refuse_taken
 from compliance.submission.tree import REHEARSAL_FILE, REHEARSAL_MARK
 from runs.errors import InputError
-from runs.files import write_atomic
-from runs.reading import read_record
+from runs.files.reading import read_record
+from runs.files.writing import write_atomic
 
 POINT = "point.yaml"
 _FIX = "restore the client's unchanged file in the run folder"

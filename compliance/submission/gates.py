@@ -27,10 +27,10 @@ from compliance.verify.result_verdict import ResultVerdict, verify_result
 from qsl.dataset import SYNTHETIC_MARK
 from runs.benchmarks import SUBMISSIONS
 from runs.errors import HarnessError, InputError
-from runs.reading import MAX_LOG_BYTES, read_whole
+from runs.files.reading import MAX_LOG_BYTES, read_whole
+from runs.record.engines.server_facts import all_servers_remote, prompt_reuse
 from runs.record.fingerprint import RESULT, SERVERS, describe, differences, fingerprint
 from runs.record.finished_run import ACCURACY
-from runs.record.server_facts import all_servers_remote, prompt_reuse
 from runs.rounds import round_of
 
 # Rules that refuse only runs whose manifest claims that they are eligible for submission.

@@ -9,8 +9,8 @@ from pathlib import Path, PurePosixPath
 
 from compliance.submission.tree import MAX_FILE_BYTES
 from runs.errors import InputError, SetupError
+from runs.files.reading import files_below, read_whole
 from runs.harness import HARNESS_ROOT, git
-from runs.reading import files_below, read_whole
 from runs.record.manifest import Manifest
 
 CODE_FOLDER = "mlperf-llama-vllm"

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from compliance.evidence.truncate import CUT, SHOWN_BYTES, hash_in_accuracy_text, is_truncated
 from runs.errors import InputError
-from runs.files import sha256_of
-from runs.reading import open_record, read_record
+from runs.files.reading import open_record, read_record
+from runs.files.writing import sha256_of
 from runs.record.layout import RunDir
 
 

@@ -19,8 +19,8 @@ from compliance.submission.system_fields import (
 from compliance.submission.tree import REHEARSAL_MARK, Division
 from compliance.submission.weights import check_overrides
 from runs.errors import InputError
+from runs.record.engines.server_facts import any_server_remote
 from runs.record.manifest import Manifest
-from runs.record.server_facts import any_server_remote
 from runs.wording import counted
 
 # The sources of a value; a later source wins.

@@ -7,10 +7,10 @@ from pathlib import Path
 import psutil
 
 from compliance.submission.system import memory_gib
-from runs.accelerators import accelerators
-from runs.environment import host_facts
+from runs.machine.accelerators import accelerators
+from runs.machine.environment import host_facts
+from runs.record.engines.server_facts import any_server_remote
 from runs.record.manifest import Manifest
-from runs.record.server_facts import any_server_remote
 
 _SYS = Path("/sys")
 _SECTOR_BYTES = 512  # unit of /sys/block/*/size, for every device [Linux block layer]

@@ -12,7 +12,7 @@ from typing import Any
 from compliance.submission.tree import REHEARSAL_MARK
 from qsl.model_files import CALIBRATION
 from runs.errors import InputError
-from runs.reading import read_whole
+from runs.files.reading import read_whole
 from runs.record.manifest import Manifest
 
 # Fields of measurements.json, none of which may be empty. [checker: SYSTEM_IMP_REQUIRED_FILES]

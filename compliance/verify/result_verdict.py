@@ -18,11 +18,11 @@ from compliance.judge.finding import Finding, compared
 from compliance.judge.text import finding_lines, not_judged_lines
 from compliance.judge.verdict import LOGS, Verdict
 from compliance.verify.find_results import ResultRuns
+from runs.attestation.attestation import read_attestation
 from runs.errors import ExecutionError, HarnessError, SetupError
-from runs.files import write_atomic, write_json
+from runs.files.writing import write_atomic, write_json
 from runs.loadgen.detail_log import OF_ROUNDS
 from runs.numbers.numbers import reported_numbers
-from runs.record.attestation import read_attestation
 from runs.record.finished_run import ACCURACY, PERFORMANCE, log_hashes
 from runs.record.layout import RunDir
 from runs.rounds import Round

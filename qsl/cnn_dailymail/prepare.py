@@ -15,8 +15,8 @@ from qsl.dataset_file import shorten
 from qsl.hub import first_line, from_hub
 from qsl.parquet_file import ParquetRows
 from runs.errors import InputError, SetupError
-from runs.reading import SOURCE_FILE, open_file, read_whole
-from runs.temporary import temporary_folder
+from runs.files.reading import SOURCE_FILE, open_file, read_whole
+from runs.files.temporary import temporary_folder
 
 HUB = "hub"
 PARQUET = ".parquet"  # suffix

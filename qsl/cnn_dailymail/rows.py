@@ -11,7 +11,7 @@ import orjson
 
 from qsl.tokenizers import Tokenizer
 from runs.errors import InputError
-from runs.files import write_atomic
+from runs.files.writing import write_atomic
 
 # The official instruction around one article [mlcommons/inference, language/llama3.1-8b/download_cnndm.py]: it decides
 # the token IDs of every prompt, so not a character of it may change.

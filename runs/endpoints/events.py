@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runs.errors import InputError
-from runs.reading import MIB, Bounds, bounded_lines
+from runs.files.reading import MIB, Bounds, bounded_lines
 from runs.wording import printable
 
 NO_TIME = -1  # stands for a time that there is not

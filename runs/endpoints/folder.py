@@ -16,8 +16,8 @@ from pydantic import BaseModel, Field, ValidationError
 
 from runs.endpoints.layout import AUDIT_FILES, CONFIG, EVENTS, FILES, REPORT, SAMPLES, SNAPSHOT, SUMMARY, is_run_folder
 from runs.errors import InputError, names_its_file
-from runs.fields import strictly
-from runs.reading import MAX_LOG_BYTES, first_problem, read_as, read_record
+from runs.files.fields import strictly
+from runs.files.reading import MAX_LOG_BYTES, first_problem, read_as, read_record
 from runs.wording import printable
 
 if TYPE_CHECKING:  # most of a folder's files are read without them
@@ -209,7 +209,7 @@ class Config(_Read):
 
 def _config(path: Path) -> Config:
     read_record(path, _FIX).decode(errors="replace")  # a regular file of this folder, of bounded size
-    from runs.yaml_file import read_yaml
+    from runs.files.yaml_file import read_yaml
 
     content = read_yaml(path, "")
     try:

@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 
 from runs.errors import InputError, names_its_file
-from runs.reading import ACCURACY_LOG, read_record
+from runs.files.reading import ACCURACY_LOG, read_record
 
 # The tool that prepares a submission replaces the middle of a log by this. (\s would match lines: quadratic time.)
 TRUNCATION_MARK = re.compile(rb"\n[ \t\r]*\.\.\.[ \t\r]*\n")

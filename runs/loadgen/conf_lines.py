@@ -13,7 +13,7 @@ from enum import Enum
 from pathlib import Path
 
 from runs.errors import InputError
-from runs.reading import read_whole
+from runs.files.reading import read_whole
 
 WHITE_SPACE = " \t\r\v\f"  # LoadGen's, within a line; that of Python includes Unicode's
 HIGHEST_QPS = 1e6  # more than any system reaches; LoadGen prepares every query of the run beforehand

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from runs.errors import InputError, names_its_file
-from runs.reading import DETAIL_LOG, bounded_lines
+from runs.files.reading import DETAIL_LOG, bounded_lines
 from runs.rounds import Seeds
 
 PREFIX = b":::MLLOG "

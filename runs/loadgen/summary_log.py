@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from runs.errors import InputError, names_its_file
+from runs.files.reading import SUMMARY_LOG, read_record
 from runs.loadgen.detail_log import DetailLog
 from runs.numbers.numbers import PERCENTILE_NAMES, RATE_KEYS, latency_keys
-from runs.reading import SUMMARY_LOG, read_record
 
 Told = tuple[str, ...]  # a sentence, and the names in the logs of what it is about
 

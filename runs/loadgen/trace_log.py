@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runs.errors import InputError, names_its_file
-from runs.reading import TRACE_LOG, bounded_lines
+from runs.files.reading import TRACE_LOG, bounded_lines
 
 NO_TIME = -1
 

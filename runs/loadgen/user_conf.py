@@ -15,6 +15,7 @@ from pathlib import Path
 from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Scenario
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
+from runs.files.reading import MIB, read_whole
 from runs.loadgen.conf_lines import (
     HIGHEST_QPS,
     KEYS,
@@ -36,7 +37,6 @@ from runs.loadgen.conf_lines import (
     setting_of,
 )
 from runs.loadgen.defaults import defaults
-from runs.reading import MIB, read_whole
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from runs.wording import printable
 

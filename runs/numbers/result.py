@@ -7,11 +7,11 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from runs.errors import names_its_file
-from runs.files import write_json
+from runs.files.reading import read_as
+from runs.files.writing import write_json
 from runs.loadgen.early_stopping import LatencyVerdict
 from runs.numbers.load import Load
 from runs.numbers.numbers import Numbers
-from runs.reading import read_as
 from runs.record.layout import RunDir
 
 Verdict = Literal["VALID", "INVALID", "DONE"]

@@ -10,12 +10,12 @@ from pathlib import Path
 from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Scenario
 from runs.benchmarks import BENCHMARKS, default_benchmark
 from runs.errors import ExecutionError, InputError
-from runs.files import sha256_of
+from runs.files.writing import sha256_of
 from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
 from runs.loadgen.detail_log import DetailLog, read_detail
 from runs.loadgen.summary_log import SummaryLog, read_summary
 from runs.loadgen.trace_log import Trace, read_trace
-from runs.record.engine_log import EngineLog, read_engine_log
+from runs.record.engines.engine_log import EngineLog, read_engine_log
 from runs.record.layout import LOADGEN_LOGS, RunDir
 from runs.record.liveness import unfinished
 from runs.record.manifest import Manifest, read_manifest

@@ -6,7 +6,7 @@ import time
 
 import psutil
 
-from runs.processes import age_s
+from runs.processes.age import age_s
 from runs.record.manifest import Manifest
 
 # A run's processes start before the start time in its manifest, or at most this much later; younger ones reuse the

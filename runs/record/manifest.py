@@ -29,7 +29,7 @@ from pydantic import (
 
 from runs.benchmark import Mode, Scenario
 from runs.errors import ExecutionError, InputError, names_its_file
-from runs.fields import (
+from runs.files.fields import (
     Amount,
     AtLeastOne,
     Count,
@@ -42,9 +42,9 @@ from runs.fields import (
     Versions,
     strictly,
 )
-from runs.files import write_json
-from runs.reading import first_problem, read_object
-from runs.record.engine_records import EngineRecord, engine_record
+from runs.files.reading import first_problem, read_object
+from runs.files.writing import write_json
+from runs.record.engines.engine_records import EngineRecord, engine_record
 from runs.record.observed import Model, Observed
 
 RECORD_VERSION: Literal[4] = 4

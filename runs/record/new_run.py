@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from runs.errors import ExitCode, InputError, SetupError
-from runs.interrupts import critical
-from runs.reading import read_object
+from runs.files.reading import read_object
+from runs.processes.interrupts import critical
 from runs.record.layout import LOADGEN_LOGS, RunDir
 
 

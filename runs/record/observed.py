@@ -10,8 +10,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from runs.accelerator_facts import ACCELERATOR_FACTS
-from runs.fields import Amount, AtLeastOne, Count, Sha256, StrictModel, Text, Versions, strictly
+from runs.files.fields import Amount, AtLeastOne, Count, Sha256, StrictModel, Text, Versions, strictly
+from runs.machine.accelerator_facts import ACCELERATOR_FACTS
 
 FOREIGN_SHARE = 0.10  # share of the usable cores; more than an idle system needs
 
@@ -23,7 +23,7 @@ def _is_accelerator(row: dict[str, str | None]) -> dict[str, str | None]:
     return row
 
 
-# A row of `runs.accelerators`; with `host` if it is in another machine of a cluster.
+# A row of `runs.machine.accelerators`; with `host` if it is in another machine of a cluster.
 Accelerator = Annotated[dict[str, str | None], AfterValidator(_is_accelerator)]
 
 

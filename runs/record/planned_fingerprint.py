@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
-from runs.accelerators import accelerators
 from runs.benchmark import LOADGEN_SCENARIO
-from runs.environment import host_facts, loadgen_facts, software_versions
 from runs.errors import HarnessError, InputError
+from runs.files.reading import read_record
 from runs.harness import harness_facts
 from runs.loadgen.conf_lines import accepted_lines, decode_conf, lookup
-from runs.reading import read_record
+from runs.machine.accelerators import accelerators
+from runs.machine.environment import host_facts, loadgen_facts, software_versions
 from runs.record.fingerprint import Facts, accelerator_facts, fingerprint, machine_facts, planned_facts
 from runs.record.layout import RunDir
 from runs.record.manifest import RunPlan, read_manifest

@@ -8,9 +8,9 @@ import orjson
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from runs.errors import InputError
-from runs.fields import Amount, Count, Nanoseconds, Pid
-from runs.files import write_json
-from runs.reading import read_object
+from runs.files.fields import Amount, Count, Nanoseconds, Pid
+from runs.files.reading import read_object
+from runs.files.writing import write_json
 
 HEARTBEAT_INTERVAL_S = 1.0
 SILENCE_RUNNING_S = 20.0  # no heartbeat for so long: the run's main thread is stuck

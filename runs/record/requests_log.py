@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runs.errors import InputError, names_its_file
-from runs.reading import REQUESTS_LOG, bounded_lines
+from runs.files.reading import REQUESTS_LOG, bounded_lines
 
 NO_TIME = -1  # stands for null in the columns
 DIGEST_BYTES = 32

@@ -11,8 +11,8 @@ from pydantic.fields import FieldInfo
 from compliance.audits.discovery import AUDITS, find_audit
 from compliance.audits.options import AuditOptions
 from runs.errors import InputError
+from runs.files.yaml_file import place_of, with_underscores
 from runs.what_is import what_is
-from runs.yaml_file import place_of, with_underscores
 from scenarios.run.config import RunConfig, checked, merged, split_config
 
 # Options of `run` that an audit sets itself.

@@ -19,7 +19,7 @@ from compliance.audits.run_artifacts import RunArtifacts
 from qsl.model_files import special_ids
 from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS, Scenario
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, SetupError
-from runs.files import write_atomic
+from runs.files.writing import write_atomic
 from runs.record.layout import RunDir, audit_record
 from runs.record.liveness import unfinished
 from runs.record.new_run import never_began

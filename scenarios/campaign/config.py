@@ -17,9 +17,9 @@ from compliance.submission.tree import Division
 from runs.benchmark import SCENARIOS, Scenario
 from runs.benchmarks import SUBMISSIONS, submitted_benchmark
 from runs.errors import InputError
+from runs.files.yaml_file import place_of, with_underscores
 from runs.record.layout import CampaignDir, ResultDir
 from runs.rounds import CURRENT_ROUND
-from runs.yaml_file import place_of, with_underscores
 from scenarios.audit.config import audit_options
 from scenarios.run.config import checked, load_yaml, make_config, merged, without_trial
 

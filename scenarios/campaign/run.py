@@ -13,10 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from compliance.verify.result_verdict import RECORD_NAME, TEXT_NAME, write_verdict
+from runs.attestation.statements import last_statement
 from runs.errors import ExitCode, HarnessError, InputError, Interrupted
-from runs.files import write_json
-from runs.interrupts import check, if_abandoned
-from runs.record.statements import last_statement
+from runs.files.writing import write_json
+from runs.processes.interrupts import check, if_abandoned
 from runs.wording import counted, duration, printable
 from scenarios.audit.run import run_audit
 from scenarios.campaign.campaign_plan import PlannedRun, plan_campaign

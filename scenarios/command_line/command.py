@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from runs.errors import InputError, SetupError
-from runs.files import write_json
+from runs.files.writing import write_json
 
 GROUPS = {
     "": "Options",

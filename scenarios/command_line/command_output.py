@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from runs.errors import Ending, InputError
-from runs.reading import read_object
+from runs.files.reading import read_object
 from runs.wording import json_printable, printable
 
 FLAG, QUIET = "--json", ("-q", "--quiet")

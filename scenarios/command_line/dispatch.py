@@ -11,9 +11,9 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem, shell_complete
 
-from runs import listening
 from runs.errors import Ending, ExecutionError, ExitCode, InputError, Interrupted, SetupError
 from runs.harness import HARNESS_VERSION
+from runs.processes import listening
 from scenarios.command_line import command_output
 from scenarios.commands import COMMANDS
 from scenarios.verbosity import engine_log_shown, is_verbose

@@ -29,6 +29,6 @@ def tree_options(without: str) -> Decorator:
 def system_file(path: Path | None) -> "SystemFile":
     """Read the submitter's facts of the system from the file of --system."""
     from compliance.submission.system import read_system_file
-    from runs.yaml_file import read_yaml, with_underscores
+    from runs.files.yaml_file import read_yaml, with_underscores
 
     return read_system_file(with_underscores(read_yaml(path, "--system")) if path is not None else {})

@@ -16,7 +16,7 @@ from scenarios.console import tell
 
 if TYPE_CHECKING:
     from compliance.judge.finding import Finding
-    from runs.record.attestation import Attestation
+    from runs.attestation.attestation import Attestation
 
 EXAMPLES = (
     "all runs of a campaign, in the reviewer's ledger: anchor output/campaign --ledger /reviews/ledger",
@@ -41,7 +41,7 @@ def anchor(runs: tuple[Path, ...], ledger: Path | None, timestamp: str | None) -
     if (ledger is None) == (timestamp is None):
         raise InputError("anchor requires --ledger DIR or --timestamp URL", "give one of the two options")
     from compliance.evidence.attestation_check import read_and_attested
-    from runs.record.anchors import add_to_ledger, request_time_stamp
+    from runs.attestation.anchors import add_to_ledger, request_time_stamp
 
     read: dict[str, tuple[Attestation | None, list[Finding]]] = {}
     for path in runs:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from runs.errors import ExitCode, InputError, SetupError
-from runs.files import write_atomic
+from runs.files.writing import write_atomic
 from runs.rounds import ROUNDS
 from runs.wording import moment
 from scenarios.command_line import command_output

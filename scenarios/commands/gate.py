@@ -7,7 +7,7 @@ import click
 
 from compliance.mechanisms.technique_registry import DIVISIONS, REGISTRY_DIR, load_registries
 from runs.errors import ExitCode, InputError
-from runs.files import write_atomic
+from runs.files.writing import write_atomic
 from scenarios.command_line import command_output
 from scenarios.command_line.command import PATH, Command, writing
 from scenarios.command_line.declaration_options import declaration_options, take_declaration

@@ -9,12 +9,12 @@ from shlex import quote
 
 import click
 
-from runs.accelerators import accelerators
-from runs.environment import host_facts
 from runs.errors import ExitCode, InputError, SetupError
-from runs.files import write_atomic
+from runs.files.writing import write_atomic
 from runs.harness import HARNESS_ROOT
-from runs.interrupts import critical
+from runs.machine.accelerators import accelerators
+from runs.machine.environment import host_facts
+from runs.processes.interrupts import critical
 from scenarios.command_line import command_output
 from scenarios.command_line.command import PATH, Command
 from scenarios.console import tell

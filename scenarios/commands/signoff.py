@@ -129,7 +129,7 @@ def signoff(
     from compliance.signoff.anchored import Trust
     from compliance.signoff.claim import read_claim
     from compliance.signoff.judge import sign_off
-    from runs.record.anchors import read_authorities, read_ledger
+    from runs.attestation.anchors import read_authorities, read_ledger
 
     claimed = read_claim(claim) if claim else None
     trust = Trust(read_ledger(ledger) if ledger else None, read_authorities(timestamp_ca) if timestamp_ca else (), key)

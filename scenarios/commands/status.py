@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from runs.errors import ExitCode, InputError
-from runs.files import write_atomic
-from runs.interrupts import pause
+from runs.files.writing import write_atomic
+from runs.processes.interrupts import pause
 from runs.wording import json_printable
 from scenarios.command_line.command import PATH, Command, writing
 

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from runs.errors import ExitCode, InputError
-from runs.files import write_atomic
+from runs.files.writing import write_atomic
 from runs.wording import counted, printable
 from scenarios.command_line import command_output
 from scenarios.command_line.command import PATH, Group, writing

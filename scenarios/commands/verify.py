@@ -9,7 +9,7 @@ import click
 
 from runs.benchmark import SCENARIOS, Scenario
 from runs.errors import ExitCode, InputError
-from runs.files import write_atomic
+from runs.files.writing import write_atomic
 from runs.record.layout import RunDir
 from runs.rounds import ROUNDS
 from runs.wording import moment, printable

@@ -21,11 +21,11 @@ from qsl.embedded.default_model import ensure_default_model
 from qsl.model_files import CALIBRATION, ModelFacts, file_hashes
 from qsl.weights import read_weights
 from runs.benchmarks import BENCHMARKS
-from runs.child import run_program
 from runs.errors import ExecutionError, InputError, SetupError
-from runs.files import write_atomic
+from runs.files.temporary import temporary_folder
+from runs.files.writing import write_atomic
+from runs.processes.child import run_program
 from runs.record.observed import Weights
-from runs.temporary import temporary_folder
 from scenarios.quantize.scheme import Scheme
 from scenarios.run.machine_checks import ALL_PARTS, check_model
 

@@ -11,10 +11,10 @@ from compliance.mechanisms.declaration import MechanismBlock
 from runs.benchmark import SCENARIOS, Scenario
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
-from runs.fields import option_field
+from runs.files.fields import option_field
+from runs.files.yaml_file import place_of, read_yaml, with_underscores
 from runs.harness import HARNESS_ROOT
 from runs.loadgen.conf_lines import HIGHEST_QPS
-from runs.yaml_file import place_of, read_yaml, with_underscores
 from sut.engines import DEFAULT, ENDPOINT, KINDS, EngineOptions
 
 # Default user.conf for the embedded dataset, unless the run is a trial (scenarios/run/trial.py).

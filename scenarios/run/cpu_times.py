@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from runs.environment import usable_cores
+from runs.machine.environment import usable_cores
 from runs.record.observed import Contention, NotRecorded
 
 # Linux already counts the CPU time of guest virtual machines as user time.

@@ -20,11 +20,11 @@ from qsl.model_faults import config_faults, tokenizer_faults, weight_faults
 from qsl.model_files import ModelFacts, facts_of, find_model
 from qsl.tokenizers import load_tokenizer
 from qsl.weights import read_weights
-from runs.accelerators import accelerators, described
 from runs.benchmarks import BENCHMARKS
-from runs.environment import host_facts, loadgen_facts, software_versions, usable_cores, vllm_is_cpu_build
 from runs.errors import HarnessError, InputError, SetupError
 from runs.harness import HARNESS_ROOT, IN_CHECKOUT, harness_facts
+from runs.machine.accelerators import accelerators, described
+from runs.machine.environment import host_facts, loadgen_facts, software_versions, usable_cores, vllm_is_cpu_build
 from runs.record.official_inputs import model_reasons
 from runs.wording import counted
 from sut.engine_kind import ModelPart

@@ -19,23 +19,23 @@ from compliance.judge.verdict import LOGS, Verdict
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
 from qsl.model_files import file_hashes
 from qsl.tokenizers import load_tokenizer
-from runs.accelerators import accelerators
 from runs.benchmark import Target
-from runs.environment import host_facts, loadgen_facts, software_versions
 from runs.errors import Ending, ExecutionError, ExitCode, HarnessError, Interrupted, error_record
-from runs.files import remove_temporary, sha256_of, write_atomic, write_json
+from runs.files.reading import MAX_WEIGHTS_BYTES
+from runs.files.writing import remove_temporary, sha256_of, write_atomic, write_json
 from runs.harness import harness_facts
-from runs.interrupts import result_of as wait_for
 from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.loadgen.conf_lines import encode_conf
 from runs.loadgen.detail_log import DetailLog
+from runs.machine.accelerators import accelerators
+from runs.machine.environment import host_facts, loadgen_facts, software_versions
 from runs.numbers.result import Result, write_result
-from runs.reading import MAX_WEIGHTS_BYTES
+from runs.processes.interrupts import result_of as wait_for
+from runs.record.engines.server_facts import late_client, prompt_reuse
 from runs.record.manifest import Manifest, Status, read_manifest, write_manifest
 from runs.record.new_run import taken
 from runs.record.observed import Harness, Host, Loadgen, Model, Observed
 from runs.record.official_inputs import model_reasons
-from runs.record.server_facts import late_client, prompt_reuse
 from runs.wording import shortened_list
 from scenarios.console import say
 from scenarios.run.loadgen_settings import check_engaged

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from runs.errors import Ending, ExecutionError
-from runs.interrupts import check, critical, if_abandoned
+from runs.processes.interrupts import check, critical, if_abandoned
 from runs.record.layout import RunDir
 from runs.record.new_run import free_directory
 from runs.record.progress import Progress
@@ -95,8 +95,8 @@ def execute_run(
     started_s = time.monotonic()
     with _early_run(config) as process:
         # Import these modules while the run's process imports the engine's code, which takes longer.
-        from runs.record.signing_key import load_signer
-        from runs.record.statements import attest
+        from runs.attestation.signing_key import load_signer
+        from runs.attestation.statements import attest
         from scenarios.run import manifest_writer
         from scenarios.run.plan import prepare
         from scenarios.run.summary import announce, closing_summary

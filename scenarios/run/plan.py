@@ -14,15 +14,15 @@ from qsl.embedded.default_model import ensure_default_model
 from qsl.model_files import ModelFacts
 from qsl.tokenizers import ByteTokenizer
 from qsl.weights import read_weights
+from runs.attestation.signing_key import load_signer
 from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Mode, SamplingPolicy
 from runs.benchmarks import BENCHMARKS, default_benchmark, submitted_benchmark
 from runs.errors import InputError, SetupError
-from runs.record.engine_records import engine_record
+from runs.record.engines.engine_records import engine_record
 from runs.record.layout import RunDir
 from runs.record.manifest import AdmissionPlan, ClusterNode, ClusterPlan, ReplicaPlace, ReplicasPlan, RunPlan
 from runs.record.observed import Weights
 from runs.record.official_inputs import data_set_reasons, model_reasons
-from runs.record.signing_key import load_signer
 from scenarios.run.config import RunConfig
 from scenarios.run.loadgen_conf import read_conf
 from scenarios.run.machine_checks import check_installed, check_model, required

@@ -25,10 +25,10 @@ import psutil
 from qsl.dataset import Dataset, load_dataset
 from qsl.sample_library import SampleLibrary
 from runs.errors import Ending, ExecutionError, ExitCode, Interrupted, SetupError, error_record
-from runs.interrupts import ENDING
 from runs.loadgen.early_stopping import PERCENTILE
-from runs.processes import age_s
-from runs.record.engine_stages import StageClock, last_error, start_stage
+from runs.processes.age import age_s
+from runs.processes.interrupts import ENDING
+from runs.record.engines.engine_stages import StageClock, last_error, start_stage
 from runs.record.layout import RunDir
 from runs.record.manifest import EngineState, ReplicaRecord, RunPlan, WarmUp, read_manifest, write_manifest
 from runs.record.observed import EngineSeen, LatenessSummary, LoopLag

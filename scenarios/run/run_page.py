@@ -16,7 +16,7 @@ def write_run_page(run_dir: RunDir) -> str:
     try:
         from compliance.report.page import render
         from compliance.report.report_page import make_page
-        from runs.files import write_atomic
+        from runs.files.writing import write_atomic
 
         page = make_page(run_dir.root.name, moment(time.time_ns()), [(run_dir.root.name, run_dir.root)], [])
         if page.left_out:

@@ -1,6 +1,6 @@
 """The supervision of a run's process by its parent: heartbeat, signals, and the end of all child processes.
 
-The child's process group (`runs/child.py`) contains the engine's processes too.
+The child's process group (`runs/processes/child.py`) contains the engine's processes too.
 """
 
 import contextlib
@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO
 
-from runs.child import owned
 from runs.errors import ExecutionError, ExitCode, Interrupted, StalledError, error_of
+from runs.files.temporary import temporary_folder
 from runs.harness import HARNESS_ROOT, module_path
-from runs.interrupts import ENDING, critical, ended, ended_within, if_abandoned
+from runs.processes.child import owned
+from runs.processes.interrupts import ENDING, critical, ended, ended_within, if_abandoned
 from runs.record.layout import RunDir
 from runs.record.progress import SILENCE_RUNNING_S, SILENCE_STARTING_S, Progress, read_progress
-from runs.temporary import temporary_folder
 from sut.watchdog import Watchdog
 
 COMMAND = (sys.executable, "-m", "scenarios.run.start")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from runs.benchmark import LOADGEN_SCENARIO, Scenario
 from runs.errors import SetupError
-from runs.files import write_atomic
+from runs.files.writing import write_atomic
 from runs.harness import HARNESS_ROOT
 from runs.loadgen.conf_lines import with_setting
 from runs.loadgen.schedule import poisson_offsets_ns

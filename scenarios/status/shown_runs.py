@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from runs.errors import HarnessError, InputError, SetupError
-from runs.files import write_atomic
+from runs.files.writing import write_atomic
 from runs.record.layout import RunDir
 from runs.wording import moment
 from scenarios.console import say

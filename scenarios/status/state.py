@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from runs.endpoints.folder import EndpointsRun, read_folder
 from runs.endpoints.layout import is_run_folder
 from runs.errors import ExitCode, HarnessError
-from runs.reading import read_as, read_object
+from runs.files.reading import read_as, read_object
 from runs.record.layout import CampaignDir, RunDir
 from runs.record.progress import SILENCE_RUNNING_S, SILENCE_STARTING_S, Progress, read_progress
 from runs.wording import counted

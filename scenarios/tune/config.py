@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from runs.benchmark import LOADGEN_SCENARIO
 from runs.errors import InputError
-from runs.fields import option_field
+from runs.files.fields import option_field
 from runs.loadgen.conf_lines import HIGHEST_QPS
 from scenarios.run.config import LOWEST_QPS, RunConfig, checked, make_config, merged, split_config, without_trial
 from scenarios.tune.rates import MAX_PROBES, RESOLUTION

@@ -13,8 +13,8 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError
 
 from runs.errors import InputError
-from runs.files import write_atomic
-from runs.reading import MAX_LOG_BYTES, read_as, read_whole
+from runs.files.reading import MAX_LOG_BYTES, read_as, read_whole
+from runs.files.writing import write_atomic
 from runs.record.fingerprint import Facts
 from scenarios.tune.rates import Tried
 

@@ -18,10 +18,10 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from runs.errors import InputError
-from runs.files import write_atomic
-from runs.interrupts import critical
+from runs.files.reading import MAX_LOG_BYTES, read_whole
+from runs.files.writing import write_atomic
 from runs.loadgen.conf_lines import encode_conf, with_setting
-from runs.reading import MAX_LOG_BYTES, read_whole
+from runs.processes.interrupts import critical
 from runs.wording import counted, duration
 from scenarios.tune.journal import Estimate, Options, Phase, TuneRun, records, tried_of
 from scenarios.tune.option_space import Space, shown

@@ -19,9 +19,9 @@ from rich.console import Console
 
 from runs.benchmark import LOADGEN_SCENARIO
 from runs.errors import ExitCode, InputError, Interrupted, SetupError
-from runs.files import remove_temporary, write_atomic, write_json
-from runs.interrupts import if_abandoned
+from runs.files.writing import remove_temporary, write_atomic, write_json
 from runs.numbers.result import read_result
+from runs.processes.interrupts import if_abandoned
 from runs.record.layout import RunDir
 from runs.record.planned_fingerprint import machine_now, planned_fingerprint
 from scenarios.console import say

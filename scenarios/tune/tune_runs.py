@@ -11,7 +11,7 @@ from rich.console import Console
 
 from runs.benchmarks import submitted_benchmark
 from runs.errors import ExecutionError, HarnessError, Interrupted, SetupError
-from runs.files import write_atomic
+from runs.files.writing import write_atomic
 from runs.loadgen.conf_lines import encode_conf, with_setting
 from runs.loadgen.counts import RunCount
 from runs.loadgen.early_stopping import min_queries

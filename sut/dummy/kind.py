@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 from runs.benchmark import SamplingPolicy
 from runs.errors import InputError
-from runs.fields import option_field
+from runs.files.fields import option_field
 from sut.dummy.fault import Fault
 from sut.engine_kind import EngineKind, EnginePlan, RunFacts
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from runs.errors import InputError
-from runs.record.servers import ServerDeclaration
-from runs.yaml_file import read_yaml
+from runs.files.yaml_file import read_yaml
+from runs.record.engines.servers import ServerDeclaration
 
 
 def read_declaration(path: Path) -> ServerDeclaration:

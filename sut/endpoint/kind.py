@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, field_validator
 
 from runs.benchmark import SamplingPolicy
 from runs.errors import InputError
-from runs.fields import option_field
+from runs.files.fields import option_field
 from sut.endpoint.dialects import DIALECTS
 from sut.engine_kind import EngineKind, EnginePlan, RunFacts
 

@@ -17,7 +17,7 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from runs.errors import ExecutionError, HarnessError, InputError, SetupError
-from runs.record.engine_stages import end_of
+from runs.record.engines.engine_stages import end_of
 from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.connection import USER_AGENT
 from sut.endpoint.dialects import DIALECTS, VLLM, VLLM_TOKENS, Dialect, Name, error_words

@@ -15,9 +15,9 @@ from typing import IO, Any
 import msgspec
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from runs.child import run_program
 from runs.errors import Ending, SetupError, error_of
 from runs.harness import HARNESS_ROOT, module_path
+from runs.processes.child import run_program
 from runs.record.manifest import ClusterNode, ClusterPlan, ReplicaPlace
 from sut.engine_kind import RunFacts
 from sut.planned_replica import PlannedReplica

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import ray
 
-from runs.accelerators import accelerators
-from runs.environment import host_facts, software_versions
 from runs.errors import HarnessError, error_record
 from runs.harness import harness_facts
+from runs.machine.accelerators import accelerators
+from runs.machine.environment import host_facts, software_versions
 from sut.engines import engine_kind
 from sut.planned_replica import PlannedReplica
 from sut.replicas.cluster import PlanRequest

@@ -20,10 +20,10 @@ from typing import Any
 
 import msgspec
 
-from runs.environment import variables
 from runs.errors import HarnessError, SetupError, error_of, error_record
 from runs.harness import harness_facts
-from runs.workers import ignore_signals
+from runs.machine.environment import variables
+from runs.processes.workers import ignore_signals
 from sut.planned_replica import PlannedReplica
 from sut.replicas.cluster import LaunchEvent, LaunchOrder, NodeFacts, PlanRequest, Survey, SurveyRequest
 

@@ -40,7 +40,7 @@ class ReplicaInfo(msgspec.Struct):
     """A replica's facts, for the manifest."""
 
     host: str
-    boot_id: str | None  # boot ID of runs.environment.host_facts
+    boot_id: str | None  # boot ID of runs.machine.environment.host_facts
     pid: int
     cores: list[int]
     devices: list[str]

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from runs.environment import boot_id
 from runs.errors import ExecutionError, SetupError, error_of
+from runs.machine.environment import boot_id
 from runs.record.fingerprint import Facts, describe, differences
 from runs.record.manifest import RunPlan
 from sut.engine import Engine, EngineLimits, EngineObserved, EngineReport, Request

@@ -23,13 +23,13 @@ import msgspec
 import psutil
 import zmq
 
-from runs.environment import boot_id, software_versions
 from runs.errors import ExecutionError, HarnessError, error_record
-from runs.files import sha256_of
-from runs.processes import age_s, processor_s
-from runs.reading import MAX_WEIGHTS_BYTES
+from runs.files.reading import MAX_WEIGHTS_BYTES
+from runs.files.writing import sha256_of
+from runs.machine.environment import boot_id, software_versions
+from runs.processes.age import age_s, processor_s
+from runs.processes.workers import ignore_signals
 from runs.record.manifest import RunPlan
-from runs.workers import ignore_signals
 from sut.engine import Engine, Request
 from sut.engines import engine_kind
 from sut.event_loop import freeze_garbage_collection, new_event_loop

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 from pydantic import ValidationError
 
 from runs.benchmark import SamplingPolicy
-from runs.environment import variables
 from runs.errors import ExecutionError, HarnessError, InputError, SetupError
+from runs.machine.environment import variables
 from runs.record.observed import QueryTimes
 from sut.engine import Engine, EngineLimits, EngineObserved, EngineReport, Request
 from sut.vllm.interface import Interface

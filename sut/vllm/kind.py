@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from runs.benchmark import OfficialModel, SamplingPolicy
 from runs.errors import InputError, SetupError
-from runs.fields import option_field
+from runs.files.fields import option_field
 from runs.record.official_inputs import OTHER_WEIGHTS, option_reasons
 from sut.engine_kind import EngineKind, EnginePlan, ModelPart, RunFacts
 from sut.vllm.cpu import (

@@ -16,11 +16,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runs.accelerators import accelerators, described
-from runs.child import run_program
-from runs.environment import usable_cores, vllm_is_cpu_build
 from runs.errors import SetupError
 from runs.harness import HARNESS_ROOT, module_path
+from runs.machine.accelerators import accelerators, described
+from runs.machine.environment import usable_cores, vllm_is_cpu_build
+from runs.processes.child import run_program
 
 if TYPE_CHECKING:
     from runs.record.manifest import ReplicaPlace

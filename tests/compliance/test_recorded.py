@@ -4,7 +4,7 @@ import importlib.metadata
 import json
 from pathlib import Path
 
-from runs.files import sha256_of
+from runs.files.writing import sha256_of
 from runs.loadgen.detail_log import read_detail
 from runs.record.manifest import RECORD_VERSION, read_manifest
 from tests.support.make_recorded_runs import made_of

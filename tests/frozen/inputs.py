@@ -19,7 +19,7 @@ from compliance.submission.tree import Place, Tree
 from qsl.embedded.articles import bundled_dataset
 from runs.endpoints.layout import CONFIG, EVENTS, REPORT, SNAPSHOT, SUMMARY
 from runs.endpoints.layout import SAMPLES as SAMPLES_OF_ENDPOINTS
-from runs.files import sha256_of
+from runs.files.writing import sha256_of
 from runs.record.layout import CampaignDir, Folder, ResultDir, RunDir
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from tests.compliance.endpoints.test_changes import ALL as OF_FOLDERS

@@ -15,10 +15,10 @@ import orjson
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from runs.attestation.signing_key import signer_of
+from runs.attestation.statements import attest
 from runs.record.layout import RunDir
 from runs.record.progress import PHASES
-from runs.record.signing_key import signer_of
-from runs.record.statements import attest
 from tests.honest.pair import Pair, manifest_of
 from tests.signoff.forge.faults import set_detail
 from tests.signoff.forge.forged_runs import rebuild, scale_clock

@@ -83,7 +83,7 @@ def test_accepted_shapes_give_the_same_rows(file: Path, shape: str) -> None:
 
 
 def test_hash_is_of_the_whole_file_and_count_takes_the_first_rows(file: Path) -> None:
-    from runs.files import sha256_of
+    from runs.files.writing import sha256_of
 
     write(file, ROWS)
     dataset = load_dataset(file, count=2)

@@ -202,7 +202,7 @@ def test_the_real_model_is_made_by_two_processes_at_once_and_works(cache: Path) 
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from runs.files import sha256_of
+    from runs.files.writing import sha256_of
 
     assert {name: sha256_of(folder / name) for name in MODEL_SHA256} == MODEL_SHA256
     tokenizer = AutoTokenizer.from_pretrained(folder)

@@ -10,7 +10,7 @@ import pytest
 from qsl import parquet_file
 from qsl.cnn_dailymail.prepare import read_source
 from runs.errors import InputError
-from runs.reading import MIB, Bounds
+from runs.files.reading import MIB, Bounds
 
 ROWS = 777
 

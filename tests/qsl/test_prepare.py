@@ -15,7 +15,7 @@ from qsl.hub import from_hub, need_hub
 from qsl.model_files import find_model
 from qsl.tokenizers import ByteTokenizer, load_tokenizer
 from runs.errors import InputError, SetupError
-from runs.files import sha256_of
+from runs.files.writing import sha256_of
 from scripts.prepare_dataset import main
 from tests.support import orca
 from tests.support.small_tokenizer import make_tokenizer

@@ -18,7 +18,7 @@ from qsl.model_faults import tokenizer_faults
 from qsl.model_files import ModelFacts, SpecialIds, special_ids
 from qsl.tokenizers import BOS_ID, EOS_ID, ByteTokenizer, Tokenizer, load_tokenizer, tokenizer_fingerprint
 from runs.errors import InputError
-from runs.reading import MIB
+from runs.files.reading import MIB
 from tests.conftest import ROOT
 from tests.support.small_tokenizer import make_tiny_llama, make_tokenizer
 

@@ -24,7 +24,7 @@ from compliance.judge.verdict import OUTCOME_OF
 from compliance.signoff.claim import Claim, read_claim
 from compliance.signoff.judge import sign_off
 from compliance.signoff.signoff_verdict import Scope, SignOff
-from runs.files import sha256_of, write_json
+from runs.files.writing import sha256_of, write_json
 from runs.record.layout import RunDir
 from tests.signoff.forge.faults import inject
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from compliance.submission.tree import Place, Tree
-from runs.files import sha256_of
+from runs.files.writing import sha256_of
 from runs.loadgen.detail_log import DetailLog, read_detail
 from runs.record.layout import RunDir
 from runs.rounds import CURRENT_ROUND

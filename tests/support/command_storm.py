@@ -22,7 +22,7 @@ from pathlib import Path
 import yaml
 
 from runs.errors import ExitCode
-from runs.interrupts import ENDING
+from runs.processes.interrupts import ENDING
 from tests.support import warm
 from tests.support.run_commands import LONG_USER_CONF, USER_CONF
 from tests.support.signal_storm import become_reaper, ended, orphans

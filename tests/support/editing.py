@@ -9,11 +9,11 @@ from typing import Any
 import orjson
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from runs.attestation.signing_key import signer_of
+from runs.attestation.statements import attest
 from runs.loadgen.detail_log import PREFIX
 from runs.record.layout import RunDir
 from runs.record.manifest import RECORD_VERSION
-from runs.record.signing_key import signer_of
-from runs.record.statements import attest
 
 
 def loadgen_line(record: dict[str, Any]) -> bytes:

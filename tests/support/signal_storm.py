@@ -26,8 +26,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from runs import child, interrupts, listening
 from runs.errors import Ending, ExitCode, Interrupted
+from runs.processes import child, interrupts, listening
 from runs.record.layout import RunDir
 from scenarios.run import supervisor
 

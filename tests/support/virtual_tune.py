@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from runs.errors import Interrupted
-from runs.files import write_atomic
+from runs.files.writing import write_atomic
 from runs.loadgen.early_stopping import PERCENTILE, judge_latencies
 from runs.numbers.numbers import LatencyNumbers, Numbers
 from runs.numbers.result import Counts, EarlyStopping, InForce, Result, write_result

@@ -7,9 +7,9 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 from runs.errors import Interrupted
-from runs.interrupts import result_of
-from runs.listening import listening
-from runs.workers import leave_signals, signals_later, workers
+from runs.processes.interrupts import result_of
+from runs.processes.listening import listening
+from runs.processes.workers import leave_signals, signals_later, workers
 
 INTERRUPTED, WORKERS, TASKS = 130, 2, 20
 

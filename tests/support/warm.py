@@ -105,7 +105,7 @@ def run(
 def hear_signals() -> None:
     """Let signals end this process, even if the tests run under nohup or a test of scoring started the fork server.
 
-    `runs/workers.py` blocks signals while it starts processes, and the fork server is one of them.
+    `runs/processes/workers.py` blocks signals while it starts processes, and the fork server is one of them.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)

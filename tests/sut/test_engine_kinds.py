@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from runs.errors import InputError, SetupError
-from runs.record.engine_records import ENGINE_RECORDS, EngineRecord
+from runs.record.engines.engine_records import ENGINE_RECORDS, EngineRecord
 from sut.engine_kind import EngineKind
 from sut.engines import DEFAULT, KINDS, EngineOptions, engine_kind, refuse_options_of_others
 from sut.vllm.kind import VllmKind, VllmOptions

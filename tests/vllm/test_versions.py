@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from runs.environment import vllm_is_cpu_build
 from runs.harness import HARNESS_ROOT
+from runs.machine.environment import vllm_is_cpu_build
 
 pytestmark = [
     pytest.mark.vllm,

@@ -9,11 +9,11 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from runs.environment import host_facts, software_versions
 from runs.errors import Ending, ExitCode
-from runs.files import write_json
+from runs.files.writing import write_json
 from runs.harness import harness_facts
-from runs.listening import listening
+from runs.machine.environment import host_facts, software_versions
+from runs.processes.listening import listening
 
 from .report import BenchPart, load_average, print_part
 from .sizes import SMALLEST, Sizes

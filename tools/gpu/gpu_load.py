@@ -8,7 +8,7 @@ import time
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from runs.files import write_json
+from runs.files.writing import write_json
 
 _QUERY = "utilization.gpu,power.draw,clocks.sm,memory.used,temperature.gpu"
 _COMMAND = ("nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits", "-l", "1")

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runs.child import end_group
 from runs.errors import ExecutionError, ExitCode
 from runs.harness import HARNESS_ROOT
 from runs.numbers.result import Result, read_result
-from runs.record.engine_log import read_engine_log
-from runs.record.engine_stages import last_error
+from runs.processes.child import end_group
+from runs.record.engines.engine_log import read_engine_log
+from runs.record.engines.engine_stages import last_error
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, read_manifest
 from tools.bench.rates import MIN_QUERIES

@@ -7,7 +7,7 @@ Llama-3.1-8B and no weights: vLLM makes random ones (`load_format=dummy`), which
 from pathlib import Path
 from typing import Any
 
-from runs.files import write_json
+from runs.files.writing import write_json
 from tools.bench.support.models import TINY, VOCAB_SIZE, Shape, make_llama, write_rows
 from tools.gpu.stage import Precision, Stage
 

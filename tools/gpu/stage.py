@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from runs.files import write_atomic, write_json
+from runs.files.writing import write_atomic, write_json
 from runs.record.new_run import free_directory
 from tools.gpu.gpu_load import GpuLoad
 

@@ -31,7 +31,7 @@ from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import AUDIT_AGAIN, OURS
 from runs.benchmark import Scenario
 from runs.errors import ExecutionError, InputError, SetupError
-from runs.record.server_facts import prompt_reuse
+from runs.record.engines.server_facts import prompt_reuse
 from runs.wording import counted
 
 if TYPE_CHECKING:

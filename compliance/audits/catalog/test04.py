@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from compliance.audits.base import PERFORMANCE_MODE, AuditResult, AuditTest, RunSpec
 from compliance.audits.options import AuditOptions, AuditRequest
 from runs.errors import InputError, SetupError
-from runs.reading import read_record
+from runs.files.reading import read_record
 
 if TYPE_CHECKING:
     from compliance.audits.run_artifacts import RunArtifacts

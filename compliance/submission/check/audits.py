@@ -23,7 +23,7 @@ from compliance.submission.check.runs import add_violated, free_seeds, log_findi
 from compliance.submission.check.tree_evidence import STREAM_LATENCIES, Result, RunIdentity, read_log
 from runs.benchmark import Benchmark, Scenario
 from runs.errors import HarnessError
-from runs.files import sha256_of
+from runs.files.writing import sha256_of
 from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
 from runs.loadgen.detail_log import SIX_DIGITS, DetailLog
 from runs.record.finished_run import PERFORMANCE

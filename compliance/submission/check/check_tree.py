@@ -24,12 +24,12 @@ from compliance.submission.check.findings import Findings, in_order, located
 from compliance.submission.check.official_checker import OfficialResult
 from compliance.submission.check.scenario import ON_RUNS, RESULT, ScenarioOutcome, check_scenario
 from compliance.submission.tree import DIVISIONS, FREE_IN_OPEN, OPEN_IS_FREE, Place, Tree
-from runs.environment import usable_cores
 from runs.errors import ExecutionError, InputError
-from runs.interrupts import result_of
+from runs.machine.environment import usable_cores
+from runs.processes.interrupts import result_of
+from runs.processes.workers import leave_signals, signals_later, workers
 from runs.rounds import Round
 from runs.what_is import what_is
-from runs.workers import leave_signals, signals_later, workers
 
 # Modules whose rules apply to each tree, and so to each of its results.
 _TREE_WIDE = (layout, descriptions, system_names, readers, copies)

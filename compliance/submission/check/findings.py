@@ -17,7 +17,7 @@ from compliance.judge.finding import Finding, Severity
 from compliance.judge.rule import OURS, find_rule
 from compliance.submission.tree import MAX_FILE_BYTES
 from runs.errors import InputError
-from runs.reading import KeyTwiceError, json_object
+from runs.files.reading import KeyTwiceError, json_object
 from runs.record.layout import LOADGEN_LOGS
 from runs.wording import printable
 

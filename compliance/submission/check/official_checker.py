@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from runs.child import run_program
 from runs.errors import ExecutionError
+from runs.files.temporary import temporary_folder
+from runs.processes.child import run_program
 from runs.rounds import Round
-from runs.temporary import temporary_folder
 
 PACKAGE = Path("tools") / "submission" / "submission_checker"
 TIMEOUT_S = 600

@@ -31,11 +31,11 @@ from compliance.submission.system import SystemFile, given_in
 from compliance.submission.tree import DIVISIONS, Division, Place, Tree
 from compliance.submission.weights import is_about_calibration, lacking
 from runs.errors import HarnessError, InputError
-from runs.files import sha256_of
-from runs.reading import files_below, read_record
+from runs.files.reading import files_below, read_record
+from runs.files.temporary import temporary_folder
+from runs.files.writing import sha256_of
 from runs.record.layout import LOADGEN_LOGS, RunDir
 from runs.record.manifest import Manifest
-from runs.temporary import temporary_folder
 from runs.what_is import what_is
 
 _FIX = "give a run directory, or a directory that contains runs"

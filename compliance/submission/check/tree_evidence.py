@@ -16,7 +16,7 @@ from compliance.submission.check.layout import AUDIT_FOLDERS
 from compliance.submission.tree import Place, Tree
 from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS, Benchmark, Scenario
 from runs.errors import HarnessError
-from runs.files import sha256_of
+from runs.files.writing import sha256_of
 from runs.loadgen.detail_log import DetailLog, power_time, read_detail
 from runs.loadgen.replay import expected_samples
 from runs.numbers.numbers import reported_numbers

@@ -9,7 +9,7 @@ import pytest
 
 from compliance.verify.result_verdict import ResultVerdict
 from runs.errors import InputError
-from runs.files import sha256_of
+from runs.files.writing import sha256_of
 from runs.record.layout import LOADGEN_LOGS, RunDir
 from runs.record.manifest import read_manifest
 from tests.support.dummy_runs import DummyRuns, judged

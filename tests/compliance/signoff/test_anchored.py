@@ -13,13 +13,13 @@ from compliance.evidence.attestation_check import attested
 from compliance.judge.finding import Finding
 from compliance.signoff.anchored import Trust, anchored, chained
 from compliance.signoff.judge import sign_off
+from runs.attestation.anchors import Entry, add_to_ledger, read_authorities, read_ledger, request_time_stamp
+from runs.attestation.attestation import read_attestation
+from runs.attestation.signing_key import signer_of
+from runs.attestation.statements import attest
 from runs.errors import ExitCode
-from runs.record.anchors import Entry, add_to_ledger, read_authorities, read_ledger, request_time_stamp
-from runs.record.attestation import read_attestation
 from runs.record.layout import CampaignDir, RunDir
 from runs.record.manifest import Manifest, read_manifest
-from runs.record.signing_key import signer_of
-from runs.record.statements import attest
 from tests.conftest import run_here
 from tests.signoff.forge.faults import set_manifest
 from tests.signoff.forge.manifest_faults import shorten_requests

@@ -30,8 +30,8 @@ from compliance.signoff.claim import Claim, PatchVerdict, read_claim
 from compliance.signoff.gain import drift, headline_integrity, isolated, real_gain
 from compliance.signoff.judge import sign_off
 from compliance.signoff.signoff_verdict import NOISE_BAND_PCT, SignOff
-from runs.files import write_json
-from runs.record.engine_log import EngineLog
+from runs.files.writing import write_json
+from runs.record.engines.engine_log import EngineLog
 from runs.record.fingerprint import BOTH_MODES, differences
 from tests.support.records import request_table
 from tests.support.signoff_fixtures import FrozenRuns, as_word, evidence, slugs

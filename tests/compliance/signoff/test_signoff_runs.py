@@ -15,7 +15,7 @@ from compliance.signoff.claim import Claim
 from compliance.signoff.judge import sign_off
 from compliance.signoff.provenance import FOREIGN_DIFFERENCE, one_machine, run_proofs
 from compliance.signoff.requests import at_once, batch_limit, late_issues, replicas
-from runs.files import write_json
+from runs.files.writing import write_json
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, read_manifest
 from runs.record.observed import FOREIGN_SHARE, Contention

@@ -14,8 +14,8 @@ from compliance.submission.this_machine import detect, detected_for, is_the_mach
 from compliance.submission.tree import REHEARSAL_MARK
 from compliance.submission.weights import FIELDS as MEASUREMENTS
 from compliance.submission.weights import measurements
-from runs.environment import host_facts
 from runs.errors import InputError
+from runs.machine.environment import host_facts
 from runs.record.manifest import ClusterNode, ClusterPlan, Manifest, ReplicasPlan
 from tests.conftest import ROOT
 from tests.support.mechanism_rows import weights as weights_part

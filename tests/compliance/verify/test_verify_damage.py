@@ -12,7 +12,7 @@ import pytest
 from compliance.accuracy.metrics import Scores
 from compliance.evidence.log_arithmetic import detail_contradictions
 from compliance.verify.result_verdict import TEXT_NAME, as_text
-from runs.files import sha256_of
+from runs.files.writing import sha256_of
 from runs.loadgen.detail_log import read_detail
 from runs.loadgen.summary_log import cross_check, read_summary
 from runs.numbers.numbers import reported_numbers

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from runs.errors import InputError
+from runs.files.reading import DETAIL_LOG
 from runs.loadgen.detail_log import MAX_KEPT_RECORDS, NEWEST, TruncatedLogError, read_detail
-from runs.reading import DETAIL_LOG
 
 SEEDS = {"qsl": 2085463073848966840, "sample_index": 2747215439041700203, "schedule": 16159082839903944936}
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runs.errors import ExecutionError, HarnessError, InputError
-from runs.files import write_json
+from runs.files.writing import write_json
 from runs.loadgen.detail_log import read_detail
 from runs.numbers.derive_result import result_of
 from runs.numbers.invalid import Settings, invalid_reasons

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from runs.record.engines.server_facts import late_client
 from runs.record.liveness import unfinished
 from runs.record.manifest import Manifest
 from runs.record.observed import EngineSeen, LatenessSummary, Observed, QueryTimes, ServerClient
-from runs.record.server_facts import late_client
 from tests.support.records import observed, record
 
 LIMITS = {"TTFT": 2_000_000_000, "TPOT": 100_000_000}

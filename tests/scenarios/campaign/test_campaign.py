@@ -11,9 +11,9 @@ import yaml
 
 from compliance.signoff.anchored import chained
 from compliance.submission.tree import Division
+from runs.attestation.attestation import read_attestation
 from runs.benchmark import Target
 from runs.errors import ExitCode
-from runs.record.attestation import read_attestation
 from runs.record.layout import CampaignDir, ResultDir, RunDir
 from runs.record.manifest import read_manifest
 from scenarios.campaign.campaign_plan import plan_campaign

@@ -62,7 +62,7 @@ def test_the_name_of_a_data_set_cannot_control_the_terminal(
 
 
 # What they write are words of their own, at a signal.
-OTHERS = ("scenarios/command_line/dispatch.py", "scenarios/run/process.py", "runs/listening.py")
+OTHERS = ("scenarios/command_line/dispatch.py", "scenarios/run/process.py", "runs/processes/listening.py")
 
 
 def test_no_other_module_makes_a_console() -> None:

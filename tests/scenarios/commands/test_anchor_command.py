@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from runs.record.anchors import LEDGER_NAME, read_ledger
-from runs.record.attestation import read_attestation
+from runs.attestation.anchors import LEDGER_NAME, read_ledger
+from runs.attestation.attestation import read_attestation
+from runs.attestation.signing_key import load_signer
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
-from runs.record.signing_key import load_signer
 from tests.conftest import RunMain, run_here
 from tests.support.editing import SIGNER, reseal
 from tests.support.run_commands import USER_CONF

@@ -11,10 +11,10 @@ import main
 from compliance.submission.system import read_system_file
 from compliance.submission.system_fields import REPLACE_ME
 from compliance.submission.this_machine import detect
-from runs.accelerators import accelerators
 from runs.errors import InputError
 from runs.harness import HARNESS_ROOT
 from runs.loadgen.conf_lines import read_stored
+from runs.machine.accelerators import accelerators
 from scenarios.campaign.config import load_campaign
 from scenarios.commands import init
 from scenarios.run.config import load_yaml, make_config

@@ -8,8 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from runs.attestation.attestation import broken_files, read_attestation
 from runs.errors import ExitCode
-from runs.record.attestation import broken_files, read_attestation
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from runs.record.requests_log import read_requests
@@ -83,7 +83,7 @@ def test_a_signal_to_the_run_while_it_imports(run_main: RunMain, tmp_path: Path)
 def test_interrupted_when_all_is_judged(run_main: RunMain, tmp_path: Path) -> None:
     code = """
     import os, signal
-    from runs.record import statements
+    from runs.attestation import statements
     write = statements.attest
     def attest(*arguments, **more):
         os.kill(os.getpid(), signal.SIGTERM)

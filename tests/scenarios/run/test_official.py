@@ -10,7 +10,7 @@ from qsl.embedded.articles import Baseline
 from qsl.model_files import ModelFacts
 from runs.benchmark import Benchmark, Scenario
 from runs.benchmarks import BENCHMARKS
-from runs.files import sha256_of
+from runs.files.writing import sha256_of
 from runs.loadgen.conf_lines import Setting
 from runs.loadgen.user_conf import judge_conf, read_conf_text
 from runs.record.official_inputs import model_reasons

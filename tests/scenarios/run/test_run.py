@@ -13,7 +13,7 @@ import pytest
 from qsl.dataset import Dataset, load_dataset
 from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS
 from runs.benchmarks import default_benchmark
-from runs.files import sha256_of
+from runs.files.writing import sha256_of
 from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.numbers.result import read_result
 from runs.record.layout import LOADGEN_LOGS, RunDir

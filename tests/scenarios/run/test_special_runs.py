@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from runs.errors import SetupError
-from runs.files import sha256_of
+from runs.files.writing import sha256_of
 from runs.loadgen.detail_log import read_detail
 from runs.numbers.result import read_result
 from runs.record.layout import LOADGEN_LOGS, RunDir

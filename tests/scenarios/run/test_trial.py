@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
+from runs.attestation.attestation import read_attestation
 from runs.benchmark import SCENARIOS, Scenario
 from runs.errors import ExitCode
 from runs.loadgen.conf_lines import read_stored
@@ -13,7 +14,6 @@ from runs.loadgen.detail_log import read_detail
 from runs.loadgen.early_stopping import is_supported, min_queries
 from runs.loadgen.schedule import poisson_offsets_ns
 from runs.numbers.result import read_result
-from runs.record.attestation import read_attestation
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from runs.rounds import CURRENT_ROUND

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from runs.errors import InputError
-from runs.files import write_json
+from runs.files.writing import write_json
 from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir
 from tests.signoff.forge import forged_runs, manifest_faults

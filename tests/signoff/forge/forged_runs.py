@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from runs.files import write_json
+from runs.files.writing import write_json
 from runs.loadgen.detail_log import DetailLog, read_detail
 from runs.loadgen.summary_log import _comparable, _headline_key, _normalize
 from runs.numbers.numbers import LATENCIES, RATE_KEYS, latency_keys

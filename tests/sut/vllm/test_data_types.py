@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runs.environment import vllm_is_cpu_build
+from runs.machine.environment import vllm_is_cpu_build
 from sut.vllm.kind import IN_FLOAT32
 
 if not vllm_is_cpu_build():

@@ -22,8 +22,8 @@ from runs.benchmark import SamplingPolicy
 from runs.benchmarks import default_benchmark
 from runs.errors import HarnessError, SetupError
 from runs.harness import HARNESS_ROOT
-from runs.interrupts import ended_within, ensured
-from runs.workers import ignore_signals
+from runs.processes.interrupts import ended_within, ensured
+from runs.processes.workers import ignore_signals
 from sut.endpoint.engine import EndpointEngine
 from sut.engine import Request
 from sut.event_loop import freeze_garbage_collection, new_event_loop

@@ -19,10 +19,10 @@ from typing import Any
 import orjson
 
 from runs.benchmarks import BENCHMARKS
-from runs.child import end_group
 from runs.errors import ExecutionError
-from runs.files import write_json
+from runs.files.writing import write_json
 from runs.harness import HARNESS_ROOT
+from runs.processes.child import end_group
 from runs.record.manifest import RunPlan
 from sut.vllm.machine import this_machine
 

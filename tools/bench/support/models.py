@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 
 from qsl.embedded.articles import bundled_articles
-from runs.files import write_atomic
+from runs.files.writing import write_atomic
 
 VOCAB_SIZE = 1024
 MAX_POSITIONS = 4096

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from qsl.dataset import load_dataset
-from runs.files import write_json
+from runs.files.writing import write_json
 from runs.record.requests_log import read_requests
 from tools.bench.support.bench_runs import engine_plan
 from tools.bench.support.llm_server import WARM_UP_ANEW, llm_server

@@ -1,0 +1,152 @@
+"""seal.json: the signed statement of a finished run about its files, written last.
+
+It is a DSSE envelope around an in-toto Statement v1. The subjects are all other files of the run directory with their
+SHA-256; the predicate (docs/run-directory.md) has the version of the record, the harness, and the campaign's previous
+statement. The signature is Ed25519. The ID of a key is the public key itself, in 64 hex digits, so an envelope can be
+checked alone.
+
+The holder of the key can sign again: a statement proves integrity, an anchor its time (runs/attestation/anchors.py).
+"""
+
+import contextlib
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from securesystemslib.dsse import Envelope
+from securesystemslib.exceptions import VerificationError
+from securesystemslib.signer import SSlibKey
+
+from runs.errors import InputError
+from runs.files.fields import Sha256
+from runs.files.reading import MAX_ATTESTED_BYTES, files_below, first_problem, json_object, read_whole
+from runs.files.writing import sha256_of
+from runs.record.layout import RunDir
+
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+
+KeyId = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Schema = TypeVar("Schema", bound=BaseModel)
+
+_FIX = "take the unchanged run directory, or rerun"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True, defer_build=True)
+
+
+class FileDigest(_Part):
+    sha256: Sha256
+
+
+class Subject(_Part):
+    name: str
+    digest: FileDigest
+
+
+class Predicate(_Part):
+    """The predicate of a statement: all of it except the files."""
+
+    record_version: int  # version of manifest.json
+    harness_commit: str | None  # None outside a checkout
+    previous: Sha256 | None  # digest of the campaign's previous statement; None outside a campaign
+
+
+class Statement(_Part):
+    type: Literal["https://in-toto.io/Statement/v1"] = Field(default="https://in-toto.io/Statement/v1", alias="_type")
+    subject: list[Subject]
+    predicate_type: Literal["urn:mlperf-llama-vllm:leg:v1"] = Field(
+        default="urn:mlperf-llama-vllm:leg:v1", alias="predicateType"
+    )
+    predicate: Predicate
+
+
+class _Signature(_Part):
+    keyid: KeyId
+    sig: str
+
+
+class _Envelope(_Part):
+    payload: str
+    payload_type: str = Field(alias="payloadType")
+    signatures: list[_Signature] = Field(min_length=1, max_length=1)
+
+
+@dataclass(frozen=True)
+class Attestation:
+    """A statement with a valid signature."""
+
+    digest: str  # SHA-256 of seal.json, which is anchored
+    key: str  # ID of the key
+    files: dict[str, str]  # SHA-256 by path relative to the run directory
+    predicate: Predicate
+
+
+@dataclass(frozen=True)
+class BrokenFile:
+    """A file that differs from the statement."""
+
+    name: str
+    state: Literal["changed", "missing", "added"]
+    stated: str | None  # SHA-256 in the statement
+    found: str | None  # SHA-256 of the file; None if it cannot be read
+
+
+def read_attestation(run: RunDir) -> Attestation:
+    """Read the statement of a run and check its signature, but not its files.
+
+    Raises:
+        InputError: missing, damaged, of another type, or not signed by its key.
+    """
+    path = run.seal
+    written = read_whole(path, _FIX, within=run.root)
+    content = _validated(_Envelope, json_object(written, path, _FIX), path)
+    if content.payload_type != PAYLOAD_TYPE:
+        raise InputError(f"{path}: the payload is {content.payload_type[:80]!r}, not {PAYLOAD_TYPE}", _FIX, path=path)
+    keyid = content.signatures[0].keyid
+    try:
+        key = SSlibKey.from_crypto(Ed25519PublicKey.from_public_bytes(bytes.fromhex(keyid)), keyid)
+        envelope = Envelope.from_dict(content.model_dump(by_alias=True))
+        envelope.verify([key], 1)
+    except (VerificationError, ValueError) as error:
+        raise InputError(f"{path}: the signature is not one of the key {keyid}", _FIX, path=path) from error
+    statement = _validated(Statement, json_object(envelope.payload, path, _FIX), path)
+    files = {subject.name: subject.digest.sha256 for subject in statement.subject}
+    if len(files) < len(statement.subject):
+        raise InputError(f"{path} states a file twice", _FIX, path=path)
+    return Attestation(hashlib.sha256(written).hexdigest(), keyid, files, statement.predicate)
+
+
+def _validated(schema: type[Schema], content: dict[str, Any], path: Path) -> Schema:
+    try:
+        return schema.model_validate(content)
+    except ValidationError as error:
+        raise InputError(f"{path} is not the statement of a run: {first_problem(error)}", _FIX, path=path) from error
+
+
+def broken_files(run: RunDir, attestation: Attestation) -> Iterator[BrokenFile]:
+    """Return the run's files that were changed, removed or added. Others, such as a later verdict, are ignored."""
+    present = dict(attested_files(run))
+    for name, stated in sorted(attestation.files.items()):
+        if name not in present:
+            yield BrokenFile(name, "missing", stated, None)
+        elif (found := _digest(present[name])) != stated:
+            yield BrokenFile(name, "changed", stated, found)
+    for name in sorted(run.own_names & present.keys() - attestation.files.keys()):
+        yield BrokenFile(name, "added", None, _digest(present[name]))
+
+
+def _digest(path: Path) -> str | None:
+    with contextlib.suppress(InputError):  # such as a sparse file of terabytes
+        return sha256_of(path, max_bytes=MAX_ATTESTED_BYTES)
+    return None
+
+
+def attested_files(run: RunDir) -> Iterator[tuple[str, Path]]:
+    for path in files_below(run.root):
+        if path not in (run.seal, run.time_stamp) and path.is_file():
+            yield path.relative_to(run.root).as_posix(), path

@@ -1,0 +1,74 @@
+"""Reading YAML files of users: a key given twice is an error, and every key knows its line."""
+
+from pathlib import Path
+from typing import Any
+
+from runs.errors import InputError
+from runs.files.reading import MAX_YAML_BYTES, read_whole
+
+
+class YamlKey(str):
+    """A key of a YAML file; `place` is FILE:LINE."""
+
+    place: str
+
+
+def read_yaml(path: Path, option: str) -> dict[str, Any]:
+    """The keys and values of a YAML file; keys are `YamlKey`s. An empty file has none.
+
+    Args:
+        option: the option that named it, for messages.
+
+    Raises:
+        InputError: unreadable, not YAML, not a mapping, a key twice in one mapping, or too large; with aliases a small
+            file can be too large.
+    """
+    import yaml
+
+    from runs.files.yaml_loader import Loader
+
+    content = read_whole(path, "name a readable YAML file", max_bytes=MAX_YAML_BYTES, option=option)
+    loader = None
+    try:
+        loader = Loader(content.decode())
+        loader.path = path
+        value = loader.get_single_data()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"{path}:{mark.line + 1}" if mark else str(path)
+        problem = " ".join(filter(None, (error.context, error.problem)))
+        raise InputError(f"{place} is not YAML: {problem}", "correct the line, or the one before it") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        why = "too deeply nested" if isinstance(error, RecursionError) else str(error)
+        raise InputError(f"{option} {path} is not YAML: {why:.200}".lstrip(), "correct the file") from error
+    finally:
+        if loader is not None:
+            loader.dispose()
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise InputError(
+            f"{option} {path}: expected keys and values, found {type(value).__name__}", "see the examples in configs/"
+        )
+    return value
+
+
+def with_underscores(values: dict[Any, Any]) -> dict[str, Any]:
+    """Return the mapping with `target-qps` spelled `target_qps`.
+
+    Raises:
+        InputError: both spellings are given.
+    """
+    plain: dict[str, Any] = {}
+    for key, value in values.items():
+        name = YamlKey(str(key).replace("-", "_"))
+        name.place = getattr(key, "place", "")
+        if name in plain:
+            raise InputError(f"{name.place}: {name} is given twice, with - and with _", "keep one of them")
+        plain[name] = value
+    return plain
+
+
+def place_of(values: dict[str, Any], name: str) -> str:
+    """FILE:LINE of a key; empty if it is not from a file."""
+    return next((getattr(key, "place", "") for key in values if key == name), "")

