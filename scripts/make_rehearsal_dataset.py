@@ -13,7 +13,7 @@ from qsl.dataset import SYNTHETIC_MARK
 from qsl.tokenizers import load_tokenizer
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
-from scripts.dataset_output import INTERRUPTED, check_output, progress, write
+from scripts.dataset_output import INTERRUPTED, add_output_options, check_output, progress, write
 from scripts.program import exit_code_of
 
 DATACENTER_ROWS = BENCHMARKS["llama3_1-8b"].accuracy_samples
@@ -32,7 +32,7 @@ def _make(options: argparse.Namespace) -> None:
     tokenizer = load_tokenizer(options.model_path)
     with progress(options.count, "inventing", "tokenizing") as (invented, tokenized):
         rows = make_rows(options.count, tokenizer, options.seed, invented)
-        prepared = write(options.output, encode_rows(rows.articles, rows.highlights, tokenizer, tokenized))
+        prepared = write(options, encode_rows(rows.articles, rows.highlights, tokenizer, tokenized))
     mean_characters = statistics.fmean(len(article) for article in rows.articles)
     print(f"wrote {prepared.path}")
     print(f"rows: {prepared.rows:,}, synthetic")
@@ -51,9 +51,7 @@ def _parser() -> argparse.ArgumentParser:
         "130 interrupted; without success, the output is not written.",
     )
     parser.add_argument("--model-path", required=True, metavar="MODEL", help="model folder or ID with the tokenizer")
-    parser.add_argument(
-        "--output", required=True, type=Path, metavar="OUT.json", help=f"output file, named with {NAME_MARK!r}"
-    )
+    add_output_options(parser, f"output file, named with {NAME_MARK!r}")
     parser.add_argument(
         "--count",
         type=int,
@@ -74,7 +72,7 @@ def _check(options: argparse.Namespace) -> None:
             f"--output {output}: the name must contain {NAME_MARK!r}",
             f"give, for example, {output.stem}-{NAME_MARK}{output.suffix or '.json'}",
         )
-    check_output(output)
+    check_output(options)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from qsl.tokenizers import load_tokenizer
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
 from runs.files.writing import sha256_of
-from scripts.dataset_output import INTERRUPTED, check_output, progress, write
+from scripts.dataset_output import INTERRUPTED, add_output_options, check_output, progress, write
 from scripts.program import exit_code_of
 
 CNN_DAILYMAIL, OPEN_ORCA = BENCHMARKS["llama3_1-8b"], BENCHMARKS["llama2-70b"]
@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _prepare(options: argparse.Namespace) -> None:
-    check_output(options.output)
+    check_output(options)
     benchmark = BENCHMARKS[options.lg_model_name]
     prepared = _write_open_orca(options) if benchmark is OPEN_ORCA else _write_articles(options)
     print(f"wrote {prepared.path}")
@@ -59,7 +59,7 @@ def _write_articles(options: argparse.Namespace) -> Prepared:
     ids = options.ids
     source = read_source(options.source, options.count) if ids is None else read_calibration(options.source, ids)
     with progress(len(source), "tokenizing") as (tokenized,):
-        return write(options.output, encode_rows(source.articles, source.highlights, tokenizer, tokenized))
+        return write(options, encode_rows(source.articles, source.highlights, tokenizer, tokenized))
 
 
 def _write_open_orca(options: argparse.Namespace) -> Prepared:
@@ -71,11 +71,11 @@ def _write_open_orca(options: argparse.Namespace) -> Prepared:
             f"fetch {open_orca.OFFICIAL_NAME}.gz from MLCommons and give its path with --source",
         )
     if open_orca.is_pickle(options.source):
-        return write(options.output, open_orca.official_rows(Path(options.source), options.count))
+        return write(options, open_orca.official_rows(Path(options.source), options.count))
     tokenizer = load_tokenizer(_model_path(options))
     rows = open_orca.own_rows(Path(options.source), options.count)
     with progress(len(rows), "tokenizing") as (tokenized,):
-        return write(options.output, open_orca.encode_rows(rows, tokenizer, tokenized))
+        return write(options, open_orca.encode_rows(rows, tokenizer, tokenized))
 
 
 def _model_path(options: argparse.Namespace) -> str:
@@ -109,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
         default=CNN_DAILYMAIL.loadgen_key,
         help="benchmark (default %(default)s)",
     )
-    parser.add_argument("--output", required=True, type=Path, metavar="OUT.json", help="file to write")
+    add_output_options(parser, "file to write")
     parser.add_argument(
         "--ids", type=Path, metavar="LIST", help="select the articles in this file, one ID per line, for calibration"
     )

@@ -16,7 +16,7 @@ MAX_LINES = {
     "verify audit": 15_640,
     "check": 24_750,
     "check curve": 27_980,
-    "signoff": 30_690,
+    "signoff": 30_770,
     "gate": 16_500,
     "store": 16_500,
     "results": 6_300,

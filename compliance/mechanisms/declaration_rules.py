@@ -37,7 +37,11 @@ def check_declaration(declared: Mapping[str, Any], registries: Registries) -> It
             if declared.get(name) not in (None, NO_VARIANT):
                 yield warn("gate/pair_registered", f"{name} is {declared[name]!r}, but a baseline has no {name}")
     elif entry is None:
-        yield warn("gate/pair_registered", f"{mechanism}/{variant} is not in the registry of techniques{unread}")
+        near = registries.closest(mechanism, variant)
+        closest = f"; closest: {near}" if near else ""
+        yield warn(
+            "gate/pair_registered", f"{mechanism}/{variant} is not in the registry of techniques{unread}{closest}"
+        )
     for name in ("compression_method", "compression_scope"):
         if entry is not None and mechanism != BASELINE and declared.get(name) not in (None, getattr(entry, name)):
             yield note(

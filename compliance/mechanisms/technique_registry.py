@@ -3,6 +3,7 @@
 Each of the two registries has a file and an extension. The files also define which techniques compress or draft.
 """
 
+import difflib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -81,6 +82,12 @@ class Registries:
 
     def drafts(self, mechanism: str) -> bool:
         return mechanism == "speculative_decoding" if self.error else mechanism in self.speculative
+
+    def closest(self, mechanism: str, variant: str) -> str:
+        """Return the registered technique and variant with the most similar names; "" without registries."""
+        pairs = [f"{one}/{other}" for one, other in self.variants if one == mechanism]
+        pairs = pairs or [f"{one}/{other}" for one, other in self.variants if one != BASELINE]
+        return next(iter(difflib.get_close_matches(f"{mechanism}/{variant}".lower(), pairs, 1, cutoff=0)), "")
 
 
 def registries_or_error(folder: Path = REGISTRY_DIR) -> Registries:

@@ -19,7 +19,7 @@ def write_atomic(path: Path, content: bytes | str) -> None:
         OSError: it is a directory, a pipe without a reader, or cannot be written; it names the file.
     """
     data = content.encode() if isinstance(content, str) else content
-    if _is_special(path):
+    if is_special(path):
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK)
         os.set_blocking(descriptor, True)
         with os.fdopen(descriptor, "wb") as stream:
@@ -55,7 +55,7 @@ def _sync_folder(folder: Path) -> None:
             raise
 
 
-def _is_special(path: Path) -> bool:
+def is_special(path: Path) -> bool:
     """Return whether `path` is a pipe, a device or a directory; of links only those of the system count."""
     in_system = path.absolute().parent in (Path("/dev"), Path("/dev/fd"))
     return path.exists() and (in_system or not (path.is_file() or path.is_symlink()))

@@ -31,11 +31,17 @@ RARELY_USED = ("compat", "dummy")
 
 
 class GroupedOption(click.Option):
-    """An option in one of `GROUPS`."""
+    """An option in one of `GROUPS`. Help and messages show its first spelling."""
 
     def __init__(self, *arguments: Any, group: str = "", **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self.group = group
+
+    def get_help_spec(self, ctx: click.Context) -> str:
+        return super().get_help_spec(ctx).replace("".join(f", {other}" for other in self.opts[1:]), "")
+
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        return f"'{self.opts[0]}'"
 
 
 class _WithExamples(click.Command):
@@ -86,6 +92,8 @@ class Command(_WithExamples):
             row = option.get_help_record(ctx)
             if row is not None and (ctx.meta.get("all") or _group(option) not in RARELY_USED):
                 rows[_group(option)].append(row)
+            if ctx.meta.get("all") and isinstance(option, GroupedOption):
+                rows["compat"] += ((other, f"Same as {option.opts[0]}.") for other in option.opts[1:])
         for group in (*list(GROUPS)[1:], ""):
             if rows[group]:
                 with formatter.section(GROUPS[group]):
@@ -118,7 +126,7 @@ class PathType(click.ParamType[Path]):
             InputError: If the path is unusable; the message names the option and the value.
         """
         option = (
-            param.opts[-1] if isinstance(param, click.Option) else param.name.upper() if param and param.name else ""
+            param.opts[0] if isinstance(param, click.Option) else param.name.upper() if param and param.name else ""
         )
         text = os.fspath(value)
         shown = text.encode("utf-8", "backslashreplace").decode()

@@ -16,6 +16,7 @@ from runs.harness import HARNESS_VERSION
 from runs.processes import listening
 from scenarios.command_line import command_output
 from scenarios.commands import COMMANDS
+from scenarios.spellings import field_and_key
 from scenarios.verbosity import engine_log_shown, is_verbose
 
 PROGRAM, COMPLETION = "mlperf-llama-vllm", "_MLPERF_LLAMA_VLLM_COMPLETE"  # the variable of a shell's completion
@@ -163,6 +164,8 @@ def _outcome(arguments: list[str]) -> tuple[int, Ending | None]:
 def _known(error: BaseException) -> Ending:
     if isinstance(error, Ending):
         return error
+    if isinstance(error, click.NoSuchOption):
+        return _unknown_option(error)
     if isinstance(error, click.ClickException):
         asked = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "main.py"
         return InputError(error.format_message(), f"see `python {asked} --help`")
@@ -179,6 +182,18 @@ def _known(error: BaseException) -> Ending:
         f"{type(error).__name__}: {error} ({at.filename}:{at.lineno})",
         "report this message and the command as a defect of the harness; -v shows details",
     )
+
+
+def _unknown_option(error: click.NoSuchOption) -> InputError:
+    """Name the option of this command that replaces an option of another program, or the nearest option."""
+    above = error.ctx or click.Context(cli)
+    field, key = field_and_key(error.option_name)
+    near = [f"did you mean {name}?" for name in (error.possibilities or ())[:1]]
+    near += [f"see `python {above.command_path} --help`"]
+    for option in above.command.params:
+        if field and option.name == field:
+            near.insert(0, f"here: {option.opts[0]}" + (f" {key}=VALUE" if key else ""))
+    return InputError(f"{error.option_name}: unknown option", near[0])
 
 
 def _fix(error: OSError) -> str:

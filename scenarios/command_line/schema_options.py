@@ -10,6 +10,7 @@ import click
 
 from runs.errors import InputError
 from scenarios.command_line.command import PATH, GroupedOption
+from scenarios.spellings import ACCEPTED
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -31,7 +32,7 @@ def options_of(
 
 def _option(name: str, field: "FieldInfo", changed: Mapping[str, str]) -> click.Option:
     extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
-    flag = "--" + name.replace("_", "-")
+    flags = ["--" + spelling.replace("_", "-") for spelling in (name, *ACCEPTED.get(name, ()))]
     metavar = str(extra.get("metavar") or "") or None
     kind = _without_none(field.annotation)
     settings: dict[str, Any] = {"help": field.description, "metavar": metavar, "default": None}
@@ -43,7 +44,7 @@ def _option(name: str, field: "FieldInfo", changed: Mapping[str, str]) -> click.
         settings.update(type=str, multiple=True)
     else:
         settings.update(type={int: int, float: float, Path: PATH}.get(kind, str))
-    return GroupedOption([flag], group=str(extra.get("group") or ""), **{**settings, **changed})
+    return GroupedOption([name, *flags], group=str(extra.get("group") or ""), **{**settings, **changed})
 
 
 def _without_none(annotation: Any) -> Any:

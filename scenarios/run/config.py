@@ -15,6 +15,7 @@ from runs.files.fields import option_field
 from runs.files.yaml_file import place_of, read_yaml, with_underscores
 from runs.harness import HARNESS_ROOT
 from runs.loadgen.conf_lines import HIGHEST_QPS
+from scenarios.spellings import field_and_key
 from sut.engines import DEFAULT, ENDPOINT, KINDS, EngineOptions
 
 # Default user.conf for the embedded dataset, unless the run is a trial (scenarios/run/trial.py).
@@ -146,9 +147,12 @@ class RunOptions(BaseModel):
         "MECHANISM/VARIANT|FILE",
     )
 
-    # Flags of the reference implementation that have no effect with continuous batching
+    # Flags of the reference implementation and of scripts in circulation
     batch_size: int | None = option_field(None, "Ignored: the engine batches continuously.", "compat", "N", ge=1)
     num_workers: int | None = option_field(None, "Ignored: one event loop serves all queries.", "compat", "N", ge=1)
+    max_new_tokens: int | None = option_field(
+        None, "Same as --sampling-arg max_tokens=N. The benchmark's value is eligible.", "compat", "N", ge=1
+    )
 
     @property
     def is_trial(self) -> bool:
@@ -322,5 +326,9 @@ def _problem(problem: Any, values: dict[str, Any], schema: type[BaseModel], file
         return f"{key}: missing"
     if problem["type"] == "extra_forbidden":
         near = difflib.get_close_matches(name, schema.model_fields, 1)
-        return f"{key}: unknown {'key' if place else 'option'}" + (f"; did you mean {near[0]}?" if near else "")
+        field, pair = field_and_key(name)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        if field in schema.model_fields:
+            hint = f"; here: {field}" + (f": {{{pair}: VALUE}}" if pair else "")
+        return f"{key}: unknown {'key' if place else 'option'}{hint}"
     return f"{key} {problem.get('input')!s:.80}: {problem['msg'].removeprefix('Value error, ')}"

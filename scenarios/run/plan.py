@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qsl.dataset import SYNTHETIC_MARK, Dataset, load_dataset
 from qsl.embedded.articles import bundled_dataset
@@ -29,6 +29,9 @@ from scenarios.run.machine_checks import check_installed, check_model, required
 from sut.engine_kind import EngineKind, EnginePlan, RunFacts
 from sut.engines import ENDPOINT, engine_kind, refuse_options_of_others
 from sut.planned_replica import PlannedReplica
+
+if TYPE_CHECKING:
+    from compliance.judge.finding import Finding
 
 WARMUP_PROMPTS = 16
 WARMUP_PROMPTS_WITHOUT_COMPILING = 4
@@ -86,15 +89,13 @@ def prepare(
     conf = read_conf(config, inputs.benchmark, len(inputs.dataset), rate_follows=rate_follows)
     engine, replicas = plan_engine(kind, config, _run_facts(inputs))
     plan = _run_plan(inputs, engine, replicas, audit=conf.audit_config is not None)
+    declared = _declaration_findings(config)
     hints = [*_hints(config, engine.environment), *conf.notes]
+    hints += [one.sentence for one in declared if one.violated]
     notes = [*engine.notes, f"LoadGen settings from {conf.path}", *hints]
     if Path("audit.config").exists() and conf.audit_config is None:
         notes.append("./audit.config is ignored; use it with --audit-conf audit.config")
-    if config.mechanism is not None:
-        from compliance.mechanisms.declaration_rules import validate
-        from compliance.mechanisms.technique_registry import registries_or_error
-
-        notes += validate(config.mechanism.root, registries_or_error())["issues"]
+    notes += [one.sentence for one in declared if not one.violated]
     check_disk(run_dir.root, log_bytes(len(inputs.dataset), config.enable_log_trace), "this run")
     return PreparedRun(
         asked=config.model_dump(mode="json", exclude_unset=True),
@@ -275,7 +276,13 @@ def _benchmark(config: RunConfig) -> Benchmark:
 def _sampling(config: RunConfig, official: SamplingPolicy) -> SamplingPolicy:
     kinds = {name: type(value) for name, value in asdict(official).items()}
     values: dict[str, Any] = {}
-    for name, value in config.sampling_arg.items():
+    asked, most = dict(config.sampling_arg), config.max_new_tokens
+    if most is not None and asked.setdefault("max_tokens", most) != most:
+        raise InputError(
+            f"--max-new-tokens {most} and --sampling-arg max_tokens={asked['max_tokens']} contradict each other",
+            "give one of the two options",
+        )
+    for name, value in asked.items():
         if name not in kinds:
             raise InputError(f"--sampling-arg {name}: unknown parameter", f"choose from {', '.join(kinds)}")
         if isinstance(value, bool) or not isinstance(value, int | float) or kinds[name](value) != value:
@@ -405,6 +412,16 @@ def _hints(config: RunConfig, environment: dict[str, str]) -> list[str]:
     if config.engine == ENDPOINT and config.model_path is None:
         hints.append("prompts are tokenized for the embedded model; give the server's model with --model-path")
     return hints
+
+
+def _declaration_findings(config: RunConfig) -> "list[Finding]":
+    """Compare the declared technique with the registries."""
+    if config.mechanism is None:
+        return []
+    from compliance.mechanisms.declaration_rules import check_declaration
+    from compliance.mechanisms.technique_registry import registries_or_error
+
+    return list(check_declaration(config.mechanism.root, registries_or_error()))
 
 
 def log_bytes(samples: int, trace: bool) -> int:

@@ -64,8 +64,11 @@ class VllmOptions(BaseModel):
         "engine",
         "TYPE",
     )
-    device: Literal["auto", "cpu"] = option_field(
-        "auto", "Hardware for vLLM: auto = the hardware of its build; cpu = no accelerators. Default: auto.", "engine"
+    device: Literal["auto", "cpu", "cuda"] = option_field(
+        "auto",
+        "Hardware for vLLM: auto = the hardware of its build; cpu = no accelerators; cuda = GPUs of NVIDIA or AMD. "
+        "Default: auto.",
+        "engine",
     )
     tensor_parallel_size: int | None = option_field(
         None,
@@ -273,6 +276,11 @@ def _refuse_machine(asked: VllmOptions, machine: Machine) -> None:
             f"this vLLM is a CPU build and does not use {'; '.join(machine.unused)}",
             "install vLLM's build for it (docs/running.md, `make setup`), or ask for the CPU with --device cpu",
         )
+    if machine.on_cpu and asked.device == "cuda":
+        raise SetupError(
+            "--device cuda: this build of vLLM computes on the CPU",
+            "remove --device; on a machine with an NVIDIA GPU, `make clean setup VLLM=gpu`",
+        )
     if not machine.on_cpu and asked.device == "cpu":
         raise SetupError(
             f"--device cpu: this build of vLLM computes on {machine.platform}", "`make clean setup VLLM=cpu`"
@@ -282,6 +290,8 @@ def _refuse_machine(asked: VllmOptions, machine: Machine) -> None:
             "vLLM's build is for accelerators and finds none that it can use",
             "see `main.py doctor`; for a machine without accelerators, `make clean setup VLLM=cpu`",
         )
+    if asked.device == "cuda" and machine.platform not in ("cuda", "rocm"):
+        raise SetupError(f"--device cuda: this build of vLLM computes on {machine.platform}", "remove --device")
     if machine.fault:
         problem, _, fix = machine.fault.partition(": ")
         raise SetupError(problem, fix, cause="machine/vLLM")

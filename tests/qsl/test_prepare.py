@@ -1,7 +1,9 @@
 """Preparing a dataset: sources, refusals, the file that comes out; and models and sources without the hub."""
 
 import http.server
+import runpy
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,10 @@ from qsl.model_files import find_model
 from qsl.tokenizers import ByteTokenizer, load_tokenizer
 from runs.errors import InputError, SetupError
 from runs.files.writing import sha256_of
+from scripts import prepare_dataset
+from scripts.make_rehearsal_dataset import main as rehearse
 from scripts.prepare_dataset import main
+from tests.conftest import ROOT
 from tests.support import orca
 from tests.support.small_tokenizer import make_tokenizer
 
@@ -164,7 +169,7 @@ def test_the_script_writes_a_data_set_and_reports(tmp_path: Path, capsys: pytest
     assert "13,368" in stdout
     orca.write_rows(tmp_path / "rows.jsonl", 4)
     own = ["--lg-model-name", "llama2-70b", "--source", str(tmp_path / "rows.jsonl"), "--model-path", "bytes"]
-    assert main([*own, "--output", str(output)]) == 0
+    assert main([*own, "--output", str(output), "--force"]) == 0
     assert load_dataset(output).targets[2].startswith("Because the")
 
 
@@ -195,6 +200,53 @@ def test_the_script_refuses_with_exit_2_and_writes_nothing(
     assert main([word for option in options.items() for word in option]) == 2
     assert words in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
+
+
+@pytest.mark.parametrize("program", [main, rehearse])
+def test_an_existing_file_is_replaced_only_on_request(
+    program: Callable[[list[str]], int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "rehearsal.json"
+    source = ["--source", str(save(table(), tmp_path / "a.csv"))] if program is main else ["--count", "2"]
+    words = [*source, "--model-path", "bytes", "--output", str(output)]
+    output.symlink_to(tmp_path / "missing")
+    for old in ("", "old"):
+        if old:
+            output.unlink()
+            output.write_text(old)
+        assert program(words) == 2
+        assert f"--output {output}: already exists" in capsys.readouterr().err
+        assert output.is_symlink() or output.read_text() == old
+    assert program([*words, "--force"]) == 0
+    assert load_dataset(output)
+    assert program is rehearse or program([*words[:-1], "/dev/null"]) == 0
+
+
+def test_a_file_that_appears_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = tmp_path / "out.json"
+
+    def rows(*arguments: object) -> Iterator[dict[str, Any]]:
+        output.write_text("of another program")
+        yield from encode_rows(ARTICLES, HIGHLIGHTS, ByteTokenizer())
+
+    monkeypatch.setattr(prepare_dataset, "encode_rows", rows)
+    source = str(save(table(), tmp_path / "a.csv"))
+    assert main(["--source", source, "--model-path", "bytes", "--output", str(output)]) == 2
+    assert output.read_text() == "of another program"
+
+
+def test_the_name_of_scripts_in_circulation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = runpy.run_path(str(ROOT / "scripts" / "download-dataset.py"))
+    source = str(save(table(), tmp_path / "a.csv"))
+    words = program["translated"](["--total_count", "2", f"--source={source}", "--model_name", "bytes"])
+    assert program["main"](words) == 0
+    assert len(load_dataset(tmp_path / "cnn_eval.json")) == 2
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert program["main"](program["translated"](["--total-count=2", "--force"])) == 3
+    assert "--model-path meta-llama/Llama-3.1-8B-Instruct" in capsys.readouterr().err
 
 
 def test_the_articles_of_a_list_in_its_order(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The command line is made of the schema: no option can be missing, and none has a life of its own."""
 
 import os
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +14,10 @@ from hypothesis import strategies as st
 
 from runs.errors import InputError
 from scenarios.command_line.command import Command, Group
-from scenarios.command_line.dispatch import COMMANDS, cli
+from scenarios.command_line.dispatch import COMMANDS, cli, main
 from scenarios.command_line.schema_options import given_values, options_of, parse_value
 from scenarios.run.config import RunConfig, make_config
+from scenarios.spellings import _KEYS, _SPELLINGS, ACCEPTED, field_and_key
 from tests.conftest import run_here
 from tests.support.docs import parse as typed
 
@@ -41,7 +43,7 @@ def test_each_field_has_one_option_with_help() -> None:
     options = {option.name: option for option in options_of(RunConfig)}
     assert list(options) == list(RunConfig.model_fields)
     for name, option in options.items():
-        assert option.opts == ["--" + name.replace("_", "-")]
+        assert option.opts[0] == "--" + name.replace("_", "-")
         assert option.help == RunConfig.model_fields[name].description
     flags = {flag for option in options.values() for flag in option.opts}
     assert set(REFERENCE_FLAGS) <= flags
@@ -79,6 +81,54 @@ def test_reference_flags_with_underscores(flag: str) -> None:
     assert parse(with_underscores, *value) == parse(flag, *value) != {}
     if value:
         assert parse(f"{with_underscores}=1") == parse(flag, "1")
+
+
+def test_spellings_of_scripts_in_circulation() -> None:
+    words = "--model_name M --output_dir D --total_count 8 --max_new_tokens 64 --device cuda"
+    theirs = parse(*words.split())
+    ours = "--model-path M --output-log-dir D --total-sample-count 8 --max-new-tokens 64 --device cuda"
+    assert theirs == parse(*ours.split())
+    assert make_config({"scenario": "Offline", **theirs}).total_sample_count == 8
+    command = made(lambda **parsed: None)
+    usual = command.get_help(click.Context(command))
+    assert "--model-name" not in usual
+    everything = click.Context(command)
+    everything.meta["all"] = True
+    assert re.search(r"--model-name +Same as --model-path\.", command.get_help(everything))
+    with pytest.raises(click.BadParameter) as refused:
+        parse("--total-count", "x")
+    assert "'--total-sample-count': 'x'" in refused.value.format_message()
+
+
+@pytest.mark.parametrize(
+    ("words", "fix"),
+    [
+        ("run --request-rate 4", "here: --target-qps"),
+        ("--base_url http://x", "here: --api-server"),
+        ("audit --max-num-seqs 8", "here: --engine-arg max_num_seqs=VALUE"),
+        ("run --temperature=1", "here: --sampling-arg temperature=VALUE"),
+        ("verify DIR --model-name M", "here: --model-path"),  # accepted where runs start
+        ("verify DIR --request-rate 4", "see `python main.py verify --help`"),
+        ("run --scenrio Offline", "did you mean --scenario?"),
+    ],
+)
+def test_an_option_of_another_program_is_answered_with_ours(
+    words: str, fix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words.split()) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"error: --[a-z-]+: unknown option", first)
+    assert second == f"  fix: {fix}"
+
+
+def test_each_spelling_leads_to_a_field() -> None:
+    names = [name for table in (ACCEPTED, _SPELLINGS, _KEYS) for names in table.values() for name in names]
+    assert len(names) == len(set(names))
+    for name in names:
+        field, key = field_and_key(name)
+        assert field in RunConfig.model_fields
+        assert key in ("", name)
+        assert name not in RunConfig.model_fields
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,35 @@ def test_flags_without_a_meaning_are_answered() -> None:
     assert any(note.startswith("--num-workers 4 is ignored") for note in notes)
 
 
+def test_max_new_tokens_is_a_sampling_parameter() -> None:
+    def unofficial(**values: Any) -> bool:
+        return any("sampling differs" in reason for reason in prepared(**values).unofficial_reasons)
+
+    assert prepared(max_new_tokens=64).plan.sampling["max_tokens"] == 64
+    assert unofficial(max_new_tokens=64)
+    assert not unofficial(max_new_tokens=128, sampling_arg={"max_tokens": 128})
+
+
+@pytest.mark.parametrize(
+    ("declared", "words"),
+    [
+        ("kv_quantization/fp8", "closest: kv_quantization/fp8_e4m3"),
+        ("kv_quantisation/fp8_e4m3", "closest: kv_quantization/fp8_e4m3"),
+        ("nonsense", "nonsense/none is not in the registry of techniques; closest: "),
+        ("baseline/x", "a baseline has no mechanism_variant"),
+        ({"mechanism": "kv_quantization", "mechanism_variant": "fp8_e4m3", "quality_eval_id": "x"}, "quality_eval_id"),
+    ],
+)
+def test_an_unregistered_name_is_shown_at_the_start(declared: object, words: str) -> None:
+    (hint,) = prepared(mechanism=declared).hints
+    assert words in hint
+    assert "\n" not in hint
+
+
+def test_a_registered_technique_needs_no_hint() -> None:
+    assert prepared(mechanism="kv_quantization/fp8_e4m3").hints == []
+
+
 def test_admission_bounds_reach_the_plan() -> None:
     assert prepared(scenario="Interactive").plan.admission is None
     plan = prepared(scenario="Interactive", admission="deadline", admission_tokens=512, admission_queries=28).plan
@@ -106,6 +135,11 @@ def test_admission_bounds_reach_the_plan() -> None:
         ({"sampling_arg": {"temperature": "hot"}}, "--sampling-arg temperature='hot'"),
         ({"sampling_arg": {"seed": True}}, "--sampling-arg seed=True"),
         ({"sampling_arg": {"min_tokens": 9, "max_tokens": 8}}, "min_tokens 9 and max_tokens 8 exclude"),
+        (
+            {"sampling_arg": {"max_tokens": 8}, "max_new_tokens": 9},
+            "--max-new-tokens 9 and --sampling-arg max_tokens=8",
+        ),
+        ({"engine": "dummy", "device": "cuda"}, "the dummy engine takes no --device"),
         ({"sampling_arg": {"max_tokens": 1}, "scenario": "Server"}, "max_tokens=1: in Server LoadGen divides by"),
         ({"admission": "fcfs"}, "--admission fcfs: Offline has no first-token limit"),
         ({"scenario": "Server", "admission_tokens": 64}, "--admission-tokens 64: no effect"),

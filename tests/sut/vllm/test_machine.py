@@ -119,6 +119,8 @@ def test_a_vllm_that_cannot_be_imported(asked: AddPlatform) -> None:
         (Machine("cpu", 0, [0], unused=("MI300X",)), "auto", "CPU build and does not use MI300X"),
         (Machine("unspecified", 0, [0]), "auto", "finds none that it can use"),
         (Machine("rocm", 8, [0]), "cpu", "--device cpu: this build of vLLM computes on rocm"),
+        (Machine("cpu", 0, [0]), "cuda", "--device cuda: this build of vLLM computes on the CPU"),
+        (Machine("xpu", 8, [0]), "cuda", "--device cuda: this build of vLLM computes on xpu"),
     ],
 )
 def test_the_cpus_way_is_never_taken_in_silence(machine: Machine, device: str, words: str) -> None:
