@@ -27,6 +27,10 @@ def accuracy_text(verdict: "AccuracyVerdict") -> str:
     return f"Results\n\n{verdict.metric.text(verdict.scores)}\n"
 
 
+# Whether all targets are met → the outcome of an accuracy run
+ACCURACY_OUTCOMES: dict[bool | None, str] = {True: "PASS", False: "FAIL", None: "no target applies"}
+
+
 class _Record(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 

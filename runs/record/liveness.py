@@ -41,10 +41,11 @@ def on_this_machine(manifest: Manifest) -> bool:
 def living_process(manifest: Manifest) -> int | None:
     """Return the run's process on this machine, or the one that started it; None when both are gone."""
     processes = [pid for pid in (manifest.pid, manifest.parent_pid) if pid is not None]
-    return next((pid for pid in processes if _lives(pid, manifest)), None)
+    return next((pid for pid in processes if lives(pid, manifest)), None)
 
 
-def _lives(pid: int, manifest: Manifest) -> bool:
+def lives(pid: int, manifest: Manifest) -> bool:
+    """Return whether a process of this machine belongs to the run, also after the run has ended."""
     if pid == os.getpid():  # the reader of a manifest starts no run
         return False
     try:

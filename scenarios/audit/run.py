@@ -20,6 +20,8 @@ from qsl.model_files import special_ids
 from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS, Scenario
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, SetupError
 from runs.files.writing import write_atomic
+from runs.record.group_end import NAME as ENDED
+from runs.record.group_end import record_end
 from runs.record.layout import RunDir, audit_record
 from runs.record.liveness import unfinished
 from runs.record.new_run import never_began
@@ -68,16 +70,27 @@ def run_audit(
     folder = Path(root) / "audit" / test.name
     _refuse_existing(folder)
     if config is None:
-        request, finished = _existing(test, options)
-    else:
-        request, first = _planned(test, options, config, folder, tell)
-        if dry_run:
-            _show_plan(test, request, first, folder, tell)
-            done(audit_record(folder, test.name))
-            return ExitCode.OK
-        _make(folder)
-        finish = partial(_run_one, config=config, folder=folder, console=console, previous=previous)
-        finished = runs_in_turn(test, request, finish)
+        request, existing_runs = _existing(test, options)
+        return _judge(test, request, existing_runs, folder, tell, done)
+    request, first = _planned(test, options, config, folder, tell)
+    if dry_run:
+        _show_plan(test, request, first, folder, tell)
+        done(audit_record(folder, test.name))
+        return ExitCode.OK
+    _make(folder)
+    finish = partial(_run_one, config=config, folder=folder, console=console, previous=previous)
+    return record_end(folder, lambda: _judge(test, request, runs_in_turn(test, request, finish), folder, tell, done))
+
+
+def _judge(
+    test: AuditTest[Any],
+    request: AuditRequest[Any],
+    finished: list[RunArtifacts],
+    folder: Path,
+    tell: Callable[[str], None],
+    done: Callable[[Path], None],
+) -> ExitCode:
+    """Write and print the verdict on finished runs."""
     try:
         result = test.verify(request, finished)
     except HarnessError:
@@ -188,7 +201,8 @@ def _existing(test: AuditTest[Any], options: AuditOptions) -> tuple[AuditRequest
 def _refuse_existing(folder: Path) -> None:
     """Refuse a directory with an audit, unless its first run never started."""
     there = list(folder.iterdir()) if folder.is_dir() else []
-    begun = [path for path in there if not (never_began(RunDir(path)) or path.name.endswith(".audit.config"))]
+    ours = (".audit.config", ENDED)
+    begun = [path for path in there if not (never_began(RunDir(path)) or path.name.endswith(ours))]
     if begun or (folder.exists() and not there):
         raise SetupError(
             f"{folder} already contains an audit", "give a new --output-log-dir; audits are never overwritten"

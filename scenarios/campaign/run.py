@@ -1,6 +1,5 @@
 """The execution of a campaign, which keeps finished runs, and sets all other runs aside and repeats them."""
 
-import contextlib
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -17,6 +16,7 @@ from runs.attestation.statements import last_statement
 from runs.errors import ExitCode, HarnessError, InputError, Interrupted
 from runs.files.writing import write_json
 from runs.processes.interrupts import check, if_abandoned
+from runs.record.group_end import record_end
 from runs.wording import counted, duration, printable
 from scenarios.audit.run import run_audit
 from scenarios.campaign.campaign_plan import PlannedRun, plan_campaign
@@ -46,14 +46,20 @@ def run_campaign(campaign: Campaign, console: Console, *, dry_run: bool, restart
         SetupError: If a run cannot start, or another campaign holds the directory.
         Interrupted: If a signal ends the campaign; the same command continues it.
     """
-    with contextlib.ExitStack() as at_the_end:
-        run = _Run(campaign, console, dry_run)
-        run.plan()  # Before the directory is created, so that a refused campaign leaves no files.
-        if not dry_run:
-            at_the_end.enter_context(held(campaign.place.lock, "campaign"))
+    run = _Run(campaign, console, dry_run)
+    run.plan()  # Before the directory is created, so that a refused campaign leaves no files.
+    if dry_run:
         run.find_state()
         run.refuse_changed(restart_changed)
-        return ExitCode.OK if dry_run else run.go()
+        return ExitCode.OK
+
+    def work() -> ExitCode:
+        run.find_state()
+        run.refuse_changed(restart_changed)
+        return run.go()
+
+    with held(campaign.place.lock, "campaign"):
+        return record_end(campaign.place.root, work)
 
 
 class _Run:

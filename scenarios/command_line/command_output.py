@@ -29,6 +29,7 @@ VERBOSE = {"-v": 1, "--verbose": 1, "-vv": 2}
 READER_GONE = (errno.EPIPE, errno.EIO, errno.EBADF)  # errors of a closed pipe, terminal or descriptor
 
 _output: dict[str, Any] = {}
+_in_progress: list[tuple[TextIO, str]] = []  # standard output and the name of a command whose output is JSON
 
 
 def asked_for(words: list[str]) -> bool:
@@ -63,14 +64,25 @@ def document(command: str, exit_code: int, error: Ending | None) -> str:
     return json_printable(orjson.dumps(whole, default=str).decode())
 
 
+def print_update(exit_code: int) -> None:
+    """With `--json`, print the JSON object of a command in progress, which prints another one later."""
+    for stream, command in _in_progress:
+        print(document(command, exit_code, None), file=stream, flush=True)
+
+
 @contextlib.contextmanager
-def prose(quiet: bool, as_json: bool) -> Iterator[None]:
-    """Direct a command's text to standard output, to standard error (JSON) or nowhere (quiet)."""
+def prose(quiet: bool, json_of: str | None) -> Iterator[None]:
+    """Direct a command's text to standard output, to standard error (JSON) or nowhere (quiet).
+
+    Args:
+        json_of: Name of the command, if its output is JSON.
+    """
+    _in_progress[:] = [] if json_of is None else [(sys.stdout, json_of)]
     with contextlib.ExitStack() as at_the_end:
         if quiet:
             nothing = at_the_end.enter_context(Path(os.devnull).open("w"))
             at_the_end.enter_context(contextlib.redirect_stdout(nothing))
-        elif as_json:
+        elif json_of is not None:
             at_the_end.enter_context(contextlib.redirect_stdout(sys.stderr))
         yield
 

@@ -21,7 +21,6 @@ from scenarios.verbosity import engine_log_shown, is_verbose
 
 PROGRAM, COMPLETION = "mlperf-llama-vllm", "_MLPERF_LLAMA_VLLM_COMPLETE"  # the variable of a shell's completion
 _json_for: list[str] = []  # the command in progress, if its output is JSON
-OWN_JSON = ("results", "status")  # commands whose `--json` output has its own form, except for errors
 
 
 class BrokenInstallationError(ImportError):
@@ -110,19 +109,17 @@ def _run(arguments: list[str]) -> int:
     quiet = any(word in command_output.QUIET for word in arguments)
     name = words[0] if words and not words[0].startswith("-") else "run"
     as_json = command_output.asked_for(words)
-    common = as_json and name not in OWN_JSON
     command = name if name in COMMANDS else ""
     if as_json:
         _json_for[:] = [command]
-    if common:
         words.remove(command_output.FLAG)
     with (
         engine_log_shown(max((command_output.VERBOSE.get(word, 0) for word in arguments), default=0)),
-        command_output.prose(quiet, common),
+        command_output.prose(quiet, command if as_json else None),
     ):
         code, failure = _outcome(words)
     _json_for.clear()
-    if common or (as_json and failure):
+    if as_json:
         print(command_output.document(command, code, failure))
     return code
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import click
 
 from runs.errors import ExitCode, InputError
-from runs.wording import json_printable, printable
+from runs.wording import printable
+from scenarios.command_line import command_output
 from scenarios.command_line.command import PATH, Command
 from scenarios.console import wide_console
 
@@ -22,8 +23,7 @@ PLAIN_WIDTH = 200  # columns of a table whose output is not a terminal
 @click.command(cls=Command, examples=EXAMPLES)
 @click.argument("folders", metavar="[DIR]...", type=PATH, nargs=-1)
 @click.option("--csv", "comma_separated", is_flag=True, help="Print CSV with every column.")
-@click.option("--json", is_flag=True, help="Print JSON with every column.")
-def results(folders: tuple[Path, ...], comma_separated: bool, json: bool) -> ExitCode:
+def results(folders: tuple[Path, ...], comma_separated: bool) -> ExitCode:
     """List the results of the runs in DIR (default: ./output), one line per run.
 
     LoadGen, the scorer or the MLPerf Endpoints client reported the numbers. Runs without a result are named on standard
@@ -32,10 +32,8 @@ def results(folders: tuple[Path, ...], comma_separated: bool, json: bool) -> Exi
     Exit codes: 0 all runs VALID or passed, 1 a run is INVALID or failed its target, 2 bad input or no run found,
     4 a run has no result, because it is in progress or did not finish.
     """
-    if comma_separated and json:
-        raise InputError("--csv and --json exclude each other", "give one of the two options")
     from scenarios.status.find import NEEDED, find_in, without_runs
-    from scenarios.status.result_rows import as_csv, as_table, rows_of
+    from scenarios.status.result_rows import as_csv, as_table, no_result, rows_of
     from scenarios.status.snapshot import DEFAULT_FOLDER
     from scenarios.status.state import run_status
 
@@ -47,15 +45,12 @@ def results(folders: tuple[Path, ...], comma_separated: bool, json: bool) -> Exi
         where = ", ".join(map(str, folders))
         raise empty[0].refused(NEEDED) if empty else InputError(f"{where}: no run found", "give a directory with runs")
     rows, without = rows_of(runs)
-    for sentence in [*without, *(f"{place.path} {place.text}" for place in empty)]:
+    sentences = [*map(no_result, without), *(f"{place.path} {place.text}" for place in empty)]
+    for sentence in sentences:
         print(printable(sentence), file=sys.stderr)
+    command_output.put(results=rows, without_result=without)
     if comma_separated:
         sys.stdout.write(as_csv(rows))
-    elif json:
-        import orjson
-
-        record = {"schema_version": 1, "results": rows, "without_result": without}
-        sys.stdout.write(json_printable(orjson.dumps(record, option=orjson.OPT_INDENT_2).decode()) + "\n")
     elif rows:
         wide_console(PLAIN_WIDTH).print(as_table(rows))
     if without:

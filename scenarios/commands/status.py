@@ -1,7 +1,6 @@
 """The `status` command, which shows the state of runs in progress and finished runs."""
 
 import math
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ import click
 from runs.errors import ExitCode, InputError
 from runs.files.writing import write_atomic
 from runs.processes.interrupts import pause
-from runs.wording import json_printable
+from scenarios.command_line import command_output
 from scenarios.command_line.command import PATH, Command, writing
 
 if TYPE_CHECKING:
@@ -36,12 +35,12 @@ ON_A_TERMINAL_S, ELSEWHERE_S = 2.0, 60.0
     metavar="SECONDS",
     help=f"Seconds between two updates. Default: {ON_A_TERMINAL_S:g} on a terminal, {ELSEWHERE_S:g} elsewhere.",
 )
-@click.option("--json", is_flag=True, help="Print one JSON object per update, on one line.")
 @click.option("--output", type=PATH, metavar="FILE.md", help="Write each update to a Markdown page.")
-def status(folders: tuple[Path, ...], watch: bool, interval: float | None, json: bool, output: Path | None) -> ExitCode:
+def status(folders: tuple[Path, ...], watch: bool, interval: float | None, output: Path | None) -> ExitCode:
     """Show the state of runs, campaigns, tunings and audits: progress and rates, or when and why they ended.
 
-    DIR is any directory with runs below it. Default: runs in progress on this machine, and ./output.
+    DIR is any directory with runs below it. Default: runs in progress on this machine, and ./output. --watch --json
+    prints one JSON object per update, on one line.
 
     Exit codes, the most severe of the listed runs: 0 in progress, VALID or PASS, 1 INVALID or FAIL, 2 bad input, 3
     refused, 4 failed, killed or silent, 130 interrupted.
@@ -60,15 +59,11 @@ def status(folders: tuple[Path, ...], watch: bool, interval: float | None, json:
             with writing("--output", output):
                 write_atomic(output, as_markdown(snapshot))
         going_on = watch and snapshot.alive
-        if json:
-            import orjson
-
-            sys.stdout.write(json_printable(orjson.dumps(as_json(snapshot)).decode()) + "\n")
-            sys.stdout.flush()
-        else:
-            _show(console, snapshot, clear=watch and terminal)
+        command_output.put(**as_json(snapshot))
+        _show(console, snapshot, clear=watch and terminal)
         if not going_on:
             return snapshot.exit_code
+        command_output.print_update(snapshot.exit_code)
         pause(pause_s)
 
 

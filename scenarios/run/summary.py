@@ -87,10 +87,10 @@ def closing_summary(
         for text in numbers(result, run.benchmark.limits):
             line(f"  {text}")
     else:
-        outcome = {True: "PASS", False: "FAIL", None: "no target applies"}[accuracy.passed]
-        line(f"{plan.scenario} accuracy: {outcome} ({accuracy.label})")
+        from compliance.accuracy.accuracy_files import ACCURACY_OUTCOMES
         from compliance.accuracy.accuracy_verdict import score_line
 
+        line(f"{plan.scenario} accuracy: {ACCURACY_OUTCOMES[accuracy.passed]} ({accuracy.label})")
         for check in accuracy.findings:
             line(f"  {score_line(check)}")
         if not accuracy.findings:

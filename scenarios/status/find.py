@@ -9,6 +9,7 @@ from typing import Literal
 from runs.endpoints.folder import EndpointsRun
 from runs.endpoints.layout import VERDICT, is_run_folder
 from runs.errors import InputError
+from runs.record.group_end import NAME as ENDED
 from runs.record.layout import CampaignDir, RunDir
 from runs.what_is import Place, what_is
 from scenarios.tune.tune_dir import TuneDir
@@ -18,6 +19,9 @@ Kind = Literal["campaign", "tune", "audit", "leg"]
 DEEPEST = 7  # searched levels of directories; the audit runs of a campaign are at level 5
 NEEDED = "a directory with runs of this harness or of the MLPerf Endpoints client"
 RUN_MODULE = "scenarios.run.start"  # module of a run's process, whose working directory is the run directory
+
+
+_OF_AUDITS = ("audit_*.json", "*/manifest.json", ENDED)  # files in the directory of an audit
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ def kind_of(folder: Path) -> Kind | None:
         return "leg"
     if (folder / VERDICT).is_file():
         return "audit"
-    if folder.parent.name == "audit" and any(folder.glob("audit_*.json")) | any(folder.glob("*/manifest.json")):
+    if folder.parent.name == "audit" and any(any(folder.glob(name)) for name in _OF_AUDITS):
         return "audit"
     return None
 

@@ -10,13 +10,10 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from compliance.accuracy.accuracy_files import read_scores_record
 from compliance.accuracy.metrics import METRICS
 from runs.endpoints.folder import EndpointsRun, Series
-from runs.errors import HarnessError
 from runs.numbers.load import Load
 from runs.numbers.numbers import measured_row, shows
-from runs.record.layout import RunDir
 from runs.wording import milliseconds, moment, printable
 from scenarios.status.snapshot import shortened
 from scenarios.status.state import RunStatus
@@ -36,7 +33,7 @@ COLUMNS = (
 
 
 def row_of(run: RunStatus) -> Row:
-    """Return a finished run's numbers by flat names, None if missing; InputError if accuracy.json is damaged."""
+    """Return a finished run's numbers by flat names, None if missing."""
     if run.endpoints is not None:
         return _row_of_endpoints(run, run.endpoints)
     manifest, result = run.manifest, run.result
@@ -63,7 +60,7 @@ def row_of(run: RunStatus) -> Row:
     if reported is not None:
         row |= reported.flat(*(one for one in _STATISTICS if shows(one, result.counts.samples)))
     if manifest.plan.mode == "accuracy":
-        row |= read_scores_record(RunDir(run.root)).scores
+        row |= run.scores
     if result.load is not None:
         row |= asdict(result.load)
     return {name: row.get(name) for name in COLUMNS}
@@ -94,18 +91,20 @@ def _row_of_endpoints(status: RunStatus, run: EndpointsRun) -> Row:
     return row | measured_row(summary.qps, summary.tps, times_ns)
 
 
-def rows_of(runs: Sequence[RunStatus]) -> tuple[list[Row], list[str]]:
-    """Return the rows of finished runs by start time, and a sentence for each run without a result."""
+def rows_of(runs: Sequence[RunStatus]) -> tuple[list[Row], list[Row]]:
+    """Return the rows of finished runs by start time, and the other runs with their state and the reason."""
     rows, without = [], []
     for run in sorted(runs, key=lambda one: one.started_ns or 0):
-        if run.state != "finished":
-            without.append(f"{run.root}: no result: {run.state}{': ' + run.text if run.text else ''}")
-            continue
-        try:
+        if run.state == "finished":
             rows.append(row_of(run))
-        except HarnessError as error:
-            without.append(str(error.message))
+        else:
+            without.append({"directory": str(run.root), "state": run.state, "text": run.text})
     return rows, without
+
+
+def no_result(run: Row) -> str:
+    """Return a sentence on a run without a result."""
+    return f"{run['directory']}: no result: {run['state']}{': ' + run['text'] if run['text'] else ''}"
 
 
 def as_csv(rows: Sequence[Row]) -> str:

@@ -162,9 +162,7 @@ def _cell(text: str) -> str:
 def as_json(snapshot: Snapshot) -> dict[str, Any]:
     """Return the JSON object, whose `runs` contains all groups before all runs."""
     return {
-        "schema_version": 1,
         "time_ns": snapshot.time_ns,
-        "exit_code": int(snapshot.exit_code),
         "runs": [*map(_group_json, snapshot.groups), *map(_run_json, snapshot.runs)],
     }
 

@@ -1,7 +1,8 @@
 """The state of a run, and of a group of runs (campaign, tune, audit), from their files."""
 
+import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
@@ -12,6 +13,7 @@ from runs.endpoints.folder import EndpointsRun, read_folder
 from runs.endpoints.layout import is_run_folder
 from runs.errors import ExitCode, HarnessError
 from runs.files.reading import read_as, read_object
+from runs.record.group_end import read_end
 from runs.record.layout import CampaignDir, RunDir
 from runs.record.progress import SILENCE_RUNNING_S, SILENCE_STARTING_S, Progress, read_progress
 from runs.wording import counted
@@ -54,6 +56,7 @@ class RunStatus(_Status):
     progress: Progress | None = field(default=None, repr=False)
     manifest: "Manifest | None" = field(default=None, repr=False)
     result: "Result | None" = field(default=None, repr=False)
+    scores: Mapping[str, float] = field(default_factory=dict, repr=False)  # of a finished accuracy run
     endpoints: EndpointsRun | None = field(default=None, repr=False)  # run of the MLPerf Endpoints client
 
     @property
@@ -123,14 +126,17 @@ def _of_endpoints(root: Path) -> RunStatus:
 
 
 def _finished(run_dir: RunDir, status: RunStatus, code: ExitCode) -> RunStatus:
+    from compliance.accuracy.accuracy_files import ACCURACY_OUTCOMES, read_scores_record
     from runs.numbers.result import read_result
 
     try:
         result = read_result(run_dir.result)
+        record = read_scores_record(run_dir) if result.verdict == "DONE" else None
     except HarnessError as error:
         return replace(status, state="damaged", text=error.message, exit_code=ExitCode.FAILED)
-    verdict = ("FAIL" if code else "scored") if result.verdict == "DONE" else result.verdict
-    return replace(status, state="finished", text=verdict, exit_code=code, result=result)
+    verdict = result.verdict if record is None else ACCURACY_OUTCOMES[record.passed]
+    scores = {} if record is None else record.scores
+    return replace(status, state="finished", text=verdict, exit_code=code, result=result, scores=scores)
 
 
 def _not_closed(run: RunStatus, manifest: "Manifest") -> RunStatus:
@@ -228,24 +234,27 @@ def _tune(root: Path, runs: tuple[RunStatus, ...]) -> GroupStatus:
 
 
 def _audit(root: Path, runs: tuple[RunStatus, ...]) -> GroupStatus:
+    from runs.record.liveness import lives, on_this_machine
+
     record = next(iter(sorted(root.glob("audit_*.json"))), None)
-    code: ExitCode | None = None
-    text = f"{sum(run.state == 'finished' for run in runs)} runs done"
     if record is not None:
         passed = _passed(record)
-        code = ExitCode.OK if passed else ExitCode.NEGATIVE
         text = f"{'PASS' if passed else 'FAIL'}: {read_object(record, _FIX).get('reason', '')}"
-    pid = next((run.manifest.parent_pid for run in runs if run.alive and run.manifest), None)
-    return _group("audit", root, runs, pid, text, code)
+        return _group("audit", root, runs, None, text, ExitCode.OK if passed else ExitCode.NEGATIVE)
+    pid = None
+    if read_end(root) is None:
+        here = [run.manifest for run in runs if run.manifest and on_this_machine(run.manifest)]
+        pid = next((one.parent_pid for one in here if one.parent_pid and lives(one.parent_pid, one)), None)
+    return _group("audit", root, runs, pid, f"{sum(run.state == 'finished' for run in runs)} runs done", None)
 
 
 def _group(
     kind: Kind, root: Path, runs: tuple[RunStatus, ...], pid: int | None, text: str, code: ExitCode | None
 ) -> GroupStatus:
-    """Return the state of a group, which is in progress if a process holds its lock or a run has not ended.
+    """Return the state of a group, which is in progress if its process lives or a run has not ended.
 
     Args:
-        code: Exit code of the group; None if it has not ended.
+        code: Exit code of a complete group; None if an outcome is missing.
     """
     group = GroupStatus(kind=kind, root=root, state="running", text=text, pid=pid, runs=runs)
     if pid is not None or any(run.alive for run in runs):
@@ -253,5 +262,24 @@ def _group(
         return replace(group, state="silent", exit_code=ExitCode.FAILED) if silent else group
     if code is not None:
         return replace(group, state="finished", exit_code=code)
-    worst = max((run.exit_code for run in runs), default=ExitCode.FAILED) or ExitCode.FAILED
-    return replace(group, state="interrupted", text=f"{text}; not in progress", exit_code=worst)
+    state, why, exit_code = _end_of(root, runs)
+    return replace(group, state=state, text=f"{text}; {why}" if why else text, exit_code=exit_code)
+
+
+def _end_of(root: Path, runs: tuple[RunStatus, ...]) -> tuple[State, str, ExitCode]:
+    """Return how a group without an outcome ended: as its command recorded it, or else as its last run ended."""
+    last = max(runs, key=lambda run: run.last_ns, default=None)
+    unfinished = [run for run in runs if run.state != "finished"]
+    if (end := read_end(root)) is not None:
+        code = max(ExitCode(end.exit_code), ExitCode.NEGATIVE)
+        known: dict[ExitCode, State] = {ExitCode.NEGATIVE: "finished", ExitCode.INTERRUPTED: "interrupted"}
+        return known.get(code, "failed"), end.message or "; ".join(map(_sentence, unfinished[:1])), code
+    if last is not None and last.state != "finished":
+        return last.state, _sentence(last), last.exit_code
+    if last is not None and last.host and last.host != platform.node():
+        return "silent", f"no run in progress on {last.host}", ExitCode.FAILED
+    return "killed", "its process ended without an outcome (killed, or its disk was full)", ExitCode.FAILED
+
+
+def _sentence(run: RunStatus) -> str:
+    return f"{run.what}: {run.text}"

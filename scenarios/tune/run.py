@@ -22,6 +22,7 @@ from runs.errors import ExitCode, InputError, Interrupted, SetupError
 from runs.files.writing import remove_temporary, write_atomic, write_json
 from runs.numbers.result import read_result
 from runs.processes.interrupts import if_abandoned
+from runs.record.group_end import record_end
 from runs.record.layout import RunDir
 from runs.record.planned_fingerprint import machine_now, planned_fingerprint
 from scenarios.console import say
@@ -85,14 +86,17 @@ def run_tune(tune: Tune, console: Console, *, restart_changed: bool, dry_run: bo
         if tune.options.offline_qps is not None:
             identity["tune offline_qps"] = f"{tune.options.offline_qps:g}"
         identity |= tune.search_identity
-        runs = _opened(runs, Configuration(scenario=tune.config.scenario, identity=identity), restart_changed)
+        configuration = Configuration(scenario=tune.config.scenario, identity=identity)
 
         def say_how_to_go_on(_: Interrupted) -> None:
             runs.say("\ninterrupted; to continue, start the same command again")
 
+        def work() -> ExitCode:
+            return _Run(_opened(runs, configuration, restart_changed)).go()
+
         try:
             with if_abandoned(say_how_to_go_on):
-                return _Run(runs).go()
+                return record_end(tune.place.root, work)
         except Interrupted as error:
             say_how_to_go_on(error)
             raise

@@ -15,8 +15,6 @@ from compliance.judge.rule import all_rules
 from tests.conftest import run_here
 from tests.frozen.facts import Said
 
-OWN_FORM = "results"  # its `--json` is its response alone
-
 
 @contextmanager
 def rules_applied() -> Iterator[set[str]]:
@@ -58,6 +56,5 @@ def ask(*words: object) -> Said:
         said = json.loads(finished.stdout)
     except ValueError as error:
         raise AssertionError(f"{words}: exit code {finished.code}, no JSON\n{finished.stderr[-2000:]}") from error
-    if words[0] != OWN_FORM or "answer" in said:
-        said = said["answer"]
+    said = said["answer"]
     return Said(str(words[0]), finished.code, said or None, frozenset({*applied, *rules_in(said)}))

@@ -200,7 +200,7 @@ def test_options_for_runs_of_loadgen_are_refused(recorded: Path, option: list[st
 
 def test_status_and_results_list_a_folder(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["results", str(recorded / "poisson"), "--json"]) == ExitCode.OK
-    (row,) = json.loads(capsys.readouterr().out)["results"]
+    (row,) = json.loads(capsys.readouterr().out)["answer"]["results"]
     summary = json.loads((recorded / "poisson" / SUMMARY).read_text())
     assert row["samples_per_second"] == summary["qps"]
     assert row["ttft_p99_ms"] == summary["ttft"]["percentiles"]["99.0"] / 1e6

@@ -180,6 +180,8 @@ def test_an_audit_that_was_refused_leaves_its_directory_free(run_main: RunMain, 
     )
     finished = run_main(*arguments("TEST06", "Offline", out, "--dummy-fault", "die@5"))
     check_no_verdict(finished, out, ExitCode.FAILED, "died")
+    told = run_here("status", out)
+    assert (told.code, told.stdout.startswith("failed "), "died" in told.stdout) == (4, True, True)
     finished = run_main(*arguments("TEST06", "Offline", out))
     check_no_verdict(finished, out, ExitCode.REFUSED, "already contains an audit")
 
@@ -206,6 +208,7 @@ def test_an_interrupt_leaves_no_verdict(start_main: StartMain, tmp_path: Path) -
     until(lambda: list(runs.glob("repeat-*/progress.json")), "the second run")
     main.process.send_signal(signal.SIGINT)
     check_no_verdict(main.wait(), out, ExitCode.INTERRUPTED, "interrupted")
+    assert run_here("status", out).stdout.startswith("interrupted ")
 
 
 def test_yaml_has_the_audit_beside_the_runs(tmp_path: Path) -> None:

@@ -146,6 +146,9 @@ def test_an_interrupted_campaign_goes_on(small: Small, start_main: StartMain, ru
     assert campaign.wait().code == ExitCode.INTERRUPTED
     assert not alive(group)
     assert small.starts() == {}
+    told = run_here("status", small.place.root)
+    assert told.stdout.startswith("interrupted "), told.stdout
+    assert "0 of 3 runs done; interrupted by SIGINT" in told.stdout
 
     small.conf.write_text(USER_CONF)
     again = run_main(*small.arguments())

@@ -106,7 +106,7 @@ def test_a_percentile_is_shown_where_the_number_of_queries_supports_it(tmp_path:
     finished = run_main(*arguments("Server", out, conf=conf))
     header = next(line for line in finished.stdout.splitlines() if line.split()[:1] == ["ms"])
     assert header.split()[1:5] == ["mean", "p50", "p90", "max"]
-    (row,) = orjson.loads(run_here("results", out, "--json").stdout)["results"]
+    (row,) = orjson.loads(run_here("results", out, "--json").stdout)["answer"]["results"]
     assert row["ttft_p90_ms"] is not None
     assert row["ttft_p99_ms"] is None
     assert row["offered_per_second"] > 0

@@ -1,5 +1,6 @@
 """`status` and `results`: runs in every state, as a user leaves them."""
 
+import contextlib
 import csv
 import io
 import json
@@ -9,9 +10,11 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
-from runs.errors import ExitCode
+from runs.errors import ExecutionError, ExitCode, Interrupted, SetupError
+from runs.record.group_end import read_end, record_end
 from runs.record.layout import CampaignDir, RunDir
 from runs.record.manifest import read_manifest, write_manifest
 from runs.record.progress import read_progress, write_progress
@@ -29,7 +32,7 @@ from tests.support.submission_runs import edit
 
 def said(finished: Finished) -> dict[str, Any]:
     """The runs of a `status --json`, by directory name."""
-    return {Path(run["directory"]).name: run for run in json.loads(finished.stdout)["runs"]}
+    return {Path(run["directory"]).name: run for run in json.loads(finished.stdout)["answer"]["runs"]}
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +103,7 @@ def test_watch_goes_on_until_nothing_runs(tmp_path: Path, start_main: StartMain)
     run.process.send_signal(signal.SIGINT)
     assert run.wait().code == ExitCode.INTERRUPTED
     finished = watch.wait()
-    states = [json.loads(line)["runs"][0]["state"] for line in finished.stdout.splitlines()]
+    states = [json.loads(line)["answer"]["runs"][0]["state"] for line in finished.stdout.splitlines()]
     assert states[:2] == ["running", "running"]
     assert states[-1] == "interrupted"
     assert finished.code != ExitCode.OK
@@ -144,9 +147,91 @@ def test_a_campaign_is_alive_while_its_lock_is_held(tmp_path: Path, measured: Pa
         assert (group.state, group.pid) == ("running", os.getpid())
     assert holder_of(place.lock) is None
     (group,) = _groups(place.root)
-    assert (group.state, group.exit_code, group.text) == (
-        "interrupted", ExitCode.FAILED, "0 of 2 runs done; not in progress",
-    )  # fmt: skip
+    assert (group.state, group.exit_code) == ("killed", ExitCode.FAILED)
+    assert group.text.startswith("0 of 2 runs done; its process ended without an outcome")
+
+
+# The end of the last run of a group, and how `status` shows it where the group's command left no record.
+ENDS = {
+    "killed": ({"status": "running", "end_time_ns": None, "pid": 2**22 + 1, "parent_pid": 2**22 + 2}, "killed"),
+    "engine died": ({"status": "failed", "exit_code": 4, "error": {"message": "the engine died"}}, "failed"),
+    "stalled": ({"status": "failed", "exit_code": 4, "error": {"message": "watchdog: no progress"}}, "failed"),
+    "Ctrl-C": ({"status": "interrupted", "exit_code": 130, "error": {"message": "by SIGINT"}}, "interrupted"),
+    "between two runs": ({}, "killed"),
+}
+OF_KINDS = {"run": "", "audit": "audit/TEST06/performance", "campaign": "llama3.1-8b/Offline/performance/run_1"}
+
+
+@pytest.mark.parametrize("kind", OF_KINDS)
+@pytest.mark.parametrize("end", ENDS)
+def test_the_end_of_a_run_is_that_of_its_group(tmp_path: Path, kind: str, end: str) -> None:
+    change, state = ENDS[end]
+    home = tmp_path / kind
+    run = DummyRuns().copy(home / OF_KINDS[kind], "Offline")
+    edit(run.manifest, **change)
+    if kind == "campaign":
+        legs = [{"directory": str(run.root)}, {"directory": str(home / "llama3.1-8b/Offline/accuracy")}]
+        CampaignDir(home).configuration.write_text(json.dumps({"legs": legs}))
+    snapshot = take_snapshot([home])
+    entry = (snapshot.groups or snapshot.runs)[0]
+    if kind == "run" and not change:
+        state = "finished"
+    assert (entry.state, entry.exit_code == ExitCode.OK) == (state, state == "finished")
+    assert str(change.get("error", {}).get("message", "")) in entry.text
+    if kind != "run" or state != "finished":
+        assert entry.state in "\n".join(line.plain for line in lines(snapshot))
+
+
+@pytest.mark.parametrize(
+    ("raised", "state"),
+    [
+        (ExecutionError("no verdict: an hour of noise"), "failed"),
+        (SetupError("the run was refused"), "failed"),
+        (Interrupted("interrupted by SIGTERM"), "interrupted"),
+        (KeyError("a defect"), "failed"),
+        (ExitCode.NEGATIVE, "finished"),
+        (None, "running"),
+    ],
+)
+def test_a_group_records_its_own_end(tmp_path: Path, raised: BaseException | ExitCode | None, state: str) -> None:
+    """Its runs alone do not tell how a command ended between two runs."""
+    home = tmp_path / "audit/TEST06"
+    run = DummyRuns().copy(home / "performance", "Offline")
+    if state == "running":
+        parent = os.getppid()
+        edit(run.manifest, parent_pid=parent, start_time_ns=int(psutil.Process(parent).create_time() * 1e9) + 10**9)
+    else:
+        with contextlib.suppress(BaseException):
+            record_end(home, lambda: raised if isinstance(raised, ExitCode) else _raise(raised))
+    (group,) = _groups(home)
+    assert group.state == state
+    assert str(getattr(raised, "message", "")) in group.text
+    assert group.exit_code == getattr(raised, "exit_code", raised or 0) or isinstance(raised, KeyError)
+
+
+def _raise(error: BaseException | None) -> ExitCode:
+    assert error is not None
+    raise error
+
+
+def test_a_repeated_command_removes_the_record_of_the_earlier_end(tmp_path: Path) -> None:
+    def work() -> ExitCode:
+        assert read_end(tmp_path) is None
+        return ExitCode.OK
+
+    with pytest.raises(Interrupted):
+        record_end(tmp_path, lambda: _raise(Interrupted("by SIGINT")))
+    assert record_end(tmp_path, work) == ExitCode.OK
+
+
+@pytest.mark.parametrize(("passed", "code", "outcome"), [(True, 0, "PASS"), (False, 1, "FAIL"), (None, 0, "no target")])
+def test_accuracy_has_three_outcomes(tmp_path: Path, passed: bool | None, code: int, outcome: str) -> None:
+    run = DummyRuns().copy(tmp_path / "scores", "Offline", "accuracy")
+    edit(run.accuracy_json, passed=passed)
+    edit(run.manifest, exit_code=code)
+    for command in ("status", "results"):
+        told = run_here(command, run.root)
+        assert (told.code, outcome in told.stdout) == (code, True), told
 
 
 def test_what_was_discarded_is_left_out(tmp_path: Path, measured: Path) -> None:
@@ -172,17 +257,17 @@ def test_pages_hold_what_a_path_may_hold(tmp_path: Path) -> None:
 def test_results_are_the_numbers_of_the_files(measured: Path) -> None:
     finished = run_here("results", measured, "--json")
     assert finished.code == ExitCode.OK
-    by_name = {Path(row["directory"]).name: row for row in json.loads(finished.stdout)["results"]}
+    by_name = {Path(row["directory"]).name: row for row in json.loads(finished.stdout)["answer"]["results"]}
     result = json.loads(RunDir(measured / "valid").result.read_bytes())
     assert by_name["valid"]["tokens_per_second"] == result["reported"]["tokens_per_second"]
     assert by_name["valid"]["ttft_p99_ms"] == result["reported"]["ttft_ns"]["p99"] / 1e6
     assert by_name["valid"]["outcome"] == "VALID"
     scores = json.loads(RunDir(measured / "scores").accuracy_json.read_bytes())["scores"]
     assert by_name["scores"]["rouge1"] == scores["rouge1"]
-    assert by_name["scores"]["outcome"] == "scored"
+    assert by_name["scores"]["outcome"] == "no target applies"
 
     rows = list(csv.DictReader(io.StringIO(run_here("results", measured, "--csv").stdout)))
-    assert {row["outcome"] for row in rows} == {"VALID", "scored"}
+    assert {row["outcome"] for row in rows} == {"VALID", "no target applies"}
     assert set(rows[0]) == set(by_name["valid"])
     text = run_here("results", measured).stdout
     assert "VALID*" in text
@@ -204,7 +289,6 @@ def test_results_without_a_result(tmp_path: Path) -> None:
     finished = run_here("results", tmp_path / "empty")
     assert finished.code == ExitCode.BAD_INPUT
     assert "is empty\n  fix: name a directory with runs" in finished.stderr
-    assert run_here("results", tmp_path, "--csv", "--json").code == ExitCode.BAD_INPUT
 
 
 def test_a_run_that_was_never_valid_counts(tmp_path: Path) -> None:
