@@ -134,7 +134,7 @@ VALUES = [
     ["store", "query", "--db", "absent.sqlite"],
     ["store", "compare", "a", "b", "--db", "absent.sqlite"],
     ["store", "nothing"],
-    *[["results", "adir", "--csv", "--json"], ["results", "adir"], ["report", "adir"], ["report"], ["verify"]],
+    *[["results", "adir"], ["report", "adir"], ["report"], ["verify"]],
     ["submit"],
     *[["init", value] for value in ("", "a\0b", "x" * 300)],
     ["init", "new", "--model-path", ""],

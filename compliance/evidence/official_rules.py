@@ -5,7 +5,7 @@ A row has a rule, its source, the value to compare and the comparison. A missing
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from compliance.judge.rule import OURS, RERUN, RuleRow
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.early_stopping import PERCENTILE, min_queries
 from runs.numbers.numbers import LatencyNumbers, Numbers, reported_numbers
+from runs.numbers.unloaded import no_rate_meets, unloaded_ns
 from runs.rounds import NO_LIMITS, ROUNDS, RoundBenchmark, TokenLimits
 
 # All 356 published results of round v5.1 are within 2.3% of their accuracy.txt, most within 0.5%.
@@ -94,6 +95,7 @@ class Row:
     why: str = ""  # text after the required value
     slack: float = 0.0  # tolerance as a share of the limit, for numbers that LoadGen prints with few digits
     keys: tuple[str, ...] = ()  # deciding keys of the log, if `found` is a function
+    fix_of: Callable[[RuleInput], str] = lambda given: ""  # fix that replaces `fix`; empty: none
 
     def judged(self, given: RuleInput) -> Iterator[Finding]:
         wanted = self.wanted(given)
@@ -106,10 +108,11 @@ class Row:
         required = ", ".join(wanted) if self.how == "one of" else self.shown.format(wanted)
         if other := given.entry.rules_differ.get(f"{given.scenario} {self.rule}"):
             required += f" (the official checker; inference_rules.adoc has {other})"
-        yield compared(
+        passed = _HOLDS[self.how](found, bound)
+        finding = compared(
             self.rule,
             self.name,
-            _HOLDS[self.how](found, bound),
+            passed,
             (self.shown_found or self.shown).format(found),
             f"{self.how} {required}".strip() + self.why,
             given.detail.path,
@@ -117,6 +120,7 @@ class Row:
             value=found,
             wanted=wanted,
         )
+        yield finding if passed else replace(finding, fix=self.fix_of(given))
 
 
 def _took_s(given: RuleInput) -> float | None:
@@ -164,11 +168,17 @@ def _limits(name: str, p99_key: str) -> tuple[Row, Row]:
     def in_force_ms(given: RuleInput) -> float | None:
         return None if p99_ms(given) is None else given.detail.integer(limit_key) / 1e6
 
+    def fix(given: RuleInput) -> str:
+        values: LatencyNumbers | None = getattr(given.numbers, f"{name}_ns")
+        limit = limit_ms(given)
+        found_ns = values and limit and unloaded_ns(title, values, limit * 1e6, None)
+        return no_rate_meets(title, f"{limit:g} ms", f"{found_ns / 1e6:.2f} ms") if found_ns else ""
+
     title, limit_key = name.upper(), f"requested_server_{name}_latency"
     return (
         Row(f"perf-{name}", f"{_CHECK}llm_check; Interactive: [loadgen] mlperf.conf",
             f"p99 {title}", "lower target_qps and rerun", f"p99 {title}",
-            p99_ms, "below", limit_ms, "{:g} ms", "{:.2f} ms", keys=(p99_key,)),
+            p99_ms, "below", limit_ms, "{:g} ms", "{:.2f} ms", keys=(p99_key,), fix_of=fix),
         Row("perf-limits", "[loadgen] mlperf.conf", "effective latency limit",
             "remove ttft_latency and tpot_latency from user.conf", f"effective {title} limit",
             in_force_ms, "at most", limit_ms, "{:g} ms", why=", which early stopping uses", keys=(limit_key,)),

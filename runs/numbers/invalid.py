@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from runs.loadgen.detail_log import DetailLog
+from runs.numbers.load import load_of
 from runs.numbers.numbers import PERCENTILE_SHARES, LatencyNumbers, Numbers
 from runs.numbers.rederive import Derived
+from runs.numbers.unloaded import no_rate_meets, unloaded_ns
 
 # LoadGen issues 1.1 × min_duration × target_qps samples; this is the same margin again.
 TARGET_MARGIN = 1.1
@@ -54,7 +56,7 @@ def invalid_reasons(
     if detail.flag("result_min_queries_met") is False:
         reasons.append(_too_few(detail, derived, settings))
     if detail.flag("result_perf_constraints_met") is False:
-        reasons += _over_limit(detail, reported, settings)
+        reasons += _over_limit(detail, reported, _rate_advice(detail, reported, derived, settings))
     if detail.flag("early_stopping_met") is False:
         reasons += _early_stopping(detail, reported, derived, settings)
     if detail.validity != "VALID" and not reasons:
@@ -111,7 +113,17 @@ def _too_few(detail: DetailLog, derived: Derived | None, settings: Settings) -> 
     return f"{had}: set {lower} (or less), so that LoadGen prepares enough queries"
 
 
-def _lower_rate(detail: DetailLog, reported: Numbers, settings: Settings) -> str:
+def _rate_advice(detail: DetailLog, reported: Numbers, derived: Derived | None, settings: Settings) -> str:
+    """Return a lower rate, or the limits that no rate meets."""
+    load = None if derived is None else load_of(derived.times.scheduled_ns, derived.times.latency_ns)
+    mean_open = None if load is None else load.mean_open
+    never = [
+        no_rate_meets(name, _time(limit_ns), _time(found_ns))
+        for name, numbers, limit_ns in _limited(detail, reported)
+        if (found_ns := unloaded_ns(name, numbers, limit_ns, mean_open)) is not None
+    ]
+    if never:
+        return "; ".join(never)
     offered = detail.number("effective_target_qps")
     rate = LOWER_RATE * min(offered, reported.samples_per_second or offered)
     return (
@@ -120,22 +132,22 @@ def _lower_rate(detail: DetailLog, reported: Numbers, settings: Settings) -> str
     )
 
 
-def _over_limit(detail: DetailLog, reported: Numbers, settings: Settings) -> list[str]:
+def _limited(detail: DetailLog, reported: Numbers) -> list[tuple[str, LatencyNumbers, int]]:
+    """Return the latencies of a Server run that have a limit, with the limit in ns."""
+    names = {"TTFT": (reported.ttft_ns, "requested_server_ttft_latency")}
+    names["TPOT"] = (reported.tpot_ns, "requested_server_tpot_latency")
+    if reported.ttft_ns is None:
+        names = {"latency": (reported.latency_ns, "effective_target_latency_ns")}
+    return [(name, numbers, detail.integer(key)) for name, (numbers, key) in names.items() if numbers is not None]
+
+
+def _over_limit(detail: DetailLog, reported: Numbers, advice: str) -> list[str]:
     share = detail.number("effective_target_latency_percentile")
     statistic = next((name for name, known in PERCENTILE_SHARES.items() if known == share), None)
-    checks: list[tuple[str, LatencyNumbers | None, str]] = [
-        ("TTFT", reported.ttft_ns, "requested_server_ttft_latency"),
-        ("TPOT", reported.tpot_ns, "requested_server_tpot_latency"),
-    ]
-    if reported.ttft_ns is None:
-        checks = [("latency", reported.latency_ns, "effective_target_latency_ns")]
-    advice = _lower_rate(detail, reported, settings)
     reasons = [
         f"p{100 * share:g} {name} {_time(value_ns)} > {_time(limit_ns)} limit: {advice}"
-        for name, numbers, key in checks
-        if numbers is not None
-        and statistic is not None
-        and (value_ns := getattr(numbers, statistic)) > (limit_ns := detail.integer(key))
+        for name, numbers, limit_ns in _limited(detail, reported)
+        if statistic is not None and (value_ns := getattr(numbers, statistic)) > limit_ns
     ]
     return reasons or [f"the latencies at p{100 * share:g} are over their limits: {advice}"]
 
@@ -155,7 +167,7 @@ def _early_stopping(detail: DetailLog, reported: Numbers, derived: Derived | Non
             ]
         return [
             f"early stopping ({'latency' if name == 'latency' else name.upper()}): {verdict}: "
-            + _lower_rate(detail, reported, settings)
+            + _rate_advice(detail, reported, derived, settings)
             for name, verdict in verdicts.items()
             if not verdict.met
         ]

@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +16,9 @@ from runs.files.writing import write_json
 from runs.loadgen.detail_log import read_detail
 from runs.numbers.derive_result import result_of
 from runs.numbers.invalid import Settings, invalid_reasons
-from runs.numbers.numbers import reported_numbers
+from runs.numbers.load import Load
+from runs.numbers.numbers import LatencyNumbers, reported_numbers
+from runs.numbers.rederive import derive
 from runs.numbers.result import read_result, write_result
 from runs.record.finished_run import FinishedRun
 from runs.record.layout import RunDir
@@ -265,6 +269,49 @@ def test_advice_is_one_that_can_be_followed(
     latency_ns = reported.latency_ns.model_copy(update={"mean": mean_ns})
     (reason,) = invalid_reasons(detail, reported.model_copy(update={"latency_ns": latency_ns}), None)
     assert advice in reason
+
+
+def spread(least_ms: float, median_ms: float, most_ms: float) -> LatencyNumbers:
+    values = {name: int(most_ms * 1e6) for name in LatencyNumbers.model_fields}
+    return LatencyNumbers(**values | {"min": int(least_ms * 1e6), "p50": int(median_ms * 1e6)})
+
+
+@pytest.mark.parametrize("flag", ["result_perf_constraints_met", "early_stopping_met"])
+@pytest.mark.parametrize(
+    ("ttft_ms", "tpot_ms", "mean_open", "never"),
+    [
+        ((3_000, 3_100, 3_200), (10, 20, 30), 30, ("TTFT limit of 2.000 s", "TTFT without load is 3.000 s")),
+        ((200, 300, 900), (150, 160, 170), 300, ("TPOT limit of 100.00 ms", "TPOT without load is 150.00 ms")),
+        ((200, 300, 900), (90, 120, 170), 2.5, ("TPOT limit of 100.00 ms", "TPOT without load is 120.00 ms")),
+        ((3_000, 3_100, 3_200), (150, 160, 170), None, ("TTFT limit of 2.000 s", "TPOT limit of 100.00 ms")),
+        ((200, 9_000, 90_000), (60, 70, 80), 3.0, ()),
+        ((200, 300, 900), (60, 150, 200), 300, ()),
+        ((200, 300, 900), (60, 150, 200), None, ()),
+    ],
+)
+def test_no_lower_rate_where_no_rate_meets_a_limit(
+    copied_run: Copy, flag: str, ttft_ms: Any, tpot_ms: Any, mean_open: float | None, never: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    run = copied_run("server")
+    limits = {"requested_server_ttft_latency": 2 * 10**9, "requested_server_tpot_latency": 10**8}
+    for key, value in {flag: False, "result_validity": "INVALID", **limits}.items():
+        edit_detail(run, key, value)
+    finished = FinishedRun(run)
+    derived = derive(finished.detail, finished.requests, None) if mean_open is not None else None
+    if derived is not None:
+        late: Any = SimpleNamespace(met=False, verdicts={"tpot": SimpleNamespace(met=False)}, queries_needed=1)
+        derived = replace(derived, early_stopping=late)
+        load = Load(5.0, 5.0, mean_open, 0, 0.0, kept_up=True)
+        monkeypatch.setattr("runs.numbers.invalid.load_of", lambda *times: load)
+    elif flag == "early_stopping_met":
+        return
+    numbers = reported_numbers(finished.detail).model_copy(
+        update={"ttft_ns": spread(*ttft_ms), "tpot_ns": spread(*tpot_ms)}
+    )
+    said = " ".join(invalid_reasons(finished.detail, numbers, derived, {"scenario": "Server"}))
+    assert ("--target-qps" in said) == (not never), said
+    assert all(words in said for words in never), said
 
 
 @pytest.mark.parametrize(

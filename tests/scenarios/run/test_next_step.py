@@ -12,15 +12,15 @@ from runs.numbers.numbers import LatencyNumbers, Numbers
 from scenarios.run.next_step import next_steps
 
 
-def latency(least_ms: float, most_ms: float) -> LatencyNumbers:
+def latency(least_ms: float, most_ms: float, median_ms: float | None = None) -> LatencyNumbers:
     values = dict.fromkeys(LatencyNumbers.model_fields, int(most_ms * 1e6))
-    return LatencyNumbers(**{**values, "min": int(least_ms * 1e6)})
+    return LatencyNumbers(**{**values, "min": int(least_ms * 1e6), "p50": int((median_ms or most_ms) * 1e6)})
 
 
 def said(
     scenario: Any,
-    ttft_ms: tuple[float, float],
-    tpot_ms: tuple[float, float],
+    ttft_ms: tuple[float, ...],
+    tpot_ms: tuple[float, ...],
     *,
     rate: float = 0.24,
     kept_up: bool = True,
@@ -59,10 +59,10 @@ def test_within_the_official_limits_the_rate_of_the_trial_is_next() -> None:
 
 @pytest.mark.parametrize(("scenario", "ttft_ms", "tpot_ms"), [("Server", 2_000, 100), ("Interactive", 500, 30)])
 def test_a_limit_that_no_query_met_is_named_instead_of_a_rate(scenario: str, ttft_ms: int, tpot_ms: int) -> None:
-    *why, line = said(scenario, (ttft_ms / 2, ttft_ms), (tpot_ms * 1.17, tpot_ms * 2))
+    *why, line = said(scenario, (ttft_ms / 2, ttft_ms), (tpot_ms * 0.9, tpot_ms * 2))
     assert why == [
-        f"this machine cannot meet the official TPOT limit of {tpot_ms} ms at any rate: at least "
-        f"{tpot_ms * 1.17:.3g} ms measured"
+        f"this machine cannot meet the official TPOT limit of {tpot_ms} ms at any rate: "
+        f"{tpot_ms * 2:.3g} ms without load"
     ]
     assert "--target-qps" not in line
     assert "--scenario Offline --accuracy (scores of 64 articles, about 3 min)" in line
@@ -71,7 +71,7 @@ def test_a_limit_that_no_query_met_is_named_instead_of_a_rate(scenario: str, ttf
 
 
 def test_a_limit_that_some_queries_exceeded_halves_the_rate() -> None:
-    why, line = said("Server", (200, 900), (60, 130))
+    why, line = said("Server", (200, 900), (60, 130, 70))
     assert why == "TPOT up to 130 ms, official limit 100 ms"
     assert offered(line) == 0.12
 

@@ -170,8 +170,8 @@ def test_the_end_of_a_run_is_that_of_its_group(tmp_path: Path, kind: str, end: s
     run = DummyRuns().copy(home / OF_KINDS[kind], "Offline")
     edit(run.manifest, **change)
     if kind == "campaign":
-        legs = [{"directory": str(run.root)}, {"directory": str(home / "llama3.1-8b/Offline/accuracy")}]
-        CampaignDir(home).configuration.write_text(json.dumps({"legs": legs}))
+        planned = [{"directory": str(run.root)}, {"directory": str(home / "llama3.1-8b/Offline/accuracy")}]
+        CampaignDir(home).configuration.write_text(json.dumps({"legs": planned}))
     snapshot = take_snapshot([home])
     entry = (snapshot.groups or snapshot.runs)[0]
     if kind == "run" and not change:
