@@ -11,12 +11,12 @@ from tests.support.import_graph import ROOT, closure, heaviest_edges, imported_b
 # for those with an audit.
 OF_DIRECTORIES = {"": [], "endpoints": ["verdict"], "audit": ["verdict", "audit"], "curve": list(JUDGES)}
 MAX_LINES = {
-    "verify": 12_500,
-    "verify endpoints": 15_200,
-    "verify audit": 15_640,
-    "check": 24_750,
+    "verify": 12_555,
+    "verify endpoints": 15_245,
+    "verify audit": 15_690,
+    "check": 24_810,
     "check curve": 27_980,
-    "signoff": 30_770,
+    "signoff": 30_825,
     "gate": 16_500,
     "store": 16_500,
     "results": 6_300,
