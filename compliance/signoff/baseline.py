@@ -45,6 +45,14 @@ def change_pct(name: str, ref: float, cand: float) -> float:
     return change if name in HIGHER_IS_BETTER else -change
 
 
+def measured_headline(name: str, metrics: dict[str, dict[str, float]]) -> str:
+    """Return the recomputed headline metric, of both sides with the gain if there is a candidate."""
+    ref, cand = (metrics[side].get(name) for side in ("ref", "cand"))
+    if ref is None or cand is None:
+        return "" if ref is None else f"{name} {ref:.6g}"
+    return f"{name} {ref:.6g} to {cand:.6g}, {change_pct(name, ref, cand):+.2f}%"
+
+
 @checks("B-1", ("too_few_repeats", "error", "number of repetitions of the baseline"))
 def baseline(of: Sides) -> Iterator[Finding]:
     """Apply B-1, B-2, B-3 and B-5 to all repetitions."""

@@ -12,7 +12,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from compliance.judge.finding import Finding, note, warn
+from compliance.signoff.baseline import change_pct
 from compliance.signoff.evidence import Evidence, Sides, checks
+from compliance.signoff.signoff_verdict import Scope, SignOff
 from runs.errors import InputError
 from runs.files.reading import first_problem, json_object, read_whole
 from runs.numbers.timeline import timeline
@@ -88,39 +90,68 @@ def read_claim(path: Path) -> Claim:
     return claim.model_copy(update={"patch_verdicts": verdicts})
 
 
-# Fields that are compared with the runs without --cand and in a profile; fields that are not compared with --cand.
-_ONE_SIDE, _PROFILE = {"short_name", "ref", "cand"}, {"short_name", "ref", "cand", "levers", "phase"}
-_NOT_COMPARED = {"patch": {"phase", "patch_verdicts"}, "bundle": {"phase"}}
+# Fields that a scope reads: always, only with --cand, and those of a comparison, which needs --cand.
+_ALWAYS, _WITH_CANDIDATE = frozenset({"short_name", "ref"}), frozenset({"cand"})
+_GAIN = _WITH_CANDIDATE | {
+    *("levers", "lever_class", "conditions", "delta_pct", "baseline"),
+    *("isolated_speedup", "headline", "reported_metrics"),
+}
+_COMPARED: dict[Scope, frozenset[str]] = {
+    "profile": _WITH_CANDIDATE, "patch": _GAIN, "bundle": _GAIN | {"patch_verdicts"}
+}  # fmt: skip
 
 
-def not_looked_at(of: Sides) -> Iterator[Finding]:
-    """Report claimed fields that this sign-off does not check (G-2)."""
-    claim, scope, compared = of.claim, of.verdict.scope, bool(of.verdict.cand)
-    known = Claim.model_fields.keys() - _NOT_COMPARED.get(scope, ()) if compared else _ONE_SIDE
-    known = _PROFILE if scope == "profile" else known
-    given = [name for name, value in claim if any(one is not None for one in _values(value))]
-    if unchecked := sorted(name for name in given if name not in known):
-        text = f"the sign-off of a {scope} does not check these fields of the claim: {', '.join(unchecked)}"
-        yield warn("G-2/claim_vs_raw", text, fields=unchecked)
+def fields_read(scope: Scope, *, with_candidate: bool) -> frozenset[str]:
+    """Return the names of the fields of a claim that the sign-off of a scope reads."""
+    more = _COMPARED.get(scope, frozenset[str]()) if with_candidate else frozenset[str]()
+    return _ALWAYS | more | ({"phase"} if scope == "profile" else set())
+
+
+@checks("G-2", ("unused_field", "note", "fields of the claim that the scope does not read"))
+def unused_fields(of: Sides) -> Iterator[Finding]:
+    """Report claimed fields that this sign-off does not read (G-2)."""
+    scope, with_candidate = of.verdict.scope, bool(of.verdict.cand)
+    given = [name for name, value in of.claim if any(one is not None for one in _values(value))]
+    if unused := sorted({*given} - fields_read(scope, with_candidate=with_candidate)):
+        side = "" if with_candidate else " without --cand"
+        text = f"the scope {scope}{side} does not read these fields of the claim: {', '.join(unused)}"
+        yield note("G-2/unused_field", text, fields=unused)
 
 
 def _values(field: object) -> Iterable[object]:
     return field.values() if isinstance(field, dict) else field if isinstance(field, list) else [field]
 
 
-@checks("G-2", ("claim_vs_raw", "warning", "claimed numbers, compared with the raw files"))
 def claimed_numbers(of: Sides) -> Iterator[Finding]:
     """Compare every number of the claim with the recomputed number, which counts (G-2)."""
-    for side, claimed in (("ref", of.claim.ref), ("cand", of.claim.cand)):
+    verdict = of.verdict
+    sides = (("ref", of.claim.ref), ("cand", of.claim.cand)) if verdict.cand else (("ref", of.claim.ref),)
+    improved_side = sides[-1][0]  # a claim is overstated by a better candidate, or by a worse reference
+    for side, claimed in sides:
         for name, value in claimed.items():
-            known = of.verdict.metrics[side].get(name)
+            known = verdict.metrics[side].get(name)
             if value is None:
                 continue
             if known is None:
                 yield warn("G-2/claim_vs_raw", f"claimed {side} {name} {value:g} cannot be recomputed from the runs")
-            elif abs(value - known) > of.verdict.noise_band_pct / 100 * abs(known):
+            elif abs(value - known) > verdict.noise_band_pct / 100 * abs(known):
                 text = f"claimed {side} {name} {value:.6g}, recomputed from the raw files {known:.6g}"
-                yield warn("G-2/claim_vs_raw", text, claimed=value, raw=known)
+                overstates = (change_pct(name, known, value) > 0) == (side == improved_side)
+                is_headline = verdict.measured_headline.startswith(f"{name} ")
+                yield claim_differs(verdict, text, value, known, is_overstated=overstates and is_headline)
+
+
+@checks(
+    "G-2",
+    ("claim_vs_raw", "warning", "claimed numbers, compared with the raw files"),
+    ("overstated", "warning", "claimed headline, compared with the raw files"),
+)
+def claim_differs(verdict: SignOff, text: str, claimed: float, raw: float, *, is_overstated: bool) -> Finding:
+    """Return a finding on a claimed number that differs; it names the headline that replaces an overstated one."""
+    if not is_overstated:
+        return warn("G-2/claim_vs_raw", text, claimed=claimed, raw=raw)
+    text += f"; corrected headline: {verdict.measured_headline}"
+    return warn("G-2/overstated", text, claimed=claimed, raw=raw, corrected_headline=verdict.measured_headline)
 
 
 # The claimed phase ----------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from compliance.signoff.baseline import (
     headline_of,
     metrics_of,
 )
-from compliance.signoff.claim import Claim
+from compliance.signoff.claim import Claim, claim_differs
 from compliance.signoff.evidence import Sides, checks
 from compliance.signoff.signoff_verdict import SignOff
 
@@ -96,7 +96,7 @@ def headline_integrity(verdict: SignOff, name: str, claim: Claim) -> Iterator[Fi
     claimed = claim.delta_pct if claim.isolated_speedup is None else None
     if claimed is not None and abs(claimed - pct) > 2 * band_pct:
         text = f"claimed gain {claimed:+.2f}%, recomputed from the raw files {pct:+.2f}%"
-        yield warn("G-2/claim_vs_raw", text, claimed=claimed, raw=pct)
+        yield claim_differs(verdict, text, claimed, pct, is_overstated=claimed > pct)
     if pct <= band_pct:
         return
     before, after = (verdict.metrics[side] for side in ("ref", "cand"))

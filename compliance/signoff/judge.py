@@ -1,5 +1,6 @@
 """The sign-off of a scope: its checks, in order, and the verdict on its runs."""
 
+import math
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -15,9 +16,18 @@ from compliance.signoff import changed_options
 from compliance.signoff import gain as gain_checks
 from compliance.signoff import harness as harness_checks
 from compliance.signoff.anchored import Trust, anchored, chained
-from compliance.signoff.baseline import NOISY_BANDS, baseline, judge_spread, medians, same_conditions, spread
-from compliance.signoff.changed_options import judge_changed_options
-from compliance.signoff.claim import Claim, attribution, claimed_numbers, not_looked_at
+from compliance.signoff.baseline import (
+    NOISY_BANDS,
+    baseline,
+    headline_of,
+    judge_spread,
+    measured_headline,
+    medians,
+    same_conditions,
+    spread,
+)
+from compliance.signoff.changed_options import class_of, judge_changed_options
+from compliance.signoff.claim import Claim, attribution, claim_differs, claimed_numbers, unused_fields
 from compliance.signoff.coherence import coherent, correctness, one_model
 from compliance.signoff.evidence import Evidence, Sides, checks, damaged, load
 from compliance.signoff.gain import gain
@@ -114,6 +124,8 @@ def _judge(
         found.take(run_proofs(evidence))
         verdict.log_sha256[str(evidence.dir.root)] = evidence.hashes
     verdict.metrics = {"ref": medians(of.before), "cand": medians(of.after)}
+    if verdict.metrics["ref"]:
+        verdict.measured_headline = measured_headline(headline_of(of.before[0]), verdict.metrics)
     compared = COMPARISONS.get(verdict.scope, ()) if cand else ()
     found.take(judge(of, (*SCOPES[verdict.scope], *compared), damaged))
     verdict.findings += found.findings
@@ -174,7 +186,7 @@ def _same_conditions(of: Sides) -> Iterator[Finding]:
 def decomposition(of: Sides) -> Iterator[Finding]:
     """Check that each changed option of a bundle has a patch verdict, and that they explain the whole gain (G-9)."""
     verdict, files = of.verdict, {one.lever: one.verdict_file for one in of.claim.patch_verdicts}
-    product = 1.0
+    product = of_class_a = 1.0
     for lever in verdict.levers:
         if lever not in files:
             yield fail("G-9/missing_patch_verdict", f"the claim names no patch verdict for {lever}", lever=lever)
@@ -185,12 +197,19 @@ def decomposition(of: Sides) -> Iterator[Finding]:
             yield fail("G-9/missing_patch_verdict", error.message, files[lever], lever=lever)
             continue
         gain_pct = patch.e2e_delta_pct or 0.0
-        verdict.lever_decomposition.append({"lever": lever, "delta_pct": gain_pct, "verdict": patch.outcome})
+        kind = class_of(lever)
+        part = {"lever": lever, "class": kind, "delta_pct": gain_pct, "verdict": patch.outcome}
+        verdict.lever_decomposition.append(part)
         product *= 1 + gain_pct / 100
+        of_class_a *= 1 + gain_pct / 100 if kind == "A" else 1
     gained_pct, explained_pct = verdict.e2e_delta_pct, (product - 1) * 100
     if gained_pct is None or len(verdict.lever_decomposition) < len(verdict.levers):
         return
-    text = f"gain of the changed options together {explained_pct:+.2f}%, of the bundle {gained_pct:+.2f}%"
+    # Gains multiply, so the share of a class is the share of its logarithm.
+    share = math.log(of_class_a) / math.log(product) if product != 1 else 0.0
+    verdict.class_a = {"delta_pct": (of_class_a - 1) * 100, "share": share}
+    text = f"gain of the changed options together {explained_pct:+.2f}%, of the bundle {gained_pct:+.2f}%; class A"
+    text += f" alone {verdict.class_a['delta_pct']:+.2f}%, {share:.0%} of the gain"
     if abs(explained_pct - gained_pct) > NOISY_BANDS * verdict.noise_band_pct:
         yield warn("G-9/unexplained_delta", text, explained_pct=explained_pct, delta_pct=gained_pct)
     else:
@@ -226,7 +245,7 @@ def _patch_again(lever: str, path: Path, of: Sides) -> SignOff:
 
 
 # The checks are in the order of their findings, which follow those on each run.
-CLAIMED = (check(claimed_numbers), check(not_looked_at))
+CLAIMED = (check(claimed_numbers, claim_differs), check(unused_fields))
 _TOGETHER = (
     check(lambda of: [one for run in of.runs for one in anchored(run.dir, run.manifest, of.trust)], anchored),
     check(lambda of: between_runs(of.runs), contention),

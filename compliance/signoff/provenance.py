@@ -4,6 +4,7 @@ B-4: other processes used the cores during a run, or more so on one side of a co
 it is a warning. H-9 and B-3: all runs have one system and one version of the harness, and are close in time.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -53,6 +54,14 @@ def _readable(evidence: Evidence) -> list[Finding]:
     """Report raw files that cannot be read (P-1)."""
     _ = evidence.part
     return evidence.reasons
+
+
+@decides("signoff", also=("P-1/null_metric",))
+def _no_nulls(evidence: Evidence) -> Iterator[Finding]:
+    """Report results of LoadGen that are null: they cannot be verified (P-1)."""
+    for name, value in evidence.detail.values.items():
+        if value is None and name.startswith("result_"):
+            yield fail("P-1/null_metric", f"{name} is null: unverifiable", evidence.dir.detail, metric=name)
 
 
 @decides("signoff", needs=("files",), also=("P-1/missing_raw",))
@@ -141,7 +150,7 @@ def _engine(evidence: Evidence) -> Iterator[Finding]:
         yield fail("H-6/prefix_caching", text, run.manifest, cached_prompt_tokens=reuse.tokens)
 
 
-RUN_CHECKS = (*map(check, (_readable, _present, _one_log, _rederived, _engine)), *requests.CHECKS)
+RUN_CHECKS = (*map(check, (_no_nulls, _readable, _present, _one_log, _rederived, _engine)), *requests.CHECKS)
 
 
 def between_runs(runs: list[Evidence]) -> Iterator[Finding]:
@@ -194,8 +203,8 @@ def one_machine(first: Manifest, second: Manifest) -> bool | None:
 def contention(runs: Sequence[Evidence]) -> Iterator[Finding]:
     """Check the CPU time of other processes during performance runs; for accuracy runs it is a note.
 
-    If all runs of a scenario have one configuration, their share is compared with the limit. If there are several, as
-    in a patch, the shares of the configurations are compared with each other.
+    The share of each run is compared with the limit. If the runs of a scenario have several configurations, as in a
+    patch, their shares are also compared with each other.
     """
     # benchmark and scenario → configuration → CPU share of other processes
     known: dict[tuple[str, str], dict[str, list[tuple[float, Evidence]]]] = {}
@@ -235,8 +244,7 @@ def contention(runs: Sequence[Evidence]) -> Iterator[Finding]:
             text += f" required: at most {FOREIGN_DIFFERENCE:.0%} apart"
             shares = {"foreign_shares": [quiet, busy], "limit_difference": FOREIGN_DIFFERENCE}
             yield warn("B-4/contended", text, low, high, **shares)
-        alone = next(iter(configurations.values())) if len(means) == 1 else []
-        for share, evidence in alone:
+        for share, evidence in itertools.chain(*configurations.values()):
             if share > FOREIGN_SHARE:
                 text = f"other processes used {share:.1%} of the usable cores while LoadGen ran, required: at most"
                 text += f" {FOREIGN_SHARE:.0%}"

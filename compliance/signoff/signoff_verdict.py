@@ -11,7 +11,9 @@ from runs.wording import shortened_list
 Scope = Literal["baseline", "profile", "harness", "patch", "bundle"]
 SCOPES: tuple[Scope, ...] = ("baseline", "profile", "harness", "patch", "bundle")
 Policy = Literal["open", "closed"]
-Action = Literal["pass", "eject", "downgrade_headline", "replace_headline_with_e2e", "flag", "remeasure"]
+Action = Literal[
+    "pass", "eject", "downgrade_headline", "replace_headline_with_e2e", "correct_headline", "flag", "remeasure"
+]
 
 # Default noise band of spread, drift and gain in percent; --noise-band sets it for all checks.
 NOISE_BAND_PCT = 0.5
@@ -21,16 +23,21 @@ MAX_ROUNDS = 3  # maximum number of times that a side is repeated
 _ACTIONS: dict[Action, frozenset[str]] = {
     "replace_headline_with_e2e": frozenset({"G-11/isolated_headline"}),
     "downgrade_headline": frozenset({"G-8/not_a_kernel_gain"}),
-    "remeasure": frozenset({"B-1/noisy_baseline", "B-2/warmup_outlier", "B-2/outlier", "B-6/baseline_imperfect"}),
+    "correct_headline": frozenset({"G-2/overstated"}),
+    "remeasure": frozenset(
+        {"B-1/noisy_baseline", "B-2/warmup_outlier", "B-2/outlier", "B-4/contended", "B-6/baseline_imperfect"}
+    ),
 }
 # Attributes that are fields of audit_verdict.json.
 _RECORDED = (
     *("short_name", "policy", "blocks", "action", "unverifiable", "noise_band_pct", "levers", "lever_class"),
-    *("lever_evidence", "e2e_delta_pct", "lever_decomposition", "non_overlapping", "ref", "cand"),
-    *("baseline_drift_pct", "metrics", "correctness_status", "log_sha256"),
+    *("lever_evidence", "e2e_delta_pct", "lever_decomposition", "class_a", "non_overlapping", "ref", "cand"),
+    *("baseline_drift_pct", "metrics", "corrected_headline", "correctness_status", "log_sha256"),
 )
 # Findings on missing evidence: the result can be neither confirmed nor refuted.
-_UNVERIFIABLE = frozenset({"missing_raw", "unverifiable_noncoherent_reference"})
+_UNVERIFIABLE = frozenset(
+    {"missing_raw", "damaged_raw", "null_metric", "record_incomplete", "unverifiable_noncoherent_reference"}
+)
 
 
 def action_of(finding: Finding) -> Action:
@@ -50,6 +57,7 @@ class SignOff(Verdict):
     cand: list[str] = field(default_factory=list)
     log_sha256: dict[str, dict[str, str]] = field(default_factory=dict)
     metrics: dict[str, dict[str, float]] = field(default_factory=lambda: {"ref": {}, "cand": {}})
+    measured_headline: str = ""  # the recomputed headline metric of each side; empty without one
     # The checks G fill the following fields, in a comparison.
     compared: bool = False
     levers: list[str] = field(default_factory=list)
@@ -57,6 +65,7 @@ class SignOff(Verdict):
     lever_evidence: dict[str, Any] = field(default_factory=dict)  # fact → [reference, candidate]
     e2e_delta_pct: float | None = None
     lever_decomposition: list[dict[str, Any]] = field(default_factory=list)
+    class_a: dict[str, float] | None = None  # gain of a bundle by class A alone (`delta_pct`), and its `share`
     non_overlapping: bool | None = None
     baseline_drift_pct: float | None = None
     correctness_status: str | None = None
@@ -68,6 +77,19 @@ class SignOff(Verdict):
         flag: Action = next((action for action in _ACTIONS if action in asked), "flag")
         named: dict[Outcome, Action | None] = {"PASS": "pass", "FLAG": flag, "FAIL": "eject", "ERROR": None}
         return named[self.outcome]
+
+    @property
+    def asks_remeasure(self) -> bool:
+        """True if the runs should be repeated, although another action may be more important."""
+        return self.outcome == "FLAG" and any(action_of(one) == "remeasure" for one in self.of("warning"))
+
+    @property
+    def corrected_headline(self) -> str | None:
+        """The headline of the raw files, if it replaces the claimed headline."""
+        if self.action not in ("replace_headline_with_e2e", "downgrade_headline", "correct_headline"):
+            return None
+        alone = "" if self.class_a is None else f", by class A alone {self.class_a['delta_pct']:+.2f}%"
+        return f"{self.measured_headline}{alone}"
 
     @property
     def unverifiable(self) -> bool:
@@ -125,6 +147,8 @@ class SignOff(Verdict):
                 lines.append(f"  {side}: " + "  ".join(f"{name} {value:.6g}" for name, value in values.items()))
         if self.e2e_delta_pct is not None:
             lines.append(f"  end-to-end gain: {self.e2e_delta_pct:+.3f}%")
+        if self.corrected_headline is not None:
+            lines.append(f"  corrected headline: {self.corrected_headline}")
         return "\n".join(lines) + "\n"
 
 

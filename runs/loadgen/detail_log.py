@@ -191,7 +191,8 @@ class DetailLog:
         return value
 
     def missing(self, key: str, value: Any) -> InputError:
-        problem = "has no record" if value is None else f"has the value {str(value)[:60]!r} in the record"
+        shown = "null" if value is None else repr(str(value)[:60])
+        problem = f"has the value {shown} in the record" if key in self.values else "has no record"
         fix = "give the complete mlperf_log_detail.txt of a LoadGen run"
         return InputError(f"{self.path} {problem} {key!r}", fix, path=self.path)
 

@@ -1,9 +1,11 @@
 """The repetition of performance runs if the verdict of a sign-off requires it, reference and candidate alternately.
 
-The new runs have the options in the manifests of the old runs. They are written beside the old runs, which stay
-unchanged. The sign-off then checks the new runs.
+The new runs have the options in the manifests of the old runs. They are made in `repeat-1/` of the result. When all of
+them have ended, each takes the place of its old run, which moves unchanged to `discarded/`. The sign-off then checks
+the given directories again, and so does the next sign-off.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -15,13 +17,15 @@ from compliance.signoff.signoff_verdict import MAX_ROUNDS, SignOff
 from compliance.verify.find_results import find_results
 from runs.errors import InputError
 from runs.record.finished_run import PERFORMANCE
-from runs.record.layout import RunDir
+from runs.record.layout import ResultDir, RunDir
 from runs.record.manifest import read_manifest
+from runs.wording import counted
+from scenarios.resumed import set_aside
 from scenarios.run.config import RunConfig, make_config
 from scenarios.run.parent import execute_run
 
 Sign = Callable[[Sequence[Path], Sequence[Path]], SignOff]
-_Runs = dict[Path, RunConfig | None]  # run directory → configuration of its repetition; None for accuracy runs
+_Runs = dict[Path, RunConfig]  # performance run → configuration of its repetition
 
 
 def remeasured(
@@ -46,25 +50,28 @@ def remeasured(
     if not 0 <= most <= MAX_ROUNDS:
         raise InputError(f"--remeasure {most}: must be 0 to {MAX_ROUNDS}", f"give a number from 0 to {MAX_ROUNDS}")
     verdict = sign(ref, cand)
-    if not most or verdict.action != "remeasure":
+    if not most or not verdict.asks_remeasure:
         return verdict, 0
-    sides: list[_Runs] = [dict(run for path in side for run in _runs(path).items()) for side in (ref, cand)]
+    sides = [_performance_runs(side) for side in (ref, cand)]
     for number in range(1, most + 1):
         say(f"\n{verdict.headline}\nrepetition {number} of at most {most}")
-        moved = _run_in_turn(sides, console, say)
-        sides = [{moved.get(path, path): config for path, config in side.items()} for side in sides]
-        verdict = sign(*map(list, sides))
-        if verdict.action != "remeasure":
+        _exchange(_run_in_turn(sides, console, say), say)
+        verdict = sign(ref, cand)
+        if not verdict.asks_remeasure:
             return verdict, number
-    text = f"still too far apart after {most} repetitions; comparisons with these runs inherit the noise"
+    text = (
+        f"still noisy or contended after {counted(most, 'repetition')}; comparisons with these runs inherit the noise"
+    )
     verdict.findings.append(warn("B-6/baseline_imperfect", text, rounds=most))
     return verdict, most
 
 
-def _runs(path: Path) -> _Runs:
-    """Return the runs in a directory with the configurations of their repetitions."""
-    runs = [run for result in find_results([path]) for run in result.runs]
-    return {run.dir.root: _asked(run.dir) if run.mode == PERFORMANCE else None for run in runs} or {path: None}
+def _performance_runs(side: Sequence[Path]) -> _Runs:
+    """Return the performance runs of a side with the configurations of their repetitions."""
+    if not side:
+        return {}
+    runs = [run for result in find_results(list(side)) for run in result.runs if run.mode == PERFORMANCE]
+    return {run.dir.root.resolve(): _asked(run.dir) for run in runs}
 
 
 def _asked(run: RunDir) -> RunConfig:
@@ -86,24 +93,38 @@ def _run_in_turn(sides: list[_Runs], console: Console, say: Callable[[str], None
     Returns:
         Old directory → new directory.
     """
-    moved: dict[Path, Path] = {}
+    made: dict[Path, Path] = {}
     for pair in zip_longest(*(side.items() for side in sides)):
         for path, asked in filter(None, pair):
-            if asked is None or path in moved:
+            if path in made:
                 continue
-            root = _beside(path)
+            root = _free(path)
             config = make_config(asked.model_dump(exclude_unset=True) | {"output_log_dir": root})
             say(f"\nrepeating {path}")
             execute_run(config, console)
-            moved[path] = root
-    return moved
+            made[path] = root
+    return made
 
 
-def _beside(run: Path) -> Path:
-    """Return the next free name of a repetition: `<run>-again-2` after `<run>-again-1`."""
-    name, _, last = run.name.rpartition("-again-")
-    base = name if name and last.isdigit() else run.name
+def _exchange(made: dict[Path, Path], say: Callable[[str], None]) -> None:
+    """Put each new run in the place of the old run, which moves to the discarded runs of its result."""
+    for old, new in made.items():
+        aside = set_aside([old], ResultDir(_result(old)).discarded)
+        new.rename(old)
+        say(f"{old} is the new run; the old run is now in {aside}")
+    for folder in {new.parent for new in made.values()}:
+        with contextlib.suppress(OSError):  # an earlier run in it failed
+            folder.rmdir()
+
+
+def _result(run: Path) -> Path:
+    """Return the directory of the result that a performance run is part of."""
+    return run.parent.parent if run.parent.name == "performance" else run.parent
+
+
+def _free(run: Path) -> Path:
+    """Return the first free directory for the repetition of a run; a run that failed keeps its directory."""
     number = 1
-    while (found := run.with_name(f"{base}-again-{number}")).exists():
+    while (found := _result(run) / f"repeat-{number}" / run.name).exists():
         number += 1
     return found

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import time
 from collections import Counter
 from pathlib import Path
@@ -12,9 +13,9 @@ from typing import Any
 import pytest
 
 from compliance.signoff import judge
-from compliance.signoff.claim import Claim, read_claim
+from compliance.signoff.claim import Claim, fields_read, read_claim
 from compliance.signoff.judge import sign_off
-from compliance.signoff.signoff_verdict import Scope
+from compliance.signoff.signoff_verdict import SCOPES, Scope
 from runs.errors import ExitCode, InputError
 from runs.record import finished_run as run_module
 from scenarios.commands.signoff import MAX_DIRECTORIES
@@ -24,12 +25,13 @@ from tests.support.signoff_fixtures import FrozenRuns
 
 READERS = ("read_detail", "read_summary", "read_requests", "read_accuracy_log", "read_trace", "read_engine_log")
 SHORT_S = 0.05
+OFFLINE_PATCH = ("off-1", "off-2", "off-acc"), ("off-fast-1", "off-fast-2")
 LONG_S = 600.0  # nobody waits so long: the limit ends it
 FIELDS = {
     "short_name", "audit_scope", "auditor_status", "verdict", "action", "lever_class", "lever_evidence",
     "counts_as_kernel_win", "e2e_delta_pct", "lever_decomposition", "non_overlapping", "same_conditions_ok",
     "baseline_drift_pct", "engagement_ok", "headline_integrity", "metrics", "correctness_status", "flags", "reasons",
-    "note", "noise_band_pct", "log_sha256",
+    "note", "noise_band_pct", "log_sha256", "corrected_headline", "class_a",
 }  # fmt: skip
 
 
@@ -138,21 +140,98 @@ def test_a_claim_of_nulls_is_ignored_and_the_raw_files_count(runs: FrozenRuns) -
     ("scope", "runs_of", "claim"),
     [
         ("harness", ("ss-1", "ss-acc"), {"ref": {"tokens_per_second": 1e9}}),
-        ("bundle", ("ss-1", "ss-acc"), {"ref": {"latency_p90_ms": 0.1}}),
         ("baseline", ("ss-1", "ss-3", "ss-acc"), {"ref": {"goodput": 1.0}}),
-        ("harness", ("ss-1", "ss-acc"), {"delta_pct": 50.0}),
-        ("bundle", ("ss-1", "ss-acc"), {"levers": ["magic"], "lever_class": "A"}),
-        ("profile", ("ss-1",), {"isolated_speedup": 9.0}),
-        ("baseline", ("ss-1", "ss-3", "ss-acc"), {"cand": {"tokens_per_second": 1.0, "ttft_p50_ms": None}}),
-        ("harness", ("ss-1", "ss-acc"), {"cand": {"tokens_per_second": None}, "delta_pct": None}),
+        ("bundle", ("ss-1", "ss-acc"), {"ref": {"latency_p90_ms": 1e9}}),  # less than the truth
     ],
 )
-def test_what_a_claim_has_too_much_is_told_in_every_scope(
+def test_a_claimed_number_that_differs_is_flagged_in_every_scope(
     runs: FrozenRuns, scope: Scope, runs_of: tuple[str, ...], claim: dict[str, Any]
 ) -> None:
     verdict = sign_off(scope, runs.paths(*runs_of), claim=Claim.model_validate(claim))
-    expected = ("PASS", []) if claim.get("delta_pct", 0) is None else ("FLAG", ["claim_vs_raw"])
-    assert (verdict.outcome, [one.slug for one in verdict.of("warning")]) == expected
+    assert (verdict.outcome, verdict.action) == ("FLAG", "flag")
+    assert [one.rule for one in verdict.of("warning")] == ["G-2/claim_vs_raw"]
+    assert verdict.corrected_headline is None
+
+
+@pytest.mark.parametrize(
+    ("scope", "ref", "cand", "claim", "headline"),
+    [
+        ("harness", ("ss-1", "ss-acc"), (), {"ref": {"latency_p90_ms": 0.1}}, "latency_p90_ms"),
+        ("baseline", ("srv-1", "srv-2", "srv-acc"), (), {"ref": {"tokens_per_second": 1e9}}, "tokens_per_second"),
+        ("patch", *OFFLINE_PATCH, {"delta_pct": 66.9}, "tokens_per_second"),
+        ("patch", *OFFLINE_PATCH, {"cand": {"tokens_per_second": 99999}}, "tokens_per_second"),
+        ("patch", *OFFLINE_PATCH, {"ref": {"tokens_per_second": 1}}, "tokens_per_second"),
+    ],
+)
+def test_a_headline_larger_than_the_truth_is_corrected(
+    runs: FrozenRuns, scope: Scope, ref: tuple[str, ...], cand: tuple[str, ...], claim: dict[str, Any], headline: str
+) -> None:
+    verdict = sign_off(scope, runs.paths(*ref), runs.paths(*cand), Claim.model_validate(claim))
+    assert (verdict.outcome, verdict.action) == ("FLAG", "correct_headline")
+    (found,) = verdict.of("warning")
+    assert found.rule == "G-2/overstated"
+    expected = f"{headline} {verdict.metrics['ref'][headline]:.6g}"
+    if cand:
+        expected += f" to {verdict.metrics['cand'][headline]:.6g}, {verdict.e2e_delta_pct:+.2f}%"
+    assert found.text.endswith(f"; corrected headline: {expected}")
+    assert verdict.record()["corrected_headline"] == expected
+    assert f"corrected headline: {expected}" in verdict.as_text()
+
+
+@pytest.mark.parametrize("claim", [{"delta_pct": 5.0}, {"ref": {"tokens_per_second": 1e9}}])
+def test_a_claim_smaller_than_the_truth_needs_no_other_headline(runs: FrozenRuns, claim: dict[str, Any]) -> None:
+    ref, cand = OFFLINE_PATCH
+    verdict = sign_off("patch", runs.paths(*ref), runs.paths(*cand), Claim.model_validate(claim))
+    assert (verdict.outcome, verdict.action, verdict.corrected_headline) == ("FLAG", "flag", None)
+
+
+@pytest.mark.parametrize(
+    ("scope", "runs_of", "claim", "unused"),
+    [
+        ("harness", ("ss-1", "ss-acc"), {"delta_pct": 50.0}, ["delta_pct"]),
+        ("bundle", ("ss-1", "ss-acc"), {"levers": ["magic"], "lever_class": "A"}, ["lever_class", "levers"]),
+        ("profile", ("ss-1",), {"isolated_speedup": 9.0}, ["isolated_speedup"]),
+        ("baseline", ("ss-1", "ss-3", "ss-acc"), {"cand": {"tokens_per_second": 1.0, "ttft_p50_ms": None}}, ["cand"]),
+        ("harness", ("ss-1", "ss-acc"), {"cand": {"tokens_per_second": None}, "delta_pct": None}, None),
+    ],
+)
+def test_a_field_that_the_scope_does_not_read_is_a_note(
+    runs: FrozenRuns, scope: Scope, runs_of: tuple[str, ...], claim: dict[str, Any], unused: list[str] | None
+) -> None:
+    verdict = sign_off(scope, runs.paths(*runs_of), claim=Claim.model_validate(claim))
+    found = [one.numbers["fields"] for one in verdict.of("note") if one.rule == "G-2/unused_field"]
+    assert (verdict.outcome, found) == ("PASS", [] if unused is None else [unused])
+
+
+def test_the_page_names_the_fields_that_each_scope_reads() -> None:
+    rows = re.findall(r"(?m)^\| (`[^|]*`) \| ([a-z, ]+) \|", (ROOT / "docs/signoff.md").read_text())
+    named = {field: set(scopes.split(", ")) for fields, scopes in rows for field in re.findall("`([a-z_]+)`", fields)}
+    read = {scope: fields_read(scope, with_candidate=True) for scope in SCOPES}
+    for name in Claim.model_fields:
+        reading = {scope for scope in SCOPES if name in read[scope]}
+        assert named[name] == ({"all"} if reading == set(SCOPES) else reading)
+
+
+@pytest.mark.parametrize("key", ["result_completed_samples_per_sec", "result_90.00_percentile_latency_ns"])
+def test_a_null_metric_is_unverifiable_by_name(runs: FrozenRuns, tmp_path: Path, key: str) -> None:
+    run = runs.copy(tmp_path / "run", "srv-1", ["set_detail", key, None])
+    verdict = sign_off("harness", [run, runs("srv-acc")])
+    assert (verdict.outcome, verdict.unverifiable) == ("FAIL", True)
+    assert verdict.headline.startswith(f"FAIL (unverifiable), action eject: P-1/null_metric: {key} is null")
+
+
+@pytest.mark.parametrize(
+    ("fault", "rule"),
+    [
+        (["cut", "requests.jsonl", 0.7], "P-1/damaged_raw"),
+        (["empty", "mlperf_log_detail.txt"], "P-1/damaged_raw"),
+        (["remove", "engine.log"], "P-1/missing_raw"),
+    ],
+)
+def test_damaged_evidence_is_unverifiable(runs: FrozenRuns, tmp_path: Path, fault: list[object], rule: str) -> None:
+    verdict = sign_off("harness", [runs.copy(tmp_path / "run", "srv-1", fault), runs("srv-acc")])
+    assert rule in {one.rule for one in verdict.of("error")}
+    assert verdict.unverifiable
 
 
 def test_a_patch_is_one_system_in_both_modes(runs: FrozenRuns) -> None:

@@ -1,6 +1,7 @@
 """Gates of a baseline, a patch and a bundle: spread, gain, changed options, claims, patch verdicts."""
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Iterable
@@ -61,6 +62,7 @@ def test_a_fail_outranks_a_flag_and_a_flag_a_pass() -> None:
         warn("G-8/not_a_kernel_gain", ""),
     ]
     assert decide(flags) == ("FLAG", "downgrade_headline")
+    assert decide([*flags[:2], warn("G-2/overstated", "")]) == ("FLAG", "correct_headline")
     assert decide([*flags, fail("P-1/missing_raw", "")]) == ("FAIL", "eject")
 
 
@@ -247,7 +249,8 @@ def test_a_patch_verdict_counts_only_as_its_runs_say(runs: FrozenRuns, tmp_path:
     verdict = sign_off("bundle", ref, cand, read_claim(tmp_path / "claim.json"))
     assert verdict.outcome == "FAIL"
     (given,) = verdict.lever_decomposition
-    assert (given["lever"], given["verdict"]) == ("tpot_ms", "PASS")
+    assert (given["lever"], given["class"], given["verdict"]) == ("tpot_ms", "A", "PASS")
+    assert verdict.class_a is None  # the other changed option is unknown
     assert float(given["delta_pct"]) < 100  # not the 900 % that the file says
     (lacking,) = [one for one in verdict.findings if one.slug == "missing_patch_verdict"]
     assert "re-evaluated: FAIL" in lacking.text
@@ -286,7 +289,13 @@ def test_patches_are_judged_again_with_the_bundles_sources_and_scores(
     scorings.clear()
     claim, given = Claim(levers=["tpot_ms", "slots"], patch_verdicts=patches), ScoreSources(model_path="bytes")
     verdict = sign_off("bundle", ref, cand, claim, sources=given)
-    assert [one["lever"] for one in verdict.lever_decomposition] == ["slots", "tpot_ms"]
+    assert [(one["lever"], one["class"]) for one in verdict.lever_decomposition] == [("slots", "B"), ("tpot_ms", "A")]
+    factors = [1 + one["delta_pct"] / 100 for one in verdict.lever_decomposition]
+    share = math.log(factors[1]) / math.log(math.prod(factors))
+    assert verdict.class_a == pytest.approx({"delta_pct": (factors[1] - 1) * 100, "share": share})
+    assert any(
+        f"class A alone {verdict.class_a['delta_pct']:+.2f}%, {share:.0%}" in one.text for one in verdict.findings
+    )
     assert {"explained", "unexplained_delta"} & (slugs(verdict, "NOTE") | slugs(verdict, "FLAG"))
     assert "missing_patch_verdict" not in slugs(verdict)
     assert [sources.model_path for sources in asked] == ["bytes"] * 6  # reference and candidate, of bundle and patches

@@ -214,10 +214,8 @@ def test_one_busy_repeat_is_flagged_never_failed(beside: With, runs: FrozenRuns,
     ("reference", "candidate", "flags"),
     [
         (0.01, 0.02, 0),
-        (0.40, 0.41, 0),  # both alike: favors none
         (0.01 + FOREIGN_DIFFERENCE + 0.02, 0.01, 1),
         (0.01, 0.01 + FOREIGN_DIFFERENCE + 0.02, 1),
-        (0.40, 0.30, 1),
     ],
 )
 def test_in_a_comparison_the_difference_counts(
@@ -231,6 +229,20 @@ def test_in_a_comparison_the_difference_counts(
     assert verdict.outcome == ("FLAG" if flags else "PASS")
     for reason in found:
         assert reason.numbers["foreign_shares"] == pytest.approx(sorted((reference, candidate)), abs=0.003)
+
+
+@pytest.mark.parametrize(("reference", "candidate", "busy"), [(0.98, 0.97, 4), (0.12, 0.08, 2), (0.08, 0.12, 2)])
+def test_a_busy_side_of_a_comparison_is_flagged_also_if_both_are(
+    beside: With, runs: FrozenRuns, reference: float, candidate: float, busy: int
+) -> None:
+    ref = [beside("ss-1", reference), beside("ss-3", reference), runs("ss-acc")]
+    cand = [beside("ss-fast-1", candidate), beside("ss-fast-2", candidate)]
+    verdict = sign_off("patch", ref, cand, Claim(levers=["tpot_ms"]))
+    found = [reason for reason in contended(verdict.findings) if "foreign_share" in reason.numbers]
+    assert (verdict.outcome, verdict.action, verdict.asks_remeasure) == ("FLAG", "remeasure", True)
+    named = {reason.files[0].parent.name for reason in found}
+    assert len(named) == busy
+    assert all(("fast" in name) == (candidate > FOREIGN_SHARE) for name in named if busy == 2)
 
 
 def test_scenarios_are_not_compared_with_each_other(beside: With) -> None:

@@ -2,19 +2,23 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from compliance.judge.finding import fail, note, warn
+from compliance.judge.finding import Finding, fail, note, warn
+from compliance.judge.rule import find_rule
 from compliance.signoff.signoff_verdict import SignOff, feedback
+from compliance.verify.find_results import find_results
 from qsl.embedded.articles import bundled_dataset
 from runs.errors import ExecutionError, ExitCode, InputError
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
-from scenarios.audit.remeasure import remeasured
+from scenarios.audit.remeasure import Sign, remeasured
+from scenarios.run.config import RunConfig
 from tests.conftest import RunMain, run_here
 from tests.support.run_commands import arguments
 from tests.support.signoff_fixtures import FrozenRuns
@@ -56,17 +60,21 @@ def test_the_runs_of_both_sides_are_run_anew_and_signed_off_after_the_last(run_m
     done = run_main("signoff", "--scope", "patch", *sides, *asked)
     assert done.code in (ExitCode.OK, ExitCode.NEGATIVE), done.stderr  # by how busy the machine is
     assert "repeated the performance runs 1 time, of at most 1" in done.stdout
-    after = digests(folder)
-    assert {name: after[name] for name in before} == before
-    again = [folder / f"{name}-again-1" for name in names]
+    # The old runs are unchanged in discarded/, and the new runs are in their places.
+    turns = ("ref-1", "cand-1", "ref-2", "cand-2")
+    aside = {name: folder / "discarded" / str(number) / name for number, name in enumerate(turns, start=1)}
+    old = {f"{name}/{file}": digest for name, path in aside.items() for file, digest in digests(path).items()}
+    assert old == {name: digest for name, digest in before.items() if "/" in name}
+    assert not list(folder.glob("repeat-*"))
     verdict = json.loads(out.read_bytes())
     assert verdict["remeasured"] == 1
-    assert verdict["ref"] + verdict["cand"] == [str(one) for one in again]
-    assert set(verdict["log_sha256"]) == {str(one) for one in again}
-    manifests = {path.name: read_manifest(RunDir(path).manifest) for path in again}
-    for name, path in zip(names, again, strict=True):
-        old = read_manifest(RunDir(folder / name).manifest)
-        assert manifests[path.name].plan.engine_options == old.plan.engine_options
+    assert verdict["ref"] + verdict["cand"] == [str(folder / name) for name in names]
+    started = {name: read_manifest(RunDir(path).manifest) for name, path in aside.items()}
+    for name in names:
+        new = read_manifest(RunDir(folder / name).manifest)
+        assert new.plan.engine_options == started[name].plan.engine_options
+        assert (new.start_time_ns or 0) > max(one.start_time_ns or 0 for one in started.values())
+        assert verdict["log_sha256"][str(folder / name)] != digests(aside[name])
     assert [one["rule"] for one in json.loads(mend.read_bytes())["to_mend"]] == verdict["flags"]
 
 
@@ -96,49 +104,106 @@ def test_no_run_is_run_unless_the_verdict_asks_for_it(runs: FrozenRuns) -> None:
     assert digests(ref[0].parent) == before
 
 
+def repeat(ran: list[Path]) -> Callable[..., None]:
+    """A stand-in for a run: its directory has only a file with its number."""
+
+    def run(config: RunConfig, _: Console) -> None:
+        assert config.output_log_dir is not None
+        ran.append(config.output_log_dir)
+        config.output_log_dir.mkdir(parents=True)
+        (config.output_log_dir / "number").write_text(str(len(ran)))
+
+    return run
+
+
+def saying(verdicts: Iterable[SignOff], asked: list[list[Path]] | None = None) -> Sign:
+    """A sign-off with these verdicts, which keeps the directories of the reference that it is asked for."""
+    left = iter(verdicts)
+
+    def sign(ref: Sequence[Path], cand: Sequence[Path]) -> SignOff:
+        if asked is not None:
+            asked.append(list(ref))
+        return next(left)
+
+    return sign
+
+
 def test_the_rounds_end_with_the_first_verdict_that_does_not_ask_and_the_last_is_signed_off(
     runs: FrozenRuns, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    ref = [runs.copy(tmp_path / name, name) for name in ("srv-1", "srv-2", "srv-acc")]
-    cand = [runs.copy(tmp_path / f"cand-{number}", f"srv-{number}") for number in (1, 2)]
+    def copies() -> tuple[list[Path], list[Path]]:
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        ref = [runs.copy(folder / name, name) for name in ("srv-1", "srv-2", "srv-acc")]
+        return ref, [runs.copy(folder / f"cand-{number}", f"srv-{number}") for number in (1, 2)]
+
     ran: list[Path] = []
-    monkeypatch.setattr("scenarios.audit.remeasure.execute_run", lambda config, *_: ran.append(config.output_log_dir))
-    asked: list[list[str]] = []
-
-    def said(verdicts: Iterator[SignOff]) -> Callable[[Sequence[Path], Sequence[Path]], SignOff]:
-        def sign(ref: Sequence[Path], cand: Sequence[Path]) -> SignOff:
-            asked.append([path.name for path in ref])
-            return next(verdicts)
-
-        return sign
-
+    monkeypatch.setattr("scenarios.audit.remeasure.execute_run", repeat(ran))
+    (ref, _), asked = copies(), list[list[Path]]()
     last = SignOff("baseline", 0.5, "open")
-    assert remeasured(said(iter([noisy(), noisy(), last])), ref, [], 3, Console(), lambda _: None) == (last, 2)
-    assert asked[0] == ["srv-1", "srv-2", "srv-acc"]
-    assert asked[1] == ["srv-1-again-1", "srv-2-again-1", "srv-acc"]
-    assert len(ran) == 4
-    asked.clear()
+    assert remeasured(saying([noisy(), noisy(), last], asked), ref, [], 3, Console(), lambda _: None) == (last, 2)
+    assert asked == [ref] * 3
+    assert [(ref[0] / "number").read_text(), (ref[1] / "number").read_text()] == ["3", "4"]
+    assert not (ref[2] / "number").exists()
     ran.clear()
-    still, rounds = remeasured(said(iter([noisy(), noisy()])), ref[:2], cand, 1, Console(), lambda _: None)
-    assert [path.name.partition("-again")[0] for path in ran] == ["srv-1", "cand-1", "srv-2", "cand-2"]  # in turn
-    assert (rounds, len(asked), still.action) == (1, 2, "remeasure")
+    ref, cand = copies()
+    still, rounds = remeasured(saying([noisy(), noisy()]), ref[:2], cand, 1, Console(), lambda _: None)
+    assert [path.name for path in ran] == ["srv-1", "cand-1", "srv-2", "cand-2"]  # in turn
+    assert (rounds, still.action) == (1, "remeasure")
     assert [one.slug for one in still.findings] == ["noisy_baseline", "baseline_imperfect"]
 
 
-def test_of_a_result_with_several_runs_only_the_performance_run_is_run_and_the_others_stay(
+@pytest.mark.parametrize(
+    ("rules", "rounds"),
+    [
+        (["B-4/contended"], 1),
+        (["G-2/overstated", "B-4/contended"], 1),  # although the claim is corrected first
+        (["G-6/hidden_regression"], 0),
+        (["B-4/contended", "G-4/overlap"], 0),  # a FAIL stays one
+    ],
+)
+def test_contention_asks_for_repetitions(monkeypatch: pytest.MonkeyPatch, rules: list[str], rounds: int) -> None:
+    monkeypatch.setattr("scenarios.audit.remeasure._performance_runs", lambda _: {})
+    found = [Finding(rule, find_rule(rule).severity, "text") for rule in rules]
+    found = [replace(one, severity="warning") if one.rule == "B-4/contended" else one for one in found]
+    verdicts = [SignOff("baseline", 0.5, "open", findings=found), SignOff("baseline", 0.5, "open")]
+    assert remeasured(saying(verdicts), [Path()], [], 3, Console(), lambda _: None)[1] == rounds
+
+
+def test_the_next_sign_off_of_a_result_does_not_count_a_discarded_run(
     runs: FrozenRuns, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    runs.copy(tmp_path / "performance" / "run_1", "srv-1")
+    old = runs.copy(tmp_path / "performance" / "run_1", "srv-1")
     runs.copy(tmp_path / "accuracy", "srv-acc")
-    monkeypatch.setattr("scenarios.audit.remeasure.execute_run", lambda *_: None)
-    asked: list[list[Path]] = []
 
-    def sign(ref: Sequence[Path], cand: Sequence[Path]) -> SignOff:
-        asked.append(list(ref))
-        return noisy()
+    def run(config: RunConfig, _: Console) -> None:
+        assert config.output_log_dir is not None
+        runs.copy(config.output_log_dir, "srv-2")
 
-    remeasured(sign, [tmp_path], [], 1, Console(), lambda _: None)
-    assert asked == [[tmp_path], [tmp_path / "performance" / "run_1-again-1", tmp_path / "accuracy"]]
+    monkeypatch.setattr("scenarios.audit.remeasure.execute_run", run)
+    remeasured(saying([noisy(), noisy()]), [tmp_path], [], 1, Console(), lambda _: None)
+    assert [path.name for path in (tmp_path / "performance").iterdir()] == ["run_1"]
+    assert digests(old) == digests(runs("srv-2"))
+    assert digests(tmp_path / "discarded" / "1" / "run_1") == digests(runs("srv-1"))
+    (result,) = find_results([tmp_path])
+    assert result.directories == [old, tmp_path / "accuracy"]
+
+
+def test_a_repetition_that_fails_leaves_the_runs_in_their_places(
+    runs: FrozenRuns, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ref = [runs.copy(tmp_path / "performance" / f"run_{number}", f"srv-{number}") for number in (1, 2)]
+    before = digests(tmp_path)
+    ran: list[Path] = []
+
+    def run(config: RunConfig, console: Console) -> None:
+        if ran:
+            raise ExecutionError("the engine died")
+        repeat(ran)(config, console)
+
+    monkeypatch.setattr("scenarios.audit.remeasure.execute_run", run)
+    with pytest.raises(ExecutionError, match="the engine died"):
+        remeasured(saying([noisy()]), ref, [], 1, Console(), lambda _: None)
+    assert {name: digest for name, digest in digests(tmp_path).items() if "repeat-1" not in name} == before
 
 
 def test_a_run_whose_record_does_not_say_what_was_asked_is_not_run(runs: FrozenRuns, tmp_path: Path) -> None:
