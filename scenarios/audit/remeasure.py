@@ -20,7 +20,7 @@ from runs.record.finished_run import PERFORMANCE
 from runs.record.layout import ResultDir, RunDir
 from runs.record.manifest import read_manifest
 from runs.wording import counted
-from scenarios.resumed import set_aside
+from scenarios.discarded import set_aside
 from scenarios.run.config import RunConfig, make_config
 from scenarios.run.parent import execute_run
 

@@ -23,7 +23,8 @@ from scenarios.campaign.campaign_plan import PlannedRun, plan_campaign
 from scenarios.campaign.config import Campaign, CampaignRun, missing_scenarios
 from scenarios.campaign.state import RunState, code_notes, examine
 from scenarios.console import say
-from scenarios.resumed import CHANGED_FIX, held, next_number, wait_for_end
+from scenarios.discarded import next_number, wait_for_end
+from scenarios.resumed import CHANGED_FIX, held
 from scenarios.run.config import make_config
 from scenarios.run.parent import execute_run
 from scenarios.run.plan import check_disk

@@ -26,7 +26,8 @@ from runs.record.group_end import record_end
 from runs.record.layout import RunDir
 from runs.record.planned_fingerprint import machine_now, planned_fingerprint
 from scenarios.console import say
-from scenarios.resumed import CHANGED_FIX, held, model_hashes, set_aside
+from scenarios.discarded import set_aside
+from scenarios.resumed import CHANGED_FIX, held, model_hashes
 from scenarios.run.config import make_config
 from scenarios.run.plan import prepare
 from scenarios.tune.config import Tune

@@ -20,7 +20,7 @@ from runs.record.layout import RunDir
 from runs.record.progress import Progress
 from runs.wording import counted, duration
 from scenarios.console import say
-from scenarios.resumed import set_aside
+from scenarios.discarded import set_aside
 from scenarios.run.config import RunConfig, make_config
 from scenarios.run.forecast import count_settings, expected_count, setting
 from scenarios.run.parent import execute_run
