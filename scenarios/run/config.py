@@ -18,7 +18,10 @@ from runs.loadgen.conf_lines import HIGHEST_QPS
 from scenarios.spellings import field_and_key
 from sut.engines import DEFAULT, ENDPOINT, KINDS, EngineOptions
 
-# Default user.conf for the embedded dataset, unless the run is a trial (scenarios/run/trial.py).
+# Default user.conf: for the benchmark's dataset; for fewer rows; for the embedded dataset, unless the run is a trial
+# (scenarios/run/trial.py).
+USER_CONF = HARNESS_ROOT / "user.conf"
+OWN_DATA_CONF = HARNESS_ROOT / "configs/own-data.conf"
 EMBEDDED_CONF = HARNESS_ROOT / "configs/embedded.conf"
 MAX_REPLICAS = 1024  # processes on this machine
 LOWEST_QPS = 1e-6  # queries/s; user.conf has ten decimals, and LoadGen never ends at a rate of 0
@@ -55,8 +58,8 @@ class RunOptions(BaseModel):
     # LoadGen
     user_conf: Path | None = option_field(
         None,
-        "LoadGen user.conf. Default: user.conf; for the bundled articles configs/embedded.conf, or configs/trial.conf "
-        "with the rate of the warm-up in a performance run without --target-qps.",
+        "LoadGen user.conf. Default: user.conf; for fewer rows than the benchmark's configs/own-data.conf, for the "
+        "bundled articles configs/embedded.conf, or configs/trial.conf with the rate of the warm-up (docs/running.md).",
         "loadgen",
         "FILE",
     )
@@ -295,10 +298,10 @@ def make_config(values: dict[str, Any]) -> RunConfig:
 
 
 def without_trial(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values with a fixed user.conf for the bundled articles, so that runs can be compared."""
-    if values.get("dataset_path") is None and values.get("user_conf") is None:
-        return {**values, "user_conf": EMBEDDED_CONF}
-    return values
+    """Return the values with a fixed user.conf, so that runs can be compared."""
+    if values.get("user_conf") is not None:
+        return values
+    return {**values, "user_conf": EMBEDDED_CONF if values.get("dataset_path") is None else USER_CONF}
 
 
 def checked(schema: type[Options], values: dict[str, Any], fix: str, file: Path | None = None) -> Options:

@@ -7,11 +7,10 @@ from pathlib import Path
 
 from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Mode, Scenario
 from runs.errors import InputError, SetupError
-from runs.harness import HARNESS_ROOT
 from runs.loadgen.conf_lines import KEYS, Setting, in_force, is_read, lookup, number_of, with_setting
 from runs.loadgen.early_stopping import PERCENTILE
 from runs.loadgen.user_conf import JudgedConf, Problem, judge_conf, read_conf_text
-from scenarios.run.config import EMBEDDED_CONF, RunConfig
+from scenarios.run.config import EMBEDDED_CONF, OWN_DATA_CONF, USER_CONF, RunConfig
 from scenarios.run.trial import TRIAL_CONF
 
 # Settings other than 0 that turn a run into an audit or end it early. [loadgen, perf-audit-settings,
@@ -42,6 +41,7 @@ class LoadgenConf:
     audit_config: str | None
     unofficial_reasons: list[str]
     notes: list[str] = field(default_factory=list)  # lines without effect
+    trial: bool = False  # the rate of the warm-up follows
 
 
 def read_conf(config: RunConfig, benchmark: Benchmark, sample_count: int, *, rate_follows: bool = False) -> LoadgenConf:
@@ -59,7 +59,8 @@ def read_conf(config: RunConfig, benchmark: Benchmark, sample_count: int, *, rat
             "--target-qps: no effect in SingleStream",
             "remove --target-qps; set the expected latency with *.SingleStream.target_latency in user.conf",
         )
-    path = config.user_conf or _default_conf(config)
+    path = config.user_conf or _default_conf(config, benchmark, sample_count)
+    trial = config.user_conf is None and path == TRIAL_CONF
     text = read_conf_text(path, "--user-conf")
     user = judge_conf(text, path, benchmark, config.scenario)
     user.problems += _kind_of_run(user, benchmark, scenario, mode)
@@ -71,7 +72,7 @@ def read_conf(config: RunConfig, benchmark: Benchmark, sample_count: int, *, rat
         if not audit.problems and not list(_applying(audit.settings, "*", scenario)):
             audit.problems.append(Problem(None, f"no line applies to {scenario}", "see configs/audits"))
     above = {} if audit is None else _settings_above(audit, scenario)
-    if config.target_qps is None and not rate_follows and path != TRIAL_CONF:
+    if config.target_qps is None and not rate_follows and not trial:
         user.problems += missing_rate(user, benchmark, scenario, mode, above)
     for conf in (user,) if audit is None else (user, audit):
         conf.problems += _no_queries(conf, user, benchmark, scenario, above)
@@ -87,7 +88,7 @@ def read_conf(config: RunConfig, benchmark: Benchmark, sample_count: int, *, rat
         notes += [audit.note] if audit.note else []
         reasons.append("audit.config changes LoadGen's settings, so this run is an audit")
     _check_counts(config, benchmark, user, above, sample_count)
-    return LoadgenConf(path, text, audit_text, reasons, notes)
+    return LoadgenConf(path, text, audit_text, reasons, notes, trial)
 
 
 def _settings_above(audit: JudgedConf, scenario: str) -> dict[str, float | None]:
@@ -230,10 +231,13 @@ def _most_ms(benchmark: Benchmark, scenario: Scenario) -> dict[str, float]:
     return most
 
 
-def _default_conf(config: RunConfig) -> Path:
-    if config.dataset_path is not None:
-        return HARNESS_ROOT / "user.conf"
-    return TRIAL_CONF if config.is_trial else EMBEDDED_CONF
+def _default_conf(config: RunConfig, benchmark: Benchmark, sample_count: int) -> Path:
+    if config.dataset_path is None:
+        return TRIAL_CONF if config.is_trial else EMBEDDED_CONF
+    if config.accuracy or sample_count >= benchmark.performance_samples:
+        return USER_CONF
+    paced = LOADGEN_SCENARIO[config.scenario] == "Server" and config.target_qps is None and config.audit_conf is None
+    return TRIAL_CONF if paced else OWN_DATA_CONF
 
 
 def _check_counts(

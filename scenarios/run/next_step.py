@@ -10,7 +10,7 @@ from runs.numbers.unloaded import unloaded_ns
 from runs.record.manifest import Manifest
 from runs.rounds import CURRENT_ROUND
 from runs.wording import duration, milliseconds
-from scenarios.run.config import EMBEDDED_CONF
+from scenarios.run.config import EMBEDDED_CONF, OWN_DATA_CONF
 from scenarios.run.trial import LOAD_SHARE
 
 _LOWER = 0.5  # factor on a rate at which some queries exceeded an official limit
@@ -43,16 +43,18 @@ def next_steps(manifest: Manifest, benchmark: Benchmark, result: Result) -> list
         return [*never, _accuracy(time_s, plan.sample_count, "--scenario Offline ")]
     held = load.completed_per_second * (1 if load.kept_up else LOAD_SHARE)
     rate = _two_digits_down(min(trial.settings["target_qps"], held) * (_LOWER if exceeded else 1))
-    conf = read_stored(EMBEDDED_CONF)
+    own = manifest.asked.get("dataset_path") is not None
+    conf = read_stored(OWN_DATA_CONF if own else EMBEDDED_CONF)
 
     def value(key: str) -> float | None:
         return rate if key == "target_qps" else lookup(conf, plan.loadgen_key, "Server", key)
 
     count = count_run(settings_of(plan.scenario, benchmark, CURRENT_ROUND, plan.sample_count, value), "performance")
     in_all = duration(count.expected_s + start_s)
+    at = " at p50" if own else ""
     return [
         *exceeded,
-        f"next: the same command with --target-qps {rate:g} (official limits; {count.samples:,} queries, "
+        f"next: the same command with --target-qps {rate:g} (official limits{at}; {count.samples:,} queries, "
         f"about {in_all}); {_THEN}",
     ]
 

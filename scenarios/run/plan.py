@@ -88,7 +88,7 @@ def prepare(
     run_dir = RunDir(_output_dir(config, inputs.mode))
     conf = read_conf(config, inputs.benchmark, len(inputs.dataset), rate_follows=rate_follows)
     engine, replicas = plan_engine(kind, config, _run_facts(inputs))
-    plan = _run_plan(inputs, engine, replicas, audit=conf.audit_config is not None)
+    plan = _run_plan(inputs, engine, replicas, audit=conf.audit_config is not None, trial=conf.trial)
     declared = _declaration_findings(config)
     hints = [*_hints(config, engine.environment), *conf.notes]
     hints += [one.sentence for one in declared if one.violated]
@@ -176,7 +176,9 @@ def _run_facts(inputs: _Inputs) -> RunFacts:
     )
 
 
-def _run_plan(inputs: _Inputs, engine: EnginePlan, replicas: ReplicasPlan | None, *, audit: bool) -> RunPlan:
+def _run_plan(
+    inputs: _Inputs, engine: EnginePlan, replicas: ReplicasPlan | None, *, audit: bool, trial: bool
+) -> RunPlan:
     config, dataset = inputs.config, inputs.dataset
     return RunPlan(
         scenario=config.scenario,
@@ -198,7 +200,7 @@ def _run_plan(inputs: _Inputs, engine: EnginePlan, replicas: ReplicasPlan | None
         replicas=replicas,
         warmup_prompts=WARMUP_PROMPTS if engine.compiles else WARMUP_PROMPTS_WITHOUT_COMPILING,
         compiles=engine.compiles,
-        trial=config.is_trial,
+        trial=trial,
         engine_start_timeout_s=config.engine_start_timeout_s,
         stall_timeout_s=config.stall_timeout_s,
     )

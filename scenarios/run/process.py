@@ -195,7 +195,8 @@ class RunProcess:
             engine, warm_up(engine, self.plan, report, dataset.prompts), "the warm-up was not over"
         )
         if measured is not None:
-            self.manifest.trial = write_trial_conf(self.run_dir, self.plan, measured)
+            rows = self.plan.sample_count if self.manifest.asked.get("dataset_path") else None
+            self.manifest.trial = write_trial_conf(self.run_dir, self.plan, measured, rows)
 
         import mlperf_loadgen as lg  # Imported late, so that LoadGen is not open if the engine fails.
 

@@ -13,6 +13,7 @@ from runs.record.manifest import Manifest
 from runs.rounds import TokenLimits
 from runs.wording import counted, duration, milliseconds
 from scenarios.console import say
+from scenarios.run.config import OWN_DATA_CONF
 from scenarios.run.forecast import forecast
 from scenarios.run.next_step import next_steps
 from scenarios.run.plan import PreparedRun
@@ -30,11 +31,16 @@ def announce(run: PreparedRun, console: Console) -> None:
     """Print the run, its directory and its eligibility for submission; with --verbose, the whole plan."""
     plan, expected = run.plan, forecast(run)
     model = run.model.folder.name if run.model else plan.model_path
-    size = counted(plan.sample_count, "sample")
+    size = counted(plan.sample_count, "row")
     if expected:
-        size += f", about {duration(expected.count.expected_s)} after the engine's start"
-    elif plan.trial:
+        issued = counted(expected.count.samples, "sample")
+        size = issued + (f" of {size}" if expected.count.samples != plan.sample_count else "")
+        if run.conf_path != OWN_DATA_CONF or "target_qps" in run.asked:  # Otherwise, the rate is unknown.
+            size += f", about {duration(expected.count.expected_s)} after the engine's start"
+    elif plan.trial and run.bundled:
         size = f"a trial of about {LONGEST_S:.0f} s after the warm-up"
+    elif plan.trial:
+        size += f", a trial of at most about {LONGEST_S:.0f} s after the warm-up"
     what = f"{plan.scenario} {plan.mode} of {model} ({plan.engine}): {size}"
     say(console, f"{what}; run directory {run.run_dir.root}")
     for hint in run.notes if is_verbose() else run.hints:
@@ -83,7 +89,9 @@ def closing_summary(
         if result.load and result.load.warning:
             line(result.load.warning)
         differs = f" (LoadGen itself: {result.loadgen_verdict})" if result.loadgen_verdict != result.verdict else ""
-        line(f"{plan.scenario} performance: {result.verdict}{differs}")
+        issued = result.counts.samples_expected or result.counts.samples
+        size = f", {counted(issued, 'sample')}" if issued else ""
+        line(f"{plan.scenario} performance: {result.verdict}{differs}{size}")
         for text in numbers(result, run.benchmark.limits):
             line(f"  {text}")
     else:

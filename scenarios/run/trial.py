@@ -1,5 +1,8 @@
 """A trial run, whose size and rate depend on the engine's speed during warm-up.
 
+A run without data, settings or a rate is a trial; so is a Server or Interactive run on few rows of the user's without a
+rate.
+
 The offered rate is a share of the measured rate with a few concurrent queries, so that the engine keeps up. The number
 of queries fits into the duration of a trial.
 """
@@ -47,8 +50,12 @@ def at_a_time(scenario: Scenario) -> int:
     return 1 if scenario == "SingleStream" else AT_A_TIME
 
 
-def trial_settings(scenario: Scenario, queries_per_second: float) -> dict[str, int | float]:
-    """Return LoadGen's settings for a measured rate, by key."""
+def trial_settings(scenario: Scenario, queries_per_second: float, rows: int | None = None) -> dict[str, int | float]:
+    """Return LoadGen's settings for a measured rate, by key.
+
+    Args:
+        rows: Number of rows of the user's dataset, of which each is issued once if they fit (Server and Interactive).
+    """
     if scenario == "SingleStream":
         fitting, fast = int(LONGEST_S * queries_per_second), int(SHORTEST_S * queries_per_second)
         count = min(MOST, max(FEWEST_IN_STREAM, min(fitting, USUAL), fast))
@@ -57,13 +64,20 @@ def trial_settings(scenario: Scenario, queries_per_second: float) -> dict[str, i
         count = min(MOST, max(FEWEST, int(LONGEST_S * queries_per_second)))
         return {"min_query_count": count, "target_qps": _three_digits(queries_per_second)}
     rate = _three_digits(min(LOAD_SHARE * queries_per_second, MOST / SHORTEST_S))
-    offsets_ns = poisson_offsets_ns(CURRENT_ROUND.seeds.schedule_rng_seed, rate, MOST)
+    offsets_ns = poisson_offsets_ns(CURRENT_ROUND.seeds.schedule_rng_seed, rate, max(MOST, rows or 0))
     fitting, fast = (int(offsets_ns.searchsorted(seconds * 1e9, side="right")) for seconds in (LONGEST_S, SHORTEST_S))
+    if rows is not None and FEWEST <= rows <= fitting:
+        return {"min_query_count": rows, "target_qps": rate, "sample_concatenate_permutation": 1}
+    if rows is not None:
+        return {"min_query_count": max(FEWEST, min(fitting, rows)), "target_qps": rate}
     return {"min_query_count": max(FEWEST, min(fitting, USUAL), fast), "target_qps": rate}
 
 
-def write_trial_conf(run_dir: RunDir, plan: RunPlan, measured: Measured) -> Trial:
+def write_trial_conf(run_dir: RunDir, plan: RunPlan, measured: Measured, rows: int | None) -> Trial:
     """Write the user.conf of a trial into its run directory; return the measurement for the manifest.
+
+    Args:
+        rows: As in `trial_settings`.
 
     Raises:
         SetupError: If the engine is too slow for a trial.
@@ -71,7 +85,7 @@ def write_trial_conf(run_dir: RunDir, plan: RunPlan, measured: Measured) -> Tria
     rate = measured.queries_per_second
     if rate < 1e-5:
         raise SetupError(f"a query takes {1 / rate:,.0f} s on this machine", "use a smaller model or another machine")
-    settings = trial_settings(plan.scenario, rate)
+    settings = trial_settings(plan.scenario, rate, rows)
     text = with_trial_settings(TRIAL_CONF.read_text(), plan, settings)
     write_atomic(run_dir.user_conf, text)
     return Trial(

@@ -32,6 +32,7 @@ def said(
         load=Load(rate, done, 2.0, 3, 5.0, kept_up),
     )
     manifest: Any = SimpleNamespace(
+        asked={},
         trial=SimpleNamespace(settings={"target_qps": rate}, queries_per_second=rate / 0.65),
         plan=SimpleNamespace(
             scenario=scenario,

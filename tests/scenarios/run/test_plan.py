@@ -50,9 +50,9 @@ def test_the_embedded_data_set_has_settings_of_its_own() -> None:
     assert run.audit_config is None
 
 
-def test_another_data_set_takes_the_user_conf(make_dataset: MakeDataset) -> None:
+def test_another_data_set_has_settings_of_its_own(make_dataset: MakeDataset) -> None:
     run = prepared(dataset_path=make_dataset([1, 2, 3], [1, 2, 4, 5]))
-    assert any(note.endswith("/user.conf") for note in run.notes)
+    assert any(note.endswith("/configs/own-data.conf") for note in run.notes)
     assert run.plan.sample_count == 2
     assert run.plan.longest_prompt_tokens == 4
     assert run.plan.engine_options["lead_tokens"] == 2
@@ -92,7 +92,7 @@ def test_max_new_tokens_is_a_sampling_parameter() -> None:
     ("declared", "words"),
     [
         ("kv_quantization/fp8", "closest: kv_quantization/fp8_e4m3"),
-        ("kv_quantisation/fp8_e4m3", "closest: kv_quantization/fp8_e4m3"),
+        ("kv_quant/fp8_e4m3", "closest: kv_quantization/fp8_e4m3"),
         ("nonsense", "nonsense/none is not in the registry of techniques; closest: "),
         ("baseline/x", "a baseline has no mechanism_variant"),
         ({"mechanism": "kv_quantization", "mechanism_variant": "fp8_e4m3", "quality_eval_id": "x"}, "quality_eval_id"),

@@ -1,5 +1,6 @@
 """What a run begins with: its plan, `--dry-run`, and the rate where none is named."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import orjson
 import pytest
 
 from runs.attestation.attestation import read_attestation
-from runs.benchmark import SCENARIOS, Scenario
+from runs.benchmark import SCENARIOS, Benchmark, Scenario
 from runs.errors import ExitCode
 from runs.loadgen.conf_lines import read_stored
 from runs.loadgen.detail_log import read_detail
@@ -18,12 +19,12 @@ from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from runs.rounds import CURRENT_ROUND
 from scenarios.run import run_page
-from scenarios.run.config import EMBEDDED_CONF, make_config, without_trial
+from scenarios.run.config import EMBEDDED_CONF, OWN_DATA_CONF, USER_CONF, make_config, without_trial
 from scenarios.run.forecast import Forecast, forecast
 from scenarios.run.plan import TRIAL_REASON, prepare
 from scenarios.run.trial import TRIAL_CONF, trial_settings
 from scenarios.tune.config import load_tune
-from tests.conftest import RunMain, run_here
+from tests.conftest import ROOT, RunMain, run_here
 from tests.support.run_commands import arguments
 
 HOUR_NS = 3_600_000_000_000
@@ -132,14 +133,75 @@ def test_whatever_is_named_holds(named: dict[str, object]) -> None:
 
 def test_runs_that_are_compared_are_no_trials() -> None:
     assert without_trial({"scenario": "Server"})["user_conf"] == EMBEDDED_CONF
-    for named in ({"user_conf": Path("u.conf")}, {"dataset_path": Path("d.json")}):
-        assert without_trial(named) == named
+    assert without_trial({"dataset_path": Path("d.json")})["user_conf"] == USER_CONF
+    named = {"user_conf": Path("u.conf"), "dataset_path": Path("d.json")}
+    assert without_trial(named) == named
 
 
 def test_a_tune_looks_for_a_rate_within_the_official_limits() -> None:
     assert load_tune(None, {}, {"scenario": "Server"}).values["user_conf"] == EMBEDDED_CONF
     named = {"scenario": "Server", "dataset_path": Path("d.json")}
-    assert "user_conf" not in load_tune(None, {}, named).values
+    assert load_tune(None, {}, named).values["user_conf"] == USER_CONF
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_each_row_of_the_users_own_is_issued_once(
+    scenario: Scenario, tmp_path: Path, make_dataset: Callable[..., Path], run_main: RunMain
+) -> None:
+    out, rows = tmp_path / "run", [[10 + number] * 9 for number in range(32)]
+    asked = ("--scenario", scenario, "--engine", "dummy", "--dataset-path", make_dataset(*rows))
+    finished = run_main(*asked, "--output-log-dir", out)
+    assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
+    first, last = finished.stdout.splitlines()[0], finished.stdout.partition("performance: ")[2].splitlines()[0]
+    assert ": 32 " in first
+    assert last == "VALID, 32 samples"
+    assert "not eligible for submission" in finished.stdout
+    requests = map(orjson.loads, RunDir(out).requests.read_bytes().splitlines())
+    assert sorted(request["sample_index"] for request in requests) == list(range(32))
+
+
+@pytest.mark.parametrize(
+    ("named", "conf", "samples"),
+    [
+        ({"scenario": "Server"}, TRIAL_CONF, None),
+        ({"scenario": "Server", "target_qps": 20.0}, OWN_DATA_CONF, 40),
+        ({"scenario": "Server", "audit_conf": ROOT / "audit.config"}, OWN_DATA_CONF, None),
+        ({"scenario": "Server", "accuracy": True}, USER_CONF, 40),
+        ({"scenario": "Offline"}, OWN_DATA_CONF, 40),
+        ({"scenario": "Offline", "total_sample_count": 5}, OWN_DATA_CONF, 5),
+        ({"scenario": "Offline", "user_conf": USER_CONF}, USER_CONF, 13_400),
+        ({"scenario": "SingleStream", "total_sample_count": 3}, OWN_DATA_CONF, 12),
+    ],
+)
+def test_settings_for_few_rows(
+    named: dict[str, Any], conf: Path, samples: int | None, make_dataset: Callable[..., Path]
+) -> None:
+    rows = make_dataset(*([10 + number] * 9 for number in range(40)))
+    run = prepare(make_config({"engine": "dummy", "dataset_path": rows, **named}))
+    assert (run.conf_path, run.is_trial) == (conf, conf == TRIAL_CONF)
+    expected = forecast(run)
+    assert (expected and expected.count.samples) == samples
+    assert expected is None or expected.invalid_because == ()
+
+
+def test_the_whole_dataset_of_the_benchmark_has_the_official_settings(
+    make_dataset: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Benchmark, "performance_samples", 2)
+    for scenario in ("Offline", "Server"):
+        asked = {"scenario": scenario, "engine": "dummy", "dataset_path": make_dataset([1, 2], [3, 4])}
+        run = prepare(make_config(asked))
+        assert (run.conf_path, run.is_trial) == (USER_CONF, False)
+        assert prepare(make_config({**asked, "total_sample_count": 1})).conf_path != USER_CONF
+
+
+@pytest.mark.parametrize(
+    ("rows", "issued", "once"), [(3, 8, False), (8, 8, True), (500, 500, True), (90_000, 9_400, False)]
+)
+def test_a_trial_on_own_rows_ends_in_time(rows: int, issued: int, once: bool) -> None:
+    settings = trial_settings("Server", 5_000.0, rows)
+    assert settings["min_query_count"] == pytest.approx(issued, rel=0.1 if rows > 1000 else 0)
+    assert ("sample_concatenate_permutation" in settings) is once
 
 
 @pytest.mark.parametrize(("scenario", "ttft_ms"), [("Server", "2,000"), ("Interactive", "500")])
