@@ -1,20 +1,18 @@
-"""When a waiting query is let into the engine.
+"""Admission control: the time at which a waiting query is handed to the engine.
 
 An engine that is given every query at once spends whole steps on the prompts of a burst, and the whole batch waits for
-them. Admission bounds the prompt tokens that have been handed over and have not yet shown a first token; the other
-queries wait here, in an order of their own, until the engine has room. Nothing is dropped, nothing is known of what
-LoadGen will issue, and no query is held once the engine could take it.
+them. Admission bounds the prompt tokens of admitted queries without a first token. The other queries wait here, in the
+order of the policy, until the engine has capacity. Admission drops no query, does not use LoadGen's future queries, and
+never holds a query that the engine could take.
 
 Orders:
   fcfs      in order of issue.
   shortest  the shortest prompt first; among equals in order of issue.
-  deadline  in order of issue, but a query that can no longer show its first token in time steps back behind all that
-            still can. What "in time" is comes from the scenario's TTFT limit and from how long the engine has lately
-            taken from admission to first token.
-  priority  as deadline, but queries wait in the engine too: one that steps back is handed over with a lower priority,
-            and the engine's own scheduler (vLLM's `scheduling_policy=priority`) lets those in time overtake it. What
-            the engine needs to a first token is judged by the prompt tokens that are ahead, so that a query without a
-            chance is known on arrival, however many wait in the engine.
+  deadline  in order of issue, but a query that can no longer meet the scenario's TTFT limit steps back behind all that
+            can. The estimate uses the engine's recent times from admission to first token. priority  as deadline, but
+            queries wait in the engine too: one that steps back is handed over with a lower priority, and the engine's
+            scheduler (vLLM's `scheduling_policy=priority`) lets the others overtake it. The time to a first token is
+            estimated from the prompt tokens ahead, so a hopeless query is recognized on arrival.
 """
 
 import heapq
@@ -29,38 +27,38 @@ from sut.engine import Request
 Policy = Literal["fcfs", "shortest", "deadline", "priority"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 
-# How fast the expected time for a prompt token follows the measured ones.
+# Weight of a new measurement in the expected time per prompt token.
 SMOOTHING = 0.1
-STEPPED_BACK = 1  # priority of a query that lets others overtake it; theirs is 0, and vLLM takes the lowest first
+STEPPED_BACK = 1  # priority of a query that stepped back; others have 0, and vLLM computes the lowest first
 
 
 @dataclass(eq=False, kw_only=True)
 class Admission:
-    """Admission control (sut/feed.py) that lets queries through while the bound allows it, in an order of its own."""
+    """Admission control (sut/feed.py) that admits queries in the order of the policy while the bound allows it."""
 
-    policy: Policy  # order of those that wait
+    policy: Policy  # order of the waiting queries
     prefill_tokens: int  # bound on prompt tokens admitted without a first token; a longer prompt is admitted alone
     queries: int | None = None  # bound on queries admitted and not complete; None = no bound
-    ttft_limit_ns: int  # the scenario's, for `deadline` and `priority`
+    ttft_limit_ns: int  # TTFT limit of the scenario, for `deadline` and `priority`
     clock: Callable[[], int] = time.time_ns  # time in ns, on the scale of `Request.issue_ns`
 
     def __post_init__(self) -> None:
         self._waiting: list[tuple[int, int, Request]] = []  # a heap by prompt tokens (`shortest`) and order of issue
         self._late: deque[Request] = deque()  # waiting queries that stepped back
         self._steps_back = self.policy in ("deadline", "priority")
-        self._overtaken = self.policy == "priority"  # in the engine, who stepped back
-        self._in_engine: set[int] = set()  # seq
+        self._overtaken = self.policy == "priority"  # queries that stepped back wait in the engine
+        self._in_engine: set[int] = set()  # `seq` of the admitted queries
         self._ns_a_token = 0.0  # expected time from admission to first token, for each prompt token then admitted
         self._admitted: dict[int, tuple[int, int]] = {}  # seq → when, and prompt tokens in the engine with its own
         self._in_prefill = 0
 
     @property
     def waiting(self) -> int:
-        """Queries that wait here."""
+        """Number of queries that are not admitted yet."""
         return len(self._waiting) + len(self._late)
 
     def wants(self) -> bool:
-        return True  # the next query is chosen among all that wait
+        return True  # the policy chooses among all waiting queries
 
     def offer(self, request: Request) -> None:
         tokens = len(request.prompt_ids) if self.policy == "shortest" else 0
@@ -83,7 +81,7 @@ class Admission:
             late[-1].priority = STEPPED_BACK
         if waiting and self._fits(waiting[0][-1]):
             return heapq.heappop(waiting)[-1]
-        # With `priority` a late query need not wait here for those in time.
+        # With `priority` a late query does not wait here for the others.
         if late and (self._overtaken or not waiting) and self._fits(late[0]):
             return late.popleft()
         return None
@@ -99,7 +97,7 @@ class Admission:
 
     def completed(self, request: Request) -> None:
         """Note a query's response."""
-        self.prefilled(request)  # an output of one piece showed no first token
+        self.prefilled(request)  # a response in one piece has no separate first token
         self._in_engine.discard(request.seq)
 
     def _hopeless(self, request: Request) -> bool:

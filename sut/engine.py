@@ -11,33 +11,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-ANSWERED = 0  # in place of a response ID that must never be used again; LoadGen's IDs are pointers, so never 0
+ANSWERED = 0  # replaces a used response ID; LoadGen's IDs are pointers, so never 0
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Request:
-    """One sample on its way through the engine. With slots, as hundreds of thousands are made."""
+    """One sample on its way through the engine. It has slots, because a run makes hundreds of thousands."""
 
     sink: "Sink"
     prompt_ids: list[int]
-    response_id: int = 0  # LoadGen's handle, a pointer; only the SUT may look at it. ANSWERED when used
+    response_id: int = 0  # LoadGen's handle, a pointer that only the SUT uses; ANSWERED after its use
     seq: int = -1  # order of issue, from 0
     sample_index: int = -1
     issue_ns: int = 0
     first_token_ns: int = field(default=0, init=False)
-    heard_ns: int = field(default=0, init=False)  # when the client of a server read what it now passes on
+    heard_ns: int = field(default=0, init=False)  # time at which a server's client read the data that it passes on
     replica: int | None = field(default=None, init=False)  # number of the replica, if there are several
-    priority: int = field(default=0, init=False)  # the lowest is computed first by an engine that knows priorities
+    priority: int = field(default=0, init=False)  # engines with priorities compute the lowest first
 
 
 class Sink(Protocol):
-    """Takes the outcome of a request. Called on the event loop, once each, in this order."""
+    """The receiver of a request's output. Each method is called once, in this order, on the event loop."""
 
     def first_token(self, request: Request, token_id: int) -> None: ...
 
     def complete(self, request: Request, token_ids: Sequence[int], finish_reason: str, cached_tokens: int) -> None:
-        """`token_ids` is the whole output, first token included (if an array, of int32); `cached_tokens` counts prompt
-        tokens whose computation the engine skipped by a prefix cache."""
+        """Receive the whole output, with the first token (an array must be of int32), and the number of prompt tokens
+        that the engine took from a prefix cache.
+        """
 
     def failed(self, request: Request, error: BaseException) -> None: ...
 
@@ -69,7 +70,7 @@ class OneResponse:
 
 @dataclass(frozen=True)
 class EngineLimits:
-    """The capacity of an engine with all its copies; None: no limit of its own."""
+    """The capacity of an engine, over all its data-parallel ranks; None = unlimited."""
 
     queries: int | None = None
     step_tokens: int | None = None  # prompt and output tokens in one step
@@ -77,11 +78,11 @@ class EngineLimits:
 
 @dataclass
 class EngineReport:
-    """An engine's report of itself once it runs; part of the manifest."""
+    """The facts that a running engine reports about itself; part of the manifest."""
 
     name: str
     versions: dict[str, str] = field(default_factory=dict)
-    # effective: each option that was given, and further facts
+    # effective values of the requested options, and further facts
     configuration: dict[str, Any] = field(default_factory=dict)
     vocab_size: int | None = None
     max_model_len: int | None = None
@@ -95,43 +96,45 @@ class EngineReport:
 
 @dataclass(frozen=True)
 class EngineObserved:
-    """An engine's observations of itself in a run; part of the manifest."""
+    """An engine's measurements during a run; part of the manifest."""
 
-    # of each engine: the fields of runs.record.observed.EngineSeen, as plain data
+    # for each engine, the fields of runs.record.observed.EngineSeen as plain data
     engines: list[dict[str, Any]] = field(default_factory=list)
     read_to_loadgen: dict[str, Any] | None = None  # a LatenessSummary of the clients of servers
-    unofficial_reasons: list[str] = field(default_factory=list)  # why the run could not be submitted; sentences
+    unofficial_reasons: list[str] = field(
+        default_factory=list
+    )  # reasons why the run is not eligible for submission; sentences
     notes: list[str] = field(default_factory=list)  # sentences for the user
 
 
 class Engine(Protocol):
-    """Life cycle: `start` → any number of `submit` → `observed` → `stop`."""
+    """An engine. Its life cycle: `start`, any number of `submit`, `observed`, `stop`."""
 
     async def start(self) -> EngineReport:
-        """Bring the engine up and compare every option asked for with the effective one.
+        """Start the engine, and compare every requested option with the effective value.
 
         Raises:
-            InputError: an option the engine does not know or refuses.
-            SetupError: an option is not effective, or the engine does not come up.
+            InputError: If the engine does not have an option or refuses it.
+            SetupError: If an option does not take effect, or the engine does not start.
         """
 
     def submit(self, request: Request) -> None:
-        """Hand a request over; returns at once. The outcome arrives at `request.sink`."""
+        """Hand over a request and return at once; `request.sink` receives the output."""
 
     def check_alive(self) -> None:
         """Raise ExecutionError if the engine is dead."""
 
     def activity(self) -> int:
-        """A number that changes whenever the engine has made progress on any request."""
+        """Return a number that changes with every progress of the engine."""
 
     def generated_tokens(self) -> int | None:
-        """Output tokens made since the start, those of unfinished responses too; None where they are not counted."""
+        """Return the number of output tokens since the start, including unfinished responses; None if not counted."""
 
     async def observed(self) -> EngineObserved:
-        """Called when all requests are answered.
+        """Return the measurements; called when all requests are complete.
 
         Raises:
-            ExecutionError: the engine does not answer any more.
+            ExecutionError: If the engine no longer responds.
         """
         return EngineObserved()
 

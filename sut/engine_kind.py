@@ -1,7 +1,7 @@
 """A kind of engine: its options, its plan for a run, its imports, and its construction.
 
-A kind is a stateless object in `sut.engines.KINDS`, with everything that other rooms need of an engine before it runs;
-what runs is an `Engine` (sut/engine.py). Nothing here imports the engine's own library.
+A kind is a stateless object in `sut.engines.KINDS`, with everything that other packages need before an engine runs. The
+running engine is an `Engine` (sut/engine.py). This module does not import the engine's library.
 """
 
 from abc import ABC, abstractmethod
@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from runs.benchmark import OfficialModel, SamplingPolicy, Scenario
 
-if TYPE_CHECKING:  # the options of a kind are read without what runs
+if TYPE_CHECKING:  # not imported when only the options of a kind are read
     from runs.record.manifest import ReplicaPlace, RunPlan
     from sut.engine import Engine
     from sut.loadgen_sut import LoadgenSut
@@ -31,14 +31,14 @@ class RunFacts:
     scenario: Scenario
     sampling: SamplingPolicy
     official_model: OfficialModel  # model of a closed submission of the benchmark
-    admission: str  # the policy, "off" for none
+    admission: str  # admission policy; "off" without admission control
     longest_prompt_tokens: int  # longest prompt of the dataset, in tokens
     lead_tokens: int  # IDs that all prompts have in common at their start
     model_folder: Path | None  # None for an engine that runs without model files
-    parameters: int  # numbers in the model's weights, 0 where it is not known
+    parameters: int  # number of the model's parameters; 0 if unknown
     precision: str = ""  # data type of the weights, such as bfloat16 or fp8_w8a8; "" if unknown
     quantization: dict[str, Any] = field(default_factory=dict)  # quantization in the model's config.json
-    vocab_size: int | None = None  # IDs of the model lie below it; None where there is no model
+    vocab_size: int | None = None  # the model's IDs are below it; None without a model
     light: bool = False  # the embedded model with few queries at a time
 
     @property
@@ -52,10 +52,10 @@ class EnginePlan:
     """A kind's plan from the requested options."""
 
     options: dict[str, Any]  # options of the engine; plain data, `engine_options` in the manifest
-    # variables that the engine's process must be started with; those that the user set win
+    # environment variables for the engine's process; the user's values take precedence
     environment: dict[str, str] = field(default_factory=dict)
-    compiles: bool = False  # whether the engine makes kernels or graphs for the shapes that it meets first
-    # why a run with these options could not be submitted; sentences
+    compiles: bool = False  # whether the engine compiles kernels or captures graphs for new shapes
+    # reasons why a run with these options is not eligible for submission; sentences
     unofficial_reasons: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # sentences for the user before the start
 
@@ -68,57 +68,57 @@ class EngineKind(ABC, Generic[Options]):
     """
 
     name: ClassVar[str]
-    help: ClassVar[str]  # a few words behind the name
+    help: ClassVar[str]  # description after the name in help texts
     options: ClassVar[type[BaseModel]]
     has_priorities: ClassVar[bool] = False  # computes the requests of the lowest `priority` first
-    own_processes: ClassVar[bool] = False  # runs outside the run's process also where no replicas are asked for
-    own_model: ClassVar[str | None] = None  # model without files if no model is named; None = the embedded one
+    own_processes: ClassVar[bool] = False  # runs outside the run's process even without --replicas
+    own_model: ClassVar[str | None] = None  # default model, if it has no files; None = the embedded model
 
     @abstractmethod
     def plan(self, asked: Options, run: RunFacts) -> EnginePlan:
         """Resolve every option, before anything starts.
 
         Raises:
-            InputError: options that are wrong or contradict each other.
-            SetupError: an engine that cannot run on this machine.
+            InputError: If options are invalid or contradict each other.
+            SetupError: If the engine cannot run on this machine.
         """
 
     def early_environment(self, asked: Options, *, light: bool = False) -> dict[str, str]:
-        """The part of the plan's environment that follows from the options alone, at once.
+        """Return the part of the plan's environment that follows from the options alone.
 
-        A run's process is started with it while the run is still being checked, and started again if the plan's
+        The run's process starts with these variables while the run is checked. It is restarted if the plan's
         environment differs.
         """
         return {}
 
     def reads(self, asked: Options) -> frozenset[ModelPart]:
-        """The parts of a model's folder that it loads."""
+        """Return the parts of a model's folder that the engine loads."""
         return frozenset()
 
     def longest_sequence(self, asked: Options) -> int | None:
-        """The tokens of prompt and output together that the options allow, None where they say nothing."""
+        """Return the maximum tokens of prompt and output together by the options; None if they set no limit."""
         return None
 
     def search_values(self, asked: Options) -> dict[str, tuple[Any, ...]]:
-        """Options of a run that decide when, never what, the engine computes: for each, the values worth a try."""
+        """Return the values that an option search tries, by option. These options affect timing, never the output."""
         return {}
 
     def places(self, asked: Options, run: RunFacts, count: int | None) -> "list[ReplicaPlace]":
-        """Return the devices or cores of each of `count` replicas on this machine; None = as many as suit it.
+        """Return the devices or cores of each of `count` replicas; None = the number that suits the machine.
 
         Raises:
-            InputError, SetupError: there is no place for so many.
+            InputError, SetupError: If the machine has too few devices or cores.
         """
         from runs.record.manifest import ReplicaPlace
 
         return [ReplicaPlace()] * (count or 1)
 
     def at(self, place: "ReplicaPlace", replicas: int) -> "EngineKind[Options]":
-        """This kind as it plans for one of so many replicas, which has only this place."""
+        """Return this kind with the devices or cores of one of `replicas` replicas, for planning."""
         return self
 
     def plan_replicas(self, asked: Options, run: RunFacts, count: int | None) -> "list[PlannedReplica]":
-        """Return the plan of each of `count` replicas on this machine; None = as many as suit it."""
+        """Return the plan of each of `count` replicas; None = the number that suits the machine."""
         from sut.planned_replica import PlannedReplica
 
         places = self.places(asked, run, count)
@@ -129,30 +129,30 @@ class EngineKind(ABC, Generic[Options]):
         ]
 
     def wants_replicas(self, asked: Options, run: RunFacts) -> str:
-        """Why a run without the option `--replicas` should have several; "" where one engine is better."""
+        """Return why a run without `--replicas` should have multiple replicas; "" if one engine is better."""
         return ""
 
     def start_beside(self) -> None:
-        """Start, in the run's process, what the engine needs besides imports; called before them."""
+        """Start helper processes of the engine in the run's process, before the imports."""
         return
 
     def warm_import(self) -> None:
-        """Import what the engine needs, ahead of its start, which reports whatever fails here."""
+        """Import the engine's modules ahead of its start, which reports any failure."""
         return
 
     @abstractmethod
     def make(self, plan: "RunPlan") -> "Engine":
-        """An engine for a plan, not yet started; called in the process that it will live in.
+        """Return an engine for a plan, not yet started; called in the engine's process.
 
         Args:
-            plan: with the options and in the environment of this kind's own plan.
+            plan: plan with the options and environment of this kind.
 
         Raises:
-            InputError, SetupError: the plan is not one that this kind can run.
+            InputError, SetupError: If this kind cannot run the plan.
         """
 
     def sut_class(self, plan: "RunPlan") -> "Callable[..., LoadgenSut]":
-        """Makes the system under test around the engine, from the arguments of `LoadgenSut`."""
+        """Return the class of the system under test around the engine; it takes the arguments of `LoadgenSut`."""
         from sut.loadgen_sut import LoadgenSut
 
         return LoadgenSut

@@ -1,5 +1,6 @@
-"""The kinds of engines that there are. A new one is a package with a `kind.py`, a line in `KINDS` and a base class of
-`EngineOptions` here, and a line in runs/record/engines/engine_records.py."""
+"""All kinds of engines. A new kind is a package with a `kind.py`, a line in `KINDS` and a base class of `EngineOptions`
+here, and a line in runs/record/engines/engine_records.py.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -26,10 +27,10 @@ class EngineOptions(DummyOptions, EndpointOptions, VllmOptions):
 
 
 def engine_kind(name: str) -> EngineKind[Any]:
-    """A kind by its name.
+    """Return the kind with a name.
 
     Raises:
-        SetupError: there is none.
+        SetupError: If the name is unknown.
     """
     if name not in KINDS:
         raise SetupError(f"unknown engine {name!r}", f"use {' or '.join(KINDS)}")
@@ -37,10 +38,10 @@ def engine_kind(name: str) -> EngineKind[Any]:
 
 
 def make_engine(plan: "RunPlan") -> "Engine":
-    """An engine for a plan, not yet started: of its kind, or a pool of replicas of that kind.
+    """Return an engine for a plan, not yet started: an engine of the kind, or a pool of replicas.
 
     Raises:
-        InputError, SetupError: see the message.
+        InputError, SetupError: If the kind cannot run the plan.
     """
     if plan.replicas is None:
         return engine_kind(plan.engine).make(plan)
@@ -50,10 +51,10 @@ def make_engine(plan: "RunPlan") -> "Engine":
 
 
 def refuse_options_of_others(kind: EngineKind[Any], asked: BaseModel) -> None:
-    """Refuse what was asked of another kind of engine than the one that runs.
+    """Refuse options of other kinds than the run's engine.
 
     Raises:
-        InputError: naming the option.
+        InputError: If such an option is set.
     """
     for other in KINDS.values():
         foreign = asked.model_fields_set & (other.options.model_fields.keys() - kind.options.model_fields.keys())

@@ -1,5 +1,6 @@
-"""A process with an event loop: the kind of loop, the garbage collector, open files, and the loop's lag: how long
-something that is due has to wait for the next turn."""
+"""Settings of a process with an event loop (loop, garbage collector, open files), and the measurement of the loop's
+lag.
+"""
 
 import asyncio
 import gc
@@ -12,12 +13,12 @@ from runs.errors import SetupError
 from runs.record.observed import LoopLag
 from sut.request_log import Lateness
 
-SPARE_FILES = 256  # everything else that the process has open
-INTERVAL_S = 0.01  # a hundred timers a second take the loop about a thousandth of a core
+SPARE_FILES = 256  # open files of the rest of the process
+INTERVAL_S = 0.01  # a hundred timers per second take about 0.1% of a core
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return uvloop's factory if it is installed: it takes a tenth less processor time than asyncio's own."""
+    """Return uvloop's factory if it is installed: it takes 10% less processor time than asyncio's loop."""
     try:
         import uvloop
     except ImportError:
@@ -33,15 +34,15 @@ def freeze_garbage_collection() -> None:
 
 
 def allow_open_files(count: int, what: str, fix: str) -> None:
-    """Raise the soft limit of open files and connections as far as is needed.
+    """Raise the soft limit of open files and connections to the required number.
 
     Args:
-        count: files and connections, besides what every process has.
-        what: they are for.
-        fix: how to need fewer.
+        count: number of files and connections, in addition to SPARE_FILES.
+        what: what they are for, in the error.
+        fix: how to need fewer, in the error.
 
     Raises:
-        SetupError: the hard limit is lower.
+        SetupError: If the hard limit is lower.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = count + SPARE_FILES
@@ -55,23 +56,22 @@ def allow_open_files(count: int, what: str, fix: str) -> None:
 
 
 class LagMeter:
-    """Measures at fixed moments, `INTERVAL_S` apart. Moments that a busy loop missed count too, each with its delay, so
-    that the figures are those of moments and not of turns.
+    """A meter of the loop's lag at fixed moments, `INTERVAL_S` apart.
 
     Args:
-        clock: the loop's own may have whole milliseconds.
+        clock: time in seconds; the loop's own clock may have a resolution of 1 ms.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.monotonic) -> None:
         self._loop = loop
         self._clock = clock
-        self._pending_s: deque[float] = deque()  # from the loop's thread to that of `so_far`
+        self._pending_s: deque[float] = deque()  # lags, passed from the loop's thread to the thread that calls `so_far`
         self._lateness = Lateness()
         self._due_s = 0.0
         self._over = False
 
     def start(self) -> None:
-        """Begin; the first moment is now. Safe from every thread."""
+        """Start measuring; the first moment is now. Safe from every thread."""
         self._due_s = self._clock()
         self._loop.call_soon_threadsafe(self._poll)
 
@@ -94,7 +94,7 @@ class LagMeter:
         )
 
     def catch_up(self) -> None:
-        """Count the moments that are over, also those that the present turn missed. On the loop only."""
+        """Count the moments up to now, including those that this turn of the loop missed. Call it on the loop only."""
         now_s = self._clock()
         while self._due_s <= now_s:
             self._pending_s.append(now_s - self._due_s)

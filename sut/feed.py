@@ -1,9 +1,9 @@
-"""The queries that are handed to the engine: enough that it never waits, and no more.
+"""The feed hands the engine enough queries that it never waits, and no more.
 
-An engine computes so many queries at a time and so many tokens a step. Queries beyond that only wait inside it, where
-each costs a task, a record and a message: three hundred thousand of them kept a run's event loop busy for 90 s before
-it saw the first response. So a bounded number waits ahead in the engine, ready to take the place of finished
-ones, and the others stay a handle and an index.
+An engine computes a bounded number of queries at a time and of tokens per step. Further queries wait inside it, where
+each costs a task, a record and a message: 300,000 of them kept a run's event loop busy for 90 s before the first
+response. The feed therefore keeps a bounded number of queries waiting in the engine, ready to replace finished ones.
+The other queries stay a handle and an index.
 
 Queries are handed over as issued.
 """
@@ -13,50 +13,50 @@ from typing import Protocol
 
 from sut.engine import EngineLimits, Request
 
-# Ahead of what the engine computes, in steps full of prompts. An engine takes at most one such step of prompts at a
-# time, so the loop has all these steps to hear of a response and to hand the next query over.
+# Prompts that wait in the engine, in steps full of prompts. An engine takes at most one such step at a time, so the
+# loop has all these steps to hear of a response and to hand the next query over.
 AHEAD_STEPS = 16
-MIN_AHEAD = 32  # queries, however long they are and however few the engine computes at a time
+MIN_AHEAD = 32  # minimum number of queries that wait in the engine
 
 
 class AdmissionControl(Protocol):
-    """Decides when which query is handed to the engine. Everything on the event loop."""
+    """The order and time in which queries are handed to the engine. All methods run on the event loop."""
 
     @property
     def waiting(self) -> int:
-        """Queries that were offered and not taken yet."""
+        """Number of queries that were offered and not taken yet."""
 
     def wants(self) -> bool:
-        """Return whether the next query that LoadGen issued is to be offered now."""
+        """Return whether the next query of LoadGen should be offered now."""
 
     def offer(self, request: Request) -> None:
-        """The next query, in order of issue."""
+        """Receive the next query, in order of issue."""
 
     def take(self) -> Request | None:
         """Return the query to hand over now; None if there is none or the engine is full."""
 
     def prefilled(self, request: Request) -> None:
-        """Note the first token of a query that was handed over."""
+        """Record that a query's first token arrived."""
 
     def completed(self, request: Request) -> None:
-        """Note the response of a query that was handed over, with or without a first token before."""
+        """Record that a query's response arrived, with or without a first token before."""
 
 
 class Feed:
-    """A feed in order of issue, up to what the engine computes at a time and a bounded number ahead of it.
+    """A feed in order of issue: the queries that the engine computes at a time, and a bounded number that wait in it.
 
-    The engine is taken to compute what it was given first. Ahead wait at most as many queries as it computes at a
-    time, and prompts for `AHEAD_STEPS` steps; but always `MIN_AHEAD` queries.
+    The feed assumes that the engine computes queries in the order of arrival. At most as many queries wait as the
+    engine computes at a time, with prompts for `AHEAD_STEPS` steps; `MIN_AHEAD` queries are always allowed.
 
     Args:
-        limits: the engine's own. One without a limit on queries is given everything.
+        limits: limits of the engine. Without a limit on queries, all queries are handed over.
     """
 
     def __init__(self, limits: EngineLimits) -> None:
         self._most_computed = limits.queries
         self._most_ahead = max(limits.queries or 0, MIN_AHEAD)
         self._most_ahead_tokens = AHEAD_STEPS * limits.step_tokens if limits.step_tokens else None
-        self._computed = 0  # queries
+        self._computed = 0  # number of queries that the engine is assumed to compute
         self._ahead: deque[int] = deque()  # prompt tokens of each query that waits in the engine
         self._ahead_tokens = 0
         self._next: Request | None = None
@@ -87,12 +87,12 @@ class Feed:
         return request
 
     def prefilled(self, request: Request) -> None:
-        """Not used here: in Offline no first token is seen."""
+        """Do nothing: Offline has no first tokens."""
 
     def completed(self, request: Request) -> None:
         if self._most_computed is None:
             return
-        if self._ahead:  # the first of those that wait takes its place
+        if self._ahead:  # the first waiting query is computed next
             self._ahead_tokens -= self._ahead.popleft()
         else:
             self._computed -= 1

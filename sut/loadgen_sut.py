@@ -1,7 +1,7 @@
-"""LoadGen's side of the system under test; the only file that completes LoadGen samples.
+"""The side of the system under test that LoadGen calls; the only module that completes LoadGen's samples.
 
 LoadGen calls `issue_queries` on its own thread. An exception there would leave LoadGen half open (it segfaults at
-exit), so nothing is ever raised into it: failures go to `on_failure`, and the process is ended by its owner.
+exit), so no exception is raised into it: failures go to `on_failure`, whose owner ends the process.
 LoadGen's response IDs are raw pointers: each is used at most once, and never after a failure.
 """
 
@@ -21,11 +21,11 @@ from sut.engine import ANSWERED, Engine, Request
 from sut.feed import AdmissionControl
 from sut.request_log import Outcome, RequestLogWriter
 
-TOKEN_BYTES = 4  # LoadGen is given int32 IDs, as by the reference implementation
-MAX_RESPONSES = 256  # handed to LoadGen in one call
-# Handed to the engine in one turn of the loop, which has responses and first tokens to pass on as well:
-MAX_QUERIES = 32  # vLLM's front end works on them in the next turn, 0.3 ms each
-LONGEST_SLICE_S = 0.01  # for an engine that works on them at once
+TOKEN_BYTES = 4  # LoadGen receives int32 IDs, as from the reference implementation
+MAX_RESPONSES = 256  # maximum of responses in one call of LoadGen
+# Limits of queries handed to the engine in one turn of the loop, which also passes on responses and first tokens.
+MAX_QUERIES = 32  # for an engine that processes them in the next turn: vLLM's front end takes 0.3 ms each
+LONGEST_SLICE_S = 0.01  # for an engine that processes them at once
 
 
 @dataclass(eq=False)
@@ -33,35 +33,39 @@ class LoadgenSut:
     """Connects LoadGen's callbacks to an engine."""
 
     loadgen: Any  # the `mlperf_loadgen` module
-    loop: asyncio.AbstractEventLoop  # on which the engine runs
+    loop: asyncio.AbstractEventLoop  # loop on which the engine runs
     engine: Engine
     prompt_of: Callable[[int], list[int]]  # sample index → prompt token IDs
     request_log: RequestLogWriter
     _: KW_ONLY
-    report_first_token: bool  # whether LoadGen wants first tokens (all scenarios but Offline)
+    report_first_token: bool  # whether LoadGen needs first tokens (all scenarios except Offline)
     on_failure: Callable[[BaseException], None]  # called with the first failure; must not raise
-    admission: AdmissionControl  # when which query is handed to the engine
-    clock_ns: Callable[[], int] = time.time_ns  # clock of all stamps; LoadGen reads the same
+    admission: AdmissionControl  # order and time in which queries are handed to the engine
+    clock_ns: Callable[[], int] = time.time_ns  # clock of all time stamps; LoadGen uses the same clock
 
     def __post_init__(self) -> None:
         self._submit = self.engine.submit
         self._response = self.loadgen.QuerySampleResponse
         self._samples_complete = self.loadgen.QuerySamplesComplete
         self._first_token_complete = self.loadgen.FirstTokenComplete
-        self._arrived: deque[tuple[int, list[Any]]] = deque()  # per call of LoadGen: time, samples in reverse order
-        self._awake = False  # the loop was woken to read `_arrived` and has not begun to
-        self._slice_planned = False  # for the loop's next turn
-        self._slice_began_s: float | None = None  # the one before it
-        self._first_id = array("i", (0,))  # for all: LoadGen copies what it keeps inside the call
+        self._arrived: deque[tuple[int, list[Any]]] = (
+            deque()
+        )  # for each call of LoadGen: time, and samples in reverse order
+        self._awake = False  # the loop was woken to read `_arrived` and has not started to read
+        self._slice_planned = False  # a slice is planned for the loop's next turn
+        self._slice_began_s: float | None = None  # start of the previous slice, on the loop's clock
+        self._first_id = array("i", (0,))  # shared by all first tokens: LoadGen copies the data during the call
         self._first_address, _ = self._first_id.buffer_info()
-        self._responses: list[Any] = []  # LoadGen's form of the responses that it has not been given yet
+        self._responses: list[Any] = []  # responses in LoadGen's form that were not handed over yet
         self._outcomes: list[Outcome] = []  # outcomes of the same samples
         self._failed = False
         self._next_seq = 0
         self.issued = 0
         self.completed = 0
         self.cached_tokens = 0
-        self.handing_over_s = 0.0  # spent by the loop on handing queries to the engine, the engine's own part included
+        self.handing_over_s = (
+            0.0  # time that the loop spent on handing queries to the engine, including the engine's part
+        )
 
     @property
     def outstanding(self) -> int:
@@ -77,16 +81,17 @@ class LoadgenSut:
         self.loadgen.DestroySUT(handle)
 
     def issue_queries(self, samples: list[Any]) -> None:
-        """LoadGen's callback: one call a query (Offline: one call for everything). The samples are copies of its own.
+        """Take a query from LoadGen (Offline: all samples at once). The samples are copies made for this call.
 
-        Waking the loop costs more than everything else here, so it is done only when the loop is not awake already.
-        No query is left behind: it is appended before `_awake` is read here, and `_accept` clears `_awake` before it
-        looks. A thread that reads True has appended its query before that look; one that reads False asks for another.
+        Waking the loop costs more than the rest of this function, so the loop is woken only if it is not awake. No
+        query is lost: it is appended before `_awake` is read here, and `_accept` clears `_awake` before it reads
+        `_arrived`. If this thread reads True, `_accept` still reads the query; if it reads False, it wakes the loop
+        again.
         """
         issue_ns = self.clock_ns()
         try:
-            self.issued += len(samples)  # counted on this side, so that a loop that hangs is seen as a stall
-            samples.reverse()  # the list is ours: what is taken from its end is freed one by one, not all at once
+            self.issued += len(samples)  # counted on LoadGen's thread, so that a blocked loop counts as a stall
+            samples.reverse()  # samples are taken from the list's end, so that each is freed on its own
             self._arrived.append((issue_ns, samples))
             if not self._awake:
                 self._awake = True
@@ -95,7 +100,7 @@ class LoadgenSut:
             self.fail(error)
 
     def flush_queries(self) -> None:
-        """LoadGen's callback after the last query was issued. Nothing to do: admission control lets the rest in."""
+        """Do nothing after the last query: admission control still admits the waiting queries."""
 
     # On the event loop --------------------------------------------------------------------------------------
 
@@ -110,8 +115,9 @@ class LoadgenSut:
             self.loop.call_soon(self._hand_to_engine)
 
     def _hand_to_engine(self) -> None:
-        """One slice of what has arrived, as far as admission control lets it through. What is left waits for the next
-        turn of the loop, behind the work of the engine on this slice and everything else that is due."""
+        """Hand over a slice of the arrived queries, as far as admission control admits them. The rest waits for the
+        next turn of the loop, after the engine's work on this slice.
+        """
         self._slice_planned = False
         began_s = time.monotonic()
         if self._slice_began_s is not None:
@@ -148,7 +154,7 @@ class LoadgenSut:
         return request
 
     def _issue_admitted(self) -> None:
-        """Admission control may let more through than before."""
+        """Hand over the queries that admission control admits now."""
         if self._arrived or self.admission.waiting:
             self._plan_slice()
 
@@ -183,22 +189,22 @@ class LoadgenSut:
             self.cached_tokens += cached_tokens
             ready = len(self._responses)
             if ready == MAX_RESPONSES or ready == self.issued - self.completed:
-                self._hand_over()  # at once: the call is large enough, or no query is open that could join it
+                self._hand_over()  # at once: the call is large enough, or no open query could join it
             elif ready == 1:
-                self.loop.call_soon(self._hand_over)  # after what is due already: other responses, mostly
+                self.loop.call_soon(self._hand_over)  # after the other responses that are due in this turn
             self.admission.completed(request)
             self._issue_admitted()
         except BaseException as error:
             self.fail(error)
 
     def _hand_over(self) -> None:
-        """Give LoadGen the responses that have come together, in one call."""
+        """Hand LoadGen the collected responses in one call."""
         if self._failed or not self._responses:
             return
         responses, self._responses = self._responses, []
         outcomes, self._outcomes = self._outcomes, []
         try:
-            # Recorded and counted first: after its last response LoadGen may be done before this thread goes on.
+            # Record and count first: after the last response LoadGen may end before this thread continues.
             self.request_log.append(self.clock_ns(), outcomes)
             self.completed += len(outcomes)
             self._samples_complete(responses)
@@ -208,23 +214,23 @@ class LoadgenSut:
     def failed(self, request: Request, error: BaseException) -> None:
         self.fail(error)
 
-    # Either side --------------------------------------------------------------------------------------------
+    # On any thread --------------------------------------------------------------------------------------------
 
     def fail(self, error: BaseException) -> None:
-        """Stop answering LoadGen and report why. Only the first failure is reported."""
+        """Stop completing samples, and report the failure. Only the first failure is reported."""
         if not self._failed:
             self._failed = True
             self.on_failure(error)
 
 
 def int32_ids(token_ids: Sequence[int]) -> "array[int]":
-    """Return token IDs as LoadGen reads them. Going through bytes is twice as fast as `array` with a list."""
+    """Return token IDs as an int32 array. The detour through bytes is twice as fast as `array` with a list."""
     if isinstance(token_ids, array):
         return token_ids
     return array("i", _packer(len(token_ids))(*token_ids))
 
 
-@functools.cache  # one for each length of an output, so 128 for the benchmark
+@functools.cache  # one entry for each output length, so 128 for the benchmark
 def _packer(count: int) -> Callable[..., bytes]:
     return struct.Struct(f"{count}i").pack
 

@@ -1,4 +1,4 @@
-"""One of several engines, as it is planned."""
+"""The plan of one of multiple engines."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from sut.engine_kind import EnginePlan
 
 @dataclass(frozen=True)
 class PlannedReplica:
-    """A place, with the environment of its process, and the plan of the engine there."""
+    """The devices or cores of a replica, the environment of its process, and the plan of its engine."""
 
     place: ReplicaPlace
     engine: EnginePlan

@@ -1,9 +1,9 @@
-"""Writes requests.jsonl and keeps the running statistics, both off the hot path.
+"""The writer of requests.jsonl and of the running statistics, outside the hot path.
 
-The hot path appends the outcomes that came together to a queue. A thread of its own empties the queue a few times a
-second, turns the outcomes into lines and numbers, and writes. Nothing in memory grows with the number of samples. While
-the thread works it holds the interpreter, for which LoadGen's thread and the event loop wait; so it works in short
-slices with a pause after each.
+The hot path appends batches of outcomes to a queue. A separate thread empties the queue a few times per second,
+converts the outcomes to lines and numbers, and writes them. Its memory does not grow with the number of samples. While
+the thread works it holds the interpreter lock, for which LoadGen's thread and the event loop wait; therefore it works
+in short slices with a pause after each.
 """
 
 import hashlib
@@ -25,15 +25,15 @@ from runs.record.requests_log import FIELDS
 from sut.engine import Request
 
 FLUSH_INTERVAL_S = 0.25
-SLICE_SAMPLES = 32  # about 0.1 ms of work, which a query may have to wait for
-PAUSE_S = 0.0002  # long enough for a thread that waits for the interpreter to get it
-KEPT = 1024  # values of lateness that are put into the histogram together
+SLICE_SAMPLES = 32  # about 0.1 ms of work, which may delay a query
+PAUSE_S = 0.0002  # long enough for a waiting thread to get the interpreter lock
+KEPT = 1024  # values of lateness that are added to the histogram at once
 
 Outcome = tuple[Request, "array[int]", str]  # request, output IDs as given to LoadGen, finish reason
 
 
 class LatencyHistogram:
-    """Percentiles so far from logarithmic bins: 1 µs to about 3 hours, 2 % wide, a fixed 1,200 counters."""
+    """Percentiles from 1,200 logarithmic bins, each 2% wide, from 1 µs to about 3 hours."""
 
     _LOW_NS = 1_000.0
     _GROWTH = 1.02
@@ -56,11 +56,11 @@ class LatencyHistogram:
 
 
 class RequestLogWriter:
-    """Owns requests.jsonl for one run.
+    """The writer of one run's requests.jsonl.
 
     Args:
-        path: final path; until `close` the lines go to `<path>.partial`.
-        on_error: called from the writer thread when writing fails (a full disk, say).
+        path: final path; before `close` the file is `<path>.partial`.
+        on_error: called on the writer's thread if writing fails, for example on a full disk.
     """
 
     def __init__(self, path: Path, on_error: Callable[[BaseException], None]) -> None:
@@ -77,20 +77,21 @@ class RequestLogWriter:
             self._stream = self._partial.open("wb")
         except OSError as error:
             raise ExecutionError(
-                f"cannot write {self._partial}: {error.strerror}", "free space or rights are missing"
+                f"cannot write {self._partial}: {error.strerror}",
+                "free disk space, or change the permissions of the directory",
             ) from error
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
         self._thread.start()
 
     def append(self, complete_ns: int, outcomes: list[Outcome]) -> None:
-        """Take samples that were completed together. Safe from any thread; costs one append."""
+        """Add samples that were completed together. Safe from any thread; costs one append."""
         self._pending.append((complete_ns, outcomes))
 
     def close(self) -> None:
-        """Write what is left and give the file its name.
+        """Write the remaining lines, and rename the file to its final name.
 
         Raises:
-            ExecutionError: the lines could not be written.
+            ExecutionError: If the lines could not be written.
         """
         self._stop.set()
         self._thread.join()
@@ -117,7 +118,7 @@ class RequestLogWriter:
         return ExecutionError(f"cannot write {self._path}: {error.strerror}", fix)
 
     def _drain(self) -> None:
-        """Write everything that waits now; without pauses once that has taken longer than an interval."""
+        """Write all waiting lines; without pauses if that takes longer than an interval."""
         if not self._pending:
             return
         pauses_end_s = time.monotonic() + FLUSH_INTERVAL_S
@@ -137,16 +138,16 @@ class RequestLogWriter:
             since_pause += len(outcomes)
             if since_pause >= SLICE_SAMPLES and time.monotonic() < pauses_end_s:
                 since_pause = 0
-                self._stop.wait(PAUSE_S)  # none while closing: nothing waits for the interpreter then
+                self._stop.wait(PAUSE_S)  # no pause while closing: no thread waits for the interpreter lock then
         self._stream.flush()
         self.ttft.add(np.asarray(ttft_ns, dtype=np.float64))
         self.tpot.add(np.asarray(tpot_ns, dtype=np.float64))
 
 
 def _line(outcome: Outcome, complete_ns: int) -> bytes:
-    """A sample's line of requests.jsonl."""
+    """Return a sample's line of requests.jsonl."""
     request, ids, finish_reason = outcome
-    # A dictionary with the record's names: a frozen record costs three times as much, most of it for being frozen.
+    # A dictionary with the fields of the record: a frozen dataclass would take three times as long.
     values = (
         request.seq,
         request.sample_index,
@@ -168,12 +169,12 @@ def partial_path(path: Path) -> Path:
 
 
 def rescue_partial(path: Path) -> None:
-    """After a killed run: keep the complete lines that it had written, under the file's name."""
+    """Keep the complete lines of a killed run, under the final name of the file."""
     partial = partial_path(path)
     if not partial.exists():
         return
     with partial.open("r+b") as stream:
-        # Truncated in place: the file may be large, and a full disk has no room for a copy.
+        # Truncated in place: the file may be large, and a full disk cannot hold a copy.
         start = max(0, partial.stat().st_size - 2 * REQUESTS_LOG.line_bytes)
         stream.seek(start)
         stream.truncate(start + stream.read().rfind(b"\n") + 1)
@@ -181,7 +182,7 @@ def rescue_partial(path: Path) -> None:
 
 
 class Lateness:
-    """A histogram and the worst; nothing that grows."""
+    """The distribution of lateness: a histogram and the worst value, of constant size."""
 
     def __init__(self) -> None:
         self._kept = array("q")
@@ -203,7 +204,9 @@ class Lateness:
             self._histogram.add(values)
 
     def facts(self) -> dict[str, Any]:
-        """Count, p50, p99 and worst, in ms; percentiles are within 2 %, and 0.001 stands for anything less."""
+        """Return count, p50, p99 and worst in ms. Percentiles are accurate to 2%; values below 0.001 are shown as
+        0.001.
+        """
         self._take_in()
         if not self.count:
             return {"count": 0}

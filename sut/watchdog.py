@@ -1,4 +1,4 @@
-"""When a run counts as stalled; a slow machine never does."""
+"""The watchdog detects stalled runs, without reporting slow machines."""
 
 import time
 from collections.abc import Callable
@@ -11,24 +11,24 @@ from runs.processes.age import processor_s
 from sut.engine import Engine
 from sut.loadgen_sut import LoadgenSut
 
-# Engine steps on a slow machine can take long: the limit follows the longest gap after which the engine went on.
+# Steps take long on a slow machine, so the limit grows with the longest pause from which the engine recovered.
 GAP_FACTOR = 5.0
 
 WORKING_SHARE = 0.12  # share of one core; an idle vLLM on CPUs used 0.06
 POLL_S = 2.0
-# A CPU engine that computes without a response may be in one long step (a big prefill on a slow machine), or may be
-# spinning for ever: it is given this many times the ordinary limit.
+# Factor of the limit while a CPU engine computes without output: it may be in one long step (a large prefill on a slow
+# machine), or in an endless loop.
 WORKING_FACTOR = 30.0
 
 
 class Watchdog:
-    """Counts how long queries have been waiting without any progress.
+    """A counter of the time in which queries wait without progress.
 
     Args:
-        limit_s: a stall this long ends the run, unless the engine recovered from gaps of more than a fifth of it; then
-            five times the longest such gap.
-        gap_factor: that five; 0 for a limit that never grows.
-        now_s: a monotonic clock.
+        limit_s: length of a stall that ends the run. If the engine recovered
+            from longer pauses than a fifth of it, the limit is five times the longest pause.
+        gap_factor: the factor five; 0 for a constant limit.
+        now_s: monotonic clock.
     """
 
     def __init__(
@@ -48,18 +48,18 @@ class Watchdog:
         return max(self._limit_s, self._gap_factor * self._longest_gap_s)
 
     def stalled_for(self, waiting: bool, *state: int, own_work_s: float = 0.0) -> float | None:
-        """Look once; to be called at least every second.
+        """Update the counter; call this at least every second.
 
         Args:
-            waiting: whether any query is outstanding.
-            state: numbers of which at least one changes whenever there is progress.
-            own_work_s: so far, time in which nothing could move because of ourselves; it is not counted as waiting.
+            waiting: whether a query is outstanding.
+            state: numbers, at least one of which changes with every progress.
+            own_work_s: time so far in which the harness itself prevented progress; it does not count as waiting.
 
         Returns:
-            The length of the stall in seconds once it is over the limit, else None.
+            The length of the stall in seconds if it exceeds the limit, otherwise None.
         """
         now = self._now_s()
-        # A machine that slept or was stopped makes one long look out of many short ones: it counts as one second.
+        # If the machine was suspended, many short intervals become one long interval, which counts as one second.
         passed = min(now - self._last_poll, 1.0)
         self._last_poll = now
         own_work, self._own_work_s = own_work_s - self._own_work_s, own_work_s
@@ -75,7 +75,7 @@ class Watchdog:
 def engine_is_working(sleep: Callable[[float], None] = time.sleep) -> bool:
     """Return whether this process or its descendants use the processor, measured over two seconds.
 
-    Means something for engines on CPUs only: with a GPU, processes that wait for it may spin.
+    Valid for engines on CPUs only: processes that wait for a GPU may use a core.
     """
     before_s = process_tree_cpu_s()
     sleep(POLL_S)
@@ -83,25 +83,25 @@ def engine_is_working(sleep: Callable[[float], None] = time.sleep) -> bool:
 
 
 def process_tree_cpu_s() -> float:
-    """Processor time of this process and its descendants so far."""
+    """Return the processor time of this process and its descendants so far."""
     run = psutil.Process()
     return processor_s((run, *run.children(recursive=True)))
 
 
 @dataclass(eq=False)
 class EngineWatch:
-    """Watches the engine while LoadGen runs.
+    """The watchdog of the engine while LoadGen runs.
 
-    Only what comes out of the engine is progress, not the queries that LoadGen goes on issuing. The time in which the
-    loop hands them over is no stall.
+    Only output of the engine counts as progress, not queries that LoadGen issues. The time in which the loop hands over
+    queries does not count as a stall.
     """
 
     engine: Engine
     sut: LoadgenSut
-    limit_s: float  # see `Watchdog`, also for now_s
+    limit_s: float  # limit_s and now_s: see `Watchdog`
     _: KW_ONLY
-    # The engine computes on this machine's cores: its processor time shows whether it is in a long step. On an
-    # accelerator nothing excuses a silent engine.
+    # Whether the engine computes on this machine's cores, so that its processor time shows a long step. On an
+    # accelerator, the plain limit applies.
     on_cpu: bool
     is_working: Callable[[], bool] = engine_is_working
     now_s: Callable[[], float] = time.monotonic
@@ -110,10 +110,10 @@ class EngineWatch:
         self._watchdog = Watchdog(self.limit_s, now_s=self.now_s)
 
     def poll(self) -> None:
-        """To be called at least every second.
+        """Check the engine; call this at least every second.
 
         Raises:
-            ExecutionError: the engine is dead; or, as a StalledError, has stalled.
+            ExecutionError: If the engine is dead or has stalled (StalledError).
         """
         self.engine.check_alive()
         sut = self.sut
@@ -133,10 +133,10 @@ class EngineWatch:
 
 
 class WarmUpWatch:
-    """Watches the engine before LoadGen runs, when it may compile for its first queries.
+    """The watchdog of the engine before LoadGen runs, when the engine may compile for its first queries.
 
     Args:
-        limit_s: of a run's queries; here the limit is `WORKING_FACTOR` of it.
+        limit_s: limit during a run; the limit here is `WORKING_FACTOR` times as long.
         now_s: see `Watchdog`.
     """
 
@@ -145,10 +145,10 @@ class WarmUpWatch:
         self._watchdog = Watchdog(WORKING_FACTOR * limit_s, now_s=now_s)
 
     def poll(self) -> None:
-        """To be called at least every second.
+        """Check the engine; call this at least every second.
 
         Raises:
-            ExecutionError: the engine is dead, or has stalled.
+            ExecutionError: If the engine is dead or has stalled.
         """
         self._engine.check_alive()
         stalled_s = self._watchdog.stalled_for(True, self._engine.activity())

@@ -1,9 +1,8 @@
-"""A deterministic engine without a model, for logic and faults; the path from and to LoadGen is the real one.
+"""A deterministic engine without a model, for tests of logic and faults; its path to LoadGen is that of a real engine.
 
-Its response to a prompt is a part of the prompt itself after the words that all prompts share (the lead of the
-article), of a length that depends on the prompt. It takes a constant time and a time per prompt token to the first
-output token, then a time per output token. As many requests are computed at a time as there are slots; the others wait
-in order.
+Its response is a part of the prompt, taken after the words that all prompts share; its length depends on the prompt.
+The first output token takes a constant time and a time per prompt token; each further output token takes a constant
+time. The number of slots limits the requests computed at a time; the others wait in order.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ from sut.engine import Engine, EngineLimits, EngineReport, Request
 class DummyEngine(Engine):
     sampling: SamplingPolicy  # only the longest output matters
     _: KW_ONLY
-    lead_tokens: int = 0  # skipped at the start of each prompt when answering
+    lead_tokens: int = 0  # tokens at the start of each prompt that a response skips
     ttft_ms: float = 2.0  # constant part of the time to the first token
     tpot_ms: float = 0.05  # per output token after the first
     prefill_us: float = 0.0  # per prompt token, before the first output token
@@ -33,8 +32,8 @@ class DummyEngine(Engine):
     faults: tuple[Fault, ...] = ()
 
     def __post_init__(self) -> None:
-        # When each slot in use is free again, on the loop's clock: the future is computed, not waited for, so that
-        # timers that fire late do not add up.
+        # Time at which each slot in use becomes free, on the loop's clock. It is computed in advance, so that timers
+        # that fire late do not add up.
         self._slots_free_s: list[float] = []
         self._fault_at = {fault.at: fault.kind for fault in self.faults if fault.kind != "start"}
         self._dead = False
@@ -43,7 +42,7 @@ class DummyEngine(Engine):
 
     async def start(self) -> EngineReport:
         if any(fault.kind == "start" for fault in self.faults):
-            raise SetupError("the dummy engine was asked not to start", "leave out --dummy-fault start")
+            raise SetupError("the dummy engine was asked not to start", "remove --dummy-fault start")
         self._loop = asyncio.get_running_loop()
         model = {"prefill_us": self.prefill_us, "slots": self.slots, "shortest_tokens": self.shortest_tokens}
         options = {"ttft_ms": self.ttft_ms, "tpot_ms": self.tpot_ms, "lead_tokens": self.lead_tokens, **model}
@@ -54,7 +53,7 @@ class DummyEngine(Engine):
         )
 
     def response(self, prompt_ids: list[int]) -> list[int]:
-        """The whole output for a prompt, max_tokens IDs at most."""
+        """Return the output for a prompt, at most max_tokens IDs."""
         article = prompt_ids[self.lead_tokens :] or prompt_ids
         shortest = max(self.shortest_tokens, self.sampling.min_tokens)
         spread = max(1, self.sampling.max_tokens - shortest + 1)
@@ -81,13 +80,13 @@ class DummyEngine(Engine):
             self._loop.call_later(self.ttft_ms / 1e3, self._finish, request, ids)
 
     def _serve(self, request: Request, ids: list[int]) -> None:
-        """Plan the first token and the end."""
+        """Schedule a request's first token and its completion."""
         prefill_s = self.ttft_ms / 1e3 + self.prefill_us / 1e6 * len(request.prompt_ids)
         first_s, end_s = self._book(prefill_s, self.tpot_ms / 1e3 * max(0, len(ids) - 1))
         self._loop.call_at(first_s, self._first, request, ids, end_s)
 
     def _book(self, prefill_s: float, decode_s: float) -> tuple[float, float]:
-        """Occupy a slot from now or from when one is free; the times of the first token and of the end."""
+        """Reserve the slot that is free first. Return the times of the first token and of the completion."""
         start_s = self._loop.time()
         if self.slots and len(self._slots_free_s) == self.slots:
             start_s = max(start_s, heapq.heappop(self._slots_free_s))
@@ -116,7 +115,7 @@ class DummyEngine(Engine):
 
     def check_alive(self) -> None:
         if self._dead:
-            raise ExecutionError("the dummy engine died (dummy fault)", "leave out --dummy-fault die")
+            raise ExecutionError("the dummy engine died (dummy fault)", "remove --dummy-fault die")
 
     def activity(self) -> int:
         return self._activity

@@ -1,4 +1,4 @@
-"""The faults that the dummy engine makes on purpose."""
+"""The faults that the dummy engine can inject."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -20,7 +20,7 @@ FAULT_KINDS: dict[FaultKind, str] = {
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault on purpose, at the N-th timed query (from 0)."""
+    """A fault to inject at timed query N, counted from 0."""
 
     kind: FaultKind
     at: int = 0
@@ -30,7 +30,7 @@ class Fault:
         """Read `KIND` or `KIND@N`.
 
         Raises:
-            InputError: another kind, or N is not a whole number.
+            InputError: If the kind is unknown, or N is not a whole number.
         """
         kind, mark, at = text.partition("@")
         if kind not in get_args(FaultKind):

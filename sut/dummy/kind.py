@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from runs.record.manifest import RunPlan
     from sut.dummy.engine import DummyEngine
 
-LONGEST = 1e9  # ms, or µs: days
+LONGEST = 1e9  # ms or µs, for an option's maximum
 SHORTEST_OUTPUT = 32
 
 
@@ -46,7 +46,7 @@ class DummyKind(EngineKind[DummyOptions]):
     name = "dummy"
     help = "no model"
     options = DummyOptions
-    own_model = "bytes"  # the tokenizer without files
+    own_model = "bytes"  # name of the tokenizer without files
 
     def plan(self, asked: DummyOptions, run: RunFacts) -> EnginePlan:
         for text in asked.dummy_fault:
@@ -54,7 +54,7 @@ class DummyKind(EngineKind[DummyOptions]):
         if asked.dummy_shortest_tokens > max(SHORTEST_OUTPUT, run.sampling.max_tokens):
             most = run.sampling.max_tokens
             raise InputError(
-                f"--dummy-shortest-tokens {asked.dummy_shortest_tokens}: an output has {most} at most",
+                f"--dummy-shortest-tokens {asked.dummy_shortest_tokens}: must be at most {most}, the benchmark's limit",
                 f"give 1 to {most}",
             )
         options = {

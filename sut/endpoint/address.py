@@ -1,4 +1,4 @@
-"""A server's address and what a client needs to use it: URL, TLS, key. No message made here holds the key."""
+"""A server's URL, TLS settings and key. No message of this module contains the key."""
 
 import ipaddress
 import os
@@ -12,25 +12,25 @@ from urllib.parse import urlsplit
 from runs.errors import InputError, SetupError
 
 _HIDDEN = "[key]"
-_MIN_CUT = 4  # at least so many first characters of a key at the end of a text are hidden as part of it
+_MIN_CUT = 4  # a text that ends with at least so many first characters of the key has them hidden
 
 
 @dataclass(frozen=True)
 class ServerAddress:
-    """One server. `url` is how it is named in messages and records."""
+    """The address of a server. Messages and the manifest name the server by `url`."""
 
     url: str
     host: str
     port: int
     tls: bool
-    path: str  # prefix of every path; mostly empty
+    path: str  # prefix of every path; usually empty
 
     @classmethod
     def parse(cls, text: str) -> "ServerAddress":
         """Read `http://host:port`, with or without the `/v1` of OpenAI's interface.
 
         Raises:
-            InputError: another scheme, no host, a bad port, or a password in the URL (which is not repeated).
+            InputError: If scheme, host or port is invalid, or the URL has a password (which is not repeated).
         """
         fix = "write http://HOST:PORT or https://HOST:PORT"
         try:
@@ -39,9 +39,9 @@ class ServerAddress:
         except ValueError as error:
             raise InputError(f"--api-server {text}: {error}", fix) from error
         if parts.username or parts.password:
-            raise InputError("--api-server: the URL has a user or password in it", "use --api-key-env for a key")
+            raise InputError("--api-server: the URL contains a user or password", "use --api-key-env for a key")
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise InputError(f"--api-server {text}: not the address of a server", fix)
+            raise InputError(f"--api-server {text}: not a server's address", fix)
         tls = parts.scheme == "https"
         path = parts.path.rstrip("/").removesuffix("/v1")
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
@@ -59,12 +59,12 @@ class ServerAddress:
                     if probe.getsockname()[0] == where[0] or ipaddress.ip_address(str(where[0])).is_loopback:
                         return True
         except (OSError, ValueError):
-            pass  # connecting will report what is wrong
+            pass  # connecting reports the problem
         return False
 
     @property
     def authority(self) -> str:
-        """The value of a request's Host header."""
+        """Value of the HTTP header Host."""
         return self.url.split("://", 1)[1].removesuffix(self.path)
 
     def no_connection(self, error: BaseException) -> SetupError:
@@ -76,20 +76,20 @@ class ServerAddress:
             if isinstance(reason, ssl.SSLCertVerificationError):
                 return SetupError(
                     f"server {self.url}: its certificate is not valid: {reason.verify_message}",
-                    "name the certificate authority's file with --api-ca",
+                    "give the certificate authority's file with --api-ca",
                 )
         texts = [reason.strerror for reason in reasons if isinstance(reason, OSError) and reason.strerror]
         return SetupError(
             f"server {self.url} accepts no connection: {texts[0] if texts else error}",
-            "start it, or correct the address",
+            "start the server, or correct the address",
         )
 
 
 def addresses(text: str) -> list[ServerAddress]:
-    """`--api-server`: one URL, or several with commas between them.
+    """Read `--api-server`: URLs, separated by commas.
 
     Raises:
-        InputError: one of them is no address, or is named twice.
+        InputError: If one of them is not an address, or occurs twice.
     """
     found = [ServerAddress.parse(part.strip()) for part in text.split(",")]
     for address in found:
@@ -100,17 +100,17 @@ def addresses(text: str) -> list[ServerAddress]:
 
 @dataclass(frozen=True)
 class Access:
-    """Key and certificate authority. `repr` and `hidden` never show the key."""
+    """API key and certificate authority of a server. `repr` and `hidden` never show the key."""
 
     key: str | None = field(default=None, repr=False)
     ca_file: Path | None = None
 
     @classmethod
     def from_environment(cls, key_variable: str | None, ca_file: Path | None = None) -> "Access":
-        """Read the key from this environment variable.
+        """Read the key from an environment variable.
 
         Raises:
-            InputError: the variable is not set, or its value cannot be sent in a header.
+            InputError: If the variable is not set, or a header cannot contain its value.
         """
         if key_variable is None:
             return cls(None, ca_file)
@@ -127,14 +127,14 @@ class Access:
         """Return the TLS context; certificates are always verified, against a private CA if one is given.
 
         Raises:
-            SetupError: the CA's file cannot be read.
+            SetupError: If the CA's file is unreadable.
         """
         if not address.tls:
             return None
         try:
             return ssl.create_default_context(cafile=self.ca_file)
         except (OSError, ssl.SSLError) as error:
-            raise SetupError(f"--api-ca {self.ca_file}: {error}", "name a readable PEM file") from error
+            raise SetupError(f"--api-ca {self.ca_file}: {error}", "give a readable PEM file") from error
 
     def hidden(self, text: str) -> str:
         """Return a server's text without the key, which the server may repeat."""

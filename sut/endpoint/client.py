@@ -1,4 +1,4 @@
-"""The client of one server: a dialect, a pool of connections, and what it observes."""
+"""The client of one server: its dialect, its pool of connections, and its measurements."""
 
 import asyncio
 import uuid
@@ -31,11 +31,11 @@ class ClientRecord:
 
     answers: int = 0
     tokens: int = 0
-    chunks: int = 0  # events that brought IDs
-    answers_read_at_once: int = 0  # streamed responses with several IDs that came in one read: TPOT 0
+    chunks: int = 0  # events with token IDs
+    answers_read_at_once: int = 0  # streamed responses whose IDs all came in one read, so TPOT is 0
     answers_in_one_chunk: int = 0  # responses that came in one chunk
     first_tokens_with_others: int = 0  # first chunks with more than one ID
-    answers_with_cached_count: int = 0  # the server counted the prompt tokens that it took from a cache
+    answers_with_cached_count: int = 0  # responses that report the number of prompt tokens taken from a cache
     answers_with_their_prompt: int = 0  # responses that returned the prompt's IDs
     answers_with_their_id: int = 0  # responses that returned the request's ID
     cached_tokens: int = 0  # prompt tokens that the server took from a cache
@@ -58,29 +58,31 @@ class Client:
     dialect: Dialect
     _: KW_ONLY
     model: str  # name of the model at the server
-    sampling: SamplingPolicy  # sent in full
-    streaming: bool  # whether IDs come as they are made, or all at the end
+    sampling: SamplingPolicy  # all parameters are sent
+    streaming: bool  # whether the server streams IDs, or sends all at the end
     connections: int
-    # Shortest time that a stream which has begun may stand still. Applied once a first one has ended: before that the
-    # time of a token is not known.
+    # Shortest allowed pause in a stream. It applies after the first complete response: before, the
+    # time per token is unknown.
     silence_s: float
-    times_count: bool  # whether anything is judged by times, so that responses without a TPOT end the run
-    vocab_size: int | None  # IDs lie below it; None where it is not known
+    times_count: bool  # whether LoadGen measures times; then responses without a TPOT end the run
+    vocab_size: int | None  # IDs are below it; None if unknown
     on_error: Callable[[BaseException], None]  # called when a lost connection cannot be opened again
 
     def __post_init__(self) -> None:
         self.record = ClientRecord()
-        self._lag = LagMeter(asyncio.get_running_loop())  # how late the loop turns to what is due
+        self._lag = LagMeter(asyncio.get_running_loop())  # lag of the event loop
         self.moved = 0  # chunks with IDs so far
         self.generated = 0  # IDs so far
-        self.slowest_token_ns = 0  # time per ID of the slowest chunk after a response's first
-        self.latest_answered_ns = 0  # time at which the last answered request was sent
+        self.slowest_token_ns = 0  # time per ID in the slowest chunk, except first chunks
+        self.latest_answered_ns = 0  # send time of the latest request that has a response
         self.longest_answer_ns = 0
         self.event_form = EventForm()
         self.head = request_head(self.address, self.dialect.path, self.access.key)
         self._template = self.dialect.template(self.model, self.sampling, streaming=self.streaming)
         self._closed = False
-        self.name = uuid.uuid4().hex  # request IDs begin with it: unique over all clients, so that no cache has them
+        self.name = (
+            uuid.uuid4().hex
+        )  # prefix of request IDs, unique over all clients, so that no cache contains the IDs
         self.asked = 0  # requests so far
         self.ids_come_back = False  # the server has returned a request's own ID
         self.pool = ConnectionPool(
@@ -96,36 +98,36 @@ class Client:
         """Open all connections.
 
         Raises:
-            SetupError: see `ConnectionPool.open`.
+            SetupError: If `ConnectionPool.open` raises it.
         """
         await self.pool.open()
         self._lag.start()
         self._check_overdue()
 
     def submit(self, request: Request, template: BodyTemplate | None = None) -> None:
-        """Send a request with the run's sampling, or with another template; its sink gets the outcome."""
+        """Send a request with the run's sampling, or with the given template; its sink receives the response."""
         self.pool.submit(Exchange(self, request, template or self._template))
 
     def loop_lag(self) -> LoopLag | None:
-        """Return how late the client's own loop was up to now."""
+        """Return the lag of the client's event loop so far."""
         self._lag.catch_up()
         return self._lag.so_far()
 
     def facts(self) -> dict[str, Any]:
-        """Return the observations up to now."""
+        """Return the measurements so far."""
         lag = self.loop_lag()
         facts = {n: value.facts() if isinstance(value, Lateness) else value for n, value in vars(self.record).items()}
         return {**facts, "loop_lag": lag.model_dump() if lag else None}
 
     def fail(self, request: Request, reason: str) -> None:
-        """End the run, with the server, the query, and what was wrong."""
+        """End the run with a message that names the server, the query and the problem."""
         timed = request.seq >= 0
-        which = f"query {request.seq}, sample {request.sample_index}" if timed else "a request before the clock"
+        which = f"query {request.seq}, sample {request.sample_index}" if timed else "a request before the timed run"
         text = f"server {self.address.url}, {which}: {self.access.hidden(reason)}"
         request.sink.failed(request, ExecutionError(text, "see the server's log; the client does not retry"))
 
     def _check_overdue(self) -> None:
-        """Give up overdue responses; once a second."""
+        """End the run if a response is overdue; called once a second."""
         if self._closed:
             return
         now_ns = time_ns()

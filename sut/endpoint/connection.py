@@ -1,7 +1,7 @@
 """HTTP/1.1 connections on the socket, and a bounded set of them to one server.
 
 The time of a read is taken before its bytes are parsed. httptools (uvicorn's parser) splits the bytes into heads and
-bodies. Nothing is buffered, decompressed, redirected or sent twice.
+bodies. The connection never buffers, decompresses, redirects or repeats anything.
 """
 
 import asyncio
@@ -23,36 +23,36 @@ if TYPE_CHECKING:
     from sut.endpoint.exchange import Exchange
 
 USER_AGENT = "mlperf-llama-vllm"
-MAX_HEAD_BYTES = 64 << 10  # head of a response
+MAX_HEAD_BYTES = 64 << 10  # maximum size of a response's head
 CONNECT_TIMEOUT_S = 10.0
 OPENED_AT_A_TIME = 64
 RENEW_AFTER_IDLE_S = 2.0  # uvicorn and llama.cpp's server close after 5
 POLL_S = 0.05
 RENEW_STEP_S = 0.001  # takes up to 2 ms, so all are renewed within 2 s
 RENEW_STEPS = 1_000
-# Before a connection is opened in place of an unused one that the server closed soon: doubled each time.
+# Delay before an unused connection that the server closed soon is replaced; doubled each time.
 FIRST_DELAY_S, MAX_DELAY_S = 0.01, 1.0
 SOON_S = 1.0
 IDLE_TOO_LONG = 408  # some proxies send it before they close an unused connection
 
 
 class HttpConnection(asyncio.Protocol):
-    """Carries one exchange at a time, on the event loop."""
+    """A connection that carries one exchange at a time, on the event loop."""
 
     def __init__(self, pool: "ConnectionPool", delay_s: float = 0.0) -> None:
         self._pool = pool
         self._transport: Any = None
         self._parser: Any = httptools.HttpResponseParser(self)
-        self.exchange: Exchange | None = None  # the one that is open
+        self.exchange: Exchange | None = None  # the open exchange
         self._headers: dict[bytes, bytes] = {}
         self._read_ns = 0
-        self._head_bytes = 0  # read since a head was complete, or a part of a body came
+        self._head_bytes = 0  # bytes read since the last complete head or part of a body
         self._sending = False
         self._reusable = False
         self.used = False  # whether it has carried an exchange
-        self.delay_s = delay_s  # before it was opened
+        self.delay_s = delay_s  # delay before the connection was opened
         self.opened_s = 0.0  # on the loop's clock
-        self.idle_since_s = 0.0  # on the loop's clock; kept by the pool
+        self.idle_since_s = 0.0  # on the loop's clock; set by the pool
 
     # To the server ------------------------------------------------------------------------------------------
 
@@ -88,7 +88,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
         self.opened_s = asyncio.get_running_loop().time()
-        self._transport.set_write_buffer_limits(high=0)  # so `resume_writing` means that all is sent
+        self._transport.set_write_buffer_limits(high=0)  # so `resume_writing` is called when all bytes are sent
 
     def data_received(self, data: bytes) -> None:
         self._read_ns = time.time_ns()
@@ -96,7 +96,7 @@ class HttpConnection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
             if self._head_bytes > MAX_HEAD_BYTES:
-                self._break(f"a response's head of more than {MAX_HEAD_BYTES >> 10} KiB")
+                self._break(f"the response's head is larger than {MAX_HEAD_BYTES >> 10} KiB")
         except httptools.HttpParserCallbackError as error:  # an error of the exchange
             cause = error.__context__
             self._break(str(cause) if isinstance(cause, BadResponse) else f"{type(cause).__name__}: {cause}")
@@ -106,7 +106,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_lost(self, error: BaseException | None) -> None:
         self._break("the connection was reset" if error else "the server closed the connection")
         self._pool.lost(self)
-        self._parser = None  # a reference cycle, and garbage collection is off while the clock runs
+        self._parser = None  # breaks a reference cycle: garbage collection is off during the timed run
 
     def _break(self, reason: str) -> None:
         exchange, self.exchange = self.exchange, None
@@ -148,7 +148,7 @@ class HttpConnection(asyncio.Protocol):
 
 
 def request_head(address: ServerAddress, path: str, key: str | None) -> bytes:
-    """A POST's head up to the length of its body, which `HttpConnection.send` fills in."""
+    """Return the head of a POST up to the value of content-length, which `HttpConnection.send` adds."""
     lines = [
         f"POST {address.path}{path} HTTP/1.1",
         f"host: {address.authority}",
@@ -166,24 +166,24 @@ Resting = OrderedDict[HttpConnection, None]  # connections without an exchange, 
 
 @dataclass(eq=False)
 class ConnectionPool:
-    """Connections to one server, all opened before the clock starts.
+    """Connections to one server, all opened before the timed run.
 
-    The connection used last is used first. Servers close a connection that was idle for some seconds (uvicorn: 5), and
-    a request sent at that moment would be lost, so idle ones are renewed before; a few at a time, because queries wait
-    meanwhile. A request that finds no free connection waits in order.
+    The pool prefers the connection that was used last. Servers close idle connections after some seconds (uvicorn: 5),
+    and a request sent at that moment would be lost. The pool therefore renews idle connections earlier, a few at a
+    time, because queries wait meanwhile. If no connection is free, requests wait in order.
     """
 
     address: ServerAddress
     tls: ssl.SSLContext | None
     size: int  # number of connections
     on_error: Callable[[BaseException], None]  # called when a lost connection cannot be opened again
-    renew_unused: bool = False  # renew unused connections, too: the server counts from the opening
+    renew_unused: bool = False  # renew unused connections, too: the server's limit counts from the opening
     single_use: bool = False  # one exchange a connection: the server closes it without notice
 
     def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._idle: Resting = OrderedDict()
-        self._unused: Resting = OrderedDict()  # carried nothing yet; used when no other is idle
+        self._unused: Resting = OrderedDict()  # connections that carried no exchange yet; used when no other is idle
         self._open: set[HttpConnection] = set()
         self._waiting: deque[Exchange] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -194,7 +194,7 @@ class ConnectionPool:
         """Open every connection.
 
         Raises:
-            SetupError: the system allows fewer, or the server does not answer.
+            SetupError: If the system allows fewer connections, or the server does not respond.
         """
         allow_open_files(self.size, f"{self.size} connections to {self.address.url}", "lower --api-connections")
         for opened in range(0, self.size, OPENED_AT_A_TIME):
@@ -202,10 +202,10 @@ class ConnectionPool:
         self._sweep()
 
     async def _connect(self, delay_s: float = 0.0) -> None:
-        """Open one connection; the environment's proxies are not looked at.
+        """Open one connection, ignoring the proxies in the environment.
 
         Raises:
-            SetupError: no connection within the time limit, or a certificate that does not hold.
+            SetupError: If the server accepts no connection within the time limit, or its certificate is invalid.
         """
         address = self.address
         try:
@@ -216,7 +216,7 @@ class ConnectionPool:
         except TimeoutError as error:
             raise SetupError(
                 f"server {address.url} accepted no connection within {CONNECT_TIMEOUT_S:.0f} s",
-                "start it, or correct the address",
+                "start the server, or correct the address",
             ) from error
         except OSError as error:
             raise address.no_connection(error) from error
@@ -224,7 +224,7 @@ class ConnectionPool:
             connection.close()
             return
         if connection.is_closing:
-            return  # `lost` opens another one
+            return
         self._open.add(connection)
         self.released(connection)
 
@@ -238,7 +238,7 @@ class ConnectionPool:
         self._waiting.append(exchange)
 
     def busy(self) -> list["Exchange"]:
-        """Exchanges that wait for a response."""
+        """Exchanges without a complete response."""
         return [connection.exchange for connection in self._open if connection.exchange is not None]
 
     def close(self) -> None:
@@ -246,20 +246,20 @@ class ConnectionPool:
         for connection in [*self._open]:
             connection.close()
 
-    # Of connections ------------------------------------------------------------------------------------------
+    # Events of connections ------------------------------------------------------------------------------------------
 
     def released(self, connection: HttpConnection) -> None:
         if self.single_use and connection.used:
             connection.close()
         elif self._waiting:
-            # In the next turn: the response that freed the connection is reported first.
+            # In the loop's next turn, so that the response that freed the connection is reported first.
             self._loop.call_soon(self._serve, connection)
         else:
             self._rest(connection)
 
     def _serve(self, connection: HttpConnection) -> None:
         if connection.is_closing:
-            return  # `lost` opens another one for those that wait
+            return  # `lost` opens a connection for the waiting requests
         if self._waiting:
             connection.send(self._waiting.popleft())
         else:
@@ -286,7 +286,7 @@ class ConnectionPool:
             self.on_error(
                 ExecutionError(
                     f"server {self.address.url}: a response without a request (status {status})",
-                    "a proxy before the server answers twice",
+                    "check for a proxy that sends responses twice",
                 )
             )
 
@@ -299,7 +299,7 @@ class ConnectionPool:
             self.on_error(error)
 
     def _sweep(self) -> None:
-        """Close a few of those that were idle for long; `lost` opens new ones."""
+        """Close a few connections that were idle for long; `lost` opens new ones."""
         if self._closed:
             return
         wait_s, oldest_s = POLL_S, self._loop.time() - RENEW_AFTER_IDLE_S

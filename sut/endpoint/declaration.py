@@ -10,8 +10,8 @@ from runs.record.engines.servers import ServerDeclaration
 
 
 def read_declaration(path: Path) -> ServerDeclaration:
-    """Read `--api-declaration`; InputError if it is no YAML file with the fields of `ServerDeclaration`."""
-    fix = "write it as configs/endpoint-declaration.yaml is written"
+    """Read `--api-declaration`; raise InputError if the file is not YAML with the fields of `ServerDeclaration`."""
+    fix = "see the example configs/endpoint-declaration.yaml"
     try:
         return ServerDeclaration.model_validate(read_yaml(path, "--api-declaration"))
     except ValidationError as error:

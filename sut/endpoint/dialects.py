@@ -1,8 +1,8 @@
-"""Requests to each kind of server for a completion of token IDs, and the parsing of its response.
+"""The requests that each kind of server takes for a completion of token IDs, and the parsing of its responses.
 
-The differences between servers are data: a row of `DIALECTS` for each, with one of three functions that read events.
+`DIALECTS` has a row for each kind of server, with one of three functions that read events.
 
-Read in: vLLM 0.32.0, vllm/entrypoints/openai/completion and vllm/entrypoints/scale_out/token_in_token_out;
+Sources: vLLM 0.32.0, vllm/entrypoints/openai/completion and vllm/entrypoints/scale_out/token_in_token_out;
 TensorRT-LLM, tensorrt_llm/serve/openai_protocol.py; SGLang, docs/basic_usage/sampling_params and
 python/sglang/srt/managers (tokenizer_manager.py, io_struct.py); llama.cpp, tools/server/README.md.
 """
@@ -16,14 +16,14 @@ import orjson
 
 from runs.benchmark import SamplingPolicy
 
-Int31 = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]  # a count, or a token ID: LoadGen is given int32
+Int31 = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]  # a count or a token ID: LoadGen takes int32
 Name = Annotated[str, msgspec.Meta(max_length=1000)]
-_NOTHING = msgspec.Raw()  # default of a part that is kept undecoded
+_NOTHING = msgspec.Raw()  # default of a field that stays undecoded
 _ERROR_LENGTH = 300
 
 
 class BadResponse(Exception):
-    """A response that is wrong. The text says what is wrong; the client adds server and query."""
+    """The problem of an invalid response; the client adds server and query."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class Completion:
 
 
 class BodyTemplate:
-    """A request's body without its ID and the prompt's IDs; the rest is the same for all."""
+    """The part of a request's body that all requests share: all except its ID and the prompt's IDs."""
 
     def __init__(self, fields: dict[str, Any], prompt_field: str, id_field: str | None) -> None:
         self._head = orjson.dumps(fields)[:-1] + b"," + orjson.dumps(prompt_field) + b":"
@@ -53,13 +53,13 @@ class BodyTemplate:
 
 @dataclass
 class EventForm:
-    """A client's knowledge of its server's events; None = not known yet."""
+    """The form of a server's events, as far as the client has seen it; None if unknown yet."""
 
-    repeats: bool | None = None  # an event holds all IDs so far, not the new ones
+    repeats: bool | None = None  # an event contains all IDs so far, instead of the new ones only
 
 
-# Reads one event, or the whole body where nothing is streamed, into a completion. Raises BadResponse where the server
-# reports an error, msgspec.DecodeError where it is not the JSON of the dialect.
+# Reads one event, or the whole body of an unstreamed response, into a completion. Raises BadResponse if the server
+# reports an error, msgspec.DecodeError if the JSON is not that of the dialect.
 Read = Callable[[bytes, Completion, EventForm], None]
 
 
@@ -72,23 +72,23 @@ class Dialect:
     path: str
     prompt_field: str
     read: Read
-    id_field: str | None = None  # field of the request's ID, with which the response's ID then ends
+    id_field: str | None = None  # field of the request's ID; the response's ID ends with that ID
     renamed: Mapping[str, str] = field(
         default_factory=dict
-    )  # the server's names of sampling parameters; "": it has none
+    )  # the server's names of sampling parameters; "" if the server lacks the parameter
     own_parameters: Mapping[str, Any] = field(default_factory=dict)  # sent with the sampling parameters
-    nested: bool = False  # sampling parameters have a field of their own
-    own_fields: Mapping[str, Any] = field(default_factory=dict)  # sent outside them
+    nested: bool = False  # sampling parameters are nested in a field
+    own_fields: Mapping[str, Any] = field(default_factory=dict)  # fields outside the sampling parameters
     openai_fields: bool = False  # `model` and `stream_options` are sent
-    two_chunks: bool = False  # has a stream interval, so a response comes in two chunks
+    two_chunks: bool = False  # the server has a stream interval, so a response comes in two chunks
     min_tokens_holds_stop_ids: bool = True  # min_tokens also holds back stop IDs, not only the model's EOS
     renew_unused: bool = False  # the server closes unused connections
-    closes_after_a_stream: bool = False  # the server does, although its head says keep-alive
+    closes_after_a_stream: bool = False  # the server closes the connection although the head says keep-alive
 
     def template(
         self, model: str, sampling: SamplingPolicy, *, streaming: bool, stop_ids: tuple[int, ...] = ()
     ) -> BodyTemplate:
-        # All sampling parameters: for those not sent, a server may use generation_config.json.
+        # All sampling parameters are sent: for a missing one, a server may use generation_config.json.
         asked = {**asdict(sampling), "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0}
         asked |= {"frequency_penalty": 0.0, "stop_token_ids": list(stop_ids)}
         named = {self.renamed.get(name, name): value for name, value in asked.items()}
@@ -102,14 +102,14 @@ class Dialect:
         return BodyTemplate(fields, self.prompt_field, self.id_field)
 
     def not_asked(self, sampling: SamplingPolicy) -> list[str]:
-        """Parameters of the sampling that the server lacks."""
+        """Return a note on the sampling parameters that the server lacks."""
         if self.renamed.get("min_tokens") != "":
             return []
         return [f"{self.name} has no min_tokens; every response is checked to have {sampling.min_tokens} or more"]
 
 
 def error_words(text: bytes) -> str:
-    """A server's error on one line, shortened."""
+    """Return a server's error as one line, shortened."""
     return " ".join(text.decode("utf-8", "replace").split())[:_ERROR_LENGTH]
 
 
@@ -140,14 +140,14 @@ class _CompletionEvent(msgspec.Struct):
     id: Name | None = None
     request_id: Name | None = None
     error: msgspec.Raw = _NOTHING
-    message: str | None = None  # text of an error without an object around it
+    message: str | None = None  # text of an error that is not an object
 
 
 _decode_completion = msgspec.json.Decoder(_CompletionEvent).decode
 
 
 def _read_completion(payload: bytes, response: Completion, _: EventForm) -> None:
-    """OpenAI's completions with token IDs added."""
+    """Read a completion of OpenAI's API, with token IDs added."""
     event = _decode_completion(payload)
     if event.choices is None:
         raise _reported(bytes(event.error) or (event.message or "").encode() or payload)
@@ -195,12 +195,12 @@ _decode_sglang = msgspec.json.Decoder(_SglangEvent).decode
 
 
 def _read_sglang(payload: bytes, response: Completion, form: EventForm) -> None:
-    """An event repeats all IDs so far, or brings the new ones (with --incremental-streaming-output)."""
+    """Read an event of SGLang: all IDs so far, or only the new ones (with --incremental-streaming-output)."""
     event = _decode_sglang(payload)
     if event.meta_info is None:
         raise _reported(bytes(event.error) or payload)
     if event.output_ids is None:
-        raise BadResponse("the response has no output_ids: the server gives text only")
+        raise BadResponse("the response has no output_ids: the server sends text only")
     before, ids, meta = len(response.ids), event.output_ids, event.meta_info
     grows, repeats = meta.completion_tokens == before + len(ids), meta.completion_tokens == len(ids)
     if before and form.repeats is None and grows != repeats:
@@ -244,7 +244,7 @@ _FINISH_REASONS = {"limit": "length", "eos": "stop", "word": "stop"}
 
 
 def _read_llama(payload: bytes, response: Completion, _: EventForm) -> None:
-    """A stream leaves IDs out whose text ends in half a character; the count at the end shows it."""
+    """Read an event of llama.cpp. A stream omits IDs whose text ends within a character; the final count shows this."""
     event = _decode_llama(payload)
     if event.tokens is None:
         raise _reported(bytes(event.error) or payload)
@@ -259,7 +259,7 @@ def _read_llama(payload: bytes, response: Completion, _: EventForm) -> None:
         response.cached_tokens = event.timings.cache_n if event.timings else None
 
 
-# vLLM's `/v1/completions` makes text too, which is thrown away.
+# vLLM's `/v1/completions` also generates text, which the client ignores.
 VLLM = Dialect(
     name="vllm",
     owner="vllm",
@@ -271,7 +271,7 @@ VLLM = Dialect(
     openai_fields=True,
     two_chunks=True,
 )
-# vLLM's token-in-token-out route, there with `--enable-scale-out` or `--tokens-only`: no text is made.
+# vLLM's token-in-token-out route, available with `--enable-scale-out` or `--tokens-only`, generates no text.
 VLLM_TOKENS = Dialect(
     name="vllm-tokens",
     owner="vllm",
@@ -296,7 +296,7 @@ SGLANG = Dialect(
     nested=True,
     two_chunks=True,
 )
-# `trtllm-serve` refuses fields that it does not know.
+# `trtllm-serve` refuses unknown fields.
 TENSORRT_LLM = Dialect(
     name="tensorrt-llm",
     owner="tensorrt_llm",

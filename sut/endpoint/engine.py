@@ -1,7 +1,7 @@
 """A server as the system under test: token IDs in, token IDs out, over HTTP.
 
-One engine is the client of one server, on one event loop. Several servers, or one that needs more client than a core,
-have several engines, each in a process of its own.
+One engine is the client of one server, on one event loop. Several servers have several engines, each in its own
+process; so does one server if one core is too slow for its client.
 """
 
 import asyncio
@@ -22,32 +22,32 @@ from sut.endpoint.probes import PROBE_TOKENS, probe
 from sut.endpoint.server import ServedServer, ServerFacts, choose_dialect, learn, read_counters
 from sut.engine import Engine, EngineLimits, EngineObserved, EngineReport, Request
 
-QUIET_S = 5.0  # without progress for so long, the server's counters are asked whether it works
+QUIET_S = 5.0  # after so long without progress, the client reads the server's counters
 QUIET_POLL_S = 2.0
 
 
 @dataclass(eq=False)
 class EndpointEngine(Engine):
     url: str  # URL of the server
-    sampling: SamplingPolicy  # sent in full
+    sampling: SamplingPolicy  # all parameters are sent
     _: KW_ONLY
-    streaming: bool  # whether first tokens are wanted
-    place: int = 0  # among the server's clients; the first one starts the server with --serve, and probes it
+    streaming: bool  # whether LoadGen needs first tokens
+    place: int = 0  # number among the server's clients; client 0 starts the server with --serve, and probes it
     clients: int = 1  # number of clients of this server
-    dialect: str | None = None  # name of the server's language; None asks the server
-    model_name: str | None = None  # at the server; None where it serves one
+    dialect: str | None = None  # name of the server's API; None = detect it
+    model_name: str | None = None  # name at the server; None if the server has one model
     key_variable: str | None = None  # environment variable that holds the key
     ca_file: str | None = None  # certificate authority of the server
-    connections: int = 1024  # at most, and from the start
+    connections: int = 1024  # opened before the timed run; maximum of requests at a time
     probe_tokens: int = PROBE_TOKENS  # length of the prompts that are sent before the clock starts
-    vocab_size: int | None = None  # IDs lie below it; None where it is not known
+    vocab_size: int | None = None  # IDs are below it; None if unknown
     model_path: str = ""  # tokenizer of the prompts
-    declared: dict[str, Any] | None = None  # facts that no request shows; recorded as declared
-    silence_s: float = 20.0  # shortest time that a stream which has begun may stand still
-    times_count: bool = True  # whether anything is judged by times: not in an accuracy run
+    declared: dict[str, Any] | None = None  # facts that no request shows; the manifest has them as declared
+    silence_s: float = 20.0  # shortest allowed pause in a stream
+    times_count: bool = True  # whether LoadGen measures times; False in an accuracy run
     network_sut: bool = False  # whether the run is for the Network division
-    serve: str | None = None  # command that starts the server; None for one that runs
-    server_log: Path = Path("server.log")  # takes that command's output
+    serve: str | None = None  # command that starts the server; None if it runs already
+    server_log: Path = Path("server.log")  # output of that command
 
     def __post_init__(self) -> None:
         self._address = ServerAddress.parse(self.url)
@@ -58,7 +58,7 @@ class EndpointEngine(Engine):
         self._client: Client | None = None
         self._lost: BaseException | None = None
         self._watching: asyncio.Task[None] | None = None
-        self._generated = 0.0  # the server's own count of tokens, if it has one
+        self._generated = 0.0  # the server's count of generated tokens; 0 without a counter
 
     async def start(self) -> EngineReport:
         address, access = self._address, self._access
@@ -83,7 +83,7 @@ class EndpointEngine(Engine):
             on_error=self._server_lost,
         )
         await client.open()
-        # By one client: with one request at a time a server's responses can be repeated.
+        # Only one client probes: with one request at a time a server's responses are reproducible.
         probed = await probe(client, self.probe_tokens) if self.place == 0 else None
         self._watching = asyncio.get_running_loop().create_task(self._watch())
         return self._report(learned, probed, dialect, connections)
@@ -126,13 +126,13 @@ class EndpointEngine(Engine):
         self._lost = self._lost or error
 
     async def _watch(self) -> None:
-        """Ask the server's counters while no IDs come. A busy server is not asked."""
+        """Read the server's counters while no IDs arrive; a busy server is left alone."""
         moved, moved_s = -1, 0.0
         while self._client is not None:
             if self._client.moved != moved:
                 moved, moved_s = self._client.moved, time.monotonic()
             elif time.monotonic() - moved_s > QUIET_S:
-                with contextlib.suppress(SetupError):  # the watchdog sees that nothing moves
+                with contextlib.suppress(SetupError):  # the watchdog notices the missing progress
                     self._generated = (await read_counters(self._address, self._access)).generated or 0.0
             await asyncio.sleep(QUIET_POLL_S)
 
@@ -157,7 +157,7 @@ class EndpointEngine(Engine):
             "counts_reuse": counted,
             **client.facts(),
             "connections_renewed": client.pool.renewed,
-            # Since the start, with probes and warm-up.
+            # Counted since the start, with probes and warm-up.
             "cached_tokens_by_metrics": reused,
             "tokens_by_metrics": generated,
             "tokens_that_came": client.generated,
@@ -169,7 +169,7 @@ class EndpointEngine(Engine):
         elif reused or record.cached_tokens:
             reasons.append(f"server {url} took {max(reused or 0, record.cached_tokens):,} prompt tokens from a cache")
         if self.network_sut and self._is_here:
-            reasons.append(f"server {url} is on LoadGen's machine; the Network division asks for two")
+            reasons.append(f"server {url} is on LoadGen's machine; the Network division requires two machines")
         notes = []
         if max(record.answers_with_their_prompt, record.answers_with_their_id) < record.answers:
             notes.append(
@@ -178,13 +178,13 @@ class EndpointEngine(Engine):
             )
         if record.first_tokens_with_others > max(FEW_RESPONSES, LEFT_OUT_SHARE * record.answers):
             notes.append(
-                f"server {url}: {record.first_tokens_with_others} of {record.answers} first tokens came together with "
-                "others: they were held back"
+                f"server {url}: {record.first_tokens_with_others} of {record.answers} first tokens arrived with "
+                "later tokens: the server or a proxy held them back"
             )
         if not counted:
             notes.append(
                 f"server {url} does not count prompt tokens that it takes from a cache: only the audit output_caching "
-                "can tell"
+                "can detect such a cache"
             )
         names = [name for name in (learned.model, learned.model_root) if name]
         if not any(PurePath(name).name in self.model_path for name in names):
@@ -210,5 +210,5 @@ class EndpointEngine(Engine):
 
 
 def _risen(before: float | None, after: float | None) -> int | None:
-    """Growth of a server's counter; None without a counter, or after a reset."""
+    """Return the increase of a server's counter; None without a counter, or after a reset."""
     return None if after is None or after < (before or 0.0) else int(after - (before or 0.0))

@@ -1,4 +1,4 @@
-"""One request over HTTP, from its body to the checked response; anything wrong with the response ends the run."""
+"""One request over HTTP, from its body to the checked response. An invalid response ends the run."""
 
 import time
 from collections.abc import Iterator
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from sut.endpoint.client import Client
 
 DONE = b"[DONE]"
-MAX_BODY_BYTES = 16 << 20  # body of one response; 128 IDs with text and prompt have about 20 kB
+MAX_BODY_BYTES = 16 << 20  # limit for the body of a response; 128 IDs with text and prompt take about 20 kB
 MAX_ERROR_BYTES = 64 << 10
-GAP_FACTOR = 3.0  # a wait may last this many times the longest one so far
-END_LIMIT_S = 10.0  # from the last ID to the end of the response; from a bad status to the end of its body
+GAP_FACTOR = 3.0  # limit for a wait, as a multiple of the longest wait so far
+END_LIMIT_S = 10.0  # limit from the last ID to the end of the response, and from an error status to the end of its body
 FINISH_REASONS = ("stop", "length")
-LEFT_OUT_SHARE = 0.01  # share of the responses that a p99 TPOT leaves out
+LEFT_OUT_SHARE = 0.01  # share of the responses that a p99 TPOT ignores
 FEW_RESPONSES = 10  # responses that are tolerated in a short run
-LONGEST_EVENT_BYTES = 4 << 20  # five times a returned prompt of 100,000 IDs
+LONGEST_EVENT_BYTES = 4 << 20  # five times the size of a returned prompt of 100,000 IDs
 
 
 class EventStream:
-    """The events of one response, whatever pieces its bytes come in: the content of `data:`, not decoded.
+    """A parser of server-sent events, whose bytes arrive in any pieces; it returns the undecoded content of `data:`.
 
     [WHATWG HTML, server-sent events: lines end in LF or CR LF here]
     """
@@ -36,14 +36,14 @@ class EventStream:
         self._data: list[bytes] = []
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The payloads of all events that are complete with these bytes.
+        """Return the payloads of all events that these bytes complete.
 
         Raises:
-            BadResponse: a line longer than any honest event.
+            BadResponse: If a line is longer than LONGEST_EVENT_BYTES.
         """
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > LONGEST_EVENT_BYTES:
-            raise BadResponse(f"an event of more than {LONGEST_EVENT_BYTES >> 20} MiB")
+            raise BadResponse(f"an event is larger than {LONGEST_EVENT_BYTES >> 20} MiB")
         for line in lines:
             line = line.removesuffix(b"\r")
             if line.startswith(b"data:"):
@@ -61,14 +61,16 @@ class EventStream:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Exchange:
-    """One request and its response, whose parts a connection hands over as they come. With slots: there are many."""
+    """One request and its response, whose parts a connection passes on as they arrive. It has slots, because a run has
+    many.
+    """
 
     _client: "Client"
     _request: Request
     _template: BodyTemplate
     _response: Completion = field(default_factory=Completion)
     _events: EventStream = field(default_factory=EventStream)
-    _parts: list[bytes] = field(default_factory=list)  # parts of a body that is not a stream
+    _parts: list[bytes] = field(default_factory=list)  # parts of an unstreamed body
     _status: int = 200
     _body_bytes: int = 0
     _chunks: int = 0
@@ -83,19 +85,21 @@ class Exchange:
         self._client.asked += 1
         self._request_id = f"{self._client.name}-{self._client.asked}"
 
-    # The way there ------------------------------------------------------------------------------------------
+    # The request ------------------------------------------------------------------------------------------
 
     def request(self) -> tuple[bytes, bytes]:
-        """Head, up to `content-length: `, and body; made when there is a connection, so that what waits has no body."""
+        """Return the head up to `content-length: `, and the body. They are built when a connection is free, to save
+        memory.
+        """
         return self._client.head, self._template.body(self._request.prompt_ids, self._request_id)
 
     def sent(self, sent_ns: int) -> None:
-        """Note that the kernel has the request's last byte."""
+        """Record the time at which the kernel took the request's last byte."""
         self._sent_ns = sent_ns
         if self._request.seq >= 0:
             self._client.record.issue_to_wire.add(sent_ns - self._request.issue_ns)
 
-    # The way back -------------------------------------------------------------------------------------------
+    # The response -------------------------------------------------------------------------------------------
 
     def head(self, status: int, headers: dict[bytes, bytes]) -> None:
         self._status = status
@@ -104,16 +108,16 @@ class Exchange:
             return
         encoding = headers.get(b"content-encoding", b"identity")
         if encoding != b"identity":
-            raise BadResponse(f"the response is encoded ({error_words(encoding)}); the request asks for identity")
+            raise BadResponse(f"the response is encoded ({error_words(encoding)}); the request accepts only identity")
         kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
         wanted = b"text/event-stream" if self._client.streaming else b"application/json"
         if kind != wanted:
-            raise BadResponse(f"the response is {error_words(kind) or 'of no type'}, not {wanted.decode()}")
+            raise BadResponse(f"the response's content type is {error_words(kind) or 'missing'}, not {wanted.decode()}")
 
     def body(self, data: bytes, read_ns: int) -> None:
         self._body_bytes += len(data)
         if self._body_bytes > MAX_BODY_BYTES:
-            raise BadResponse(f"a response of more than {MAX_BODY_BYTES >> 20} MiB")
+            raise BadResponse(f"the response is larger than {MAX_BODY_BYTES >> 20} MiB")
         if self._status != 200:
             if self._body_bytes <= MAX_ERROR_BYTES:
                 self._parts.append(data)
@@ -143,16 +147,14 @@ class Exchange:
         if response.request_id is not None and response.request_id.endswith(self._request_id):
             client.ids_come_back = True
         elif client.ids_come_back:
-            raise BadResponse(
-                f"the response carries the ID {response.request_id}, and the request had {self._request_id}"
-            )
+            raise BadResponse(f"the response has the ID {response.request_id}, the request had {self._request_id}")
         new = len(response.ids) - before
         if not new:
             return
         if finished:
             raise BadResponse("IDs came after the finish reason")
         if len(response.ids) > (most := client.sampling.max_tokens):
-            raise BadResponse(f"{len(response.ids)} IDs came; at most {most} were asked for")
+            raise BadResponse(f"{len(response.ids)} IDs came; at most {most} were requested")
         client.moved += 1
         client.generated += new
         self._chunks += 1
@@ -169,7 +171,7 @@ class Exchange:
         self._last_read_ns = self._progress_ns = read_ns
 
     def end(self, read_ns: int) -> None:
-        """Note that the response is complete."""
+        """Check the complete response, and pass it on."""
         try:
             self._end(read_ns)
         except BadResponse as fault:
@@ -196,34 +198,37 @@ class Exchange:
             client.record.read_to_loadgen.add(time.time_ns() - read_ns)
 
     def _check(self) -> None:
-        """Check a response before it counts.
+        """Check a complete response.
 
         Raises:
-            BadResponse: something is wrong with it.
+            BadResponse: If the response is invalid.
         """
         response, sampling, prompt_ids = self._response, self._client.sampling, self._request.prompt_ids
         ids, vocab_size = len(response.ids), self._client.vocab_size
         if response.finish_reason is None:
             raise BadResponse(f"the response ends after {ids} IDs without a finish reason")
         if not ids:
-            raise BadResponse("the response has no token IDs: the server gives text only, or nothing")
+            raise BadResponse("the response has no token IDs: the server sends text only, or nothing")
         if response.finish_reason not in FINISH_REASONS:
             raise BadResponse(f"finish reason {response.finish_reason!r}, not one of {', '.join(FINISH_REASONS)}")
         if response.completion_tokens is None or response.prompt_tokens is None:
             raise BadResponse("the server counts no tokens (no usage), so the number of IDs cannot be checked")
         if response.completion_tokens != ids:
-            raise BadResponse(f"{ids} IDs came, and the server counts {response.completion_tokens}")
+            raise BadResponse(f"{ids} IDs came, but the server reports {response.completion_tokens} generated tokens")
         if response.prompt_tokens != len(prompt_ids):
-            raise BadResponse(f"{len(prompt_ids)} prompt IDs were sent, and the server counts {response.prompt_tokens}")
+            raise BadResponse(
+                f"{len(prompt_ids)} prompt IDs were sent, but the server reports {response.prompt_tokens} prompt tokens"
+            )
         if response.prompt_ids is not None and not _same_prompt(prompt_ids, response.prompt_ids):
-            raise BadResponse("the prompt's IDs came back changed")
+            raise BadResponse("the response returns other prompt IDs than the request had")
         if vocab_size is not None and max(response.ids) >= vocab_size:
-            raise BadResponse(f"ID {max(response.ids)} came, and the model's vocabulary has {vocab_size}")
+            raise BadResponse(f"ID {max(response.ids)} came, but the model's vocabulary has {vocab_size} tokens")
         if not sampling.min_tokens <= ids <= sampling.max_tokens:
-            raise BadResponse(f"{ids} IDs came; from {sampling.min_tokens} to {sampling.max_tokens} were asked for")
+            raise BadResponse(f"{ids} IDs came; from {sampling.min_tokens} to {sampling.max_tokens} were requested")
 
     def _without_tpot(self) -> None:
-        """All tokens were read at once. A few such responses are tolerated; with more than a p99 leaves out, the TPOT
+        """Count a response whose tokens came in one read. A few are tolerated; more than a p99 ignores would leave the
+        TPOT unmeasured.
         would not be measured."""
         record = self._client.record
         if self._request.seq < 0:
@@ -246,16 +251,16 @@ class Exchange:
         return f"status {self._status}: {error_words(first_line) or 'empty body'}"
 
     def broken(self, reason: str) -> None:
-        """Note that the connection or the response was cut."""
+        """Record that the connection or the response was cut."""
         if self._status != 200 and self._parts and not reason.startswith("status"):
             reason = self._refusal()
         self._client.fail(self._request, reason)
 
     def overdue(self, now_ns: int, silence_s: float) -> str | None:
-        """Return why this response is given up, or None.
+        """Return why this response is overdue, or None.
 
         Args:
-            silence_s: how long a stream that has begun may stand still.
+            silence_s: shortest allowed pause in a stream.
         """
         client, ids = self._client, len(self._response.ids)
         waited_s = (now_ns - self._progress_ns) / 1e9
@@ -265,10 +270,10 @@ class Exchange:
             return f"all IDs came, and no end of the response for {waited_s:.0f} s" if waited_s > END_LIMIT_S else None
         if ids:
             return f"{ids} IDs came, then nothing for {waited_s:.0f} s" if waited_s > silence_s else None
-        # It may wait in the server's queue, but not for long while later requests are answered.
+        # A request may wait in the server's queue, but not long after later requests got their responses.
         overtaken_s = (client.latest_answered_ns - self._sent_ns) / 1e9
         if self._sent_ns and overtaken_s > max(client.silence_s, GAP_FACTOR * client.longest_answer_ns / 1e9):
-            return f"no response, and a request sent {overtaken_s:.0f} s later was answered"
+            return f"no response, although a request sent {overtaken_s:.0f} s later got one"
         return None
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sut.loadgen_sut import LoadgenSut
 
 CONNECTIONS = 1024
-CLIENT = "MLPERF_ENDPOINT_CLIENT"  # variable of a client process: its number and the number of clients
+CLIENT = "MLPERF_ENDPOINT_CLIENT"  # environment variable: number of a client process, and number of clients
 
 
 class EndpointOptions(BaseModel):
@@ -35,7 +35,7 @@ class EndpointOptions(BaseModel):
         "URL[,URL…]",
     )
     api_model_name: str | None = option_field(
-        None, "Name of the model on the server. Default: the model that it serves.", "endpoint", "NAME"
+        None, "Name of the model on the server. Default: the server's only model.", "endpoint", "NAME"
     )
     api_dialect: str | None = option_field(
         None, f"API of the server: {', '.join(DIALECTS)}. Default: detected.", "endpoint", "NAME"
@@ -55,7 +55,10 @@ class EndpointOptions(BaseModel):
         ge=1,
     )
     api_declaration: Path | None = option_field(
-        None, "Facts of the server that no request shows (configs/endpoint-declaration.yaml).", "endpoint", "FILE"
+        None,
+        "File with facts of the server that no request shows (configs/endpoint-declaration.yaml).",
+        "endpoint",
+        "FILE",
     )
     network_sut: bool = option_field(
         False,
@@ -92,8 +95,8 @@ class EndpointKind(EngineKind[EndpointOptions]):
         clients = count or servers
         if clients % servers:
             raise InputError(
-                f"--replicas {clients}: so many client processes cannot serve {servers} servers evenly",
-                f"ask for a multiple of {servers}",
+                f"--replicas {clients}: client processes cannot be divided evenly among {servers} servers",
+                f"give a multiple of {servers}",
             )
         return [ReplicaPlace(variables={CLIENT: f"{index}/{clients}"}) for index in range(clients)]
 
@@ -103,7 +106,7 @@ class EndpointKind(EngineKind[EndpointOptions]):
     def plan(self, asked: EndpointOptions, run: RunFacts) -> EnginePlan:
         from sut.endpoint.address import Access, addresses
         from sut.endpoint.declaration import read_declaration
-        from sut.endpoint.probes import PROBE_TOKENS  # Only a run with a server needs the client
+        from sut.endpoint.probes import PROBE_TOKENS  # only a run with a server imports the client
         from sut.endpoint.server import words
 
         if asked.api_server is None:
@@ -111,11 +114,11 @@ class EndpointKind(EngineKind[EndpointOptions]):
         servers = addresses(asked.api_server)
         if asked.serve and len(asked.serve) != len(servers):
             raise InputError(
-                f"--serve: {len(asked.serve)} command(s), and --api-server names {len(servers)} server(s)",
+                f"--serve: {len(asked.serve)} command(s), but --api-server names {len(servers)} server(s)",
                 "give a command for each server, in the order of --api-server",
             )
         if asked.api_dialect is not None and asked.api_dialect not in DIALECTS:
-            raise InputError(f"--api-dialect {asked.api_dialect}: unknown", f"choose from {', '.join(DIALECTS)}")
+            raise InputError(f"--api-dialect {asked.api_dialect}: unknown", f"use one of {', '.join(DIALECTS)}")
         ca_file = asked.api_ca.resolve() if asked.api_ca else None
         access = Access.from_environment(asked.api_key_env, ca_file)
         for server in servers:
@@ -125,7 +128,7 @@ class EndpointKind(EngineKind[EndpointOptions]):
             if access.hidden(command) != command:
                 raise InputError(
                     "--serve: the command contains the key, and the manifest records the command",
-                    f"let the server read it from {asked.api_key_env} or another variable",
+                    f"let the server read the key from {asked.api_key_env} or another variable",
                 )
         declared = read_declaration(asked.api_declaration) if asked.api_declaration else None
         reasons = ["the server's model and precision are not declared (--api-declaration)"]

@@ -14,16 +14,15 @@ from sut.loadgen_sut import LoadgenSut
 
 @dataclass(eq=False, kw_only=True)
 class NetworkSut(LoadgenSut):
-    """The system under test of the Network division: LoadGen asks it for its name, and so each server is asked for its
-    own.
+    """The system under test of the Network division. When LoadGen asks for its name, it asks each server for a name.
 
     [inference_rules.adoc, Network Division, QDL Constraints: the name holds "Network SUT", is fetched over the network
-    each time, and is made of the names of all nodes, none of which is another's.]
+    each time, and consists of the different names of all nodes.]
     """
 
-    servers: list[ServerAddress]  # all of them, which LoadGen sees as one system
-    access: Access  # to each
-    model_name: str | None  # at the servers; None where they serve one
+    servers: list[ServerAddress]  # all servers; LoadGen sees one system
+    access: Access  # access to each server
+    model_name: str | None  # name at the servers; None if each has one model
 
     @contextlib.contextmanager
     def handle(self) -> Iterator[int]:
@@ -32,7 +31,7 @@ class NetworkSut(LoadgenSut):
         self.loadgen.DestroyQDL(handle)
 
     def name(self) -> str:
-        """LoadGen's callback, on its thread."""
+        """Return the system's name. LoadGen calls this on its thread."""
         try:
             return asyncio.run(self._name())
         except BaseException as error:
@@ -45,5 +44,5 @@ class NetworkSut(LoadgenSut):
             f"{card.id} of {card.owned_by or 'a server'} at {server.authority}"
             for card, server in zip(cards, self.servers, strict=True)
         ]
-        # LoadGen writes names into JSON as they are.
+        # LoadGen writes names into JSON without escaping them.
         return re.sub(r"[^ !#-\[\]-~]", "", f"{NETWORK_SUT} ({', '.join(nodes)})")

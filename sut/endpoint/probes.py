@@ -1,6 +1,6 @@
-"""Probes before the clock starts: requests whose responses show whether the server honors the benchmark's sampling.
+"""Probes before the timed run: requests whose responses show whether the server honors the benchmark's sampling.
 
-A failed probe refuses the run. What no request can show (weights, precision) is not probed.
+A failed probe refuses the run. Probes cannot show the server's weights and precision.
 """
 
 import asyncio
@@ -15,21 +15,21 @@ from sut.endpoint.dialects import BodyTemplate
 from sut.engine import OneResponse, Request
 
 PROBE_SEED = 20_250_715
-PROBE_TOKENS = 300  # more than one block of any cache: vLLM has 16 ids in one, 128 on CPUs
-LOWEST_ID, HIGHEST_ID = 10, 250  # in every vocabulary, that of the byte tokenizer, too
+PROBE_TOKENS = 300  # longer than a cache block of any server: vLLM's blocks have 16 IDs, on CPUs 128
+LOWEST_ID, HIGHEST_ID = 10, 250  # IDs that every vocabulary has, including the byte tokenizer's
 PROBE_TIMEOUT_S = 120.0
 FORCED_TOKENS = 4  # tokens in the probe of min_tokens
 SHORT_TOKENS = 8
 
 
 async def probe(client: Client, tokens: int) -> dict[str, Any]:
-    """Send the probes one after the other; their responses are checked like all others.
+    """Send the probes one after the other; their responses are checked like those of the run.
 
     Returns:
         Facts for the manifest.
 
     Raises:
-        SetupError: the server refuses the benchmark's sampling, or does not honor it.
+        SetupError: If the server refuses the benchmark's sampling, or does not honor it.
     """
     url, sampling = client.address.url, client.sampling
     chooser = random.Random(PROBE_SEED)
@@ -48,7 +48,7 @@ async def probe(client: Client, tokens: int) -> dict[str, Any]:
         raise SetupError(
             f"server {url}: {len(first.ids)} of at most {sampling.max_tokens} IDs, and finish reason "
             f"{first.finish_reason!r}",
-            "the server must end at max_tokens and say so",
+            "the server must stop at max_tokens and report the finish reason `length`",
         )
     least = await _show_min_tokens(client, prompt, first.ids)
     return {
@@ -62,7 +62,7 @@ async def probe(client: Client, tokens: int) -> dict[str, Any]:
 
 
 async def _show_min_tokens(client: Client, prompt: list[int], ids: list[int]) -> bool | None:
-    """The response's first token becomes a stop token: only `min_tokens` keeps the response from ending there."""
+    """Send a probe whose first output token is a stop token, so that only `min_tokens` prevents an early end."""
     most = client.sampling.max_tokens
     least = max(FORCED_TOKENS, client.sampling.min_tokens)
     if not client.dialect.min_tokens_holds_stop_ids or most < least:
@@ -74,7 +74,7 @@ async def _show_min_tokens(client: Client, prompt: list[int], ids: list[int]) ->
     if len(response.ids) < least:
         raise SetupError(
             f"server {client.address.url}: min_tokens {least} was asked for, and {len(response.ids)} id(s) came",
-            "the server ignores min_tokens; a newer version may not",
+            "use a server version that honors min_tokens",
         )
     return True
 
@@ -87,8 +87,11 @@ async def _ask(client: Client, prompt: list[int], template: BodyTemplate | None 
             await response.done
     except TimeoutError as error:
         raise SetupError(
-            f"server {client.address.url} did not answer a request within {PROBE_TIMEOUT_S:.0f} s", "see its log"
+            f"server {client.address.url} did not answer a request within {PROBE_TIMEOUT_S:.0f} s",
+            "see the server's log",
         ) from error
     except HarnessError as error:
-        raise SetupError(error.message, "the server must do what the benchmark asks; see docs/endpoint.md") from error
+        raise SetupError(
+            error.message, "the server must honor the benchmark's sampling; see docs/endpoint.md"
+        ) from error
     return response

@@ -1,5 +1,6 @@
-"""A server: the process that a run starts with --serve, and the control questions to any server, before and after a
-run: what it is, what it serves, what it counts."""
+"""The process of a server that a run starts with --serve, and requests for the facts, models and counters of any
+server.
+"""
 
 import asyncio
 import contextlib
@@ -27,36 +28,36 @@ MAX_RESPONSE_BYTES = 4 << 20
 POLL_S = 0.5
 STOP_TIMEOUT_S = 10.0
 LAST_LINES = 3
-LAST_BYTES = 64 * 1024  # part of the log that is searched
+LAST_BYTES = 64 * 1024  # size of the log's end that is searched for errors
 
-# Counters of prompt tokens taken from a cache, and of tokens generated. [each server's /metrics]
+# Names of the counters of prompt tokens taken from a cache, and of generated tokens. [each server's /metrics]
 _CACHE_HITS = ("vllm:prefix_cache_hits_total", "sglang:cached_tokens_total", "llamacpp:prompt_tokens_cached_total")
 _GENERATED = ("vllm:generation_tokens_total", "sglang:generation_tokens_total", "llamacpp:tokens_predicted_total")
 _CACHE_SETTINGS = ("block_size", "cache_dtype", "enable_prefix_caching", "kv_offloading_size", "sliding_window")
-_INFO_PATHS = {"sglang": "/get_server_info", "llamacpp": "/props"}  # by owner; others answer /version
+_INFO_PATHS = {"sglang": "/get_server_info", "llamacpp": "/props"}  # by owner; other servers have /version
 
 
 @dataclass(frozen=True)
 class Reply:
-    """A whole response."""
+    """A complete HTTP response."""
 
     status: int
     content: bytes
 
 
 async def ask(address: ServerAddress, access: Access, path: str, body: bytes = b"") -> Reply:
-    """GET one path, or POST a body to it. No redirect is followed, and no proxy of the environment is used.
+    """GET one path, or POST a body to it, without redirects and without the environment's proxies.
 
     Raises:
-        InputError: the address has a host that no server can have.
-        SetupError: no connection, no whole response, one that is too long, or none in time.
+        InputError: If the address has an invalid host.
+        SetupError: If no connection is possible, or the response is incomplete, too long or late.
     """
-    import httpx  # takes a tenth of a second, and every command imports this module
+    import httpx  # importing it takes 0.1 s, and every command imports this module
 
-    fix = "is it an HTTP server?"
+    fix = "check that it is an HTTP server"
     key = {"authorization": f"Bearer {access.key}"} if access.key is not None else {}
     headers = {"user-agent": USER_AGENT, "accept-encoding": "identity", "content-type": "application/json", **key}
-    verify = access.tls_context(address) or False  # False: not https, so that there is nothing to verify
+    verify = access.tls_context(address) or False  # False: not https, so there is no certificate
     content = b""
     try:
         async with (
@@ -68,7 +69,7 @@ async def ask(address: ServerAddress, access: Access, path: str, body: bytes = b
                 content += part
                 if len(content) > MAX_RESPONSE_BYTES:
                     raise SetupError(
-                        f"server {address.url}, {path}: a response of more than {MAX_RESPONSE_BYTES >> 20} MiB", fix
+                        f"server {address.url}, {path}: the response is larger than {MAX_RESPONSE_BYTES >> 20} MiB", fix
                     )
     except TimeoutError as error:
         raise SetupError(
@@ -103,7 +104,7 @@ class _ModelList(msgspec.Struct):
 class _ServerInfo(msgspec.Struct):
     version: Name | None = None
     build_info: Name | None = None  # llama.cpp's version
-    total_slots: Positive | None = None  # llama.cpp: requests at a time
+    total_slots: Positive | None = None  # llama.cpp: number of requests at a time
     disable_radix_cache: bool | None = None  # SGLang's prefix caching
 
 
@@ -111,7 +112,7 @@ _Form = TypeVar("_Form")
 
 
 def _decoded(reply: Reply, form: type[_Form]) -> _Form | None:
-    """None where the content is not of this form."""
+    """Decode JSON of a form; return None if the content has another form."""
     try:
         return msgspec.json.decode(reply.content, type=form)
     except (ValueError, RecursionError):
@@ -129,7 +130,7 @@ class Counters:
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """A server's report of itself; None and empty for missing parts."""
+    """The facts that a server reports about itself; None or empty for missing parts."""
 
     owner: str | None
     version: str | None
@@ -137,22 +138,22 @@ class ServerFacts:
     model_root: str | None
     max_model_len: int | None
     prefix_caching: bool | None
-    slots: int | None  # llama.cpp: requests at a time
+    slots: int | None  # llama.cpp: number of requests at a time
     cache_configuration: dict[str, str]
     counters: Counters
 
     def lasting(self) -> dict[str, Any]:
-        """All that does not change while the server runs; equal for equal servers."""
+        """The facts that do not change while a server runs; identical servers have equal facts."""
         facts = dataclasses.asdict(self)
         del facts["counters"]
         return facts
 
 
 async def learn(address: ServerAddress, access: Access, model_name: str | None) -> ServerFacts:
-    """Ask a server for everything that it reports.
+    """Request all facts that a server reports.
 
     Raises:
-        SetupError, InputError: see `read_card`.
+        SetupError, InputError: If `read_card` raises them.
     """
     card = await read_card(address, access, model_name)
     path = _INFO_PATHS.get(card.owned_by or "", "/version")
@@ -177,14 +178,14 @@ async def learn(address: ServerAddress, access: Access, model_name: str | None) 
 
 
 async def read_card(address: ServerAddress, access: Access, model_name: str | None) -> ModelCard:
-    """The server's entry for the model of this name, or for its only one.
+    """Return the server's entry for the model of this name, or for its only model.
 
     Raises:
-        SetupError: it does not answer, refuses, or lists no models.
-        InputError: it serves another model, or several and none was named.
+        SetupError: If the server does not respond, refuses, or lists no models.
+        InputError: If the server has no model of this name, or has several models and no name is given.
     """
     reply = await ask(address, access, "/v1/models")
-    own_address = "give the server's own address, http://HOST:PORT, without the path of an interface"
+    own_address = "give the server's own address, http://HOST:PORT, without a path"
     if reply.status != 200:
         reason = access.hidden(error_words(reply.content.strip().split(b"\n")[0]))
         raise SetupError(
@@ -197,7 +198,7 @@ async def read_card(address: ServerAddress, access: Access, model_name: str | No
     names = [card.id for card in listed.data]
     if model_name is None and len(names) > 1:
         raise InputError(
-            f"server {address.url} serves several models: {', '.join(names[:5])}", "name one with --api-model-name"
+            f"server {address.url} serves several models: {', '.join(names[:5])}", "choose one with --api-model-name"
         )
     if model_name is not None and model_name not in names:
         raise InputError(
@@ -207,10 +208,10 @@ async def read_card(address: ServerAddress, access: Access, model_name: str | No
 
 
 async def choose_dialect(address: ServerAddress, access: Access, facts: ServerFacts, asked: str | None) -> Dialect:
-    """The dialect that was asked for, one of `DIALECTS`; else the server's own.
+    """Return the requested dialect, one of `DIALECTS`; by default the server's own.
 
     Raises:
-        SetupError: the server is of no known kind.
+        SetupError: If the kind of the server is not supported.
     """
     if asked is not None:
         return DIALECTS[asked]
@@ -220,17 +221,18 @@ async def choose_dialect(address: ServerAddress, access: Access, facts: ServerFa
             f"server {address.url} identifies itself as {facts.owner!r}, which is not a supported server",
             f"give --api-dialect: {', '.join(DIALECTS)}",
         )
-    # vLLM's other route makes no text. Where there is one, it refuses a body without fields so; else it has 403 or 404.
+    # vLLM's other route generates no text. If it exists, it rejects an empty body with this status; otherwise the
+    # status is 403 or 404.
     if found is VLLM and (await ask(address, access, VLLM_TOKENS.path, b"{}")).status in (400, 422):
         return VLLM_TOKENS
     return found
 
 
 async def read_counters(address: ServerAddress, access: Access) -> Counters:
-    """Ask for the server's metrics.
+    """Read the counters in the server's metrics.
 
     Raises:
-        SetupError: the server does not answer at all.
+        SetupError: If the server does not respond.
     """
     reply = await ask(address, access, "/metrics")
     if reply.status != 200:
@@ -243,18 +245,18 @@ async def read_counters(address: ServerAddress, access: Access) -> Counters:
                 sums[sample.name] += sample.value
                 if sample.name == "vllm:cache_config_info":
                     configuration = {name: sample.labels[name] for name in _CACHE_SETTINGS if name in sample.labels}
-    except (ValueError, IndexError):  # TensorRT-LLM has JSON there
+    except (ValueError, IndexError):  # TensorRT-LLM's metrics are JSON
         return Counters()
-    counts = {name: value for name, value in sums.items() if 0 <= value < 1 << 63}  # not NaN, for example
+    counts = {name: value for name, value in sums.items() if 0 <= value < 1 << 63}  # drops NaN and impossible counts
     hits, generated = (next((counts[n] for n in names if n in counts), None) for names in (_CACHE_HITS, _GENERATED))
     return Counters(hits, generated, configuration)
 
 
 def words(command: str) -> list[str]:
-    """A `--serve` command as the program and its arguments.
+    """Split a `--serve` command into the program and its arguments.
 
     Raises:
-        InputError: no command, or an open quotation mark.
+        InputError: If the command is empty or has an open quotation mark.
     """
     try:
         found = shlex.split(command)
@@ -267,26 +269,27 @@ def words(command: str) -> list[str]:
 
 @dataclass(eq=False)
 class ServedServer:
-    """The process of one `--serve` command, in the run's process group, so that it ends with the run."""
+    """The process of a `--serve` command, in the run's process group, so that it ends with the run."""
 
-    command: str  # not given to a shell
-    log: Path  # takes its output
-    address: ServerAddress  # where it will listen
+    command: str  # split into words; no shell runs it
+    log: Path  # receives the output
+    address: ServerAddress  # the server's address
     _process: "subprocess.Popen[bytes] | None" = field(default=None, init=False)
 
     async def start(self, access: Access, *, owner: bool) -> None:
-        """Start it and wait until it answers; the run's own time limit bounds the wait.
+        """Start the server and wait until it responds; the run's time limit bounds the wait.
 
         Args:
-            owner: whether to start it; the other clients of the same server only wait.
+            owner: whether this client starts the server; the server's other clients only wait.
 
         Raises:
-            SetupError: something else responses there already, or the process ends.
+            SetupError: If another server uses the address, or the process ends.
         """
         if owner:
             if await self._responses(access):
                 raise SetupError(
-                    f"--serve: a server already answers at {self.address.url}", "end it, or leave --serve out to use it"
+                    f"--serve: a server already answers at {self.address.url}",
+                    "stop that server, or remove --serve to use it",
                 )
             self._launch()
         while not await self._responses(access):
@@ -298,7 +301,7 @@ class ServedServer:
 
     def _launch(self) -> None:
         command = words(self.command)
-        # Programs of this environment come first.
+        # Programs of this Python environment take precedence.
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
         try:
             with self.log.open("wb") as log:
@@ -310,7 +313,7 @@ class ServedServer:
                     env={**os.environ, "PATH": path},
                 )
         except OSError as error:
-            raise SetupError(f"--serve {command[0]}: {error.strerror}", "name an existing program") from error
+            raise SetupError(f"--serve {command[0]}: {error.strerror}", "give an existing program") from error
 
     async def _responses(self, access: Access) -> bool:
         try:
@@ -319,7 +322,7 @@ class ServedServer:
             return False
 
     def check(self) -> None:
-        """Raise ExecutionError if the process has ended."""
+        """Check that the process runs."""
         code = self._process.poll() if self._process is not None else None
         if code is None:
             return

@@ -1,5 +1,5 @@
-"""Several engines behind one LoadGen: each a replica in a process of its own.
+"""Multiple engines behind one LoadGen: each is a replica in its own process.
 
-To the run they are one engine (pool.py), which exchanges messages (messages.py) over sockets (transport.py) with the
-replicas' processes (replica.py). These are children of the run (processes.py) or run on nodes of Ray (cluster.py).
+The run sees one engine, the pool (pool.py). The pool exchanges messages (messages.py) over sockets (transport.py) with
+the replicas' processes (replica.py), which are children of the run (processes.py) or run on nodes of Ray (cluster.py).
 """

@@ -1,8 +1,8 @@
 """Replicas on the nodes of a Ray cluster, as a run and its parent see them.
 
 Ray places the replicas, ends them and brings their output; queries use the transport of replicas on one machine
-(transport.py). Ray is imported only in processes of its own: those of cluster_process.py, which a run's parent asks for
-the nodes and a run has start its replicas, and the actors on the nodes (cluster_actors.py).
+(transport.py). Only separate processes import Ray: cluster_process.py, which examines the nodes for a run's parent and
+starts replicas for a run, and the actors on the nodes (cluster_actors.py).
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from sut.replicas.processes import Processes, place_of
 
 SURVEY_TIMEOUT_S = 360
 END_TIMEOUT_S = 12.0
-# Every line of a replica goes to engine.log, without colors.
+# Ray settings: print every line of a replica, without colors, for engine.log.
 _LOG_ALL_LINES = {"RAY_DEDUP_LOGS": "0", "RAY_COLOR_PREFIX": "0", "PYTHONUNBUFFERED": "1"}
 
 
@@ -38,7 +38,7 @@ class PlanRequest(BaseModel):
     engine: str
     asked: dict[str, Any]
     run: RunFacts
-    count: int | None  # None = as many as suit the nodes
+    count: int | None  # None = the number that suits the nodes
 
 
 class SurveyRequest(BaseModel):
@@ -51,17 +51,17 @@ class SurveyRequest(BaseModel):
 
 
 class NodeFacts(ClusterNode):
-    """A node as the survey finds it."""
+    """The facts of a node from the survey."""
 
-    resources: dict[str, float]  # resources that it offers through Ray: CPU, GPU
+    resources: dict[str, float]  # resources that the node offers through Ray: CPU, GPU
     harness: dict[str, Any]  # fields of Manifest.harness
     clock_offset_ms: float  # lead of its clock over this machine's
     round_trip_ms: float | None  # shortest TCP round trip to this machine's address
-    unreachable: str | None  # why that address cannot be reached from there; None where it can
+    unreachable: str | None  # why the node cannot reach that address; None if it can
 
 
 class Survey(BaseModel):
-    """The response: the living nodes, and replicas with their node's number where they were wanted."""
+    """The response: the living nodes, and the requested replicas with their node's number."""
 
     model_config = ConfigDict(defer_build=True)
 
@@ -80,11 +80,11 @@ class LaunchOrder(BaseModel):
     address: str
     specs: list[dict[str, Any]]
     nodes: list[str]
-    labels: list[str]  # before its lines in the log
+    labels: list[str]  # prefix of each replica's lines in the log
 
 
 class LaunchEvent(BaseModel):
-    """A message from that process: a replica started on these devices or ended, or none can be started."""
+    """A message from that process: a replica started on these devices, a replica ended, or no replica can start."""
 
     model_config = ConfigDict(defer_build=True)
 
@@ -98,7 +98,7 @@ def survey_cluster(address: str, wanted: PlanRequest | None = None) -> Survey:
     """Return the living nodes, and replicas planned for them if requested.
 
     Raises:
-        InputError, SetupError: there is no Ray, no such cluster, or no place for the replicas.
+        InputError, SetupError: If Ray or the cluster is missing, or the nodes have no capacity for the replicas.
     """
     request = SurveyRequest(address=address, wanted=wanted)
     try:
@@ -121,10 +121,10 @@ def survey_cluster(address: str, wanted: PlanRequest | None = None) -> Survey:
 
 
 class ClusterProcesses(Processes):
-    """Replicas on the nodes of a plan.
+    """The processes of replicas on the nodes of a plan.
 
     Args:
-        places: one a replica.
+        places: one for each replica.
     """
 
     def __init__(self, cluster: ClusterPlan, places: list[ReplicaPlace]) -> None:
@@ -163,7 +163,7 @@ class ClusterProcesses(Processes):
         try:
             self._process.wait(END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()  # Ray ends what a job leaves behind
+            self._process.kill()  # Ray ends the remaining processes of a job
 
     def _listen(self, lines: IO[bytes]) -> None:
         for line in lines:
@@ -174,17 +174,19 @@ class ClusterProcesses(Processes):
                 self._devices[event.replica] = event.devices
             if event.ended is not None:
                 self._ended[event.replica] = event.ended
-        for index in range(len(self._devices)):  # Ray ends the process when its head is lost
-            self._ended.setdefault(index, f"with the process that starts them by Ray, exit code {self._process.wait()}")
+        for index in range(len(self._devices)):  # Ray ends this process when the cluster's head is lost
+            self._ended.setdefault(
+                index, f"because the process that starts replicas with Ray ended with exit code {self._process.wait()}"
+            )
 
 
 def _start(order: LaunchOrder) -> "subprocess.Popen[bytes]":
-    """A process that starts replicas by Ray, in this process group."""
+    """Start the process that starts replicas with Ray, in this process group."""
     process = subprocess.Popen(
         _command("launch"), cwd=HARNESS_ROOT, env=_variables(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError):  # a process that has ended is noticed by its reader
+    with contextlib.suppress(BrokenPipeError):  # the reader notices that the process has ended
         process.stdin.write(_line(order))
         process.stdin.flush()
     return process

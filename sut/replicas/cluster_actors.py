@@ -25,10 +25,10 @@ POLL_S = 0.5
 
 
 class NodeProbe:
-    """Reports its node, and plans for it. Responses are plain data."""
+    """An actor that reports its node and plans replicas for it. Responses are plain data."""
 
     def facts(self, host: str, port: int) -> dict[str, Any]:
-        """Return the part of `NodeFacts` that only the node itself knows.
+        """Return the part of `NodeFacts` that only the node can measure.
 
         Args:
             host, port: an address of the run's machine that accepts connections.
@@ -63,11 +63,11 @@ class NodeProbe:
 
 
 class ReplicaKeeper:
-    """Has one replica as its child.
+    """An actor with one replica as its child.
 
     Args:
-        label: before the replica's lines in the log.
-        variables: what the user's own environment sets for the replica, in contrast to what Ray sets.
+        label: prefix of the replica's lines in the log.
+        variables: variables from the user's environment for the replica, as opposed to Ray's.
         zone: the run's time zone, so that all stamps in engine.log are of one.
     """
 
@@ -79,7 +79,7 @@ class ReplicaKeeper:
             os.environ.pop("OMP_NUM_THREADS", None)  # Ray sets it to the number of cores of the bundle
 
     def __repr__(self) -> str:
-        return self._label  # Ray puts it before each line that the actor and its children print
+        return self._label  # Ray prefixes each line of the actor and its children with it
 
     def launch(self, spec_json: bytes) -> list[str]:
         """Start the replica; returns the devices that Ray gave it."""
@@ -93,7 +93,7 @@ class ReplicaKeeper:
         return spec.devices
 
     def wait(self) -> str:
-        """Return how the replica ended, once it has. Ray leaves an actor alive that is in a call when Ray ends."""
+        """Wait for the end of the replica, and return how it ended. If Ray ends meanwhile, this actor stays alive."""
         while (how := self._process.ended()) is None:
             if os.getppid() != self._raylet:
                 os._exit(1)
@@ -102,12 +102,12 @@ class ReplicaKeeper:
 
 
 def _kill_with_this_process(group: int) -> None:
-    """Have a process group killed once this process is gone, in whatever way.
+    """Start a guardian that kills a process group after this process has ended in any way.
 
-    A guardian process waits for the end of a pipe. It is no child of this process: Ray kills an actor's children with
-    it, but not their children.
+    The guardian waits for the end of a pipe. It is a grandchild of this process, because Ray kills an actor's children
+    with the actor.
     """
-    end_of_guardian, _ = os.pipe()  # the other end stays open as long as this process lives
+    end_of_guardian, _ = os.pipe()  # the other end stays open until this process ends
     command = f"exec 3<&0; (read _ <&3; kill -9 -{group}) >/dev/null 2>&1 &"
     subprocess.run(["/bin/sh", "-c", command], stdin=end_of_guardian, start_new_session=True, check=True)
     os.close(end_of_guardian)

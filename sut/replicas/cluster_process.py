@@ -2,8 +2,8 @@
 
 survey reads a `SurveyRequest` from the standard input; the last line of its output is a `Survey`. launch reads a
 `LaunchOrder`, writes lines of `LaunchEvent`, and ends the replicas when its standard input is closed. Actors and
-placement group belong to this process, so that Ray ends them however it ends. What the replicas print comes by Ray and
-goes to the standard error.
+placement group belong to this process, so Ray ends them with this process. Ray forwards the replicas' output to the
+standard error.
 """
 
 import contextlib
@@ -27,49 +27,49 @@ from runs.processes.workers import ignore_signals
 from sut.planned_replica import PlannedReplica
 from sut.replicas.cluster import LaunchEvent, LaunchOrder, NodeFacts, PlanRequest, Survey, SurveyRequest
 
-# Variables of the user that mean the same on every node, and are set there too; other variables are the node's own.
+# User's variables that are valid on every node and are copied to them; other variables come from the node.
 PASSED_ON = ("VLLM_", "NCCL_", "GLOO_", "UCX_", "OMP_", "KMP_", "MALLOC_", "TORCH_")
 CONNECT_TIMEOUT_S = 5.0
 MESSAGE_LENGTH = 300
 RESPONSE_TIMEOUT_S = 240.0  # a node may have to import vLLM from a slow disk; on a busy machine 90 s were too short
 CLOCK_READINGS = 20
-PLACE_TIMEOUT_S = 60.0  # others may have what the replicas need
+PLACE_TIMEOUT_S = 60.0  # other jobs may occupy the resources at first
 POLL_S = 0.5
 
 
 def passed_on() -> dict[str, str]:
-    """The variables of this process that a run's processes on all nodes get. Everybody on the cluster can read them."""
+    """Return the environment variables for a run's processes on all nodes. Every user of the cluster can read them."""
     return variables(PASSED_ON)
 
 
 @contextlib.contextmanager
 def connected(address: str) -> Iterator[Any]:
-    """Within: the module `ray`, connected.
+    """Connect to a cluster for the block, and yield the module `ray`.
 
     Args:
         address: HOST:PORT of the head, or auto for the cluster of which this machine is a node.
 
     Raises:
-        SetupError: there is no Ray, or no such cluster.
+        SetupError: If Ray is not installed, or the cluster does not respond.
     """
     try:
         import ray
     except ImportError as error:
-        install = "install it: `.venv/bin/pip install ray==2.60.0` (docs/parallel.md)"
+        install = "install Ray: `.venv/bin/pip install ray==2.60.0` (docs/parallel.md)"
         raise SetupError(f"--cluster {address} needs Ray: {error}", install) from error
-    start = "start one with `ray start --head`, and on the other machines `ray start --address=HEAD:6379`"
+    start = "start a cluster with `ray start --head`, and on the other machines `ray start --address=HEAD:6379`"
     if address != "auto":
         host, _, port = address.rpartition(":")
         try:
             socket.create_connection((host, int(port)), CONNECT_TIMEOUT_S).close()
         except OSError as error:
-            raise SetupError(f"--cluster {address}: no cluster answers there ({error})", start) from error
+            raise SetupError(f"--cluster {address}: no cluster responds ({error})", start) from error
     try:
         ray.init(address=address, logging_level=logging.ERROR, runtime_env={"env_vars": passed_on()})
     except Exception as error:  # Ray documents no type
         raise SetupError(
             f"--cluster {address}: {textwrap.shorten(str(error), MESSAGE_LENGTH)}",
-            f"{start}; this machine has to be a node of it",
+            f"{start}; this machine must be a node of the cluster",
         ) from error
     try:
         yield ray
@@ -78,7 +78,7 @@ def connected(address: str) -> Iterator[Any]:
 
 
 def last_line(error: Exception) -> str:
-    """Return the last line of one of Ray's errors, whose earlier lines are names or a traceback."""
+    """Return the last line of a Ray error, whose earlier lines are names or a traceback."""
     return textwrap.shorten(str(error).strip().rpartition("\n")[2], MESSAGE_LENGTH) or type(error).__name__
 
 
@@ -87,11 +87,11 @@ def bundle(devices: int, cores: int) -> dict[str, int]:
     return {"GPU": devices, "CPU": 1} if devices else {"CPU": max(1, cores)}
 
 
-# A look at the nodes -------------------------------------------------------------------------------------------------
+# Survey of the nodes -------------------------------------------------------------------------------------------------
 
 
 class Nodes:
-    """The living nodes, this machine's first, with a probe on each."""
+    """The living nodes, each with a probe; this machine's node is first."""
 
     def __init__(self, ray: Any) -> None:
         from sut.replicas.cluster_actors import NodeProbe  # needs Ray
@@ -122,7 +122,7 @@ class Nodes:
         ]
 
     def _clock_offset_ms(self, number: int) -> float:
-        """Return how far a node's clock is ahead of this machine's, by the shortest of several calls."""
+        """Return the lead of a node's clock over this machine's, by the shortest of several calls."""
         readings = []
         for _ in range(CLOCK_READINGS):
             before_ns = time.time_ns()
@@ -132,10 +132,10 @@ class Nodes:
         return float(round(min(readings)[1] / 1e6, 3))
 
     def ask(self, method: str, questions: dict[int, tuple[Any, ...]]) -> dict[int, Any]:
-        """The responses of nodes, by number, all asked at once.
+        """Call all nodes at once, and return their responses by number.
 
         Raises:
-            SetupError: naming a node that does not answer.
+            SetupError: If a node does not respond.
         """
         calls = {number: getattr(self._probes[number], method).remote(*one) for number, one in questions.items()}
         responses = {}
@@ -154,10 +154,10 @@ class Nodes:
 
 
 def survey(request: SurveyRequest) -> Survey:
-    """Ask all nodes at once.
+    """Survey all nodes at once.
 
     Raises:
-        InputError, SetupError: naming the node, where one is to blame.
+        InputError, SetupError: If a node cannot take replicas; the error names the node.
     """
     with connected(request.address) as ray:
         nodes, here = Nodes(ray), ray.util.get_node_ip_address()
@@ -168,7 +168,7 @@ def survey(request: SurveyRequest) -> Survey:
 
 
 def _planned(nodes: Nodes, facts: list[NodeFacts], wanted: PlanRequest) -> list[PlannedReplica]:
-    # In a cluster with devices, a node without any (often the head) computes nothing.
+    # In a cluster with devices, a node without devices (often the head) computes nothing.
     kind = "GPU" if any(node.resources["GPU"] for node in facts) else "CPU"
     computing = [number for number, node in enumerate(facts) if node.resources[kind] >= 1]
     if not computing:
@@ -178,13 +178,13 @@ def _planned(nodes: Nodes, facts: list[NodeFacts], wanted: PlanRequest) -> list[
         if node.unreachable is not None:
             raise SetupError(
                 f"node {node.name} does not reach this machine at the address that Ray knows: {node.unreachable}",
-                "let its connections in (the run listens on a port that the system chooses)",
+                "allow connections from this node (the run listens on a port that the system chooses)",
             )
         for name in ("version", "git_commit"):
             if node.harness[name] != ours[name]:
                 raise SetupError(
-                    f"node {node.name} has {name} {node.harness[name]} of this harness, this machine {ours[name]}",
-                    "have the same checkout on every node",
+                    f"node {node.name} has {name} {node.harness[name]} of this harness, not {ours[name]} as here",
+                    "use the same checkout on every node",
                 )
     fitting = _plans(nodes, facts, wanted, dict.fromkeys(computing))
     if wanted.count is None:
@@ -194,7 +194,7 @@ def _planned(nodes: Nodes, facts: list[NodeFacts], wanted: PlanRequest) -> list[
 
 
 def shares(fit: dict[int, int], count: int) -> dict[int, int]:
-    """Return replicas for each node: `count` in proportion to what fits, the first nodes first."""
+    """Return the number of replicas for each node: `count` in proportion to capacity, earlier nodes first."""
     given = dict.fromkeys(fit, 0)
     for _ in range(count):
         given[min(fit, key=lambda node: (given[node] / fit[node], node))] += 1
@@ -217,7 +217,7 @@ def _plans(
                 raise SetupError(
                     f"node {node.name} offers Ray {node.resources[kind]:g} {kind}, {len(needs)} replicas there need "
                     f"{need}",
-                    "ask for fewer --replicas, or start Ray there with all that the node has",
+                    "ask for fewer --replicas, or start Ray on that node with all its cores and devices",
                 )
         planned += [PlannedReplica(one.place.model_copy(update={"node": number}), one.engine) for one in plans]
     return planned
@@ -230,15 +230,15 @@ def launch(ray: Any, order: LaunchOrder, report: Callable[[LaunchEvent], None]) 
     """Start the replicas of a run, report how each ends, and end them once the standard input is closed.
 
     Args:
-        ray: the module, connected.
+        ray: connected module `ray`.
 
     Raises:
-        SetupError: there is no room for the replicas.
+        SetupError: If the cluster has no capacity for the replicas.
     """
     over = threading.Event()
 
     def wait_for_the_end() -> None:
-        os.read(0, 1)  # nothing more is written
+        os.read(0, 1)  # blocks until the standard input is closed
         over.set()
 
     threading.Thread(target=wait_for_the_end, daemon=True).start()
@@ -252,8 +252,8 @@ def launch(ray: Any, order: LaunchOrder, report: Callable[[LaunchEvent], None]) 
             report_dead_nodes(ray, order, report)
             if time.monotonic() > end_s:
                 raise SetupError(
-                    f"the cluster has no room for {len(bundles)} replicas: they wait for {PLACE_TIMEOUT_S:.0f} s",
-                    "see `ray status`: something else has its cores or devices",
+                    f"the cluster had no capacity for {len(bundles)} replicas within {PLACE_TIMEOUT_S:.0f} s",
+                    "see `ray status`: other jobs use its cores or devices",
                 )
         actors += _keepers(ray, order, group, bundles)
         calls = {
@@ -276,7 +276,7 @@ def launch(ray: Any, order: LaunchOrder, report: Callable[[LaunchEvent], None]) 
 
 
 def _keepers(ray: Any, order: LaunchOrder, group: Any, bundles: list[dict[str, int]]) -> Iterator[Any]:
-    """An actor for each replica."""
+    """Return an actor for each replica."""
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     from sut.replicas.cluster_actors import ReplicaKeeper  # needs Ray
@@ -292,31 +292,31 @@ def _outcome(ray: Any, call: Any, index: int) -> LaunchEvent:
     """Return how a replica ended, by the finished call to its actor."""
     try:
         response = ray.get(call)
-    except ray.exceptions.ActorUnavailableError:  # for the moment
+    except ray.exceptions.ActorUnavailableError:  # temporary: the call is repeated
         return LaunchEvent(replica=index)
     except ray.exceptions.RayError as error:
-        return LaunchEvent(replica=index, ended=f"with its Ray actor: {last_line(error)}")
+        return LaunchEvent(replica=index, ended=f"because its Ray actor ended: {last_line(error)}")
     if isinstance(response, str):
         return LaunchEvent(replica=index, ended=response)
     return LaunchEvent(replica=index, devices=response)
 
 
 def report_dead_nodes(ray: Any, order: LaunchOrder, report: Callable[[LaunchEvent], None]) -> None:
-    """Placement on a dead node, and the start of an actor there, would be waited for in vain."""
+    """Report the replicas of nodes that died: Ray waits forever for placement on such a node."""
     alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
     for index, node in enumerate(order.nodes):
         if node not in alive:
-            report(LaunchEvent(replica=index, ended="with its node, which Ray counts as dead"))
+            report(LaunchEvent(replica=index, ended="because Ray reports its node as dead"))
 
 
 def time_zone() -> str:
-    """This machine's, in the form of the variable TZ [tzset(3)]: east of Greenwich has a minus."""
+    """Return this machine's time zone in the form of the variable TZ [tzset(3)]: east of Greenwich has a minus."""
     minutes = time.localtime().tm_gmtoff // 60
     return f"<run>{'-' if minutes > 0 else '+'}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}"
 
 
 def main() -> None:
-    """Do the job that the argument names and the standard input describes."""
+    """Run the job `survey` or `launch` that the standard input describes."""
     ignore_signals()
     lines = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

@@ -1,7 +1,7 @@
 """The messages between a run and its replicas, as MessagePack.
 
-A query goes out once, with its prompt; its first token and its response come back. Several of each share a message.
-Token IDs are int32 bytes: LoadGen is given a response's as they came.
+The run sends a query with its prompt. The replica returns its first token and its response. Messages contain batches.
+Token IDs are int32 bytes, which LoadGen receives unchanged.
 """
 
 from typing import Any, Literal
@@ -30,7 +30,7 @@ class QueryBatch(msgspec.Struct, array_like=True):
     queries: list[Query]
 
 
-# observe: all queries are answered, and the run wants `Observations`; stop: the run is over.
+# observe: all queries are complete, and the run requests `Observations`; stop: the run is over.
 ToReplica = QueryBatch | Literal["observe", "stop"]
 
 # To the run -----------------------------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ class ReplicaInfo(msgspec.Struct):
 
 
 class Ready(msgspec.Struct, array_like=True, tag=11):
-    """The engine runs."""
+    """The message that the engine is ready."""
 
     info: ReplicaInfo
     report: EngineReport
@@ -74,7 +74,7 @@ class ResultBatch(msgspec.Struct, array_like=True, tag=12):
 
 
 class Heartbeat(msgspec.Struct, array_like=True, tag=13):
-    """The process lives. Sent by a thread of its own, also during a long step.
+    """The sign that the process runs. A separate thread sends it, also during a long step.
 
     `cpu_s` is the processor time that the replica's processes have used.
     """
@@ -85,20 +85,20 @@ class Heartbeat(msgspec.Struct, array_like=True, tag=13):
 
 
 class Failure(msgspec.Struct, array_like=True, tag=14):
-    """The replica cannot go on."""
+    """The error that ends the replica."""
 
     error: dict[str, Any]  # runs.errors.error_record
 
 
 class Observations(msgspec.Struct, array_like=True, tag=15):
-    """The engine's observations of itself."""
+    """The engine's measurements."""
 
     observed: EngineObserved
 
 
 ToRun = Ready | ResultBatch | Heartbeat | Failure | Observations
 
-encode = msgspec.msgpack.Encoder(enc_hook=str).encode  # other values than plain data in a report become text
+encode = msgspec.msgpack.Encoder(enc_hook=str).encode  # values of a report that are not plain data become text
 read_for_replica = msgspec.msgpack.Decoder(ToReplica).decode
 read_for_run = msgspec.msgpack.Decoder(ToRun).decode
 
@@ -111,8 +111,8 @@ class ReplicaSpec(msgspec.Struct):
     run_key: str
     public_key: str
     secret_key: str
-    plan: dict[str, Any]  # the run's, with this replica's environment
-    cores: list[int]  # empty = where the kernel puts it
+    plan: dict[str, Any]  # plan of the run, with this replica's environment
+    cores: list[int]  # empty = the kernel chooses
     devices: list[str]
     numa_node: int | None
-    variables: dict[str, str]  # environment variables that select them
+    variables: dict[str, str]  # environment variables that select the devices

@@ -1,4 +1,4 @@
-"""The replicas of a run as one engine: routes queries to them, takes their responses, and sees that they live."""
+"""The replicas of a run as one engine, which routes queries, receives responses and supervises the replicas."""
 
 import asyncio
 import dataclasses
@@ -37,18 +37,18 @@ FILES_A_REPLICA = 4  # open files of the run's process: two connections, a pipe,
 POLL_S = 0.2
 STOP_TIMEOUT_S = 10.0
 CONNECTIONS_POLL_S = 1.0
-SILENT_S = 12.0  # without a heartbeat, of which there are two a second
+SILENT_S = 12.0  # limit without a heartbeat; a replica sends two per second
 PREFILL_WEIGHT = 8  # AMD's harness for MLPerf Inference v6.1 uses 8
-# Parts of an engine's configuration in which replicas may differ: their share of the machine, their probes.
+# Parts of an engine's configuration that may differ between replicas: their share of the machine, their probes.
 _MAY_DIFFER = ("environment", "probes")
 
 
 class ReplicaHandle:
-    """One replica as its run sees it: what it is, its open queries, whether it lives.
+    """One replica, as its run sees it: its facts, its open queries and its state.
 
     Args:
-        index: from 0.
-        stall_timeout_s: how long an open query may wait with nothing moving.
+        index: number of the replica, from 0.
+        stall_timeout_s: limit for a time with open queries and without progress.
     """
 
     def __init__(self, index: int, processes: Processes, stall_timeout_s: float) -> None:
@@ -78,7 +78,7 @@ class ReplicaHandle:
         return self._processes.ended(self.index)
 
     def take(self, tag: int, request: Request) -> None:
-        """Note that a query is sent to the replica."""
+        """Record a query that is sent to the replica."""
         self.open[tag] = request
         self._prefilling.add(tag)
         self.weight += 1 + PREFILL_WEIGHT
@@ -88,7 +88,7 @@ class ReplicaHandle:
         """Return the query that showed its first token.
 
         Raises:
-            ExecutionError: it is not open.
+            ExecutionError: If the query is not open.
         """
         if tag in self._prefilling:
             self._prefilling.remove(tag)
@@ -100,10 +100,10 @@ class ReplicaHandle:
         return request
 
     def answered(self, tag: int) -> Request:
-        """Return the query that was answered.
+        """Return the query of a response, which is no longer open.
 
         Raises:
-            ExecutionError: as `first_token`.
+            ExecutionError: If the query is not open.
         """
         request = self.first_token(tag)
         self.weight -= 1
@@ -115,21 +115,21 @@ class ReplicaHandle:
         self._heartbeats += 1
 
     def poll(self) -> None:
-        """Check that the replica lives; call it at least every second, from one thread.
+        """Check that the replica makes progress; call it at least every second, from one thread.
 
         Raises:
-            ExecutionError: it sends no heartbeat, or has stalled.
+            ExecutionError: If its heartbeat is missing, or it has stalled.
         """
         silent_s = self._silence.stalled_for(True, self._heartbeats)
         if silent_s is not None:
             raise ExecutionError(
                 f"{self.where} sent no heartbeat for {silent_s:.0f} s",
-                "it was stopped, or its host is out of reach; see engine.log",
+                "check whether it was stopped or its host is unreachable; see engine.log",
             )
         if not self._stall.waited_s:
             self._cpu_before_s = self.heartbeat.cpu_s
         stalled_s = self._stall.stalled_for(bool(self.open), self.messages, self.heartbeat.activity)
-        # Before the run's own queries it may compile kernels.
+        # Before the timed run, the engine may compile kernels.
         limit_s = self._limit_s if self.queries else WORKING_FACTOR * self._limit_s
         if stalled_s is not None and stalled_s > limit_s and not self._computes(stalled_s):
             raise ExecutionError(
@@ -138,7 +138,7 @@ class ReplicaHandle:
             )
 
     def _computes(self, stalled_s: float) -> bool:
-        """Return whether the replica is in one long step; an endless loop takes longer."""
+        """Return whether the replica may be in one long step; a longer wait counts as an endless loop."""
         on_cpu = self.ready is not None and self.ready.report.configuration.get("device") == "cpu"
         share = (self.heartbeat.cpu_s - self._cpu_before_s) / stalled_s
         return on_cpu and share > WORKING_SHARE and stalled_s < WORKING_FACTOR * self._limit_s
@@ -147,7 +147,7 @@ class ReplicaHandle:
         """Return the facts of the replica for the manifest."""
         assert self.ready is not None
         info = msgspec.structs.asdict(self.ready.info)
-        del info["boot_id"], info["software"]  # facts of a cluster's nodes are in the plan
+        del info["boot_id"], info["software"]  # the plan has these facts of a cluster's nodes
         return {
             "replica": self.index,
             **info,
@@ -160,19 +160,20 @@ _LOAD = operator.attrgetter("weight", "last_tag")
 
 
 def lightest(handles: list[ReplicaHandle]) -> ReplicaHandle:
-    """The replica for the next query: the one with the lowest weight, of equals the one whose latest query is oldest.
+    """Return the replica with the lowest weight for the next query; among equals, the replica whose latest query is
+    oldest.
 
-    Prompts weigh more because those that wait hold up everything behind them. In Offline, without first tokens, a query
-    keeps its full weight until the response.
+    Waiting prompts weigh more, because they delay all later queries. In Offline, without first tokens, a query keeps
+    its full weight until the response.
     """
     return min(handles, key=_LOAD)
 
 
 class ReplicaPool(Engine):
-    """An `Engine` of several.
+    """An `Engine` that consists of multiple replicas.
 
     Args:
-        plan: of a run with replicas.
+        plan: plan of a run with replicas.
     """
 
     def __init__(self, plan: RunPlan) -> None:
@@ -180,17 +181,19 @@ class ReplicaPool(Engine):
         self._plan = plan
         self._places, cluster = plan.replicas.places, plan.replicas.cluster
         self._processes: Processes = ClusterProcesses(cluster, self._places) if cluster else LocalProcesses()
-        self._prompts: dict[int, bytes] = {}  # sample → int32 IDs as they are sent
+        self._prompts: dict[int, bytes] = {}  # sample → prompt as int32 bytes
         self._sending: list[ReplicaHandle] = []  # replicas with queries in their outbox
         self._next_tag = 0
         self._failure: BaseException | None = None
-        self._lateness = Lateness()  # from what a replica read from its server to LoadGen
+        self._lateness = Lateness()  # from the read of a replica's server to the call of LoadGen
         self.handles: list[ReplicaHandle] = []
 
     async def start(self) -> EngineReport:
-        """Raises:
-        HarnessError: a replica's own, naming it.
-        SetupError: a replica ended, differs from the first, or there are too many.
+        """Start all replicas.
+
+        Raises:
+            HarnessError: If a replica reports an error.
+            SetupError: If a replica ended, differs from the first, or the system allows too few open files.
         """
         plan, count = self._plan, len(self._places)
         allow_open_files(FILES_A_REPLICA * count, f"{count} replicas", "ask for fewer --replicas")
@@ -218,7 +221,7 @@ class ReplicaPool(Engine):
             for handle in self.handles:
                 how = handle.ended()
                 if how is not None:
-                    await asyncio.sleep(POLL_S)  # for its last message
+                    await asyncio.sleep(POLL_S)  # time for its last message to arrive
                     text = f"{handle.where} ended before it was ready, {how}"
                     raise self._failure or SetupError(text, "see engine.log")
             await asyncio.sleep(POLL_S)
@@ -257,7 +260,7 @@ class ReplicaPool(Engine):
         handle.outbox.append(Query(tag, request.seq, index, request.priority, request.issue_ns, prompt))
 
     def _prompt(self, index: int, ids: list[int]) -> bytes:
-        """The IDs as they are sent; kept for a sample of the library, which is issued again."""
+        """Return a prompt as bytes. They are cached by sample, because LoadGen issues samples repeatedly."""
         prompt = self._prompts.get(index)
         if prompt is None:
             prompt = int32_ids(ids).tobytes()
@@ -343,7 +346,7 @@ class ReplicaPool(Engine):
         return [handle.record() for handle in self.handles]
 
     def pids_here(self) -> list[int]:
-        """Processes of replicas on this machine, started by the run or by Ray."""
+        """Return the processes of replicas on this machine, whether the run or Ray started them."""
         infos = [handle.ready.info for handle in self.handles if handle.ready is not None]
         return [info.pid for info in infos if info.boot_id == boot_id()]
 

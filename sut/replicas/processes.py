@@ -1,4 +1,4 @@
-"""The processes of a run's replicas; here those on this machine, which are in the run's process group."""
+"""The processes of a run's replicas: their interface, and the processes on this machine."""
 
 import contextlib
 import os
@@ -17,10 +17,10 @@ from sut.replicas.messages import ReplicaSpec
 class Processes(Protocol):
     """The processes of a run's replicas."""
 
-    listen_on: str  # the run's address that the replicas can reach
+    listen_on: str  # address of the run that the replicas can reach
 
     def start(self, specs: list[ReplicaSpec]) -> None:
-        """Start a replica for each. Called once, on the loop."""
+        """Start a replica for each specification. Called once, on the loop."""
 
     def where(self, index: int) -> str:
         """Return a replica's devices or cores and its host as text."""
@@ -29,15 +29,15 @@ class Processes(Protocol):
         """Return how a replica's process ended; None while it runs.
 
         Raises:
-            HarnessError: none could be started.
+            HarnessError: If no replica could be started.
         """
 
     def end(self) -> None:
-        """End all replicas, and whatever they started."""
+        """End all replicas and their child processes."""
 
 
 class LocalProcesses(Processes):
-    """Replicas in this process group, with which they end."""
+    """Replicas in this process group, which end with it."""
 
     listen_on = "127.0.0.1"
 
@@ -58,16 +58,16 @@ class LocalProcesses(Processes):
 
 
 class ReplicaProcess:
-    """A replica on this machine. It writes where this process writes, and ends with this process: when its standard
-    input closes.
+    """A replica on this machine. It shares the output of this process, and ends when its standard input closes with
+    this process.
 
     Args:
-        own_group: it leads a process group of its own.
+        own_group: whether the replica leads its own process group.
     """
 
     def __init__(self, spec: ReplicaSpec, *, own_group: bool = False) -> None:
-        # The plan's come first: libraries that give a process another title search for the first variable, which must
-        # not be one that a library sets anew.
+        # The plan's variables come first: libraries that change a process's title search for the first variable, so a
+        # library must not change that variable.
         variables = {**spec.plan["environment"], **os.environ, **spec.variables, **module_path()}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "sut.replicas.replica"],
@@ -77,7 +77,7 @@ class ReplicaProcess:
         )
         self.pid = self._process.pid
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # `ended` tells of a process that has ended already
+        with contextlib.suppress(BrokenPipeError):  # `ended` reports a process that has ended already
             self._process.stdin.write(msgspec.json.encode(spec) + b"\n")
             self._process.stdin.flush()
 

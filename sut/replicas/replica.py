@@ -1,7 +1,7 @@
-"""One replica: an engine in a process of its own, `python -m sut.replicas.replica`.
+"""
 
-It reads what it is from a line of its standard input, and ends when that is closed, because the run is gone then. Its
-output goes where the run's goes, into engine.log.
+The first line of its standard input is its `ReplicaSpec`. The process ends when its standard input is closed, because
+the run has ended then. Its output goes to engine.log.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ from sut.replicas.transport import GATHER_S, HEARTBEAT_MARK, KeyPair, Transport,
 HEARTBEAT_S = 0.5
 POLL_S = 0.25
 _SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237}  # system calls [linux: syscall_64.tbl, asm-generic/unistd.h]
-_MPOL_PREFERRED = 1  # linux/mempolicy.h: from this node while it has memory
+_MPOL_PREFERRED = 1  # linux/mempolicy.h: prefer this node while it has free memory
 
 
 class Replica:
@@ -71,7 +71,7 @@ class Replica:
         self._family: list[psutil.Process] = [psutil.Process()]
 
     async def run(self) -> None:
-        """Serve until the run is over. Report to the run if the engine does not start, or dies."""
+        """Serve queries until the run is over. Report an engine that does not start or dies."""
         spec = self._spec
         name = str(spec.index).encode()
         socket = replica_socket(spec.address, spec.run_key, self._keys, name)
@@ -131,7 +131,7 @@ class Replica:
 
     def _submit(self, batch: QueryBatch) -> None:
         engine = self._engine
-        assert engine is not None  # the run sends work to a ready replica only
+        assert engine is not None  # the run sends queries only to a ready replica
         try:
             for query in batch.queries:
                 engine.submit(self._request(query))
@@ -165,7 +165,7 @@ class Replica:
         if self._may_gather:
             loop.call_later(GATHER_S, self._flush)
         else:
-            loop.call_soon(self._flush)  # behind the other results of the same step
+            loop.call_soon(self._flush)  # after the other results of the same step
 
     def _flush(self) -> None:
         results = ResultBatch(self._first_tokens, self._responses)
@@ -190,13 +190,13 @@ class Replica:
                     engine.generated_tokens() if engine else None,
                     round(processor_s(self._family), 3),
                 )
-                with contextlib.suppress(zmq.Again):  # a run that reads nothing needs no more of them
+                with contextlib.suppress(zmq.Again):  # the run does not read messages at present
                     socket.send(encode(heartbeat), zmq.NOBLOCK)
                 time.sleep(HEARTBEAT_S)
 
 
 def _weights(model_path: str) -> dict[str, str]:
-    """SHA-256 of each of a model's weight files, and of its configuration."""
+    """Return the SHA-256 of each weight file of a model, and of its configuration."""
     folder = Path(model_path)
     files = [*folder.glob("*.safetensors"), *folder.glob("*.gguf"), *folder.glob("*.bin"), *folder.glob("config.json")]
     return {file.name: sha256_of(file, max_bytes=MAX_WEIGHTS_BYTES) for file in sorted(files)}
@@ -214,7 +214,7 @@ def bind(cores: list[int], numa_node: int | None) -> None:
     mask[numa_node // bits] = 1 << numa_node % bits
     libc = ctypes.CDLL(None, use_errno=True)
     if number is None or libc.syscall(number, _MPOL_PREFERRED, mask, bits * len(mask) + 1):
-        print(f"memory near node {numa_node} was not granted: {os.strerror(ctypes.get_errno())}", flush=True)
+        print(f"memory of NUMA node {numa_node} was not granted: {os.strerror(ctypes.get_errno())}", flush=True)
 
 
 def _end_with_the_run() -> None:
@@ -227,7 +227,7 @@ def _end_with_the_run() -> None:
 
 
 def main() -> NoReturn:
-    """Be the replica that the standard input describes."""
+    """Run the replica that the standard input describes."""
     ignore_signals()
     spec = msgspec.json.decode(sys.stdin.buffer.readline(), type=ReplicaSpec)
     threading.Thread(target=_end_with_the_run, name="leg", daemon=True).start()

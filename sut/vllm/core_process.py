@@ -1,8 +1,8 @@
-"""The process of vLLM's engine core on a CPU, made by a server process that has imported vLLM and has no threads.
+"""The process of vLLM's engine core on a CPU, forked from a single-threaded server process that has imported vLLM.
 
-A new process would import vLLM anew, after the run's process and for as long. The server (multiprocessing's forkserver)
-imports beside the run's process, and the core is a fork of the server. A fork of the run's process would keep the locks
-that its threads held at that moment.
+A new process would import vLLM again after the run's process, which takes as long. The server (multiprocessing's
+forkserver) imports vLLM in parallel with the run's process. A fork of the run's process would keep the locks that its
+threads held at that moment.
 """
 
 import contextlib
@@ -17,18 +17,18 @@ from typing import Any
 
 import orjson
 
-# What a core on a CPU imports before it loads weights.
+# Modules that a core on a CPU imports before it loads weights.
 _PRELOADED = ("vllm.v1.engine.core", "vllm.v1.executor.uniproc_executor", "vllm.v1.worker.cpu_worker")
 
 
 def start_server() -> None:
-    """Start the server, which imports while this process goes on. Its variables are those of now."""
+    """Start the server, which imports in the background. It keeps the present environment variables."""
     forkserver.set_forkserver_preload(list(_PRELOADED))
     forkserver.ensure_running()
 
 
 class CoreProcess(ForkServerProcess):
-    """A process that writes where its maker writes, although the server was started with another output."""
+    """A process that shares the output of the process that requested it, although the server had another output."""
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_output": reduction.DupFd(1)}
@@ -47,7 +47,9 @@ class _Context(ForkServerContext):
 
 @contextlib.contextmanager
 def from_server() -> Iterator[None]:
-    """Within: vLLM makes its core's process by the server. A vLLM that asks elsewhere for a context spawns it."""
+    """Make vLLM fork its core's process from the server, for the block. A vLLM version with another start method spawns
+    it.
+    """
     engine_utils: Any = importlib.import_module("vllm.v1.engine.utils")
     own = getattr(engine_utils, "get_mp_context", None)
     if own is None:
@@ -61,7 +63,7 @@ def from_server() -> Iterator[None]:
 
 
 def import_model(folder: str) -> None:
-    """Import a model's class here: vLLM would start a process to look at it."""
+    """Import a model's class in this process, because vLLM would start a process to inspect it."""
     from vllm import ModelRegistry
 
     try:
@@ -69,5 +71,5 @@ def import_model(folder: str) -> None:
         for name in config["architectures"]:
             if name in ModelRegistry.models:
                 ModelRegistry.register_model(name, ModelRegistry.models[name].load_model_cls())
-    except Exception as error:  # vLLM looks for itself, and reports what is wrong
+    except Exception as error:  # vLLM inspects the class itself and reports the problem
         print(f"model class not imported ahead: {type(error).__name__}: {error}", file=sys.stderr)

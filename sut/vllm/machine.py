@@ -1,8 +1,8 @@
 """vLLM's devices on this machine, from its own platform object.
 
-A CPU build of vLLM is known by its version, as vLLM itself knows it [vllm/platforms/__init__.py, cpu_platform_plugin].
-Any other build is asked by `python -m sut.vllm.machine`, a process of its own, as the import takes seconds and much
-memory. Replicas have each their part of the machine.
+A CPU build of vLLM is recognized by its version, as in vLLM [vllm/platforms/__init__.py, cpu_platform_plugin]. For
+other builds, the separate process `python -m sut.vllm.machine` asks vLLM, because the import takes seconds and much
+memory. Each replica has a part of the machine.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ ASK_TIMEOUT_S = 300
 CPU = "cpu"
 FLASHINFER_SAMPLER = "VLLM_USE_FLASHINFER_SAMPLER"
 NO_FLASHINFER = (
-    f"flashinfer is not installed, which vLLM imports for its sampler: run `make setup`, or set {FLASHINFER_SAMPLER}=0"
+    f"flashinfer, which vLLM imports for its sampler, is not installed: run `make setup`, or set {FLASHINFER_SAMPLER}=0"
 )
 
 
@@ -37,16 +37,16 @@ NO_FLASHINFER = (
 class Machine:
     """The devices and memory of one vLLM engine."""
 
-    platform: str  # vLLM's name: cuda, rocm, xpu, tpu, cpu, oot (a plug-in's), unspecified (none was found)
-    devices: int  # accelerators; 0 on the CPU
-    cores: list[int]  # IDs of those that may be used
+    platform: str  # vLLM's name: cuda, rocm, xpu, tpu, cpu, oot (of a plug-in), unspecified (not found)
+    devices: int  # number of accelerators; 0 on the CPU
+    cores: list[int]  # IDs of the usable cores
     device_name: str = ""  # name of the first device
-    device_bytes: int = 0  # memory of the smallest device; 0 where it is not reported
-    visible_variable: str = ""  # chooses among the devices
-    bfloat16: bool = True  # whether they compute in it
-    engines: int = 1  # engines that share its memory
-    unused: tuple[str, ...] = ()  # accelerators, in words, that this build of vLLM leaves unused
-    fault: str = ""  # why vLLM cannot compute here, with the fix
+    device_bytes: int = 0  # memory of the smallest device; 0 if not reported
+    visible_variable: str = ""  # environment variable that selects devices
+    bfloat16: bool = True  # whether the devices support bfloat16
+    engines: int = 1  # number of engines that share the machine's memory
+    unused: tuple[str, ...] = ()  # names of accelerators that this build of vLLM cannot use
+    fault: str = ""  # why vLLM cannot compute on this machine, with the fix
 
     @property
     def on_cpu(self) -> bool:
@@ -54,10 +54,10 @@ class Machine:
 
 
 def this_machine() -> Machine:
-    """This machine as vLLM's build will use it.
+    """Return the devices of this machine that vLLM's build uses.
 
     Raises:
-        SetupError: vLLM cannot be asked.
+        SetupError: If vLLM does not report its devices.
     """
     if vllm_is_cpu_build():
         return Machine(CPU, 0, usable_cores(), unused=tuple(map(described, accelerators())))
@@ -74,7 +74,7 @@ def ask_vllm() -> Machine:
     """Ask vLLM's platform object.
 
     Raises:
-        SetupError: vLLM cannot be imported, or does not answer.
+        SetupError: If vLLM cannot be imported, or does not respond.
     """
     try:
         done = run_program(
@@ -88,11 +88,11 @@ def ask_vllm() -> Machine:
     except subprocess.CalledProcessError as error:
         lines = error.stderr.decode(errors="replace").strip().splitlines() or [f"exit {error.returncode}"]
         raise SetupError(
-            f"vLLM does not report what it computes on: {lines[-1]}",
+            f"vLLM does not report its devices: {lines[-1]}",
             "run `make setup`, and use .venv/bin/python; see `main.py doctor`",
         ) from error
     except (OSError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
-        raise SetupError(f"vLLM does not report what it computes on: {error}", "see `main.py doctor`") from error
+        raise SetupError(f"vLLM does not report its devices: {error}", "see `main.py doctor`") from error
     sizes, names = response["memory_bytes"], response["names"]
     return Machine(
         response["platform"],
@@ -108,7 +108,7 @@ def ask_vllm() -> Machine:
 
 
 def numa_nodes(root: Path = Path("/sys/devices/system/node")) -> dict[int, int]:
-    """Core → its NUMA node; empty where the kernel does not report them."""
+    """Return the NUMA node of each core; empty if the kernel does not report NUMA nodes."""
     nodes: dict[int, int] = {}
     for folder in root.glob("node[0-9]*"):
         for part in (folder / "cpulist").read_text().strip().split(","):
@@ -119,33 +119,33 @@ def numa_nodes(root: Path = Path("/sys/devices/system/node")) -> dict[int, int]:
 
 
 def shares(cores: list[int], count: int, node_of: dict[int, int]) -> list[list[int]]:
-    """Cores in `count` equal shares, each from one NUMA node where that comes out even.
+    """Divide cores into `count` equal shares, each within one NUMA node if possible.
 
     Raises:
-        SetupError: fewer cores than shares.
+        SetupError: If the machine has fewer cores than shares.
     """
     size = len(cores) // count
     if size == 0:
-        raise SetupError(f"--replicas {count}: there are {len(cores)} cores", "ask for a replica a core at most")
+        raise SetupError(f"--replicas {count}: the machine has {len(cores)} cores", "give at most one replica per core")
     by_node = sorted(cores, key=lambda core: (node_of.get(core, 0), core))
     return [sorted(by_node[place * size : (place + 1) * size]) for place in range(count)]
 
 
 def one_node(cores: list[int], node_of: dict[int, int]) -> int | None:
-    """The NUMA node on which all these cores are, where there are several nodes to choose from."""
+    """Return the NUMA node of all these cores; None if they are on multiple nodes, or the machine has only one."""
     found = {node_of.get(core) for core in cores}
     return found.pop() if len(found) == 1 and len(set(node_of.values())) > 1 else None
 
 
 def replica_places(machine: Machine, count: int | None, devices_each: int | None) -> "list[ReplicaPlace]":
-    """Places on a machine.
+    """Return the devices or cores of each replica.
 
     Args:
-        count: replicas; None = one for each device or group of devices, on the CPU one for each NUMA node.
-        devices_each: what one engine was asked to be split over; None = as many as there are for each.
+        count: number of replicas; None = one per device or group of devices, on the CPU one per NUMA node.
+        devices_each: requested devices per engine; None = an equal share.
 
     Raises:
-        SetupError: there are not enough devices or cores.
+        SetupError: If the machine has too few devices or cores.
     """
     from runs.record.manifest import ReplicaPlace
 
@@ -158,8 +158,8 @@ def replica_places(machine: Machine, count: int | None, devices_each: int | None
     each = devices_each or machine.devices // count
     if count * each > machine.devices or not each:
         raise SetupError(
-            f"{count} replicas on {each or 1} device(s) each: there are {machine.devices}",
-            "ask for fewer --replicas, or for a smaller --tensor-parallel-size",
+            f"{count} replicas on {each or 1} device(s) each: the machine has {machine.devices} devices",
+            "lower --replicas or --tensor-parallel-size",
         )
     ids = _device_ids(machine)
     groups = [ids[place * each : (place + 1) * each] for place in range(count)]
@@ -167,7 +167,7 @@ def replica_places(machine: Machine, count: int | None, devices_each: int | None
 
 
 def machine_at(machine: Machine, place: "ReplicaPlace", replicas: int) -> Machine:
-    """Return the part of a machine that a replica at a place has."""
+    """Return a machine with only a replica's devices or cores."""
     return dataclasses.replace(
         machine,
         devices=len(place.devices),
@@ -177,20 +177,20 @@ def machine_at(machine: Machine, place: "ReplicaPlace", replicas: int) -> Machin
 
 
 def _device_ids(machine: Machine) -> list[str]:
-    """Return the devices as the platform's variable names them, else their numbers."""
+    """Return the devices' names in the platform's environment variable; by default their numbers."""
     named = os.environ.get(machine.visible_variable, "")
     ids = [part.strip() for part in named.split(",") if part.strip()]
     return ids if len(ids) == machine.devices else [str(number) for number in range(machine.devices)]
 
 
 def _platform_facts() -> dict[str, Any]:
-    """The platform's name, its devices, and the variable that chooses among them."""
+    """Return the platform's name, its devices, and the environment variable that selects devices."""
     from vllm.platforms import current_platform as platform
 
     def ask(method: str, *arguments: Any) -> Any:
         try:
             return getattr(platform, method)(*arguments)
-        except Exception:  # unknown on this platform; plug-ins may raise anything
+        except Exception:  # unknown on this platform; plug-ins may raise any exception
             return None
 
     name = platform._enum.name.lower()

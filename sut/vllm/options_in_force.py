@@ -1,4 +1,4 @@
-"""Finding in an engine's own configuration what became of an option that was asked for."""
+"""Comparison of requested options with an engine's effective configuration."""
 
 import contextlib
 import dataclasses
@@ -7,8 +7,8 @@ import operator
 from pathlib import Path
 from typing import Any
 
-# Engine arguments whose value stands under another name in vLLM's configuration, and where (vLLM 0.32,
-# EngineArgs.create_engine_config). With the part: `backend` and `policy` occur in several.
+# Engine arguments that have another name in vLLM's configuration: the part and the name there (vLLM 0.32,
+# EngineArgs.create_engine_config).
 RENAMED = {
     "attention_backend": "attention_config.backend",
     "data_parallel_address": "parallel_config.data_parallel_master_ip",
@@ -17,7 +17,7 @@ RENAMED = {
     "scheduling_policy": "scheduler_config.policy",
 }
 
-# Where the others stand under their own name. In this order: a few names occur in several parts.
+# Parts that are searched for the other arguments, in this order: a few names occur in multiple parts.
 PARTS = (
     "model_config",
     "cache_config",
@@ -38,20 +38,20 @@ PARTS = (
 
 
 def find_option(config: Any, name: str) -> tuple[bool, Any]:
-    """Look an engine argument up in an engine configuration made of parts.
+    """Look up an engine argument in vLLM's configuration, which has multiple parts.
 
     Returns:
-        (found, value); the place of RENAMED, or the top level and then the parts in the order of PARTS.
+        Whether the argument was found, and its value. RENAMED has priority over the top level, and that over PARTS.
     """
     places = (RENAMED[name],) if name in RENAMED else (name, *(f"{part}.{name}" for part in PARTS))
     for place in places:
-        with contextlib.suppress(AttributeError):  # a part that this engine's configuration does not have, or is None
+        with contextlib.suppress(AttributeError):  # this engine's configuration lacks the part, or it is None
             return True, operator.attrgetter(place)(config)
     return False, None
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can hold it: enums by value, torch types by name, dataclasses as dictionaries."""
+    """Return a value for JSON: enumerations by value, torch types by name, dataclasses as dictionaries."""
     if value is None or isinstance(value, bool | int | float | str):
         return value.value if isinstance(value, enum.Enum) else value
     if isinstance(value, enum.Enum):
@@ -70,8 +70,8 @@ def plain(value: Any) -> Any:
 def difference(asked: Any, in_force: Any) -> bool:
     """Return whether the effective value differs from the requested one.
 
-    "auto" and None leave the choice to the engine. Of a dictionary only the keys that were asked for are compared. A
-    member of an enumeration may be asked for by its value or by its name, in any case, as vLLM takes it.
+    "auto" and None leave the choice to the engine. In a dictionary, only the requested keys are compared. Members of
+    enumerations may be requested by value or by name, in upper or lower case, as in vLLM.
     """
     want = plain(asked)
     if want is None or want == "auto":
@@ -90,7 +90,7 @@ def difference(asked: Any, in_force: Any) -> bool:
 
 
 def _items(value: Any) -> dict[str, Any] | None:
-    """The members of a dictionary or of a dataclass by name; None for anything else."""
+    """Return the members of a dictionary or dataclass by name; None for other values."""
     if isinstance(value, dict):
         return {str(key): item for key, item in value.items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

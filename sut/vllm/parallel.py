@@ -1,7 +1,7 @@
-"""The number of copies of the model, and of devices per copy.
+"""The number of copies of the model (data-parallel ranks or replicas), and of devices per copy.
 
-Copies are independent: n of them compute n times as much. Devices that share one copy wait for each other at every
-layer, which pays only where a copy has no room on one, or where there is one query at a time.
+Copies are independent, so throughput grows with their number. Devices that share a copy wait for each other at every
+layer, which pays only if a copy does not fit on one device, or with one query at a time.
 """
 
 import json
@@ -13,8 +13,8 @@ from typing import Any
 
 from runs.errors import InputError
 
-MAX_PARTS = 8  # Llama's 8 key-value heads divide by it
-# Longest queries whose cache must fit into a copy; with fewer, a device idles in decoding.
+MAX_PARTS = 8  # maximum of devices per copy: Llama has 8 key-value heads to divide
+# Minimum number of longest queries whose KV cache must fit into a copy; with fewer, decoding leaves a device idle.
 MIN_QUERIES_PER_COPY = 32
 MEMORY_SHARE = 0.9  # share of a device for weights, cache, activations [vLLM, gpu_memory_utilization; 0.92 in 0.32]
 WORKING_BYTES = 2 << 30  # bytes per device for activations and graphs
@@ -23,7 +23,9 @@ GIB = 1 << 30
 
 @dataclass(frozen=True)
 class Layout:
-    """Copies of the model, devices a copy (tensor parallel), and why; "" where there was nothing to choose."""
+    """The number of copies of the model and of devices per copy (tensor parallelism), and the reason; "" without a
+    choice.
+    """
 
     copies: int
     parts: int
@@ -32,7 +34,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Need:
-    """Memory in bytes that one copy needs, over all its devices; 0 = not known."""
+    """Memory in bytes that one copy needs, over all its devices; 0 = unknown."""
 
     weights_bytes: int
     cache_bytes: int
@@ -43,10 +45,10 @@ class Need:
 
 
 def parallel_size(options: dict[str, Any], name: str) -> int:
-    """A parallel size among the engine options, 1 where it is not given.
+    """Return a parallel size from the engine options; 1 if it is missing.
 
     Raises:
-        InputError: no whole number from 1.
+        InputError: If the value is not a whole number from 1.
     """
     value = options.get(name, 1)
     if type(value) is not int or value < 1:
@@ -64,31 +66,31 @@ def choose_layout(
     parts: int | None = None,
     place: str = "device",
 ) -> Layout:
-    """The layout on this many devices.
+    """Choose the layout for a number of devices.
 
     Args:
-        devices: at least 1; a device may stand for several, the stages of a pipeline.
-        device_bytes: memory of the smallest; 0 = not reported.
-        need: of one copy.
-        one_at_a_time: there is never more than one query (SingleStream).
-        copies, parts: as asked for.
-        place: what one of the devices is called.
+        devices: number of devices, at least 1; each may be a group of devices, the stages of a pipeline.
+        device_bytes: memory of the smallest device; 0 = not reported.
+        need: memory that one copy needs.
+        one_at_a_time: whether the engine gets one query at a time (SingleStream).
+        copies, parts: requested numbers of copies and of devices per copy.
+        place: word for a device, in the reason.
     """
     if copies is not None and parts is not None:
         return Layout(copies, parts)
     most = _power_of_two(devices)
     if parts is not None:
         copies = 1 if one_at_a_time else max(1, devices // parts)
-        why = f"{parts} a copy as asked"
+        why = f"{parts} per copy, as requested"
     elif copies is not None:
         parts = _power_of_two(devices // copies)
-        why = "as many copies as asked share them"
+        why = "the requested number of copies share them"
     elif one_at_a_time:
         copies, parts = 1, most
-        why = "one query at a time, which all of them compute"
+        why = "all devices compute the only query"
     elif not device_bytes:
         copies, parts = devices, 1
-        why = "their memory is not reported, so a copy is expected to fit on one"
+        why = "their memory is unknown, so a copy is assumed to fit on one"
     else:
         parts = next((size for size in _powers(most) if need.fits(size, device_bytes)), most)
         copies = devices // parts
@@ -119,11 +121,11 @@ def copy_need(
     """Return the memory that one copy of a model needs.
 
     Args:
-        model_folder: with config.json and weights; None = nothing is known.
-        parameters: numbers in the weights.
-        sequence_tokens: prompt and output of the longest query.
-        value_bytes: of a weight as it is computed with, unless the model is stored quantized.
-        cache_value_bytes: of a number in the cache.
+        model_folder: folder with config.json and weights; None = unknown.
+        parameters: number of the model's parameters.
+        sequence_tokens: tokens of prompt and output of the longest query.
+        value_bytes: bytes of a parameter during computation, unless the model is quantized.
+        cache_value_bytes: bytes of a value in the KV cache.
     """
     if model_folder is None:
         return Need(0, 0)
@@ -132,7 +134,7 @@ def copy_need(
         heads = int(config["num_attention_heads"])
         head_size = int(config.get("head_dim") or config["hidden_size"] // heads)
         layers, cache_heads = int(config["num_hidden_layers"]), int(config.get("num_key_value_heads") or heads)
-    except (OSError, ValueError, KeyError, TypeError):  # a model of another make; vLLM will judge it
+    except (OSError, ValueError, KeyError, TypeError):  # unknown architecture; vLLM checks the model
         return Need(parameters * value_bytes, 0)
     stored = sum(path.stat().st_size for path in model_folder.glob("*.safetensors"))
     weights = stored if config.get("quantization_config") else parameters * value_bytes

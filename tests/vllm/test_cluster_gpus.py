@@ -81,5 +81,5 @@ def test_more_devices_than_the_nodes_offer_are_refused(cluster: TwoNodes, tmp_pa
     words = arguments("Offline", out, "--cluster", cluster.address, "--replicas", 5)
     finished = StartedMain(tuple(words), tmp_path, {}).wait()
     assert finished.code == ExitCode.REFUSED, finished.stderr
-    assert "3 replicas on 1 device(s) each: there are 2" in finished.stderr
+    assert "3 replicas on 1 device(s) each: the machine has 2" in finished.stderr
     assert not out.exists()

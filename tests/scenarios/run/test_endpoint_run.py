@@ -150,7 +150,7 @@ def test_a_fault_in_mid_run_ends_it(arguments: Callable[..., list[object]], run_
         (("--api-key-env", "NO_SUCH_KEY"), "NO_SUCH_KEY"),
         (("--api-declaration", "missing.yaml"), "--api-declaration missing.yaml"),
         (("--serve", "'open"), "--serve"),
-        (("--serve", "one", "--serve", "two"), "2 command(s), and --api-server names 1 server(s)"),
+        (("--serve", "one", "--serve", "two"), "2 command(s), but --api-server names 1 server(s)"),
         (("--serve", f"serve --key {KEY}", "--api-key-env", "SERVER_KEY"), "--serve: the command contains the key"),
         (("--dtype", "half"), "takes no --dtype"),
         (("--api-server", "http://127.0.0.1:1,http://127.0.0.1:2", "--replicas", "3"), "multiple of 2"),
@@ -185,7 +185,7 @@ def test_two_servers_share_a_run_of_the_network_division(
     assert detail.is_network
     assert detail.integer("get_sut_name_duration_ns") > 100_000  # there and back
     manifest = read_manifest(tmp_path / "run" / "manifest.json")
-    assert any("the Network division asks for two" in reason for reason in manifest.unofficial_reasons)
+    assert any("the Network division requires two machines" in reason for reason in manifest.unofficial_reasons)
     clients = manifest.observed.clients
     assert [client.server for client in clients] == [first.url, second.url] * 2
     assert all(client.on_this_machine and client.answers > 0 for client in clients)

@@ -175,7 +175,7 @@ def test_an_address_where_nothing_responds(tmp_path: Path) -> None:
         port = server.getsockname()[1]
     finished = run_here(*arguments("Offline", tmp_path / "run", "--cluster", f"127.0.0.1:{port}"))
     assert finished.code == ExitCode.REFUSED
-    assert "no cluster answers there" in finished.stderr
+    assert "no cluster responds" in finished.stderr
     assert "ray start --head" in finished.stderr
 
 

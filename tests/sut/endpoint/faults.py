@@ -85,9 +85,9 @@ REDIRECT = b"HTTP/1.1 307 Temporary Redirect\r\nlocation: http://127.0.0.1:1/\r\
 FAULTS: dict[str, tuple[Change, str]] = {
     "204": (_bare(b"HTTP/1.1 204 No Content\r\n\r\n"), "status 204: empty body"),
     "a redirect": (_bare(REDIRECT), "status 307: empty body"),
-    "an id beyond the vocabulary": (_other_ids([1_000]), "ID 1000 came, and the model's vocabulary has 1000"),
+    "an id beyond the vocabulary": (_other_ids([1_000]), "ID 1000 came, but the model's vocabulary has 1000"),
     "an id below zero": (_other_ids([-1]), "not of dialect vllm"),
-    "a line without an end": (lambda steps: [steps[0], b"data: " + b"x" * (5 << 20)], "more than 4 MiB"),
+    "a line without an end": (lambda steps: [steps[0], b"data: " + b"x" * (5 << 20)], "larger than 4 MiB"),
     "the end in half a character": (lambda steps: [*steps[:2], b'data: {"text": "\xc3'], "ends within an event"),
     "HTTP/1.0 until the connection is closed": (_until_it_closes, "the server closed the connection"),
     "nothing at all": (_bare(), "the server closed the connection"),
@@ -106,7 +106,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "no JSON": (lambda steps: [steps[0], b"data: {]\n\n"], "not of dialect vllm"),
     "ids that are none": (_other_ids(["x"]), "not of dialect vllm"),
     "an id that no int32 holds": (_other_ids([1 << 31]), "not of dialect vllm"),
-    "more counted": (_in_usage("completion_tokens", 9), "8 IDs came, and the server counts 9"),
+    "more counted": (_in_usage("completion_tokens", 9), "8 IDs came, but the server reports 9"),
     "a count below zero": (_in_usage("prompt_tokens_details", {"cached_tokens": -1}), "not of dialect vllm"),
     "a count beyond all measure": (
         _in_usage("prompt_tokens_details", {"cached_tokens": 1 << 70}),
@@ -118,10 +118,10 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "given up": (_reason("abort"), "finish reason 'abort'"),
     "a finish reason beyond all measure": (_reason("x" * 100_000), "not of dialect vllm"),
     "compressed": (_compressed, "gzip"),
-    "a header without an end": (_bare(b"HTTP/1.1 200 OK\r\nx: ", *[b"x" * 8192] * 64), "head of more than 64 KiB"),
+    "a header without an end": (_bare(b"HTTP/1.1 200 OK\r\nx: ", *[b"x" * 8192] * 64), "head is larger than 64 KiB"),
     "a trailer without an end": (
         lambda steps: in_events(steps, ending=b"0\r\nx: " + b"x" * (1 << 20)),
-        "head of more than 64 KiB",
+        "head is larger than 64 KiB",
     ),
     "words that steer a terminal": (
         lambda _: Reply([b'{"error": "\x1b]0;owned\x07\xc2\x9b2J"}'], 400),
@@ -130,7 +130,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "no HTTP": (lambda steps: [steps[0], Raw(b"zz\r\nno chunk\r\n")], "not an HTTP response"),
     "a stream without an end": (
         lambda steps: [steps[0]] * 1000,
-        "9 IDs came; at most 8 were asked for",
+        "9 IDs came; at most 8 were requested",
     ),
 }
 
@@ -163,9 +163,12 @@ IN_ALL_DIALECTS: dict[str, tuple[Change, str]] = {
     **{name: FAULTS[name] for name in ("compressed", "nothing at all", "no HTTP", "end within an event")},
     "error in the stream": FAULTS["error in the stream"],
     "no JSON": (FAULTS["no JSON"][0], "not of dialect"),
-    "more counted": (_counting(1), "the server counts|neither new IDs nor all so far"),
+    "more counted": (_counting(1), "the server counts|the server reports|neither new IDs nor all so far"),
     "not counted": (_counting(None), "counts no tokens|not of dialect"),
-    "an endless stream": (lambda steps: [steps[0]] * 1000, "at most|the server counts|neither new|without a"),
+    "an endless stream": (
+        lambda steps: [steps[0]] * 1000,
+        "at most|the server counts|the server reports|neither new|without a",
+    ),
 }
 
 

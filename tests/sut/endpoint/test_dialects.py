@@ -62,11 +62,14 @@ class _NeverTheSame:
         (speak.text_only, "no token IDs"),
         (
             lambda body: speak.vllm({**body, "prompt": [1, *body["prompt"]]}),  # a BOS in front
-            "300 prompt IDs were sent, and the server counts 301",
+            "300 prompt IDs were sent, but the server reports 301 prompt tokens",
         ),
-        (lambda body: speak.vllm({**body, "prompt": body["prompt"][::-1]}), "came back changed"),
+        (lambda body: speak.vllm({**body, "prompt": body["prompt"][::-1]}), "the response returns other prompt IDs"),
         (lambda body: speak.vllm({**body, "min_tokens": 0}), "min_tokens"),
-        (lambda body: speak.vllm({**body, "max_tokens": body["max_tokens"] + 1}), "9 IDs came; at most 8 were asked"),
+        (
+            lambda body: speak.vllm({**body, "max_tokens": body["max_tokens"] + 1}),
+            "9 IDs came; at most 8 were requested",
+        ),
         (_NeverTheSame(), "different from ID 0 of"),
     ],
 )

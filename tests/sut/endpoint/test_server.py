@@ -38,7 +38,7 @@ async def _asked(
 @pytest.mark.parametrize(
     ("response", "words"),
     [
-        (OK + b"content-length: 5000000\r\n\r\n" + b"x" * 5_000_000, "a response of more than 4 MiB"),
+        (OK + b"content-length: 5000000\r\n\r\n" + b"x" * 5_000_000, "the response is larger than 4 MiB"),
         (OK + b"content-length: 10\r\n\r\nabc", "not a complete HTTP response"),
         (OK + b"x: " + b"x" * 1_000_000, "not a complete HTTP response"),
         (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", "not a complete HTTP response"),

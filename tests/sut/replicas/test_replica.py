@@ -57,7 +57,7 @@ def test_a_node_that_died_ends_its_replicas_though_their_actors_never_respond() 
     order = LaunchOrder(address="", specs=[{}] * 4, nodes=["a", "b", "c", "gone"], labels=[""] * 4)
     events: list[LaunchEvent] = []
     report_dead_nodes(ray, order, events.append)
-    dead = "with its node, which Ray counts as dead"
+    dead = "because Ray reports its node as dead"
     assert events == [LaunchEvent(replica=number, ended=dead) for number in (1, 3)]
 
 

@@ -95,7 +95,7 @@ def test_what_is_asked_for_holds(
 def test_memory_that_is_not_told_is_said(tmp_path: Path) -> None:
     layout = choose_layout(4, 0, need("70B", tmp_path), one_at_a_time=False)
     assert (layout.copies, layout.parts) == (4, 1)
-    assert "memory is not reported" in layout.why
+    assert "memory is unknown" in layout.why
 
 
 def test_stages_of_a_pipeline_are_one_larger_device(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_one_node_is_no_choice() -> None:
 
 
 def test_more_replicas_than_cores() -> None:
-    with pytest.raises(SetupError, match="--replicas 3: there are 2 cores"):
+    with pytest.raises(SetupError, match="--replicas 3: the machine has 2 cores"):
         shares([0, 1], 3, {})
 
 
@@ -180,7 +180,7 @@ def test_devices_by_the_names_that_the_user_gave(monkeypatch: pytest.MonkeyPatch
 def test_more_replicas_than_devices() -> None:
     with pytest.raises(SetupError, match="3 replicas on 2 device"):
         gpus(4).places(VllmOptions(tensor_parallel_size=2), run_facts(), 3)
-    with pytest.raises(SetupError, match="there are 4"):
+    with pytest.raises(SetupError, match="the machine has 4 devices"):
         gpus(4).places(VllmOptions(), run_facts(), 5)
 
 
