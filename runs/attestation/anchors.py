@@ -6,7 +6,6 @@ those who trust the authority's certificate.
 """
 
 import hashlib
-import os
 import subprocess
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -32,7 +31,7 @@ from runs.attestation.attestation import Attestation, KeyId
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.files.fields import Sha256
 from runs.files.reading import LEDGER, TIME_STAMP, first_problem, read_whole
-from runs.files.writing import write_atomic
+from runs.files.writing import append, write_atomic
 from runs.harness import git
 from runs.record.layout import RunDir
 from runs.wording import printable
@@ -107,10 +106,7 @@ def add_to_ledger(folder: Path, statements: Mapping[str, Attestation]) -> list[E
                 for name, one in statements.items()
                 if one.digest not in known
             ]
-            with (folder / LEDGER_NAME).open("ab") as stream:
-                stream.write(b"".join(orjson.dumps(one.model_dump(mode="json")) + b"\n" for one in added))
-                stream.flush()
-                os.fsync(stream.fileno())
+            append(folder / LEDGER_NAME, b"".join(orjson.dumps(one.model_dump(mode="json")) + b"\n" for one in added))
             if (folder / ".git").exists():
                 _commit(folder)
     except Timeout as error:

@@ -42,6 +42,20 @@ def write_atomic(path: Path, content: bytes | str) -> None:
             raise
 
 
+def append(path: Path, lines: bytes) -> None:
+    """Add whole lines to a file that only grows.
+
+    Raises:
+        OSError: it is a link, a directory or a pipe without a reader, or cannot be written.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    with os.fdopen(descriptor, "ab") as stream:
+        stream.write(lines)
+        stream.flush()
+        os.fsync(stream.fileno())
+    _sync_folder(path.parent)
+
+
 def _sync_folder(folder: Path) -> None:
     """Make a rename in a folder last through a loss of power."""
     try:

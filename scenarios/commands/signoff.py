@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -12,7 +13,7 @@ from compliance.signoff.signoff_verdict import MAX_ROUNDS, NOISE_BAND_PCT, SCOPE
 from runs.errors import ExitCode, InputError
 from runs.wording import counted
 from scenarios.command_line import command_output
-from scenarios.command_line.command import PATH, Command, write_record
+from scenarios.command_line.command import PATH, Command, write_record, writing
 from scenarios.command_line.options import score_options, score_sources
 from scenarios.console import tell
 
@@ -59,7 +60,13 @@ class _SeveralDirectories(Command):
     help="Exit code if the sign-off itself fails: closed 4, open 0. Default: closed for a bundle, else open.",
 )
 @click.option("--strict-flag", is_flag=True, help="Also exit with code 1 on a FLAG.")
-@click.option("--out", type=PATH, metavar="FILE", help="Write the verdict to FILE, as JSON.")
+@click.option(
+    "--out",
+    type=PATH,
+    metavar="FILE",
+    help="Write the verdict to FILE, as JSON. Default: signoff_SCOPE.json in the first directory of --cand, or else of "
+    "--ref.",
+)
 @click.option(
     "--feedback",
     "feedback_file",
@@ -103,9 +110,9 @@ def signoff(
     """Sign off results from their raw files: PASS, FLAG or FAIL, with every reason.
 
     The harness recomputes every number; it uses reported and claimed values only to find contradictions. Missing or
-    null evidence is a FAIL. The given directories are only read. --ref and --cand take one or more run directories,
-    directories with performance/run_1 and accuracy in them, or campaigns. The scope harness also takes run folders of
-    the MLPerf Endpoints client.
+    null evidence is a FAIL. The files of the runs do not change; the verdict is written beside them or to --out, with a
+    line in signoffs.jsonl. --ref and --cand take one or more run directories, directories with performance/run_1 and
+    accuracy in them, or campaigns. The scope harness also takes run folders of the MLPerf Endpoints client.
 
     \b
     baseline  check that repetitions on one system have close results, equal conditions and sound responses
@@ -114,8 +121,8 @@ def signoff(
     patch     check that one change is effective and a real gain, under equal conditions and without side effects
     bundle    check multiple changes or, with --ref alone, the runs of a submission
 
-    Exit codes: 0 PASS or FLAG, 1 FAIL (with --strict-flag also FLAG), 2 bad input, 3 the verdict cannot be written or
-    a run cannot be started, 4 no verdict: the sign-off itself or a new run failed, 130 interrupted.
+    Exit codes: 0 PASS or FLAG, 1 FAIL (with --strict-flag also FLAG), 2 bad input, 3 FILE cannot be written or a run
+    cannot be started, 4 no verdict: the sign-off itself or a new run failed, 130 interrupted.
     """
     if scope is None:
         raise InputError("--scope: missing", f"choose from {', '.join(SCOPES)}")
@@ -155,11 +162,34 @@ def signoff(
     if remeasure:
         tell(f"repeated the performance runs {counted(rounds, 'time')}, of at most {remeasure}")
     record = verdict.record() | ({"remeasured": rounds} if remeasure else {})
-    for option, path, content in (("--out", out, record), ("--feedback", feedback_file, feedback(verdict))):
-        if path is not None:
-            write_record(option, path, content)
-            tell(f"written to {path}")
+    _save(scope, (*cand, *ref)[0], out, record)
+    write_record("--feedback", feedback_file, feedback(verdict))
     return verdict.exit_code(strict=strict_flag)
+
+
+def _save(scope: Scope, judged: Path, out: Path | None, record: dict[str, Any]) -> None:
+    """Write the verdict to `out`, or else beside the judged result if that is possible.
+
+    Raises:
+        SetupError: If `out` cannot be written.
+    """
+    from scenarios.audit.saved_verdict import save_verdict, verdict_file
+
+    if out is not None:
+        with writing("--out", out):
+            save_verdict(out, record)
+        tell(f"written to {out}")
+        return
+    path = verdict_file(judged, scope)
+    if path is None:
+        tell("verdict not saved, because the logs are not from this harness; use --out FILE to save it")
+        return
+    try:
+        save_verdict(path, record)
+        tell(f"written to {path}")
+    except OSError as error:
+        where = f"{error.filename or path} cannot be written: {error.strerror}"
+        tell(f"verdict not saved: {where}; use --out FILE to save it")
 
 
 def check_directories(scope: Scope, ref: Sequence[Path], cand: Sequence[Path], *, is_anchored: bool) -> None:

@@ -2,13 +2,16 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
+from compliance.evidence.attestation_check import read_and_attested
 from compliance.judge.finding import Finding, fail, note, warn
 from compliance.judge.rule import find_rule
 from compliance.signoff.signoff_verdict import SignOff, feedback
@@ -18,6 +21,7 @@ from runs.errors import ExecutionError, ExitCode, InputError
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from scenarios.audit.remeasure import Sign, remeasured
+from scenarios.audit.saved_verdict import LEDGER_NAME
 from scenarios.run.config import RunConfig
 from tests.conftest import RunMain, run_here
 from tests.support.run_commands import arguments
@@ -212,12 +216,73 @@ def test_a_run_whose_record_does_not_say_what_was_asked_is_not_run(runs: FrozenR
         remeasured(lambda ref, cand: noisy(), [run], [], 1, Console(), print)
 
 
-def test_nothing_more_is_written_than_was_asked_for(runs: FrozenRuns, tmp_path: Path) -> None:
+def test_a_verdict_and_its_ledger_are_where_they_were_asked_for(runs: FrozenRuns, tmp_path: Path) -> None:
     out = tmp_path / "out" / "verdict.json"
+    before = digests(runs("srv-1"))
     done = run_here("signoff", "--scope", "harness", "--ref", *runs.paths("srv-1", "srv-acc"), "--out", out)
     assert done.code == ExitCode.OK, done.stderr
-    assert [path.name for path in out.parent.iterdir()] == ["verdict.json"]
+    assert {path.name for path in out.parent.iterdir()} == {"verdict.json", LEDGER_NAME}
     assert "remeasured" not in json.loads(out.read_bytes())
+    assert digests(runs("srv-1")) == before
+
+
+def ledger(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / LEDGER_NAME).read_bytes().splitlines()]
+
+
+def test_a_verdict_is_kept_beside_the_candidate_and_named_in_the_ledger(runs: FrozenRuns, tmp_path: Path) -> None:
+    ref = [runs.copy(tmp_path / name, name) for name in ("ss-1", "ss-3", "ss-acc")]
+    cand = [runs.copy(tmp_path / name, name) for name in ("ss-fast-1", "ss-fast-2")]
+    before = digests(tmp_path)
+    for _ in range(2):
+        done = run_here("signoff", "--scope", "patch", "--ref", *ref, "--cand", *cand)
+        assert done.code == ExitCode.OK, done.stdout
+    file = cand[0] / "signoff_patch.json"
+    assert f"written to {file}" in done.stdout
+    after = digests(tmp_path)
+    new = {f"ss-fast-1/{name}" for name in (file.name, LEDGER_NAME)}
+    assert (after.keys() - before.keys(), {name: after[name] for name in before}) == (new, before)
+    first, second = ledger(cand[0])
+    assert second["sha256"] == after["ss-fast-1/signoff_patch.json"]
+    assert {**second, "time": ""} == {
+        "time": "", "file": file.name, "sha256": second["sha256"], "audit_scope": "patch", "short_name": "ss-1",
+        "verdict": "PASS", "action": "pass", "ref": [str(one) for one in ref], "cand": [str(one) for one in cand],
+    }  # fmt: skip
+    assert first["sha256"] == second["sha256"]  # the same runs have the same verdict
+    # The files are not part of the attestation of the run.
+    signed = run_here("signoff", "--scope", "harness", "--ref", cand[0], runs("ss-fast-acc"), "--strict-flag")
+    assert signed.code == ExitCode.OK, signed.stdout
+    assert read_and_attested(RunDir(cand[0]))[1] == []
+    assert [line["audit_scope"] for line in ledger(cand[0])] == ["patch", "patch", "harness"]
+
+
+@pytest.mark.parametrize("planted", ["directory", "link", "pipe"])
+@pytest.mark.parametrize("name", ["signoff_harness.json", LEDGER_NAME])
+def test_a_verdict_that_cannot_be_saved_changes_no_exit_code(
+    runs: FrozenRuns, tmp_path: Path, name: str, planted: str
+) -> None:
+    run, victim = runs.copy(tmp_path / "run", "srv-1"), tmp_path / "victim"
+    victim.write_text("not ours")
+    {
+        "directory": lambda path: path.mkdir(),
+        "link": lambda path: path.symlink_to(victim),
+        "pipe": os.mkfifo,
+    }[planted](run / name)
+    done = run_here("signoff", "--scope", "harness", "--ref", run, runs("srv-acc"))
+    assert done.code == ExitCode.OK, done.stderr
+    replaced = (planted, name) == ("link", "signoff_harness.json")
+    assert (f"verdict not saved: {run / name} cannot be written: " in done.stdout) != replaced
+    assert victim.read_text() == "not ours"
+
+
+def test_a_verdict_on_other_logs_is_saved_only_where_it_is_asked_for(runs: FrozenRuns, tmp_path: Path) -> None:
+    run = runs.copy(tmp_path / "run", "srv-1")
+    RunDir(run).manifest.unlink()
+    before = digests(tmp_path)
+    done = run_here("signoff", "--scope", "harness", "--ref", run)
+    assert done.code == ExitCode.NEGATIVE
+    assert "verdict not saved, because the logs are not from this harness; use --out FILE" in done.stdout
+    assert digests(tmp_path) == before
 
 
 def test_the_feedback_names_what_lowers_the_verdict_gravest_first() -> None:
