@@ -1,7 +1,6 @@
 """Rules on the accuracy log: one response for each issued sample, as in the request log."""
 
 import hashlib
-import re
 from collections.abc import Iterator, Sequence
 
 from compliance.evidence.run_evidence import RunEvidence
@@ -9,14 +8,12 @@ from compliance.evidence.truncate import hash_in_accuracy_text
 from compliance.judge.check import check, decides
 from compliance.judge.finding import Finding, compared, fail
 from compliance.judge.rule import OURS, RERUN
-from runs.files.reading import read_record
 from runs.loadgen.accuracy_log import AccuracyEntry
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.replay import expected_order, expected_samples
 from runs.record.finished_run import ACCURACY as ACCURACY_MODE
 from runs.record.finished_run import FinishedRun
 
-_ISSUED = re.compile(rb'"seq_id"\s*:\s*(\d{1,9}),\s*"qsl_idx"\s*:\s*(\d{1,9})\s*[,}]')
 _ID_BYTES = 4  # bytes per token ID that this harness gives to LoadGen
 
 
@@ -46,21 +43,12 @@ def whole_log(run: RunEvidence) -> Iterator[Finding]:
 def as_issued(run: RunEvidence) -> Iterator[Finding]:
     """Compare the logged samples and their order with the seeds of the run, which exposes the log of another run."""
     path = run.dir.accuracy_log
-    if not run.absent("responses"):
-        pairs = [(entry.seq_id, entry.qsl_idx) for entry in run.entries]
-    else:
-        pairs = issued_pairs(read_record(path, "restore the accuracy log of the run"))
-    if said := not_as_issued(run.detail, pairs):
+    if said := not_as_issued(run.detail, run.logged_issue):
         yield fail("log-order", f"{path.name} has {said}", path, run.dir.detail)
 
 
-def issued_pairs(log: bytes) -> list[tuple[int, int]]:
-    """Return the (seq_id, qsl_idx) pairs in an accuracy log, which may be truncated."""
-    return [(int(seq), int(index)) for seq, index in _ISSUED.findall(log)]
-
-
 def not_as_issued(detail: DetailLog, pairs: Sequence[tuple[int, int]]) -> str:
-    """Return the first pair that the run of a detail log did not issue, or an empty text."""
+    """Return the first pair of seq_id and qsl_idx that the run of a detail log did not issue, or an empty text."""
     expected = expected_samples(detail)
     if expected is None:  # Older versions of LoadGen do not log the number.
         return ""

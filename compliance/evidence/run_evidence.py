@@ -23,7 +23,8 @@ from compliance.judge.check import Need
 from qsl.dataset import References
 from qsl.tokenizers import BYTES, Tokenizer, load_tokenizer
 from runs.errors import HarnessError
-from runs.files.reading import read_object
+from runs.files.reading import read_object, read_record
+from runs.loadgen.accuracy_log import issued_samples
 from runs.numbers.derive_result import result_of
 from runs.numbers.result import Result
 from runs.record.fingerprint import Facts, run_fingerprint
@@ -112,6 +113,13 @@ class RunEvidence(FinishedRun):
     def truncated(self) -> bool:
         """Whether the accuracy log was truncated for submission."""
         return is_truncated(self.dir)
+
+    @property
+    def logged_issue(self) -> list[tuple[int, int]]:
+        """seq_id and qsl_idx of each response in the accuracy log, which may be truncated."""
+        if self.truncated:
+            return issued_samples(read_record(self.dir.accuracy_log, ""))
+        return [(entry.seq_id, entry.qsl_idx) for entry in self.entries]
 
     @cached_property
     def stated_text(self) -> str | None:

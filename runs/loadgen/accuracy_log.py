@@ -17,6 +17,8 @@ from runs.files.reading import ACCURACY_LOG, read_record
 # The tool that prepares a submission replaces the middle of a log by this. (\s would match lines: quadratic time.)
 TRUNCATION_MARK = re.compile(rb"\n[ \t\r]*\.\.\.[ \t\r]*\n")
 
+_ISSUED = re.compile(rb'"seq_id"\s*:\s*(\d{1,9}),\s*"qsl_idx"\s*:\s*(\d{1,9})\s*[,}]')
+
 
 @dataclass(frozen=True, slots=True)
 class AccuracyEntry:
@@ -64,6 +66,11 @@ def read_accuracy_log(path: Path, honest_bytes: int = 0) -> list[AccuracyEntry]:
     if any(content.count(b'"%s"' % name) != len(entries) for name in (b"seq_id", b"qsl_idx", b"data")):
         raise InputError(f"{path} has entries with a field twice", _FIX)  # none of the values has such signs
     return [_entry(path, number, entry) for number, entry in enumerate(entries, start=1)]
+
+
+def issued_samples(log: bytes) -> list[tuple[int, int]]:
+    """seq_id and qsl_idx of each entry of a log, which may be truncated."""
+    return [(int(seq), int(index)) for seq, index in _ISSUED.findall(log)]
 
 
 _FIX = "take the unchanged log that LoadGen wrote"

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runs.loadgen.detail_log import DetailLog
-from runs.loadgen.schedule import OrderSettings, issue_order, loaded_sets
+from runs.loadgen.schedule import OrderSettings, issue_order, shuffled_library
 
 # Larger counts, of queries and of samples in a library, are damage.
 REPLAYABLE, LARGEST_LIBRARY = 10_000_000, 1_000_000
@@ -20,7 +20,7 @@ def expected_samples(detail: DetailLog) -> int | None:
     return None if of_query is None else detail.integer("result_query_count") * of_query
 
 
-def expected_order(detail: DetailLog, count: int) -> NDArray[np.int64] | None:
+def expected_order(detail: DetailLog, count: int) -> NDArray[np.int32] | None:
     """Sample indices in the order of issue.
 
     Args:
@@ -28,9 +28,33 @@ def expected_order(detail: DetailLog, count: int) -> NDArray[np.int64] | None:
         count: samples issued in a performance run.
 
     Returns:
-        The indices; None if the settings contradict each other, if the log lacks the setting that shuffles, or if the
-        replay does not give the logged set of loaded samples (LoadGen was built with another C++ library).
+        The indices; None if the run is not replayable.
     """
+    loaded = _loaded(detail, count)
+    if loaded is None:
+        return None
+    library, settings = loaded
+    size = detail.integer("effective_performance_sample_count")
+    if not settings.accuracy:
+        if detail.scenario == "Offline" and count != detail.samples_per_query:
+            return None  # the one query's size decides where the order comes from
+        return issue_order(library[:size], count, settings)
+    complete = len(library) // size * size
+    sets = library[:complete].reshape(-1, size), library[complete:].reshape(1, -1)
+    return np.concatenate([issue_order(one, one.shape[1], settings).ravel() for one in sets if one.size])
+
+
+def is_replayable(detail: DetailLog, count: int) -> bool:
+    """Whether LoadGen's random choices in a run of `count` samples are known.
+
+    They are not if the settings contradict each other, if the log lacks the setting that shuffles, or if the replay
+    does not give the logged set of loaded samples (LoadGen was built with another C++ library).
+    """
+    return _loaded(detail, count) is not None
+
+
+def _loaded(detail: DetailLog, count: int) -> tuple[NDArray[np.int32], OrderSettings] | None:
+    """The samples in the order in which they are loaded, and what decides the order of issue."""
     accuracy = detail.mode == "AccuracyOnly"
     set_size = detail.integer("effective_performance_sample_count")
     to_choose_from = (
@@ -43,15 +67,16 @@ def expected_order(detail: DetailLog, count: int) -> NDArray[np.int64] | None:
         return None
     if not 0 < min_query_count <= REPLAYABLE or not 0 <= count <= REPLAYABLE:
         return None
-    sets = loaded_sets(detail.seeds.qsl_rng_seed, to_choose_from, set_size)
+    library = shuffled_library(detail.seeds.qsl_rng_seed, to_choose_from)
     # Of several sets, the log keeps the last one here.
-    if detail.loaded_qsl_set != (sets[-1] if accuracy else sets[0]):
+    first = (to_choose_from - 1) // set_size * set_size if accuracy else 0
+    if detail.loaded_qsl_set != library[first : first + set_size].tolist():
         return None
     same_index = detail.integer("effective_performance_issue_same_index")
     issue_same = detail.effective("performance_issue_same") is True
-    if issue_same and same_index >= len(sets[0]):
+    if issue_same and same_index >= min(set_size, to_choose_from):
         return None
-    settings = OrderSettings(
+    return library, OrderSettings(
         scenario=detail.scenario,
         accuracy=accuracy,
         sample_index_rng_seed=detail.seeds.sample_index_rng_seed,
@@ -61,11 +86,6 @@ def expected_order(detail: DetailLog, count: int) -> NDArray[np.int64] | None:
         performance_issue_same=issue_same,
         performance_issue_same_index=same_index,
     )
-    if accuracy:
-        return np.concatenate([issue_order(chosen, len(chosen), settings) for chosen in sets])
-    if detail.scenario == "Offline" and count != detail.samples_per_query:
-        return None  # the one query's size decides where the order comes from
-    return issue_order(sets[0], count, settings)
 
 
 def _accuracy_sample_count(detail: DetailLog) -> int:

@@ -80,25 +80,19 @@ class OrderSettings:
     performance_issue_same_index: int = 0
 
 
-def loaded_sets(qsl_rng_seed: int, sample_count: int, set_size: int) -> list[list[int]]:
-    """The sets of sample indices that LoadGen loads one after another.
+def shuffled_library(qsl_rng_seed: int, sample_count: int) -> NDArray[np.int32]:
+    """The sample indices in the order in which LoadGen loads them, one set after another; read-only.
 
     Args:
         qsl_rng_seed: the effective seed.
         sample_count: samples to choose from: the accuracy sample count in an accuracy run, else the performance
             sample count; never more than the library has.
-        set_size: the performance sample effective count.
-
-    A performance run uses the first set only.
     """
-    shuffled = _shuffled if sample_count <= _LARGEST_KEPT_LIBRARY else _shuffled.__wrapped__
-    indices = shuffled(qsl_rng_seed, sample_count)
-    return [indices[start : start + set_size].tolist() for start in range(0, sample_count, set_size)]
+    return (_shuffled if sample_count <= _LARGEST_KEPT_LIBRARY else _shuffled.__wrapped__)(qsl_rng_seed, sample_count)
 
 
 @lru_cache(maxsize=_KEPT_LIBRARIES)
 def _shuffled(seed: int, count: int) -> NDArray[np.int32]:
-    """0 to `count` - 1, shuffled by fresh draws; read-only."""
     indices = list(range(count))
     _Draws(seed).shuffle(indices)
     shuffled = np.array(indices, dtype=np.int32)
@@ -106,22 +100,22 @@ def _shuffled(seed: int, count: int) -> NDArray[np.int32]:
     return shuffled
 
 
-def issue_order(loaded: list[int], count: int, settings: OrderSettings) -> NDArray[np.int64]:
+def issue_order(loaded: NDArray[np.int32], count: int, settings: OrderSettings) -> NDArray[np.int32]:
     """Sample indices in the order in which LoadGen issues them.
 
     Args:
-        loaded: the loaded set, in LoadGen's order.
-        count: samples issued (Offline: `generated_samples_per_query`; else the number of queries).
+        loaded: the loaded set, in LoadGen's order, or a row for each of multiple sets.
+        count: samples issued from a set (Offline: `generated_samples_per_query`; else the number of queries).
 
     Returns:
-        `count` sample indices.
+        `count` sample indices of each set.
     """
     if settings.accuracy or settings.performance_issue_unique:
         settings = replace(settings, min_query_count=1)  # without effect here: one order serves all such runs
     if settings.scenario != "Offline":
         settings = replace(settings, scenario="Server")  # the other scenarios issue alike
-    places = (_places if count <= _LONGEST_KEPT_ORDER else _places.__wrapped__)(len(loaded), count, settings)
-    order: NDArray[np.int64] = np.asarray(loaded, dtype=np.int64)[places]
+    places = _places if count <= _LONGEST_KEPT_ORDER else _places.__wrapped__
+    order: NDArray[np.int32] = loaded[..., places(loaded.shape[-1], count, settings)]
     return order
 
 
@@ -134,13 +128,20 @@ def _places(size: int, count: int, settings: OrderSettings) -> NDArray[np.int32]
 
 
 def _drawn_places(size: int, count: int, settings: OrderSettings) -> list[int] | NDArray[np.int64]:
+    offline, permute = settings.scenario == "Offline", settings.sample_concatenate_permutation
+    if settings.performance_issue_same:
+        return [settings.performance_issue_same_index] * count
+    if offline and not permute:
+        return np.resize(np.arange(size), count)
     draws = _Draws(settings.sample_index_rng_seed)
     if settings.accuracy:
-        # Drawn first but never used: each order below replaces it.
+        # If it is not used, LoadGen draws it all the same.
         draws.shuffle(accuracy_order := list(range(size)))
+        if not (permute or settings.performance_issue_unique):
+            return accuracy_order[:count]
     unique_order = list(range(size))
     draws.shuffle(unique_order)
-    samples_per_query = count if settings.scenario == "Offline" else 1
+    samples_per_query = count if offline else 1
     queries = settings.min_query_count
     if settings.accuracy or settings.performance_issue_unique:
         queries = size // samples_per_query
@@ -150,26 +151,21 @@ def _drawn_places(size: int, count: int, settings: OrderSettings) -> list[int] |
         draws.shuffle(permutation)
         equal_order += permutation
 
-    if settings.performance_issue_same:
-        return [settings.performance_issue_same_index] * count
-    if settings.scenario == "Offline":
-        return _offline_places(size, count, settings.sample_concatenate_permutation, draws)
+    if offline:
+        return _offline_places(size, count, draws)
     if settings.performance_issue_unique:
         return unique_order[:count]
-    if settings.sample_concatenate_permutation:
+    if permute:
         return np.resize(np.array(equal_order, dtype=np.int64), count)  # over and over
-    if settings.accuracy:
-        return accuracy_order[:count]
     return np.fromiter((draws.below(size) for _ in range(count)), np.int64, count)
 
 
-def _offline_places(size: int, count: int, permute: bool, draws: _Draws) -> list[int]:
-    """The loaded set over and over, each time freshly shuffled when permutations are on."""
+def _offline_places(size: int, count: int, draws: _Draws) -> list[int]:
+    """The loaded set over and over, each time freshly shuffled."""
     order: list[int] = []
     while len(order) + size <= count:
         repeat = list(range(size))
-        if permute:
-            draws.shuffle(repeat)
+        draws.shuffle(repeat)
         order += repeat
     return order + list(range(count - len(order)))
 

@@ -9,7 +9,7 @@ Counts and tokens involve no clock and are compared exactly.
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,7 +66,9 @@ def compare(derived: Derived, detail: DetailLog) -> list[Disagreement]:
     ]
 
 
-def compare_order(sample_index: NDArray[np.int64], expected: NDArray[np.int64], source: str) -> list[Disagreement]:
+def compare_order(
+    sample_index: NDArray[np.int64], expected: NDArray[np.integer[Any]], source: str
+) -> list[Disagreement]:
     """Compare the samples with those that LoadGen issued, by some source."""
     about: Literal["numbers", "order"] = "order" if source == SEEDS else "numbers"
     if len(sample_index) != len(expected):

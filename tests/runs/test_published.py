@@ -9,7 +9,7 @@ from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.loadgen.detail_log import read_detail
 from runs.loadgen.early_stopping import late_queries_allowed
 from runs.loadgen.replay import expected_order
-from runs.loadgen.schedule import loaded_sets, poisson_offsets_ns
+from runs.loadgen.schedule import poisson_offsets_ns, shuffled_library
 from runs.loadgen.summary_log import cross_check, read_summary
 from runs.loadgen.trace_log import read_trace
 from runs.numbers.numbers import reported_numbers
@@ -44,7 +44,7 @@ def test_the_replay_gives_the_published_sets_and_schedules(path: Path) -> None:
     detail = read_detail(path)
     seeds = detail.seeds
     size = detail.integer("effective_performance_sample_count")
-    assert detail.loaded_qsl_set == loaded_sets(seeds.qsl_rng_seed, size, size)[0]
+    assert detail.loaded_qsl_set == shuffled_library(seeds.qsl_rng_seed, size).tolist()
     assert expected_order(detail, detail.integer("generated_samples_per_query")) is not None
     if detail.scenario == "Server" and detail.has_results:
         qps, count = detail.number("effective_target_qps"), detail.integer("result_query_count")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from runs.loadgen.schedule import OrderSettings, issue_order, loaded_sets, poisson_offsets_ns
+from runs.loadgen.schedule import OrderSettings, issue_order, poisson_offsets_ns, shuffled_library
 from runs.rounds import CURRENT_ROUND
 from sut.dummy.engine import DummyEngine
 from sut.feed import AdmissionControl, Feed
@@ -188,12 +188,12 @@ def issued(
         count: samples issued; an accuracy run issues each once.
     """
     size = total if accuracy else set_size or total
-    loaded = loaded_sets(SEEDS.qsl_rng_seed, size, size)[0]
+    loaded = shuffled_library(SEEDS.qsl_rng_seed, size)
     settings = OrderSettings(
         scenario, accuracy, SEEDS.sample_index_rng_seed, 1 if scenario == "Offline" else count, permutation, unique,
         same_index is not None, same_index or 0,
     )  # fmt: skip
-    return loaded, issue_order(loaded, len(loaded) if accuracy else count, settings).tolist()
+    return loaded.tolist(), issue_order(loaded, len(loaded) if accuracy else count, settings).tolist()
 
 
 def schedule_ns(target_qps: float, count: int) -> list[int]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from compliance.accuracy.accuracy_text import stated_score
 from compliance.audits.catalog.test06 import LOGGED_SAMPLES, OfficialTest06
 from compliance.audits.logged_tokens import faults_in_text, judge_entries, text_not_of
-from compliance.evidence.logged_responses import issued_pairs, not_as_issued
+from compliance.evidence.logged_responses import not_as_issued
 from compliance.evidence.official_rules import seeds
 from compliance.evidence.performance import error_records
 from compliance.evidence.truncate import is_truncated
@@ -24,7 +24,7 @@ from compliance.submission.check.tree_evidence import STREAM_LATENCIES, Result, 
 from runs.benchmark import Benchmark, Scenario
 from runs.errors import HarnessError
 from runs.files.writing import sha256_of
-from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
+from runs.loadgen.accuracy_log import AccuracyEntry
 from runs.loadgen.detail_log import SIX_DIGITS, DetailLog
 from runs.record.finished_run import PERFORMANCE
 from runs.record.layout import RunDir
@@ -122,7 +122,7 @@ class _Audit:
         path = self.folder / "accuracy" / "mlperf_log_accuracy.json"
         if is_regular(path) and is_safe(path.parent):
             with suppress(HarnessError):
-                return read_accuracy_log(path)
+                return self.result.logged_samples(path).entries
         return None
 
     def add(
@@ -360,7 +360,7 @@ def _read_entries(result: Result, path: Path, *, required: bool) -> list[Accurac
         result.findings.add("log-damaged", path.parent, UNSAFE)
         return None
     try:
-        return read_accuracy_log(path)
+        return result.logged_samples(path).entries
     except HarnessError as error:
         # No official rule requires the log of TEST06, so a truncated log is a warning. A damaged log is an error.
         found, cut = error.message.replace(f"{path.parent}/", ""), is_truncated(RunDir(path.parent))
@@ -410,7 +410,7 @@ def _check_order(result: Result, test: str, detail: DetailLog) -> None:
         return
     result.met("audit-order")
     try:
-        said = not_as_issued(detail, issued_pairs(path.read_bytes()))
+        said = not_as_issued(detail, result.logged_samples(path).issued)
     except Exception as error:  # Untrusted numbers must not end the other checks.
         result.findings.add("log-damaged", detail.path, f"the order of issue cannot be replayed: {error}")
         return

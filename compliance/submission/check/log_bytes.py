@@ -1,8 +1,8 @@
 """Rules on the bytes of LoadGen's logs: line ends, and responses in accuracy logs."""
 
-import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from compliance.judge.check import decides
@@ -10,11 +10,10 @@ from compliance.judge.rule import OURS, RERUN, Rank
 from compliance.submission.check.findings import is_folder, is_regular, is_safe, object_or_empty
 from compliance.submission.check.tree_evidence import Result
 from compliance.submission.tree import MAX_FILE_BYTES
+from runs.errors import HarnessError
+from runs.loadgen.accuracy_log import AccuracyEntry
 from runs.record.layout import RunDir
 
-_ENTRY = re.compile(
-    rb'"qsl_idx"\s*:\s*(\d{1,9}),\s*"data"\s*:\s*"([0-9A-Fa-f]*)"(?:,\s*"token_count"\s*:\s*(\d{1,9}))?'
-)
 # Minimum of bytes, and of distinct 4-byte words, of a response that only one prompt can have. In 10,000 logs of v4.1,
 # v5.1 and v6.0 no three samples share such a response; in 20 logs two samples with equal prompts do.
 _BYTES, _DIFFERENT = 64, 16
@@ -31,22 +30,37 @@ _OF_TOKENS = (4, 8)  # bytes of a token ID
 def check_responses(result: Result) -> None:
     """Check the complete entries of each accuracy log."""
     for path in _logs(result):
-        samples_of: defaultdict[bytes, set[int]] = defaultdict(set)
-        wrong: list[str] = []
-        for index, data, tokens in _ENTRY.findall(path.read_bytes()):
-            if len(data) >= 2 * _BYTES and len({data[at : at + 8] for at in range(0, len(data), 8)}) >= _DIFFERENT:
-                samples_of[data].add(int(index))
-            if tokens and len(data) not in (2 * size * int(tokens) for size in _OF_TOKENS):
-                wrong.append(f"qsl_idx {int(index)} has {len(data) // 2} bytes, token_count {int(tokens)}")
-        if wrong and result.entry.token_latencies:
-            found = f"{len(wrong)} differ; {wrong[0]}"
+        with suppress(HarnessError):  # Other checks report the error.
+            _check_entries(result, path, result.logged_samples(path).shown)
+
+
+def _check_entries(result: Result, path: Path, entries: Sequence[AccuracyEntry]) -> None:
+    if result.entry.token_latencies:
+        wrong = [one for one in entries if one.token_count and len(one.data) not in _sizes(one.token_count)]
+        if wrong:
+            first = f"qsl_idx {wrong[0].qsl_idx} has {len(wrong[0].data)} bytes, token_count {wrong[0].token_count}"
+            found = f"{len(wrong)} differ; {first}"
             result.findings.add("responses-length", path, found, "4 or 8 bytes for each token")
-        largest = max(samples_of.values(), key=len, default=set())
-        different = len(set[int]().union(*samples_of.values()))
-        if len(largest) >= _SAMPLES or 1 < len(largest) == different:
-            such = ", ".join(map(str, sorted(largest)[:3]))
-            found = f"{len(largest)} of {different} (for example qsl_idx {such})"
-            result.findings.add("responses-shared", path, found, f"below {min(_SAMPLES, different)}")
+    samples_of: defaultdict[bytes, set[int]] = defaultdict(set)
+    for one in entries:
+        samples_of[one.data].add(one.qsl_idx)
+    if all(len(samples) == 1 for samples in samples_of.values()):
+        return
+    long = [samples for data, samples in samples_of.items() if _is_long(data)]
+    largest = max(long, key=len, default=set())
+    different = len(set[int]().union(*long))
+    if len(largest) >= _SAMPLES or 1 < len(largest) == different:
+        such = ", ".join(map(str, sorted(largest)[:3]))
+        found = f"{len(largest)} of {different} (for example qsl_idx {such})"
+        result.findings.add("responses-shared", path, found, f"below {min(_SAMPLES, different)}")
+
+
+def _sizes(tokens: int) -> tuple[int, ...]:
+    return tuple(tokens * size for size in _OF_TOKENS)
+
+
+def _is_long(data: bytes) -> bool:
+    return len(data) >= _BYTES and len({data[at : at + 4] for at in range(0, len(data), 4)}) >= _DIFFERENT
 
 
 @decides(

@@ -13,10 +13,12 @@ from compliance.judge.check import WITHOUT_INPUT, Judgement, Need, decides
 from compliance.judge.rule import OURS
 from compliance.submission.check.findings import UNSAFE, Findings, is_folder, is_regular, is_safe
 from compliance.submission.check.layout import AUDIT_FOLDERS
+from compliance.submission.check.logged_samples import LoggedSamples, read_logged_samples
 from compliance.submission.tree import Place, Tree
 from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS, Benchmark, Scenario
 from runs.errors import HarnessError
 from runs.files.writing import sha256_of
+from runs.loadgen.accuracy_log import AccuracyEntry
 from runs.loadgen.detail_log import DetailLog, power_time, read_detail
 from runs.loadgen.replay import expected_samples
 from runs.numbers.numbers import reported_numbers
@@ -79,6 +81,7 @@ class Result:
     runs: list["RunIdentity"] = field(default_factory=list)  # identities, to compare with other runs
     scores_readable: bool = False  # whether all scores in accuracy.txt are readable
     answers_sha256: str = ""  # as accuracy.txt has it
+    logged: dict[Path, LoggedSamples] = field(default_factory=dict)  # accuracy logs that were read
     judged: Judgement = field(default_factory=Judgement)
 
     def absent(self, need: Need) -> str:
@@ -98,6 +101,16 @@ class Result:
             case "audit" if not self.audits:
                 return "the directory of an audit"
         return ""
+
+    def logged_samples(self, path: Path) -> LoggedSamples:
+        """Return the content of an accuracy log, which is read once.
+
+        Raises:
+            InputError: If the file cannot be read.
+        """
+        if path not in self.logged:
+            self.logged[path] = read_logged_samples(path)
+        return self.logged[path]
 
     def met(self, *rules: str) -> None:
         """Note rules that were applied."""
@@ -222,6 +235,14 @@ class TreeRun(RunEvidence):
                 cut = self.of.benchmark is None or super().absent(need) or not is_regular(self.dir.accuracy_log)
                 return WHOLE_LOG if cut else ""
         return super().absent(need)
+
+    @cached_property
+    def entries(self) -> list[AccuracyEntry]:
+        return self.of.logged_samples(self.dir.accuracy_log).entries
+
+    @property
+    def logged_issue(self) -> list[tuple[int, int]]:
+        return self.of.logged_samples(self.dir.accuracy_log).issued
 
     @property
     def scenario_name(self) -> str:

@@ -14,7 +14,7 @@ from runs.benchmark import LOADGEN_SCENARIO, Scenario
 from runs.benchmarks import BENCHMARKS
 from runs.loadgen import schedule
 from runs.loadgen.counts import CountSettings, count_run, settings_of
-from runs.loadgen.schedule import OrderSettings, issue_order, loaded_sets, poisson_offsets_ns
+from runs.loadgen.schedule import OrderSettings, issue_order, poisson_offsets_ns, shuffled_library
 from runs.rounds import CURRENT_ROUND
 from tests.conftest import ROOT
 
@@ -22,14 +22,12 @@ SEEDS = CURRENT_ROUND.seeds
 
 
 def test_the_loaded_set_begins_as_loadgen_logs_it() -> None:
-    assert loaded_sets(SEEDS.qsl_rng_seed, 100, 100)[0][:8] == [1, 5, 13, 64, 11, 37, 58, 70]
+    assert shuffled_library(SEEDS.qsl_rng_seed, 100)[:8].tolist() == [1, 5, 13, 64, 11, 37, 58, 70]
 
 
-@given(count=st.integers(0, 400), size=st.integers(1, 150), seed=st.integers(0, 2**64 - 1))
-def test_loaded_sets_part_the_library(count: int, size: int, seed: int) -> None:
-    sets = loaded_sets(seed, count, size)
-    assert sorted(index for one in sets for index in one) == list(range(count))
-    assert all(len(one) == size for one in sets[:-1])
+@given(count=st.integers(0, 400), seed=st.integers(0, 2**64 - 1))
+def test_a_shuffled_library_has_each_sample_once(count: int, seed: int) -> None:
+    assert sorted(shuffled_library(seed, count).tolist()) == list(range(count))
 
 
 @settings(max_examples=50)
@@ -37,7 +35,7 @@ def test_loaded_sets_part_the_library(count: int, size: int, seed: int) -> None:
     scenario=st.sampled_from(["Offline", "Server", "SingleStream"]), size=st.integers(1, 60), repeats=st.integers(1, 4)
 )
 def test_permutations_issue_every_sample_equally_often(scenario: str, size: int, repeats: int) -> None:
-    loaded = [index * 3 for index in range(size)]
+    loaded = np.arange(size, dtype=np.int32) * 3
     order = issue_order(loaded, size * repeats, OrderSettings(scenario, False, SEEDS.sample_index_rng_seed, 100, True))
     assert [int(np.count_nonzero(order == index)) for index in loaded] == [repeats] * size
 
@@ -67,14 +65,14 @@ def test_a_longer_schedule_begins_with_the_shorter_one(monkeypatch: pytest.Monke
 
 
 def test_what_is_kept_cannot_be_changed_by_a_caller() -> None:
-    loaded = loaded_sets(SEEDS.qsl_rng_seed, 50, 20)
-    loaded[0].clear()
-    assert [len(one) for one in loaded_sets(SEEDS.qsl_rng_seed, 50, 20)] == [20, 20, 10]
+    library = shuffled_library(SEEDS.qsl_rng_seed, 50)
+    with pytest.raises(ValueError, match="read-only"):
+        library[0] = 0
     settings_ = OrderSettings("Server", False, SEEDS.sample_index_rng_seed, 100, True)
-    order = issue_order(list(range(50)), 100, settings_)
+    order = issue_order(library, 100, settings_)
     expected = order.tolist()
     order[:] = 0
-    assert issue_order(list(range(50)), 100, settings_).tolist() == expected
+    assert issue_order(library, 100, settings_).tolist() == expected
     offsets_ns = poisson_offsets_ns(SEEDS.schedule_rng_seed, 10, 50)
     last_ns = int(offsets_ns[-1])
     offsets_ns[:] = 0
