@@ -17,7 +17,7 @@ from compliance.judge.rule import RERUN
 from runs.loadgen.defaults import OFFLINE_SLACK
 from runs.loadgen.detail_log import SIX_DIGITS, DetailLog, power_time
 from runs.loadgen.early_stopping import min_queries
-from runs.loadgen.replay import REPLAYABLE, is_replayable
+from runs.loadgen.replay import REPLAYABLE, loaded_samples
 from runs.loadgen.schedule import poisson_offsets_ns
 from runs.loadgen.summary_log import SummaryLog, Told, cross_check
 from runs.numbers.numbers import (
@@ -424,7 +424,7 @@ def _server_tokens(
 def _schedule(detail: DetailLog, queries: int, numbers: Numbers) -> Iterator[Told]:
     """Compare the Server schedule with its seed, if the loaded set shows that LoadGen's random numbers are known."""
     qps = detail.number("effective_target_qps")
-    if not qps > 0 or not 1 < queries + 1 <= REPLAYABLE or not is_replayable(detail, queries):
+    if not qps > 0 or not 1 < queries + 1 <= REPLAYABLE or loaded_samples(detail, queries) is None:
         return
     offsets_ns = np.asarray(poisson_offsets_ns(detail.seeds.schedule_rng_seed, qps, queries + 1))
     if offsets_ns[-2] <= 0:

@@ -28,10 +28,9 @@ def expected_order(detail: DetailLog, count: int) -> NDArray[np.int32] | None:
         count: samples issued in a performance run.
 
     Returns:
-        The indices; None if the run is not replayable.
+        The indices; None if the loaded samples are unknown.
     """
-    loaded = _loaded(detail, count)
-    if loaded is None:
+    if (loaded := loaded_samples(detail, count)) is None:
         return None
     library, settings = loaded
     size = detail.integer("effective_performance_sample_count")
@@ -44,17 +43,12 @@ def expected_order(detail: DetailLog, count: int) -> NDArray[np.int32] | None:
     return np.concatenate([issue_order(one, one.shape[1], settings).ravel() for one in sets if one.size])
 
 
-def is_replayable(detail: DetailLog, count: int) -> bool:
-    """Whether LoadGen's random choices in a run of `count` samples are known.
+def loaded_samples(detail: DetailLog, count: int) -> tuple[NDArray[np.int32], OrderSettings] | None:
+    """The samples in the order in which they are loaded, and what decides the order of issue.
 
-    They are not if the settings contradict each other, if the log lacks the setting that shuffles, or if the replay
-    does not give the logged set of loaded samples (LoadGen was built with another C++ library).
+    None if the settings contradict each other, if the log lacks the setting that shuffles, or if the replay does not
+    give the logged set of loaded samples (LoadGen was built with another C++ library).
     """
-    return _loaded(detail, count) is not None
-
-
-def _loaded(detail: DetailLog, count: int) -> tuple[NDArray[np.int32], OrderSettings] | None:
-    """The samples in the order in which they are loaded, and what decides the order of issue."""
     accuracy = detail.mode == "AccuracyOnly"
     set_size = detail.integer("effective_performance_sample_count")
     to_choose_from = (

@@ -66,9 +66,7 @@ def compare(derived: Derived, detail: DetailLog) -> list[Disagreement]:
     ]
 
 
-def compare_order(
-    sample_index: NDArray[np.int64], expected: NDArray[np.integer[Any]], source: str
-) -> list[Disagreement]:
+def compare_order(sample_index: NDArray[np.int64], expected: NDArray[Any], source: str) -> list[Disagreement]:
     """Compare the samples with those that LoadGen issued, by some source."""
     about: Literal["numbers", "order"] = "order" if source == SEEDS else "numbers"
     if len(sample_index) != len(expected):

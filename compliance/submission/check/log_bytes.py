@@ -18,7 +18,6 @@ from runs.record.layout import RunDir
 # v5.1 and v6.0 no three samples share such a response; in 20 logs two samples with equal prompts do.
 _BYTES, _DIFFERENT = 64, 16
 _SAMPLES = 3
-_OF_TOKENS = (4, 8)  # bytes of a token ID
 
 
 @decides(
@@ -36,10 +35,14 @@ def check_responses(result: Result) -> None:
 
 def _check_entries(result: Result, path: Path, entries: Sequence[AccuracyEntry]) -> None:
     if result.entry.token_latencies:
-        wrong = [one for one in entries if one.token_count and len(one.data) not in _sizes(one.token_count)]
+        wrong = [
+            one
+            for one in entries
+            if one.token_count and len(one.data) not in (4 * one.token_count, 8 * one.token_count)
+        ]
         if wrong:
-            first = f"qsl_idx {wrong[0].qsl_idx} has {len(wrong[0].data)} bytes, token_count {wrong[0].token_count}"
-            found = f"{len(wrong)} differ; {first}"
+            one, size, tokens = wrong[0]
+            found = f"{len(wrong)} differ; qsl_idx {one.qsl_idx} has {size} bytes, token_count {tokens}"
             result.findings.add("responses-length", path, found, "4 or 8 bytes for each token")
     samples_of: defaultdict[bytes, set[int]] = defaultdict(set)
     for one in entries:
@@ -53,10 +56,6 @@ def _check_entries(result: Result, path: Path, entries: Sequence[AccuracyEntry])
         such = ", ".join(map(str, sorted(largest)[:3]))
         found = f"{len(largest)} of {different} (for example qsl_idx {such})"
         result.findings.add("responses-shared", path, found, f"below {min(_SAMPLES, different)}")
-
-
-def _sizes(tokens: int) -> tuple[int, ...]:
-    return tuple(tokens * size for size in _OF_TOKENS)
 
 
 def _is_long(data: bytes) -> bool:
