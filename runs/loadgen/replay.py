@@ -33,7 +33,7 @@ def expected_order(detail: DetailLog, count: int) -> NDArray[np.int32] | None:
     if (loaded := loaded_samples(detail, count)) is None:
         return None
     library, settings = loaded
-    size = detail.integer("effective_performance_sample_count")
+    size = min(detail.integer("effective_performance_sample_count"), len(library))
     if not settings.accuracy:
         if detail.scenario == "Offline" and count != detail.samples_per_query:
             return None  # the one query's size decides where the order comes from

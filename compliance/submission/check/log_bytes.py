@@ -41,8 +41,8 @@ def _check_entries(result: Result, path: Path, entries: Sequence[AccuracyEntry])
             if one.token_count and len(one.data) not in (4 * one.token_count, 8 * one.token_count)
         ]
         if wrong:
-            one, size, tokens = wrong[0]
-            found = f"{len(wrong)} differ; qsl_idx {one.qsl_idx} has {size} bytes, token_count {tokens}"
+            first, size, tokens = wrong[0]
+            found = f"{len(wrong)} differ; qsl_idx {first.qsl_idx} has {size} bytes, token_count {tokens}"
             result.findings.add("responses-length", path, found, "4 or 8 bytes for each token")
     samples_of: defaultdict[bytes, set[int]] = defaultdict(set)
     for one in entries:
