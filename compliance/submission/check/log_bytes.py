@@ -35,11 +35,8 @@ def check_responses(result: Result) -> None:
 
 def _check_entries(result: Result, path: Path, entries: Sequence[AccuracyEntry]) -> None:
     if result.entry.token_latencies:
-        wrong = [
-            one
-            for one in entries
-            if one.token_count and len(one.data) not in (4 * one.token_count, 8 * one.token_count)
-        ]
+        counted = [(one, len(one.data), one.token_count) for one in entries if one.token_count]
+        wrong = [(one, size, tokens) for one, size, tokens in counted if size not in (4 * tokens, 8 * tokens)]
         if wrong:
             first, size, tokens = wrong[0]
             found = f"{len(wrong)} differ; qsl_idx {first.qsl_idx} has {size} bytes, token_count {tokens}"
