@@ -21,6 +21,7 @@ from runs.files.yaml_file import place_of, with_underscores
 from runs.record.layout import CampaignDir, ResultDir
 from runs.rounds import CURRENT_ROUND
 from scenarios.audit.config import audit_options
+from scenarios.campaign.tuned_rates import tuned_values
 from scenarios.run.config import checked, load_yaml, make_config, merged, without_trial
 
 # Options of `run` that a campaign sets itself.
@@ -52,6 +53,8 @@ class CampaignOptions(BaseModel):
     round: str = CURRENT_ROUND.name
     scenarios: dict[Scenario, Any]  # scenario → its keys, which carry their line number
     audits: list[str | dict[Any, Any]] | None = None  # audits of every scenario; None = required by the division
+    rates_from: list[Path] = []  # directories of tunings, whose rates and options are used
+    system: Path | None = None  # YAML file with facts of the system, for `submit` and `check`
 
     @field_validator("benchmark")
     @classmethod
@@ -139,6 +142,16 @@ def load_campaign(path: Path, given: Mapping[str, Any]) -> Campaign:
     options = _options(path, own)
     _network(path, options, shared)
     place = CampaignDir(Path(shared.pop("output_log_dir", None) or Path("output") / path.stem))
+    if options.system is not None:
+        if not options.system.is_file():
+            raise InputError(f"{path}: system: {options.system}: no such file", "copy configs/system-example.yaml")
+        own["system"] = str(options.system.absolute())
+    tuned = tuned_values(path, options.rates_from, shared, NOT_FOR_CAMPAIGNS | ONE_FOR_ALL)
+    if unused := tuned.keys() - options.scenarios.keys():
+        raise InputError(
+            f"{path}: rates_from: {tuned[min(unused)][0]}: the campaign has no scenario {min(unused)}",
+            "add the scenario, or remove the directory from rates_from",
+        )
     runs: list[CampaignRun] = []
     for scenario, block in options.scenarios.items():
         if scenario not in (allowed := SUBMISSIONS[options.benchmark].scenarios):
@@ -149,7 +162,13 @@ def load_campaign(path: Path, given: Mapping[str, Any]) -> Campaign:
         values = with_underscores(block)
         audits = _audits_of(path, options, scenario, values)
         _refuse(path, f"scenarios: {scenario}: ", values, NOT_FOR_CAMPAIGNS | ONE_FOR_ALL)
-        values = without_trial({**merged(shared, values), "scenario": scenario})
+        folder, confirmed = tuned.get(scenario, (None, {}))
+        if folder is not None and (twice := sorted({"target_qps", "user_conf"} & values.keys())):
+            raise InputError(
+                f"{path}: scenarios: {scenario}: {twice[0]}: rates_from {folder} also has a rate of {scenario}",
+                f"remove {twice[0]}, or the directory from rates_from",
+            )
+        values = without_trial({**merged(merged(shared, confirmed), values), "scenario": scenario})
         values["lg_model_name"] = submitted_benchmark(options.benchmark, scenario).loadgen_key
         result = place.result(options.benchmark, scenario)
         performance = {**values, "output_log_dir": result.performance.root}

@@ -1,15 +1,21 @@
 """Options of the commands that build a submission tree."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from runs.errors import InputError
+from runs.files.reading import read_object
+from runs.record.layout import CampaignDir
 from scenarios.command_line.command import PATH
 from scenarios.command_line.options import Decorator, score_options, together
 
 if TYPE_CHECKING:
     from compliance.submission.system import SystemFile
+
+MAX_LEVELS = 4  # levels of a run directory below its campaign: BENCHMARK/SCENARIO/performance/run_1
 
 
 def tree_options(without: str) -> Decorator:
@@ -19,16 +25,39 @@ def tree_options(without: str) -> Decorator:
             "--system",
             type=PATH,
             metavar="FILE",
-            help="YAML file with facts of the system that cannot be detected; see configs/system-example.yaml.",
+            help="YAML file with facts of the system that cannot be detected; see configs/system-example.yaml. "
+            "Default: `system` in the file of the campaign.",
         ),
         click.option("--source", type=PATH, metavar="DIR", help=f"Directory of the code to submit. {without}"),
         score_options(". Default: the one in manifest.json."),
     )
 
 
-def system_file(path: Path | None) -> "SystemFile":
-    """Read the submitter's facts of the system from the file of --system."""
+def system_file(path: Path | None, folders: Iterable[Path]) -> "SystemFile | None":
+    """Read the submitter's facts of the system from the file of --system, or from the file that a campaign names.
+
+    Args:
+        folders: Directories of campaigns, or directories in them.
+
+    Raises:
+        InputError: If the file is wrong, or campaigns name different files.
+    """
     from compliance.submission.system import read_system_file
     from runs.files.yaml_file import read_yaml, with_underscores
 
-    return read_system_file(with_underscores(read_yaml(path, "--system")) if path is not None else {})
+    if path is None:
+        named = dict.fromkeys(name for folder in folders if (name := _named_by_campaign(folder)))
+        if len(named) > 1:
+            raise InputError(f"campaigns name different system files: {', '.join(named)}", "give --system FILE")
+        path = next(map(Path, named), None)
+    return None if path is None else read_system_file(with_underscores(read_yaml(path, "--system")))
+
+
+def _named_by_campaign(folder: Path) -> str:
+    """Return the system file in the campaign of a directory; empty if there is none."""
+    for root in (folder.resolve(), *folder.resolve().parents[:MAX_LEVELS]):
+        file = CampaignDir(root).configuration
+        if file.is_file():
+            asked = read_object(file, "restore the file, or give --system FILE").get("asked")
+            return str((asked or {}).get("system") or "")
+    return ""

@@ -101,7 +101,7 @@ def check(
 
         made_of = TreeInputs(
             index_runs(list(runs)),
-            given=None if system is None else system_file(system),
+            given=system_file(system, runs),
             source=source,
             sources=score_sources(dataset_path, model_path),
         )

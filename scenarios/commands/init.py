@@ -121,8 +121,10 @@ def _campaign_yaml(folder: Path, model: str, dataset: str) -> str:
     text = text.replace("configs/campaign-datacenter.yaml", _scalar(folder / "campaign.yaml"))
     text = _with_line(text, "model_path", f"model_path: {_scalar(model)}")
     text = _with_line(text, "dataset_path", f"dataset_path: {_scalar(dataset)} # 13,368 rows, from MLCommons")
-    place = f"output_log_dir: {_scalar(folder / 'campaign')}"
-    return text.replace("# output_log_dir: output/campaign-datacenter", place)
+    text = _with_line(text, "# output_log_dir", f"output_log_dir: {_scalar(folder / 'campaign')}")
+    text = _with_line(text, "# system", f"system: {_scalar(folder / 'system.yaml')} # for `submit` and `check`")
+    tuned = ", ".join(_scalar(folder / f"tune-{name}") for name in ("Offline", "Server", "Interactive"))
+    return _with_line(text, "# rates_from", f"# rates_from: [{tuned}] # results of `tune`, instead of target_qps below")
 
 
 def _system_yaml() -> str:

@@ -93,6 +93,7 @@ def submit(
         return _submit_folders(results, dataset_path, model_path, json, **asked)
     from compliance.submission.build import submit as build_tree
     from compliance.submission.build_inputs import SubmitRequest
+    from compliance.submission.system import SystemFile
     from compliance.submission.this_machine import detected_for
     from scenarios.terminal import Terminal
 
@@ -100,7 +101,7 @@ def submit(
     request = SubmitRequest(
         results=list(results),
         round=ROUNDS[round],
-        given=system_file(system),
+        given=system_file(system, results) or SystemFile({}, {}),
         detect_here=detected_for,
         sources=score_sources(dataset_path, model_path),
         **asked,

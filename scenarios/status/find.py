@@ -11,8 +11,8 @@ from runs.endpoints.layout import VERDICT, is_run_folder
 from runs.errors import InputError
 from runs.record.group_end import NAME as ENDED
 from runs.record.layout import CampaignDir, RunDir
+from runs.record.tune_dir import TuneDir
 from runs.what_is import Place, what_is
-from scenarios.tune.tune_dir import TuneDir
 
 Kind = Literal["campaign", "tune", "audit", "leg"]
 

@@ -9,12 +9,12 @@ from rich.console import Console
 from runs.errors import HarnessError, InputError, SetupError
 from runs.files.writing import write_atomic
 from runs.record.layout import RunDir
+from runs.record.tune_dir import TuneDir
 from runs.wording import moment
 from scenarios.console import say
 from scenarios.status.find import NEEDED, FoundDir, find_in, without_runs
 from scenarios.status.state import RunStatus, run_status
 from scenarios.tune.journal import read_tune
-from scenarios.tune.tune_dir import TuneDir
 
 PAGE_NAME = RunDir(Path()).page.name
 

@@ -16,9 +16,9 @@ from runs.files.reading import read_as, read_object
 from runs.record.group_end import read_end
 from runs.record.layout import CampaignDir, RunDir
 from runs.record.progress import SILENCE_RUNNING_S, SILENCE_STARTING_S, Progress, read_progress
+from runs.record.tune_dir import TuneDir
 from runs.wording import counted
 from scenarios.status.find import FoundDir, Kind, holder_of
-from scenarios.tune.tune_dir import TuneDir
 
 if TYPE_CHECKING:  # Only commands that read a manifest import this code.
     from runs.numbers.result import Result

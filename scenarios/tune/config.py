@@ -13,9 +13,9 @@ from runs.benchmark import LOADGEN_SCENARIO
 from runs.errors import InputError
 from runs.files.fields import option_field
 from runs.loadgen.conf_lines import HIGHEST_QPS
+from runs.record.tune_dir import TuneDir
 from scenarios.run.config import LOWEST_QPS, RunConfig, checked, make_config, merged, split_config, without_trial
 from scenarios.tune.rates import MAX_PROBES, RESOLUTION
-from scenarios.tune.tune_dir import TuneDir
 
 if TYPE_CHECKING:
     from scenarios.tune.option_space import Space

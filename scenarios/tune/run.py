@@ -311,6 +311,7 @@ class _Run:
         plot = f", {place.plot.name}" if place.plot.exists() else ""
         tell(f"  written to {place.root}: {place.user_conf.name}, {place.record.name}{plot}")
         tell(f"  python main.py run --config {quote(str(place.best))}")
+        tell(f"  in the file of a campaign: `rates_from: [{place.root}]`")
         return ExitCode.OK
 
 

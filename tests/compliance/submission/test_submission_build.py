@@ -220,6 +220,12 @@ def test_the_command_prints_what_was_built_and_what_comes_next(
     words = command(campaign, tmp_path, "--system", tmp_path / "system.yaml", "--rehearsal", "--json", record)
     assert submit.main(words, standalone_mode=False) == ExitCode.OK
     said = capsys.readouterr().out
+    campaign.configuration.write_text(json.dumps({"asked": {"system": str(tmp_path / "system.yaml")}}))
+    again = command(campaign, tmp_path, "--rehearsal")  # the campaign names the file of --system
+    again[again.index("--output") + 1] = str(tmp_path / "again")
+    assert submit.main(again, standalone_mode=False) == ExitCode.OK
+    assert content(tmp_path / "again") == content(tmp_path / "tree")
+    capsys.readouterr()
     files = content(tmp_path / "tree")
     assert f"built {tmp_path / 'tree'}: {len(files)} files" in said
     assert f"{BENCHMARK}/Offline: PASS, audits: TEST06" in said

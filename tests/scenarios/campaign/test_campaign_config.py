@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import yaml
 
 from runs.errors import InputError, SetupError
 from runs.record.fingerprint import changes
+from runs.record.layout import CampaignDir
 from runs.record.manifest import RunPlan
 from scenarios.campaign.config import Campaign, load_campaign, missing_scenarios
+from scenarios.command_line.tree_options import system_file
 from scenarios.resumed import held
 from tests.conftest import ROOT
 
@@ -55,6 +58,78 @@ def test_keys_of_a_scenario_are_above_those_of_the_file(tmp_path: Path) -> None:
     assert (offline["engine_arg"], offline["target_qps"]) == ({"a": 1, "b": 3}, 7)
     assert (server["engine_arg"], server.get("target_qps")) == ({"a": 1, "b": 2}, None)
     assert offline["model_path"] == server["model_path"] == "above"
+
+
+def tuned(folder: Path, **values: Any) -> str:
+    """A directory with the result of a tuning."""
+    folder.mkdir()
+    (folder / "user.conf").write_text("*.Server.target_qps = 21.5\n")
+    best = {"scenario": "Server", "engine": "dummy", "user_conf": str(folder / "user.conf"), **values}
+    (folder / "best.yaml").write_text(yaml.safe_dump({key: value for key, value in best.items() if value is not None}))
+    return str(folder)
+
+
+def test_rates_and_options_of_tunings(tmp_path: Path) -> None:
+    server = tuned(tmp_path / "server", dummy_slots=18, admission="fcfs", output_log_dir="elsewhere")
+    offline = tuned(tmp_path / "offline", scenario="Offline")
+    campaign = load(
+        tmp_path, rates_from=[server, offline], dummy_slots=9, scenarios={"Offline": {}, "Server": {"admission": "off"}}
+    )
+    values = {run.scenario: run.values for run in campaign.runs if run.kind == "accuracy"}
+    assert values["Server"]["user_conf"] == f"{server}/user.conf"
+    assert (values["Server"]["dummy_slots"], values["Server"]["admission"]) == (18, "off")
+    assert values["Offline"]["user_conf"] == f"{offline}/user.conf"
+    assert values["Offline"]["dummy_slots"] == 9
+    assert campaign.place.root == Path("output/small")
+
+
+@pytest.mark.parametrize(
+    ("best", "changes", "said"),
+    [
+        (None, {}, "best.yaml is missing, because no tuning confirmed a rate there"),
+        ({"scenario": "Interactive"}, {}, "the campaign has no scenario Interactive"),
+        ({"scenario": None}, {}, "best.yaml has no scenario"),
+        ({"engine": "vllm"}, {}, "the rate was tuned with engine vllm, but the campaign has dummy"),
+        ({"total_sample_count": 8}, {}, "total_sample_count 8, but the campaign has None"),
+        ({"model_path": "a"}, {"model_path": "b"}, "model_path a, but the campaign has b"),
+        ({}, {"scenarios": {"Server": {"target_qps": 3}}}, "target_qps: rates_from"),
+        ({}, {"scenarios": {"Server": {"user_conf": "x"}}}, "user_conf: rates_from"),
+        ({}, {"rates_from": ["{}", "{}"]}, "also has a rate of Server"),
+        ({}, {"rates_from": "{}"}, "rates_from"),
+    ],
+)
+def test_a_tuning_that_is_not_of_the_campaign(
+    tmp_path: Path, best: dict[str, Any] | None, changes: dict[str, Any], said: str
+) -> None:
+    folder = str(tmp_path / "tune") if best is None else tuned(tmp_path / "tune", **best)
+    named = changes.get("rates_from", ["{}"])
+    named = [folder] * len(named) if isinstance(named, list) else folder
+    with pytest.raises(InputError) as caught:
+        load(tmp_path, **{**changes, "rates_from": named})
+    assert said in caught.value.message
+    assert str(tmp_path / "small.yaml") in caught.value.message
+
+
+def test_the_system_file_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match=r"system: absent\.yaml: no such file"):
+        load(tmp_path, system="absent.yaml")
+    monkeypatch.chdir(tmp_path)
+    Path("system.yaml").write_text("system: {status: available}\n")
+    asked = load(tmp_path, system="system.yaml").asked
+    results = []
+    for number, name in enumerate((asked["system"], asked["system"], str(tmp_path / "other.yaml"))):
+        place = CampaignDir(tmp_path / f"campaign-{number}")
+        results.append(place.result("llama3.1-8b", "Server").performance.root)
+        results[-1].mkdir(parents=True)
+        place.configuration.write_text(json.dumps({"asked": {"system": name}}))
+    for folders in ([results[0]], [results[0].parents[3], results[1]]):
+        found = system_file(None, folders)
+        assert found is not None
+        assert found.fields == {"status": "available"}
+    with pytest.raises(InputError, match="campaigns name different system files"):
+        system_file(None, results)
+    assert system_file(Path("system.yaml"), results) is not None
+    assert system_file(None, [tmp_path]) is None
 
 
 def test_audits(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ def test_the_commands_take_what_it_writes(name: str, tmp_path: Path, make_datase
     campaign = load_campaign(folder / "campaign.yaml", {})
     assert campaign.place.root == folder / "campaign"
     assert campaign.asked["dataset_path"] == str(data)
+    assert campaign.asked["system"] == str(folder / "system.yaml")
     dry = run_here("run", "--config", folder / "run.yaml", "--engine", "dummy", "--dry-run", "--model-path", "")
     assert dry.code == 2  # no model is no model: the rest of the file holds
     assert run_here("init", folder).code == 3

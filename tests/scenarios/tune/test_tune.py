@@ -15,9 +15,9 @@ from runs.errors import ExitCode
 from runs.numbers.result import read_result
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
+from runs.record.tune_dir import TuneDir
 from scenarios.resumed import held
 from scenarios.status.snapshot import take_snapshot
-from scenarios.tune.tune_dir import TuneDir
 from tests.conftest import Finished, RunMain, run_here
 from tests.support.virtual_tune import VirtualRuns
 
@@ -197,6 +197,12 @@ def test_scheduling_options_are_searched_and_used(small: Small, runs: VirtualRun
     assert best["user_conf"] == str(small.place.user_conf.resolve())
     again = run_here("run", "--config", small.place.best, "--output-log-dir", small.conf.parent / "again", "--dry-run")
     assert again.code == ExitCode.OK, again.stderr
+    assert f"in the file of a campaign: `rates_from: [{small.place.root}]`" in finished.stdout
+    file = small.conf.parent / "campaign.yaml"
+    content = {"benchmark": "llama3.1-8b", "division": "open", "engine": "dummy", "scenarios": ["Server"]}
+    file.write_text(yaml.safe_dump({**content, "rates_from": [str(small.place.root)]}))
+    plan = run_here("campaign", "--config", file, "--dry-run")
+    assert plan.code == ExitCode.OK, plan.stderr
 
 
 def test_a_search_keeps_its_time_and_goes_on(small: Small, runs: VirtualRuns) -> None:

@@ -1,0 +1,56 @@
+"""The results of tunings that a campaign uses: `rates_from` in its file."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from runs.benchmark import SCENARIOS
+from runs.errors import InputError
+from runs.record.tune_dir import TuneDir
+from scenarios.run.config import load_yaml, make_config
+
+_ONE_SYSTEM = ("engine", "model_path", "dataset_path", "total_sample_count")
+
+
+def tuned_values(
+    file: Path, folders: Iterable[Path], shared: dict[str, Any], one_for_all: frozenset[str]
+) -> dict[str, tuple[Path, dict[str, Any]]]:
+    """Return the directory of each tuning and the options of `run` that it confirmed, by scenario.
+
+    Args:
+        file: The campaign's file, for messages.
+        shared: The campaign's options of every scenario.
+        one_for_all: Options that only the campaign sets, or that `shared` must have too.
+
+    Raises:
+        InputError: If a tuning has no confirmed rate, or is of another system or the scenario of another tuning.
+    """
+    found: dict[str, tuple[Path, dict[str, Any]]] = {}
+    for folder in folders:
+        at, best = f"{file}: rates_from: {folder}", TuneDir(folder).best
+        if not best.is_file():
+            raise InputError(
+                f"{at}: {best.name} is missing, because no tuning confirmed a rate there",
+                f"run `python main.py tune --output-log-dir {folder} …`, or remove the directory from rates_from",
+            )
+        values = load_yaml(best)
+        scenario = values.get("scenario")
+        if scenario not in SCENARIOS:
+            raise InputError(f"{at}: {best.name} has no scenario", "give a directory that `main.py tune` wrote")
+        if scenario in found:
+            raise InputError(f"{at}: {found[scenario][0]} also has a rate of {scenario}", "give one of the two")
+        tuned, asked = make_config(values), make_config({**shared, "scenario": scenario})
+        for name in _ONE_SYSTEM:
+            other, own = (_comparable(getattr(config, name)) for config in (tuned, asked))
+            if other != own:
+                raise InputError(
+                    f"{at}: the rate was tuned with {name} {other}, but the campaign has {own}",
+                    "tune again with the options of the campaign, or remove the directory from rates_from",
+                )
+        found[scenario] = folder, {key: value for key, value in values.items() if key not in one_for_all}
+    return found
+
+
+def _comparable(value: Any) -> Any:
+    """Return a path without links, so that two spellings of one file are equal."""
+    return str(Path(value).resolve()) if isinstance(value, str | Path) and Path(value).exists() else value
