@@ -35,6 +35,7 @@ lint: setup
 	$(PY) -m ruff check .
 	$(PY) -m mypy
 	.venv/bin/lint-imports
+	$(PY) -m tools.audit_dependencies
 
 # Let Python cache compiled modules, also if the environment disables it.
 test test-engines test-long redteam freeze: export PYTHONDONTWRITEBYTECODE :=

@@ -1,5 +1,6 @@
 """What is declared to be installed is what `make setup` installs. The image. Completion."""
 
+import ast
 import importlib.metadata
 import os
 import re
@@ -81,6 +82,51 @@ def test_a_version_is_said_once() -> None:
     (torch,) = (line for line in EXTRAS["cpu"] if line.startswith("torch"))
     assert re.findall(r"torch==[\d.]*\d", (ROOT / "docs" / "running.md").read_text()) == [torch]
     assert "torch==" not in (ROOT / "scripts" / "setup.sh").read_text().replace("'^torch=='", "")
+
+
+def names(*requirements: str) -> set[str]:
+    return {canonicalize_name(Requirement(one).name) for one in requirements}
+
+
+def test_each_dependency_has_one_line() -> None:
+    text = (ROOT / "docs" / "dependencies.md").read_text()
+    rows = re.findall(r"(?m)^\| ([\w-]+) \| ([^|]+) \| ([^|]+) \|$", text)
+    rows = [row for row in rows if row[0] != "package"]
+    described = [canonicalize_name(row[0]) for row in rows]
+    assert len(described) == len(set(described))
+    assert set(described) == names(*PROJECT["dependencies"], *(one for extra in EXTRAS.values() for one in extra))
+    assert all(len(part) > 3 for row in rows for part in row[1:])
+
+
+@pytest.mark.parametrize("part", ["product", "development"])
+def test_each_imported_package_is_declared(part: str) -> None:
+    """A package that comes with another one is missing as soon as that one drops it."""
+    own = {"sut", "qsl", "scenarios", "runs", "compliance", "scripts", "tools", "tests", "main", "__future__"}
+    extras = [EXTRAS[name] for name in ("cpu", "gpu", "ray", *(["dev"] if part == "development" else []))]
+    declared = names(*PROJECT["dependencies"], *(one for extra in extras for one in extra))
+    declared |= names(
+        *(line for line in (ROOT / "requirements/quantize.txt").read_text().split("\n") if line[:1] not in "#")
+    )
+    folders = (
+        ("tests", "tools") if part == "development" else ("sut", "qsl", "scenarios", "runs", "compliance", "scripts")
+    )
+    imported = {name for folder in folders for path in (ROOT / folder).rglob("*.py") for name in imports(path)}
+    packages = importlib.metadata.packages_distributions()
+    assert {"transformers", "numpy"} <= imported
+    for name in sorted(imported - own - sys.stdlib_module_names):
+        providers = set(map(canonicalize_name, packages.get(name, [name])))
+        assert providers & declared, f"{name}: imported, but {', '.join(providers)} is not in pyproject.toml"
+
+
+def imports(path: Path) -> set[str]:
+    """The top-level packages that a module imports, at its top or in functions."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add(str(node.module).partition(".")[0])
+    return found
 
 
 # The image and where it runs -----------------------------------------------------------------------------------------
