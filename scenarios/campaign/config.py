@@ -146,19 +146,14 @@ def load_campaign(path: Path, given: Mapping[str, Any]) -> Campaign:
         if not options.system.is_file():
             raise InputError(f"{path}: system: {options.system}: no such file", "copy configs/system-example.yaml")
         own["system"] = str(options.system.absolute())
-    tuned = tuned_values(path, options.rates_from, shared, NOT_FOR_CAMPAIGNS | ONE_FOR_ALL)
-    if unused := tuned.keys() - options.scenarios.keys():
-        raise InputError(
-            f"{path}: rates_from: {tuned[min(unused)][0]}: the campaign has no scenario {min(unused)}",
-            "add the scenario, or remove the directory from rates_from",
-        )
+    allowed = SUBMISSIONS[options.benchmark].scenarios
+    if wrong := [scenario for scenario in options.scenarios if scenario not in allowed]:
+        what = f"{path}: {options.benchmark} has no {wrong[0]} scenario in a submission"
+        raise InputError(what, f"use {', '.join(sorted(allowed))}")
+    keys = {scenario: submitted_benchmark(options.benchmark, scenario).loadgen_key for scenario in options.scenarios}
+    tuned = tuned_values(path, options.rates_from, shared, keys, NOT_FOR_CAMPAIGNS | ONE_FOR_ALL)
     runs: list[CampaignRun] = []
     for scenario, block in options.scenarios.items():
-        if scenario not in (allowed := SUBMISSIONS[options.benchmark].scenarios):
-            raise InputError(
-                f"{path}: {options.benchmark} has no {scenario} scenario in a submission",
-                f"use {', '.join(sorted(allowed))}",
-            )
         values = with_underscores(block)
         audits = _audits_of(path, options, scenario, values)
         _refuse(path, f"scenarios: {scenario}: ", values, NOT_FOR_CAMPAIGNS | ONE_FOR_ALL)
@@ -169,7 +164,7 @@ def load_campaign(path: Path, given: Mapping[str, Any]) -> Campaign:
                 f"remove {twice[0]}, or the directory from rates_from",
             )
         values = without_trial({**merged(merged(shared, confirmed), values), "scenario": scenario})
-        values["lg_model_name"] = submitted_benchmark(options.benchmark, scenario).loadgen_key
+        values["lg_model_name"] = keys[scenario]
         result = place.result(options.benchmark, scenario)
         performance = {**values, "output_log_dir": result.performance.root}
         accuracy = {**values, "output_log_dir": result.accuracy.root, "accuracy": True}

@@ -1,31 +1,37 @@
 """The results of tunings that a campaign uses: `rates_from` in its file."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from runs.benchmark import SCENARIOS
+from runs.benchmark import Scenario
+from runs.benchmarks import default_benchmark
 from runs.errors import InputError
 from runs.record.tune_dir import TuneDir
 from scenarios.run.config import load_yaml, make_config
 
-_ONE_SYSTEM = ("engine", "model_path", "dataset_path", "total_sample_count")
+_ONE_SYSTEM = ("engine", "model_path", "dataset_path", "total_sample_count", "lg_model_name")
 
 
 def tuned_values(
-    file: Path, folders: Iterable[Path], shared: dict[str, Any], one_for_all: frozenset[str]
-) -> dict[str, tuple[Path, dict[str, Any]]]:
+    file: Path,
+    folders: Iterable[Path],
+    shared: dict[str, Any],
+    keys: Mapping[Scenario, str],
+    one_for_all: frozenset[str],
+) -> dict[Scenario, tuple[Path, dict[str, Any]]]:
     """Return the directory of each tuning and the options of `run` that it confirmed, by scenario.
 
     Args:
         file: The campaign's file, for messages.
         shared: The campaign's options of every scenario.
+        keys: LoadGen's model name by scenario of the campaign.
         one_for_all: Options that only the campaign sets, or that `shared` must have too.
 
     Raises:
         InputError: If a tuning has no confirmed rate, or is of another system or the scenario of another tuning.
     """
-    found: dict[str, tuple[Path, dict[str, Any]]] = {}
+    found: dict[Scenario, tuple[Path, dict[str, Any]]] = {}
     for folder in folders:
         at, best = f"{file}: rates_from: {folder}", TuneDir(folder).best
         if not best.is_file():
@@ -34,12 +40,15 @@ def tuned_values(
                 f"run `python main.py tune --output-log-dir {folder} …`, or remove the directory from rates_from",
             )
         values = load_yaml(best)
-        scenario = values.get("scenario")
-        if scenario not in SCENARIOS:
-            raise InputError(f"{at}: {best.name} has no scenario", "give a directory that `main.py tune` wrote")
+        named = values.get("scenario")
+        scenario = next((name for name in keys if name == named), None)
+        if scenario is None:
+            what = f"the campaign has no scenario {named}" if named else f"{best.name} has no scenario"
+            raise InputError(f"{at}: {what}", "add the scenario, or remove the directory from rates_from")
         if scenario in found:
             raise InputError(f"{at}: {found[scenario][0]} also has a rate of {scenario}", "give one of the two")
-        tuned, asked = make_config(values), make_config({**shared, "scenario": scenario})
+        tuned = make_config({"lg_model_name": default_benchmark(scenario).loadgen_key, **values})
+        asked = make_config({**shared, "scenario": scenario, "lg_model_name": keys[scenario]})
         for name in _ONE_SYSTEM:
             other, own = (_comparable(getattr(config, name)) for config in (tuned, asked))
             if other != own:

@@ -19,6 +19,7 @@ from runs.endpoints.layout import SUMMARY
 from runs.errors import ExecutionError, ExitCode, InputError
 from tests.support.endpoints_changes import Change, at, both, in_config, in_json
 from tests.support.endpoints_client import write_data
+from tests.support.json_shapes import differences
 
 CopyOf = Callable[[str], Path]
 NAME, RUNTIME, PATTERN = "model_params/name", "settings/runtime", "settings/load_pattern"
@@ -177,8 +178,10 @@ def test_submit_writes_what_follows_from_folders(
     assert run_command(command) == ExitCode.NEGATIVE
     assert "endpoints-rule-model" in capsys.readouterr().out
     assert not tree.exists()
-    assert run_command([*command, "--rehearsal"]) == ExitCode.OK
+    record = tmp_path / "record.json"
+    assert run_command([*command, "--rehearsal", "--json", str(record)]) == ExitCode.OK
     assert "division" in capsys.readouterr().out
+    assert differences(json.loads(record.read_bytes()), "check, submit (MLPerf Endpoints)") == []
     place = tree / "results" / "BOX" / "model"
     point = yaml.safe_load((place / "r8" / "point.yaml").read_text())
     assert (point["concurrency"], point["max_supported_concurrency"]) == (8, 8)

@@ -20,6 +20,7 @@ from runs.record.layout import CampaignDir, RunDir
 from runs.record.manifest import Manifest
 from runs.rounds import ROUNDS
 from scenarios.commands.submit import submit
+from tests.support.json_shapes import differences
 from tests.support.official import SEEDS
 from tests.support.published import CHECKOUT, needs_checkout
 from tests.support.records import official_record
@@ -234,7 +235,9 @@ def test_the_command_prints_what_was_built_and_what_comes_next(
     assert "REHEARSAL tree" in said
     same = f"--runs {campaign.root} --source {tmp_path / 'code'}"
     assert said.splitlines()[-1] == f"next: python main.py check {tmp_path / 'tree'} {same}"
-    assert set(json.loads(record.read_bytes())["files"]) == set(files)
+    built = json.loads(record.read_bytes())
+    assert set(built["files"]) == set(files)
+    assert differences(built, "submit") == []
 
 
 def test_the_command_tells_all_reasons_of_a_refusal(
@@ -252,6 +255,7 @@ def test_the_command_tells_all_reasons_of_a_refusal(
     assert not (tmp_path / "tree").exists()
     record = json.loads(record.read_bytes())
     assert (record["verdict"], record["tree"], record["files"]) == ("REFUSED", None, {})
+    assert differences(record, "submit") == []
 
 
 def test_the_command_asks_for_what_it_cannot_know(campaign: CampaignDir, build: Submit, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from runs.loadgen.detail_log import power_time, read_detail
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from scenarios.commands.check import check
 from tests.support import trees
+from tests.support.json_shapes import differences
 from tests.support.published import CHECKOUT, needs_checkout, needs_published
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -46,6 +47,7 @@ def test_clean(tree: Tree, tmp_path: Path) -> None:
     assert re.search(r"\n  \d+ rules of 2 results: without input: requests\.jsonl and manifest\.json", text)
     assert re.search(r"\n  \d+ rules of 1 result: not applicable: the rules do not apply to Offline\n", text)
     record = json.loads((tmp_path / "out" / "check.json").read_text())
+    assert differences(record, "check") == []
     assert (record["exit_code"], record["findings"], record["official"]) == (0, [], {"run": False})
     assert record["signoff"] is None
     assert "sign-off: not done" in text

@@ -92,6 +92,7 @@ def test_rates_and_options_of_tunings(tmp_path: Path) -> None:
         ({"engine": "vllm"}, {}, "the rate was tuned with engine vllm, but the campaign has dummy"),
         ({"total_sample_count": 8}, {}, "total_sample_count 8, but the campaign has None"),
         ({"model_path": "a"}, {"model_path": "b"}, "model_path a, but the campaign has b"),
+        ({"scenario": "Offline"}, {"benchmark": "llama3.1-8b-edge"}, "lg_model_name llama3_1-8b, but the campaign has"),
         ({}, {"scenarios": {"Server": {"target_qps": 3}}}, "target_qps: rates_from"),
         ({}, {"scenarios": {"Server": {"user_conf": "x"}}}, "user_conf: rates_from"),
         ({}, {"rates_from": ["{}", "{}"]}, "also has a rate of Server"),
@@ -102,6 +103,8 @@ def test_a_tuning_that_is_not_of_the_campaign(
     tmp_path: Path, best: dict[str, Any] | None, changes: dict[str, Any], said: str
 ) -> None:
     folder = str(tmp_path / "tune") if best is None else tuned(tmp_path / "tune", **best)
+    if "benchmark" in changes:
+        changes = {**changes, "scenarios": ["Offline"]}
     named = changes.get("rates_from", ["{}"])
     named = [folder] * len(named) if isinstance(named, list) else folder
     with pytest.raises(InputError) as caught:

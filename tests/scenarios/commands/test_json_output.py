@@ -1,15 +1,20 @@
 """`--json`: one object on the standard output of every command, whatever happens; `-q`: nothing but errors."""
 
 import json
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from runs.record.layout import RunDir
+from runs.record.layout import ResultDir, RunDir
 from scenarios.command_line.dispatch import COMMANDS
-from tests.conftest import Finished, RunMain, run_here
-from tests.support.run_commands import arguments
+from tests.conftest import ROOT, Finished, RunMain, run_here
+from tests.support.dummy_runs import DummyRuns
+from tests.support.json_shapes import differences, shapes
+from tests.support.run_commands import USER_CONF, arguments
+from tests.support.submission_runs import edit
 
 
 def output_of(finished: Finished) -> dict[str, Any]:
@@ -27,6 +32,7 @@ def test_a_run(tmp_path: Path, run_main: RunMain) -> None:
     assert (whole["command"], whole["exit_code"], whole["error"]) == ("run", 0, None)
     assert whole["answer"]["run_directory"] == str(out)
     assert whole["answer"]["result"] == json.loads(RunDir(out).result.read_bytes())
+    assert differences(whole["answer"], "run") == []
     assert "Offline performance: VALID" in finished.stderr
 
 
@@ -57,3 +63,86 @@ def test_quiet(tmp_path: Path, run_main: RunMain) -> None:
     refused = run_main("run", "--scenario", "Offlin", "-q")
     assert (refused.code, refused.stdout) == (2, "")
     assert refused.stderr.startswith("error: ")
+
+
+# The documented shapes -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A result, a run that failed, a file of LoadGen's settings and a campaign."""
+    folder, runs = tmp_path_factory.mktemp("place"), DummyRuns()
+    result = ResultDir(folder / "result")
+    runs.copy(result.performance.root, "Server")
+    runs.copy(result.accuracy.root, "Server", "accuracy")
+    failed = runs.copy(folder / "group/audit/TEST06/performance", "Offline")
+    edit(failed.manifest, status="failed", exit_code=4, error={"message": "the engine died"})
+    (folder / "user.conf").write_text(USER_CONF)
+    asked = {"benchmark": "llama3.1-8b", "division": "open", "engine": "dummy", "user_conf": str(folder / "user.conf")}
+    (folder / "campaign.yaml").write_text(json.dumps(asked | {"scenarios": ["Offline"]}))
+    assert run_here("store", "ingest", folder / "result", "--db", folder / "db").code == 0
+    return folder
+
+
+DUMMY = "--engine dummy --user-conf {}/user.conf"
+SHAPES = {
+    "run --dry-run": f"run --scenario Offline {DUMMY} --output-log-dir {{}}/new --dry-run",
+    "campaign": "campaign --config {}/campaign.yaml --output-log-dir {}/new --dry-run",
+    "verify": "verify {}/result",
+    "signoff": "signoff --scope harness --ref {}/result/performance/run_1",
+    "gate": "gate {}/result",
+    "doctor": "doctor",
+    "status": "status {}",
+    "results": "results {}",
+    "report": "report {}/result --output {}/page.html",
+    "init": "init {}/mlperf",
+    "anchor": "anchor {}/result --ledger {}",
+    "audit": "audit --test output_length --ref {}/result/accuracy --run {}/result/performance/run_1 "
+    "--output-log-dir {}/audited",
+    "store compare": "store compare RUN_ID RUN_ID --db {}/db",
+    "store ingest": "store ingest {}/result --db {}/db",
+    "store query": "store query --db {}/db",
+    "store export": "store export --db {}/db",
+    "store summary": "store summary --db {}/db",
+}
+# Shapes that the tests of these files compare, because they have what the command needs.
+ELSEWHERE = {
+    "run": "test_json_output.py",
+    "tune": "tune/test_tune.py",
+    "quantize": "quantize/test_quantize.py",
+    "submit": "submission/test_submission_build.py",
+    "check": "submission/test_submission_check_command.py",
+    "check, submit (MLPerf Endpoints)": "endpoints/test_rules_and_submission.py",
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_answer_has_the_documented_shape(name: str, place: Path) -> None:
+    row = output_of(run_here("store", "query", "--db", place / "db", "--json"))["answer"]["rows"][0]
+    words = SHAPES[name].replace("{}", str(place)).replace("RUN_ID", row["run_id"])
+    whole = output_of(run_here(*shlex.split(words), "--json"))
+    assert whole["error"] is None
+    assert differences(whole["answer"], name) == []
+
+
+def test_every_command_has_a_documented_shape_that_a_test_compares() -> None:
+    headings = {name for name in shapes() if name.partition(",")[0].partition(" ")[0] in COMMANDS}
+    assert headings == {*SHAPES, *ELSEWHERE}
+    assert {name.partition(" ")[0].rstrip(",") for name in headings} == set(COMMANDS)
+    for name, file in ELSEWHERE.items():
+        (path,) = (path for path in (ROOT / "tests").rglob("*.py") if path.as_posix().endswith(file))
+        assert re.search(rf'differences\(.*, "{re.escape(name)}"\)', path.read_text()), (name, path)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"time_ns": "now"}, "status.time_ns: str, documented: integer"),
+        ({"time_ns": True}, "status.time_ns: bool, documented: integer"),
+        ({"more": 1}, "status.more: not documented"),
+        ({"runs": [{"kind": "audit"}]}, "status.runs[0].state: missing"),
+        ({"runs": None}, "status.runs: NoneType, documented: list of state of a group or state of a run"),
+    ],
+)
+def test_another_shape_is_noticed(change: dict[str, Any], said: str) -> None:
+    assert said in differences({"time_ns": 1, "runs": [], **change}, "status")

@@ -10,6 +10,7 @@ import pytest
 from qsl.weights import read_weights
 from scenarios.quantize.scheme import ENVIRONMENT
 from tests.conftest import StartMain, run_here
+from tests.support.json_shapes import differences
 from tests.support.patience import until
 from tests.support.small_tokenizer import make_tiny_llama
 
@@ -54,9 +55,10 @@ def test_what_it_leaves_behind(model: Path, make_dataset: Callable[..., Path], t
     out = tmp_path / "quantized"
     done = run_here(
         "quantize", "--scheme", "int8", "--model-path", model, "--calibration", data, "--output", out,
-        "--python", interpreter(tmp_path),
+        "--python", interpreter(tmp_path), "--json",
     )  # fmt: skip
     assert done.code == 0, done.stderr
+    assert differences(json.loads(done.stdout)["answer"], "quantize") == []
     job = json.loads((tmp_path / "job.json").read_text())
     assert job["prompts"] == [[1, 2, 3], [4, 5]]  # the repeat is used once
     assert "W8A8" in job["recipe"]
@@ -66,7 +68,7 @@ def test_what_it_leaves_behind(model: Path, make_dataset: Callable[..., Path], t
     text = (out / "calibration.md").read_text()
     assert "3 prompts, 2 of them different; the first 2 different ones were used" in text
     assert "not known to be MLCommons' file" in text
-    assert "--mechanism weight_quantization/int8_w8a8" in done.stdout
+    assert "--mechanism weight_quantization/int8_w8a8" in done.stderr
     again = run_here("quantize", "--scheme", "int8", "--model-path", out, "--calibration", data,
                      "--output", tmp_path / "twice", "--python", interpreter(tmp_path))  # fmt: skip
     assert (again.code, "already quantized" in again.stderr) == (2, True)

@@ -19,6 +19,7 @@ from runs.record.tune_dir import TuneDir
 from scenarios.resumed import held
 from scenarios.status.snapshot import take_snapshot
 from tests.conftest import Finished, RunMain, run_here
+from tests.support.json_shapes import differences
 from tests.support.virtual_tune import VirtualRuns
 
 USER_CONF = """
@@ -195,6 +196,8 @@ def test_scheduling_options_are_searched_and_used(small: Small, runs: VirtualRun
     best = yaml.safe_load(small.place.best.read_text())
     assert (best["scenario"], best["engine"], best["dummy_slots"]) == ("Server", "dummy", 18)
     assert best["user_conf"] == str(small.place.user_conf.resolve())
+    repeated = run_here(*small.arguments(*SEARCH, "--search-trials", 3), "--json")
+    assert differences(json.loads(repeated.stdout)["answer"], "tune") == []
     again = run_here("run", "--config", small.place.best, "--output-log-dir", small.conf.parent / "again", "--dry-run")
     assert again.code == ExitCode.OK, again.stderr
     assert f"in the file of a campaign: `rates_from: [{small.place.root}]`" in finished.stdout

@@ -1,0 +1,78 @@
+"""The shapes of docs/json.md, and their comparison with the output of a command."""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from tests.conftest import ROOT
+
+Shape = dict[str, str]  # key → type
+_PLAIN: dict[str, Any] = {
+    "string": str, "integer": int, "number": (int, float), "boolean": bool, "object": dict, "any": object,
+}  # fmt: skip
+
+
+@cache
+def shapes() -> dict[str, Shape]:
+    """The shape of each heading; headings with a comma name several commands."""
+    text = (ROOT / "docs" / "json.md").read_text()
+    found: dict[str, Shape] = {}
+    for names, block in re.findall(r"(?m)^### (.+)\n\n```text\n((?:.*\n)*?)```", text):
+        lines = (line.partition("#")[0].strip().partition(": ") for line in block.splitlines())
+        shape = {key: kind for keys, _, kind in lines for key in keys.split(", ")}
+        for name in [names] if "(" in names else names.split(", "):
+            assert name not in found, name
+            found[name] = shape
+    return found
+
+
+def differences(value: Any, name: str) -> list[str]:
+    """Where an answer differs from the documented shape of this name."""
+    return list(_of_shape(value, name, name))
+
+
+def _of_shape(value: Any, name: str, at: str) -> Iterator[str]:
+    if not isinstance(value, dict):
+        yield f"{at}: {type(value).__name__}, documented: {name}"
+        return
+    shape = whole(name)
+    known = {key.removesuffix("?"): kind for key, kind in shape.items()}
+    missing = [key for key in shape if not key.endswith("?") and key != "*" and key not in value]
+    yield from (f"{at}.{key}: missing" for key in missing)
+    for key, item in value.items():
+        if key in known:
+            yield from _of_type(item, known[key], f"{at}.{key}")
+        elif "*" not in shape:
+            yield f"{at}.{key}: not documented"
+
+
+def whole(name: str) -> Shape:
+    """A shape with the keys of the shape that it includes."""
+    shape = dict(shapes()[name])
+    included = shape.pop("also", None)
+    return (whole(included) if included else {}) | shape
+
+
+def _of_type(value: Any, kind: str, at: str) -> Iterator[str]:
+    if kind.startswith("list of ") and not (value is None and kind.endswith(" or null")):
+        items = kind.removeprefix("list of ").removesuffix(" or null")
+        if not isinstance(value, list):
+            yield f"{at}: {type(value).__name__}, documented: {kind}"
+            return
+        for place, item in enumerate(value):
+            yield from _of_type(item, items, f"{at}[{place}]")
+        return
+    found: list[str] = []
+    for one in kind.split(" or "):
+        if one == "null":
+            problems = [] if value is None else [f"{at}: {type(value).__name__}, documented: {kind}"]
+        elif one in _PLAIN:
+            fits = isinstance(value, _PLAIN[one]) and (one in ("boolean", "any") or not isinstance(value, bool))
+            problems = [] if fits else [f"{at}: {type(value).__name__}, documented: {kind}"]
+        else:
+            problems = list(_of_shape(value, one, at))
+        if not problems:
+            return
+        found = found or problems
+    yield from found
