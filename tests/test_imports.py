@@ -16,7 +16,7 @@ MAX_LINES = {
     "verify audit": 15_717,
     "check": 25_040,
     "check curve": 28_185,
-    "signoff": 31_165,
+    "signoff": 31_185,
     "gate": 16_500,
     "store": 16_500,
     "results": 6_300,

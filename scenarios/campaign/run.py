@@ -98,7 +98,8 @@ class _Run:
         )
         if options.division != "open" and (missing := missing_scenarios(options)):
             self._say(f"note: a {options.division} submission of {options.benchmark} also requires {missing}")
-        for sentence in code_notes([run for run in self._runs if self._states[run.name].done]):
+        hints = dict.fromkeys(hint for run in self._runs for hint in run.hints)
+        for sentence in (*code_notes([run for run in self._runs if self._states[run.name].done]), *hints):
             self._say(f"note: {sentence}")
         reasons = list(dict.fromkeys(reason for run in self._runs for reason in run.unofficial_reasons))
         if reasons:

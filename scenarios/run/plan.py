@@ -59,7 +59,7 @@ class PreparedRun:
     bundled: bool  # True if the dataset is the bundled articles
     unofficial_reasons: list[str]
     notes: list[str]  # resolved defaults, for the manifest and --verbose
-    hints: list[str]  # ignored or overridden options; always shown
+    hints: list[str]  # ignored or overridden options, and unregistered techniques; always shown
 
     @property
     def is_trial(self) -> bool:

