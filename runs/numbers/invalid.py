@@ -23,6 +23,7 @@ class Settings:
 
     scenario: str  # LoadGen's
     asked: Mapping[str, Any] | None = None  # the run's options; None without a manifest
+    default: str = "the run's user.conf"  # name of the settings of a run without --user-conf
 
     def to(self, key: str, value: str) -> str:
         """The option that gives `key` a value, or a line and its file."""
@@ -33,8 +34,7 @@ class Settings:
         line = f"`*.{self.scenario}.{key} = {value}`"
         if named := self.asked.get("user_conf"):
             return f"{line} in {named}"
-        default = "user.conf" if self.asked.get("dataset_path") else "configs/embedded.conf"
-        return f"{line} in a copy of {default}, named by --user-conf"
+        return f"{line} in a copy of {self.default}, named by --user-conf"
 
 
 def invalid_reasons(

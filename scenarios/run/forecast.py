@@ -62,7 +62,8 @@ def _too_few(run: PreparedRun, count: RunCount) -> Iterator[str]:
     late = 0 if run.plan.loadgen_scenario == "Server" else 1
     needed = min_queries(late, asked / 100 if asked else percentile)
     if count.samples < needed:
+        settings = Settings(run.plan.loadgen_scenario, run.asked, default=str(run.conf_path))
         yield (
             f"early stopping needs at least {needed} queries, but LoadGen will issue {count.samples:,}: "
-            + f"set {Settings(run.plan.loadgen_scenario, run.asked).to('min_query_count', str(needed))}"
+            f"set {settings.to('min_query_count', str(needed))}"
         )
