@@ -33,14 +33,7 @@ _KEYS = {
 
 
 def field_and_key(option: str) -> tuple[str, str]:
-    """Return the field that replaces an option of another program, and the key of its pair.
-
-    Args:
-        option: The option or key as typed.
-
-    Returns:
-        Field and key; an empty key for fields without pairs, and an empty field for unknown options.
-    """
+    """Return the field that replaces an option as typed, and the key if the field has pairs; "" for none."""
     name = option.lstrip("-").replace("-", "_")
     for table in (ACCEPTED, _SPELLINGS):
         for field, spellings in table.items():
