@@ -38,7 +38,7 @@ class Column:
 
 _NAMES: tuple[tuple[Role, Type, str], ...] = (
     ("identity", "TEXT", "run_id timestamp ingested_at run_directory round status error_message certification "
-     "manifest_sha256"),
+     "manifest_sha256 support_status_reason quality_evidence quality_results quality_results_sha256"),
     ("identity", "INTEGER", "valid official"),
     ("condition", "TEXT", "scenario lg_model_name loadgen_version gpu_type hostname cpu model model_sha256 "
      "dataset_sha256 engine engine_version dtype engine_options sampling attention_backend harness_commit"),
@@ -48,7 +48,7 @@ _NAMES: tuple[tuple[Role, Type, str], ...] = (
     ("technique", "TEXT", "mechanism mechanism_variant compression_method compression_scope"),
     ("technique", "REAL", "compression_ratio compression_overhead_ms decompression_overhead_ms"),
     ("technique", "TEXT", "quality_eval_id quality_eval_status quality_delta_summary draft_model_id"),
-    ("technique", "REAL", "speculative_acceptance_rate"),
+    ("technique", "REAL", "speculative_acceptance_rate quality_baseline"),
     ("technique", "INTEGER", "speculative_wasted_tokens"),
     ("technique", "TEXT", "mechanism_notes support_status kv_cache_dtype quantization draft_model"),
     ("technique", "INTEGER", "mechanism_eval_registered quality_eval_registered speculative"),

@@ -15,11 +15,13 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, f
 
 from compliance.mechanisms.technique import BASELINE, NO_VARIANT
 from runs.errors import InputError
+from runs.files.reading import MIB
 from runs.files.yaml_file import read_yaml, with_underscores
 
 SupportStatus = Literal["supported", "reviewed_preview", "unsupported"]
 SUPPORT_STATUSES: tuple[SupportStatus, ...] = get_args(SupportStatus)
-SUPPORT_STATUS = "support_status"  # the status beside the fourteen fields; it has no environment variable
+# The fields beside the fourteen; they have no environment variables.
+SUPPORT_STATUS, QUALITY_RESULTS, QUALITY_BASELINE = "support_status", "quality_results", "quality_baseline"
 
 
 class DeclaredFields(BaseModel):
@@ -46,6 +48,10 @@ class DeclaredFields(BaseModel):
     )
     mechanism_notes: str | None = Field(None, description="Other notes, such as a citation.")
     support_status: SupportStatus | None = None
+    quality_results: str | None = Field(None, description="JSON file with the results of the quality evaluation.")
+    quality_baseline: float | None = Field(
+        None, gt=0, le=100, description="Score without the technique, if the file of --quality-results has none."
+    )
 
     @field_validator(
         "compression_ratio",
@@ -53,6 +59,7 @@ class DeclaredFields(BaseModel):
         "decompression_overhead_ms",
         "speculative_acceptance_rate",
         "speculative_wasted_tokens",
+        "quality_baseline",
         mode="before",
     )
     @classmethod
@@ -64,7 +71,9 @@ class DeclaredFields(BaseModel):
         return value
 
 
-FIELD_NAMES = tuple(name for name in DeclaredFields.model_fields if name != SUPPORT_STATUS)
+MAX_RESULTS_BYTES = 8 * MIB  # a results file of lm-evaluation-harness has some kilobytes per task
+_BESIDE = (SUPPORT_STATUS, QUALITY_RESULTS, QUALITY_BASELINE)
+FIELD_NAMES = tuple(name for name in DeclaredFields.model_fields if name not in _BESIDE)
 # Fields that only techniques have.
 OF_TECHNIQUES = (
     "mechanism_variant", "compression_method", "compression_scope", "compression_ratio", "draft_model_id",
@@ -157,6 +166,8 @@ def read_declaration_file(path: Path, option: str = "--declaration") -> dict[str
         raise InputError(
             f"{option} {path}: unknown support_status {status!r}", f"choose from {', '.join(SUPPORT_STATUSES)}"
         )
+    if isinstance(results := given.get(QUALITY_RESULTS), str):
+        given[QUALITY_RESULTS] = str(path.resolve().parent / results)
     return dict(given)
 
 
@@ -189,6 +200,8 @@ class MechanismBlock(RootModel):  # type: ignore[type-arg]  # a type argument ma
         if not isinstance(given, dict):
             raise ValueError("must be MECHANISM/VARIANT, a YAML file, or a block of fields")
         fields = {str(key).replace("-", "_"): value for key, value in given.items()}
+        if isinstance(results := fields.get(QUALITY_RESULTS), str):
+            fields[QUALITY_RESULTS] = str(Path(results).resolve())
         if unknown := [name for name in fields if name not in DeclaredFields.model_fields]:
             raise ValueError(f"unknown field {unknown[0]!r}; fields: {_names()}")
         declared = declare(fields)

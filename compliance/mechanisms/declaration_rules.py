@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from compliance.judge.check import decides
-from compliance.judge.finding import Finding, note, warn
+from compliance.judge.finding import Finding, Severity
 from compliance.judge.rule import OURS
 from compliance.mechanisms.declaration import OF_TECHNIQUES, SUPPORT_STATUS, SUPPORT_STATUSES
 from compliance.mechanisms.technique import BASELINE, NO_VARIANT, pair_of
@@ -17,8 +17,9 @@ _DECLARE = "correct the declaration, or repeat the runs with the technique that 
     "gate",
     ("gate/pair_registered", "warning", OURS, "technique and variant, compared with the registry", _DECLARE),
     ("gate/status_known", "warning", OURS, "values of quality_eval_status and support_status", _DECLARE),
-    ("gate/quality_evaluated", "warning", OURS, "registered quality evaluation of a supported compression",
-     "evaluate the quality of the technique, and set quality_eval_id and quality_eval_status"),
+    ("gate/quality_evaluated", "error", OURS, "registered quality evaluation of a supported compression",
+     "evaluate the quality of the technique and set quality_eval_id and quality_eval_status, or set support_status to "
+     "reviewed_preview"),
     ("gate/draft_model_declared", "warning", OURS, "draft model and acceptance rate of speculative decoding", _DECLARE),
     ("gate/review", "note", OURS, "parts of the declaration that need a review by a person", _DECLARE),
 )  # fmt: skip
@@ -35,37 +36,52 @@ def check_declaration(declared: Mapping[str, Any], registries: Registries) -> It
     if mechanism == BASELINE:
         for name in OF_TECHNIQUES:
             if declared.get(name) not in (None, NO_VARIANT):
-                yield warn("gate/pair_registered", f"{name} is {declared[name]!r}, but a baseline has no {name}")
+                yield _field("gate/pair_registered", name, declared, f"no {name}, because the row is a baseline")
     elif entry is None:
         near = registries.closest(mechanism, variant)
-        closest = f"; closest: {near}" if near else ""
-        yield warn(
-            "gate/pair_registered", f"{mechanism}/{variant} is not in the registry of techniques{unread}{closest}"
-        )
+        required = f"a pair in the registry of techniques{unread}{f'; closest: {near}' if near else ''}"
+        yield differs("gate/pair_registered", "warning", "technique", f"{mechanism}/{variant}", required)
     for name in ("compression_method", "compression_scope"):
         if entry is not None and mechanism != BASELINE and declared.get(name) not in (None, getattr(entry, name)):
-            yield note(
-                "gate/review",
-                f"{name} is {declared[name]!r}, for {mechanism}/{variant} the registry has {getattr(entry, name)!r}",
-            )
-    status, support = declared.get("quality_eval_status"), declared.get(SUPPORT_STATUS)
-    for name, value, known in (
-        ("quality_eval_status", status, QUALITY_STATUSES), (SUPPORT_STATUS, support, SUPPORT_STATUSES)
-    ):  # fmt: skip
-        if value is not None and value not in known:
-            yield warn("gate/status_known", f"{name} is {value!r}, required: {', '.join(known)}")
-    quality_id, needed = declared.get("quality_eval_id"), support == "supported" and registries.compresses(mechanism)
+            required = f"{getattr(entry, name)}, as the registry has for {mechanism}/{variant}"
+            yield _field("gate/review", name, declared, required, "note")
+    for name, known in (("quality_eval_status", QUALITY_STATUSES), (SUPPORT_STATUS, SUPPORT_STATUSES)):
+        if declared.get(name) is not None and declared[name] not in known:
+            yield _field("gate/status_known", name, declared, ", ".join(known))
+    quality_id, status = declared.get("quality_eval_id"), declared.get("quality_eval_status")
+    needed = claims_support(declared) and registries.compresses(mechanism)
+    of = f"supported {mechanism}"
     if needed and status != "completed":
-        sentence = f"quality_eval_status of supported {mechanism}: {status or 'missing'}, required: completed"
-        yield warn("gate/quality_evaluated", sentence)
+        yield _field("gate/quality_evaluated", "quality_eval_status", declared, "completed", "error", of)
+    registered = f"an ID in the registry of quality evaluations{unread}"
     if needed and quality_id is None:
-        yield warn("gate/quality_evaluated", f"quality_eval_id of supported {mechanism} is missing")
+        yield _field("gate/quality_evaluated", "quality_eval_id", declared, registered, "error", of)
     elif quality_id is not None and quality_id not in registries.quality_evals:
-        sentence = f"quality_eval_id {quality_id!r} is not in the registry of quality evaluations{unread}"
-        yield note("gate/review", sentence) if mechanism == BASELINE else warn("gate/quality_evaluated", sentence)
+        rule = "gate/review" if mechanism == BASELINE else "gate/quality_evaluated"
+        severity: Severity = "note" if mechanism == BASELINE else "error" if needed else "warning"
+        yield _field(rule, "quality_eval_id", declared, registered, severity)
     for name in ("draft_model_id", "speculative_acceptance_rate"):
         if registries.drafts(mechanism) and declared.get(name) is None:
-            yield warn("gate/draft_model_declared", f"{name} of {mechanism} is missing")
+            yield _field("gate/draft_model_declared", name, declared, "a value", of=mechanism)
+
+
+def claims_support(declared: Mapping[str, Any]) -> bool:
+    """Return True if a row claims to be supported, in any spelling."""
+    return str(declared.get(SUPPORT_STATUS)).strip().lower() == "supported"
+
+
+def differs(rule: str, severity: Severity, what: str, found: Any, required: str, **numbers: Any) -> Finding:
+    """Return the finding on a value that differs from what is required."""
+    return Finding(rule, severity, what, numbers=numbers, found=str(found), required=required)
+
+
+def _field(
+    rule: str, name: str, declared: Mapping[str, Any], required: str, severity: Severity = "warning", of: str = ""
+) -> Finding:
+    """Return the finding on a declared field."""
+    value = declared.get(name)
+    found = "missing" if value is None else str(value)[:80]
+    return differs(rule, severity, f"{name} of {of}" if of else name, found, required, field=name, value=value)
 
 
 VALIDATION = "mechanism_eval_validation"  # key of the validation in a row

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from compliance.judge.check import decides
+from compliance.judge.finding import Finding
 from compliance.judge.rule import OURS
 from compliance.mechanisms.technique import pair_of
 from runs.errors import InputError
 from runs.record.engines.engine_log import read_engine_log
 from runs.record.layout import RunDir
-from runs.record.manifest import Manifest
+from runs.record.manifest import Manifest, RunPlan
+from runs.record.observed import Weights
 
 # KV cache data types of vLLM 0.32 (vllm/config/cache.py, CacheDType) that store values as computed.
 _PLAIN_CACHE = frozenset({"auto", "none", "float16", "half", "bfloat16", "float32", "float"})
@@ -79,6 +81,14 @@ def facts_of_run(run: RunDir, manifest: Manifest | None) -> EngineFacts:
     if record.runs_model and record.computes_here and weights is None:
         gaps.append(_NO_WEIGHTS)
     return _facts(manifest.plan.engine, places, backend, gaps)
+
+
+def facts_of_plan(plan: RunPlan, weights: Weights | None) -> EngineFacts:
+    """Read the techniques in the requested options and the weights of a run that has not started."""
+    places: list[Place] = [("the engine options", plan.engine_options)]
+    if weights is not None:
+        places.append(("the weights", weights.model_dump()))
+    return _facts(plan.engine, places, None, ["the engine has not started"])
 
 
 def facts_of_row(row: Mapping[str, Any]) -> EngineFacts:
@@ -202,23 +212,30 @@ def _text(value: Any) -> str | None:
     ("gate/mechanism_misdeclared", "error", OURS, "recorded engine configuration, compared with the declaration",
      "correct the declaration, or repeat the runs with the technique that it names"),
 )  # fmt: skip
-def misdeclared(declared: Mapping[str, Any], facts: EngineFacts) -> list[str]:
+def misdeclared(declared: Mapping[str, Any], facts: EngineFacts) -> list[Finding]:
     """Return contradictions between a declaration and the recorded engine configuration."""
     mechanism, variant = pair_of(declared)
-    found, drafted_with = list(facts.contradictions), facts.columns["draft_model"]
+    rule, as_declared = "gate/mechanism_misdeclared", f"{mechanism}/{variant}, as declared"
+    found: list[Finding] = []
+
+    def differs(what: str, effective: str, required: str) -> None:
+        numbers = {"mechanism": mechanism, "mechanism_variant": variant, "in_force": [*facts.in_force]}
+        found.append(Finding(rule, "error", what, numbers=numbers, found=effective, required=required))
+
+    for text in facts.contradictions:
+        differs("recorded engine configuration", text, "parts that agree")
+
     for (one, shown), place in facts.in_force.items():
-        if one != mechanism:
-            found.append(f"declared {mechanism}, but {one} was effective ({place})")
-        elif shown is not None and shown != variant:
-            found.append(f"declared {mechanism}/{variant}, but {shown} was effective ({place})")
+        if one != mechanism or shown not in (None, variant):
+            differs("effective technique", f"{one}/{shown or 'unknown variant'} ({place})", as_declared)
     recorded = not facts.gaps or (facts.gaps == (_NO_WEIGHTS,) and mechanism != "weight_quantization")
     leaves_traces = ("kv_quantization", "weight_quantization", "speculative_decoding")
     if recorded and mechanism in leaves_traces and mechanism not in {one for one, _ in facts.in_force}:
         dtype = f" (kv_cache_dtype {facts.columns['kv_cache_dtype'] or 'unknown'})"
-        dtype = dtype if mechanism == "kv_quantization" else ""
-        found.append(f"declared {mechanism}/{variant}, but the engine ran without it{dtype}")
+        differs("effective technique", f"none{dtype if mechanism == 'kv_quantization' else ''}", as_declared)
+    drafted_with = facts.columns["draft_model"]
     if mechanism == "speculative_decoding" and (draft := declared.get("draft_model_id")) and drafted_with:
         names = {Path(str(model)).name.lower() for model in (draft, drafted_with)}  # names without their folders
         if len(names) > 1:
-            found.append(f"declared draft_model_id {draft}, but the engine drafted with {drafted_with}")
+            differs("effective draft model", drafted_with, f"{draft}, as declared")
     return found

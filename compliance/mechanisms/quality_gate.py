@@ -1,33 +1,45 @@
 """The gate `mechanism_compression_quality`: rules on a row's declared technique and its quality.
 
 Some rules check the declaration alone, others compare it with evidence and with a division. Contradicting evidence
-always closes the gate; missing evidence and unregistered names close it with `strict` only.
+always closes the gate, and so does a supported compression without a shown quality evaluation. Other missing evidence
+and unregistered names close it with `strict` only.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 from compliance.judge.check import WITHOUT_INPUT, Need, check, decides, judge
-from compliance.judge.finding import Finding, Severity, fail, note, warn
+from compliance.judge.finding import Finding, Severity, note
 from compliance.judge.rule import OURS
 from compliance.judge.text import by_severity, finding_lines, not_judged_lines
 from compliance.judge.verdict import Verdict
-from compliance.mechanisms.declaration import FIELD_NAMES, Declaration, declare, is_empty
-from compliance.mechanisms.declaration_rules import VALIDATION, check_declaration
+from compliance.mechanisms.declaration import (
+    FIELD_NAMES,
+    QUALITY_BASELINE,
+    QUALITY_RESULTS,
+    SUPPORT_STATUS,
+    Declaration,
+    declare,
+    is_empty,
+)
+from compliance.mechanisms.declaration_rules import VALIDATION, check_declaration, claims_support, differs
 from compliance.mechanisms.engine_facts import EngineFacts, facts_of_row, misdeclared
+from compliance.mechanisms.evaluation import ATTACHED, COMPLETED, Evaluation, evaluate, no_evaluation
 from compliance.mechanisms.row import CERTIFICATION, MechanismRow
 from compliance.mechanisms.technique import BASELINE, pair_of
 from compliance.mechanisms.technique_registry import Division, Registries, eligibility
-from runs.benchmarks import BENCHMARKS
 from runs.errors import ExitCode
 from runs.store import odd_values
-from runs.wording import counted, printable, shortened_list
+from runs.wording import counted, printable
 
 GATE_ID = "mechanism_compression_quality"
 GATE_LABEL = "Declared technique, its registration and its quality evaluation"
-_MISDECLARED = "gate/mechanism_misdeclared"
+_COMPLETED = "gate/completed_evaluation_passes"
+# Rules that a claim of support must meet, in the gate and in the result store.
+_OF_SUPPORT = frozenset({"gate/quality_evaluated", COMPLETED, "gate/mechanism_misdeclared"})
 _ELIGIBLE = {True: "eligible", False: "not eligible", None: "unknown"}
 _REFERENCE = ("run_id", "scenario", "lg_model_name", "mechanism", "mechanism_variant", "support_status")
 
@@ -37,8 +49,10 @@ class RowOutcome(Verdict):
     """The verdict on a row: FAIL if evidence contradicts the declaration, FLAG if evidence is missing."""
 
     source: str
+    file: Path  # file with the declaration
     row: dict[str, Any]
     divisions: dict[str, dict[str, Any]]
+    evaluation: Evaluation
 
     @property
     def title(self) -> str:
@@ -54,6 +68,10 @@ class RowOutcome(Verdict):
     @property
     def word(self) -> str:
         return "FAIL" if self.failed else "pass"
+
+    def with_other_files(self, findings: Iterable[Finding]) -> Iterator[Finding]:
+        """Yield findings without the file of the row, which is the place of the row itself."""
+        return (replace(one, files=()) if one.files == (self.file,) else one for one in findings)
 
     def with_reference(self, **more: Any) -> dict[str, Any]:
         return {"source": self.source, **{name: self.row.get(name) for name in _REFERENCE}, **more}
@@ -130,6 +148,7 @@ class GateOutcome(Verdict):
                 }
             ],
             "eligibility": [row.with_reference(**row.divisions) for row in self.matched],
+            "evaluations": [row.with_reference(**row.evaluation.record()) for row in self.matched],
         }
 
     def as_text(self) -> str:
@@ -138,8 +157,9 @@ class GateOutcome(Verdict):
         for row in self.matched:
             lines += [
                 f"{row.word}: {row.title}  ({row.source})",
-                *finding_lines(row, by_severity(row), with_place=True),
+                *finding_lines(row, row.with_other_files(by_severity(row)), with_place=True),
                 *not_judged_lines(row),
+                *([f"  quality evaluation: {row.evaluation.text}"] if row.evaluation.how else []),
             ]
             for division, found in row.divisions.items():
                 lines.append(f"  {division} division: {_ELIGIBLE[found['eligible']]}, {found['reason']}")
@@ -148,11 +168,12 @@ class GateOutcome(Verdict):
 
     def as_markdown(self) -> str:
         """Return a table of the rows and the findings on each row, as Markdown."""
-        table = [["row", "tier", "outcome", "closed", "open"], ["---"] * 5]
+        table = [["row", "tier", "quality evaluation", "outcome", "closed", "open"], ["---"] * 6]
         lines = [f"# {GATE_ID}", "", self._last_line(), ""]
         for row in self.matched:
             divisions = [_ELIGIBLE[row.divisions[name]["eligible"]] for name in ("closed", "open")]
-            table.append([row.title, str(row.row.get("support_status") or "–"), row.word, *divisions])
+            shown = (row.row.get("support_status"), row.evaluation.how)
+            table.append([row.title, *(str(cell or "–") for cell in shown), row.word, *divisions])
         lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |" for cells in table]
         for row in self.matched:
             if row.findings:
@@ -192,7 +213,7 @@ class RowEvidence:
 
     @cached_property
     def declared(self) -> Declaration:
-        return declare({name: self.judged.row.get(name) for name in FIELD_NAMES})
+        return declare({name: self.judged.row.get(name) for name in (*FIELD_NAMES, QUALITY_RESULTS, QUALITY_BASELINE)})
 
     @cached_property
     def row(self) -> dict[str, Any]:
@@ -202,6 +223,10 @@ class RowEvidence:
     @cached_property
     def engine(self) -> EngineFacts:
         return self.judged.engine or facts_of_row(self.judged.row)
+
+    @cached_property
+    def evaluation(self) -> Evaluation:
+        return evaluate(self.row, self.declared, self.judged.quality, self.registries)
 
     @cached_property
     def divisions(self) -> dict[str, dict[str, Any]]:
@@ -257,34 +282,33 @@ def _judge_row(of: RowEvidence) -> RowOutcome:
     for finding in found.findings:  # gate/review may repeat the sentence of another rule
         said.setdefault(finding.sentence, finding)
     lacking = [one for one in found.not_judged if one.what == WITHOUT_INPUT]
-    return RowOutcome(of.judged.source, of.row, of.divisions, findings=list(said.values()), not_judged=lacking)
+    file = of.judged.file
+    findings = [one if one.files else replace(one, files=(file,)) for one in said.values()]
+    return RowOutcome(
+        of.judged.source, file, of.row, of.divisions, of.evaluation, findings=findings, not_judged=lacking
+    )
 
 
-def _no_evaluation(of: RowEvidence) -> str:
-    completed = of.row["quality_eval_status"] == "completed" and of.row["mechanism"] != BASELINE
-    return "" if completed else "the row declares no completed evaluation"
+def stored_row(judged: MechanismRow, registries: Registries) -> dict[str, Any]:
+    """Return a row for the result store, which claims no more than the files show.
 
-
-@decides(
-    "gate",
-    ("gate/completed_evaluation_passes", "error", OURS, "rescored accuracy run of a completed evaluation",
-     "restore the files of the accuracy run, or repeat it"),
-    applies=_no_evaluation,
-)  # fmt: skip
-def _completed(of: RowEvidence) -> Iterator[Finding]:
-    """Check that the files of a completed evaluation are available and pass when they are rescored."""
-    rule, quality, named = "gate/completed_evaluation_passes", of.judged.quality, of.row["quality_eval_id"]
-    own = quality.evaluation if quality else None
-    known = {own} if own else {one.quality_eval for one in BENCHMARKS.values()}
-    if named not in known:
-        only = " or ".join(sorted(known))
-        yield warn(rule, f"quality_eval_id is {named or 'missing'}, but only {only} can be recomputed here")
-    elif quality is None:
-        yield warn(rule, "the row's run directory is missing, so the evaluation cannot be recomputed")
-    elif quality.directory is None:
-        yield warn(rule, "the accuracy run of the result is missing")
-    elif not quality.passed:
-        yield fail(rule, f"{quality.directory} does not pass: {shortened_list(quality.reasons, 3)}")
+    Support that the gate does not confirm becomes a reviewed preview, with the reason in `support_status_reason`. A row
+    whose technique contradicts the engine has no certification.
+    """
+    outcome = _judge_row(RowEvidence(judged, registries, None))
+    results, refuted = outcome.evaluation.results, [one for one in outcome.of("error") if one.rule in _OF_SUPPORT]
+    row = judged.row | {
+        "quality_evidence": outcome.evaluation.how,
+        "quality_results_sha256": results and results.sha256,
+        "support_status_reason": None,
+        "evidence": judged.row["evidence"] | {"evaluation": outcome.evaluation.record()},
+    }
+    if refuted and claims_support(row):
+        row[SUPPORT_STATUS] = "reviewed_preview"
+        row["support_status_reason"] = "; ".join(f"{one.rule}: {one.sentence}" for one in refuted)
+    if any(one.rule == "gate/mechanism_misdeclared" for one in refuted):
+        row["certification"] = None
+    return row
 
 
 @decides(
@@ -296,8 +320,10 @@ def _completed(of: RowEvidence) -> Iterator[Finding]:
 def _eligible(of: RowEvidence) -> Iterator[Finding]:
     found = of.divisions[str(of.division)]
     if not found["eligible"]:
-        make, word = (warn, "unknown") if found["eligible"] is None else (fail, "no")
-        yield make("gate/eligible_in_division", f"eligible in the {of.division} division: {word}: {found['reason']}")
+        known = found["eligible"] is not None
+        what, why = f"eligible in the {of.division} division", f"{'no' if known else 'unknown'}: {found['reason']}"
+        severity: Severity = "error" if known else "warning"
+        yield differs("gate/eligible_in_division", severity, what, why, "yes", division=of.division)
 
 
 @decides(
@@ -310,16 +336,15 @@ def _verified(of: RowEvidence) -> Iterator[Finding]:
     rule, row = "gate/run_verified", of.judged.row
     if of.judged.quality is not None:
         if of.judged.broken is not None:
-            yield fail(rule, of.judged.broken)
+            yield differs(rule, "error", *of.judged.broken)
         return
     for name, good in (("status", "success"), ("certification", CERTIFICATION)):
         if (value := row.get(name, good)) != good:
-            sentence = f"{name} of the row: {str(value)[:40]}, required: {good}"
-            yield (warn if value is None else fail)(
-                rule, sentence
-            )  # None: a row of an older version without the column
+            # None: a row of an older version without the column
+            severity: Severity = "warning" if value is None else "error"
+            yield differs(rule, severity, f"{name} of the row", str(value)[:40], good, field=name)
     for sentence in odd_values(row, FIELD_NAMES):
-        yield warn(rule, sentence)
+        yield differs(rule, "warning", "value of the row", sentence, "the type of the column")
 
 
 @decides(
@@ -329,7 +354,9 @@ def _verified(of: RowEvidence) -> Iterator[Finding]:
     needs=("files",),
 )  # fmt: skip
 def _recorded(of: RowEvidence) -> Iterable[Finding]:
-    return (warn("gate/engine_record_missing", gap) for gap in of.engine.gaps)
+    required = "the engine's configuration in manifest.json and engine.log"
+    rule, what = "gate/engine_record_missing", "recorded engine configuration"
+    return (differs(rule, "warning", what, gap, required) for gap in of.engine.gaps)
 
 
 @decides("gate", also=("gate/review",))
@@ -338,9 +365,12 @@ def _review(of: RowEvidence) -> Iterable[Finding]:
     review, quality, status = [*of.declared.issues], of.judged.quality, of.row["quality_eval_status"]
     review += [of.registries.error] if of.registries.error else []
     review += of.engine.gaps if quality is None else of.judged.row[VALIDATION]["issues"]
-    if quality is not None and quality.directory and of.row["mechanism"] != BASELINE and status != "completed":
+    if quality is not None and quality.directory and of.row["mechanism"] != BASELINE:
         outcome = "passes" if quality.passed else f"does not pass: {quality.reasons[0]}"
-        review.append(f"quality_eval_status is {status}, but the rescored accuracy run {quality.directory} {outcome}")
+        if status != "completed":
+            outcome = f"{outcome}; quality_eval_status is {status}"
+        if status != "completed" or (of.evaluation.how == ATTACHED and not quality.passed):
+            review.append(f"the rescored accuracy run {quality.directory} {outcome}")
     return (note("gate/review", sentence) for sentence in review)
 
 
@@ -352,7 +382,8 @@ def _review(of: RowEvidence) -> Iterable[Finding]:
 def _rows_declared(of: RowsEvidence) -> Iterator[Finding]:
     if of.undeclared or not of.declared:
         count = len(of.declared) + of.undeclared
-        yield warn("gate/rows_declared", f"rows without a declaration: {of.undeclared} of {count}")
+        found, required = f"{of.undeclared} of {count}", "0, and at least 1 row"
+        yield differs("gate/rows_declared", "warning", "rows without a declaration", found, required)
 
 
 @decides(
@@ -364,15 +395,16 @@ def _rows_declared(of: RowsEvidence) -> Iterator[Finding]:
 def _coverage(of: RowsEvidence) -> Iterator[Finding]:
     given = {"/".join(pair_of(row)) for row in of.declared}
     for pair in sorted(of.expected - given):
-        yield warn("gate/coverage", f"missing row of {pair}", pair=pair)
+        yield differs("gate/coverage", "warning", f"row of {pair}", "missing", "at least 1 row", pair=pair)
     for pair in sorted(given - of.expected):
-        yield note("gate/coverage", f"additional row of {pair}", pair=pair)
+        yield differs("gate/coverage", "note", f"row of {pair}", "given", "not in --expect", pair=pair)
 
 
 # The checks, in the order of their findings.
 ROW_CHECKS = (
     check(lambda of: check_declaration(of.row, of.registries), check_declaration),
-    check(lambda of: [fail(_MISDECLARED, text) for text in misdeclared(of.row, of.engine)], misdeclared),
-    *map(check, (_completed, _eligible, _verified, _recorded, _review)),
+    check(lambda of: misdeclared(of.row, of.engine), misdeclared),
+    check(lambda of: of.evaluation.findings, evaluate, applies=lambda of: no_evaluation(of.row)),
+    *map(check, (_eligible, _verified, _recorded, _review)),
 )
 ROWS_CHECKS = tuple(map(check, (_rows_declared, _coverage)))

@@ -7,6 +7,7 @@ was written; the gate reads the files again if the run directory exists.
 import contextlib
 import uuid
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,9 +18,16 @@ import orjson
 from compliance.audits.state import audit_state, result_homes
 from compliance.endpoints import judge_of
 from compliance.evidence.scoring import ScoreSources
-from compliance.mechanisms.declaration import FIELD_NAMES, SUPPORT_STATUS, Declaration, declare
+from compliance.mechanisms.declaration import (
+    FIELD_NAMES,
+    QUALITY_BASELINE,
+    QUALITY_RESULTS,
+    SUPPORT_STATUS,
+    Declaration,
+    declare,
+)
 from compliance.mechanisms.declaration_rules import VALIDATION, validate
-from compliance.mechanisms.engine_facts import EngineFacts, facts_of_run, misdeclared
+from compliance.mechanisms.engine_facts import EngineFacts, facts_of_plan, facts_of_run, misdeclared
 from compliance.mechanisms.technique_registry import Registries
 from compliance.verify.find_results import ResultRuns, find_results
 from compliance.verify.result_verdict import ResultVerdict, verify_result
@@ -31,7 +39,8 @@ from runs.numbers.derive_result import result_of
 from runs.record.fingerprint import LOSSY, describe, differences, fingerprint, run_fingerprint, value_text
 from runs.record.finished_run import ACCURACY, PERFORMANCE, FinishedRun
 from runs.record.layout import RunDir
-from runs.record.manifest import Manifest, read_manifest
+from runs.record.manifest import Manifest, RunPlan, read_manifest
+from runs.record.observed import Weights
 from runs.rounds import ROUNDS, Round
 from runs.store import COLUMN_NAMES, COLUMNS
 
@@ -84,9 +93,11 @@ class MechanismRow:
 
     row: dict[str, Any]
     source: str  # file and number of the row, or its run directory
+    file: Path  # file with the declaration
     engine: EngineFacts | None = None
     quality: QualityEvidence | None = None
-    broken: str | None = None  # reason why the files do not belong to a finished run, or disagree
+    # What differs, its value and the required value, if the files are not of a finished run or disagree.
+    broken: tuple[str, str, str] | None = None
 
 
 def rows_of_runs(
@@ -140,7 +151,7 @@ def _row_of_folder(path: Path, declaration: Declaration, registries: Registries,
         **{name: value for name, value in measured.items() if name in COLUMN_NAMES},
     }
     engine = replace(facts_of_run(RunDir(path), None), gaps=(f"{path} does not contain the engine's configuration",))
-    return _declared(given, engine, QualityEvidence(), declaration, registries)
+    return _declared(given, path / CONFIG, engine, QualityEvidence(), declaration, registries)
 
 
 def _row(
@@ -156,13 +167,6 @@ def _row(
     if main is None:
         with contextlib.suppress(HarnessError):  # the manifest of an unfinished run may be unreadable
             manifest = read_manifest(run_dir.manifest)
-    engine = facts_of_run(run_dir, manifest)
-    for run in result.runs:  # add the techniques that only the accuracy run shows
-        if run.dir.root != run_dir.root:
-            other = facts_of_run(run.dir, run.manifest)
-            contradictions = engine.contradictions + other.contradictions
-            engine = replace(engine, in_force=other.in_force | engine.in_force, contradictions=contradictions)
-    quality = quality_evidence(result, verdict)
     # The ID is computed from the detail log, which no two runs share, or else from the manifest.
     identity = run_dir.detail if run_dir.detail.is_file() else run_dir.manifest
     if not identity.is_file():
@@ -178,12 +182,55 @@ def _row(
         **_numbers(main),
         _AUDITS: _audits(result, main),
     }
-    declared = declaration if manifest is None else declaration.over(manifest.mechanism)
-    return _declared(given, engine, quality, declared, registries)
+    return _of_result(given, result, verdict, run_dir, manifest, declaration, registries)
+
+
+def row_to_submit(result: ResultRuns, verdict: ResultVerdict, run: FinishedRun, registries: Registries) -> MechanismRow:
+    """Return the row of a result, without its numbers, whose files `verdict` has checked."""
+    given = {"run_directory": str(result.home.resolve()), "certification": CERTIFICATION, "error_message": None}
+    return _of_result(given, result, verdict, run.dir, run.manifest, declare(), registries)
+
+
+def row_of_plan(
+    declared: Mapping[str, Any], plan: RunPlan, weights: Weights | None, evaluation: str, registries: Registries
+) -> MechanismRow:
+    """Return the row of a result whose runs have not started, with an accuracy run that passes.
+
+    Args:
+        evaluation: ID of the evaluation by the accuracy run.
+    """
+    given = {"run_directory": "the plan", "certification": CERTIFICATION, "error_message": None}
+    quality = QualityEvidence("accuracy", evaluation=evaluation)
+    return _declared(given, Path("plan"), facts_of_plan(plan, weights), quality, declare(declared), registries)
+
+
+def _of_result(
+    given: dict[str, Any],
+    result: ResultRuns,
+    verdict: ResultVerdict,
+    run_dir: RunDir,
+    manifest: Manifest | None,
+    declaration: Declaration,
+    registries: Registries,
+) -> MechanismRow:
+    engine = facts_of_run(run_dir, manifest)
+    for run in result.runs:  # add the techniques that only the accuracy run shows
+        if run.dir.root != run_dir.root:
+            other = facts_of_run(run.dir, run.manifest)
+            contradictions = engine.contradictions + other.contradictions
+            engine = replace(engine, in_force=other.in_force | engine.in_force, contradictions=contradictions)
+    if manifest is not None:
+        recorded = manifest.mechanism
+        if recorded.get(QUALITY_RESULTS) and run_dir.quality_results.is_file():
+            recorded[QUALITY_RESULTS] = str(run_dir.quality_results.resolve())
+        declaration = declaration.over(recorded)
+    file = run_dir.root if manifest is None else run_dir.manifest
+    return _declared(given, file, engine, quality_evidence(result, verdict), declaration, registries)
 
 
 def _declared(
     given: dict[str, Any],
+    file: Path,
     engine: EngineFacts,
     quality: QualityEvidence,
     declaration: Declaration,
@@ -200,15 +247,19 @@ def _declared(
         **{name: (quality.scores or {}).get(name) for name in _SCORES},
         "accuracy_passed": None if quality.passed is None else int(quality.passed),
         **values,
-        "quality_delta_summary": values["quality_delta_summary"] or quality.delta,
         SUPPORT_STATUS: declaration.support_status,
+        **{name: declaration.given.get(name) for name in (QUALITY_RESULTS, QUALITY_BASELINE)},
         "mechanism_eval_registered": validation["mechanism_eval_registered"],
         "quality_eval_registered": validation["quality_eval_registered"],
         VALIDATION: validation,
     }
-    broken = None if row["certification"] else row["error_message"]
-    row["evidence"] = {"gaps": engine.gaps, "misdeclared": misdeclared(values, engine), "quality": asdict(quality)}
-    return MechanismRow(row, row["run_directory"], engine, quality, broken)
+    if values["quality_delta_summary"] is None and values["quality_eval_id"] in (None, quality.evaluation):
+        row["quality_delta_summary"] = quality.delta
+    why = None if row["certification"] else row["error_message"]
+    broken = why and ("files of the run", why, "files of a finished run that agree")
+    said = [finding.sentence for finding in misdeclared(values, engine)]
+    row["evidence"] = {"gaps": engine.gaps, "misdeclared": said, "quality": asdict(quality)}
+    return MechanismRow(row, row["run_directory"], file, engine, quality, broken)
 
 
 def _status(result: ResultRuns, verdict: ResultVerdict, manifest: Manifest | None) -> dict[str, Any]:
@@ -220,10 +271,12 @@ def _status(result: ResultRuns, verdict: ResultVerdict, manifest: Manifest | Non
     if error is None:
         failed = [*verdict.of("error"), *(one for part in verdict.parts for one in part.broken if part.counts(one))]
         mixed = verdict.contradictions or any(part.misplaced for part in verdict.parts)
-        known = not verdict.contradictions and not (failed and all(one.rule in _NOT_KNOWN for one in failed))
+        valid: int | None = int(verdict.outcome == "PASS")
+        if failed and all(one.rule in _NOT_KNOWN for one in failed):  # a performance run is valid without accuracy
+            valid = None if result.run(PERFORMANCE) is None else 1
         return {
             "status": "success",
-            "valid": int(verdict.outcome == "PASS") if known else None,
+            "valid": None if verdict.contradictions else valid,
             "error_message": "; ".join(verdict.reasons) or None,
             "certification": None if mixed else CERTIFICATION,
         }
@@ -383,13 +436,16 @@ def read_rows(path: Path, registries: Registries, sources: ScoreSources | None =
     runs = Counter(str(row["run_id"]) for row in rows if row.get("run_id"))
     if twice := next((run for run, count in runs.items() if count > 1), None):
         raise InputError(f"{path}: two rows of run {twice[:40]}", "keep one row of each run")
-    return [_with_evidence(row, f"{path}:{number}", registries, sources) for number, row in enumerate(rows, start=1)]
+    for row in rows:
+        if isinstance(named := row.get(QUALITY_RESULTS), str):
+            row[QUALITY_RESULTS] = str(path.parent / named)
+    return [_with_evidence(row, path, number, registries, sources) for number, row in enumerate(rows, start=1)]
 
 
 def _with_evidence(
-    row: dict[str, Any], source: str, registries: Registries, sources: ScoreSources | None
+    row: dict[str, Any], path: Path, number: int, registries: Registries, sources: ScoreSources | None
 ) -> MechanismRow:
-    bare = MechanismRow(row, source)
+    bare = MechanismRow(row, source := f"{path}:{number}", path)
     directory = row.get("run_directory")
     if not isinstance(directory, str) or not Path(directory).is_dir():
         return bare
@@ -404,10 +460,10 @@ def _with_evidence(
     by_files = same.row
     in_row = {name: row[name] for name in _FROM_FILES if row.get(name) is not None}
     different = [
-        f"{name} is {value_text(one, 80)} in the row, but {value_text(other, 80)} in the files of its run"
+        (f"{name} of the row", value_text(one, 80), f"{value_text(other, 80)}, as in the files of its run")
         for name, (one, other) in differences(in_row, {name: by_files.get(name) for name in in_row}).items()
     ]
     # These columns come from the files, because the run's declaration adds to that of the row.
     own = {name: by_files[name] for name in (VALIDATION, *_BY_SCORING, "valid", *FIELD_NAMES)}
     broken = same.broken or next(iter(different), None)
-    return replace(same, row={**by_files, **row, **own}, source=source, broken=broken)
+    return replace(same, row={**by_files, **row, **own}, source=source, file=path, broken=broken)

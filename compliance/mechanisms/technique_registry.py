@@ -73,7 +73,7 @@ class Registries:
     variants: Mapping[tuple[str, str], Variant] = field(default_factory=dict)  # (mechanism, variant) → entry
     compression: tuple[str, ...] = ()
     speculative: tuple[str, ...] = ()
-    quality_evals: tuple[str, ...] = ()  # IDs
+    quality_evals: Mapping[str, QualityEval] = field(default_factory=dict)  # ID → entry
     error: str | None = None  # reason why the files are unreadable
 
     def compresses(self, mechanism: str) -> bool:
@@ -111,10 +111,11 @@ def load_registries(folder: Path = REGISTRY_DIR) -> Registries:
     variants = [entry for one in lists for entry in one.variants]
     compression = tuple(name for one in lists for name in one.compression_mechanisms)
     speculative = tuple(name for one in lists for name in one.speculative_mechanisms)
-    evals = tuple(entry.quality_eval_id for one in eval_lists for entry in one.eval_harnesses)
+    evals = [entry for one in eval_lists for entry in one.eval_harnesses]
     pairs = [f"{entry.mechanism}/{entry.mechanism_variant}" for entry in variants]
     for name, ids in (
-        (VARIANTS_FILE, pairs), (VARIANTS_FILE, [*compression, *speculative, BASELINE]), (QUALITY_FILE, evals)
+        (VARIANTS_FILE, pairs), (VARIANTS_FILE, [*compression, *speculative, BASELINE]),
+        (QUALITY_FILE, [one.quality_eval_id for one in evals]),
     ):  # fmt: skip
         if twice := [one for one, count in Counter(map(str.casefold, ids)).items() if count > 1]:
             raise InputError(f"{folder / name}: {', '.join(twice)} is listed twice", "keep one entry of each")
@@ -124,7 +125,7 @@ def load_registries(folder: Path = REGISTRY_DIR) -> Registries:
             text, "list each technique in variants and in compression_mechanisms or speculative_mechanisms"
         )
     by_name = {(entry.mechanism, entry.mechanism_variant): entry for entry in variants}
-    return Registries(by_name, compression, speculative, evals)
+    return Registries(by_name, compression, speculative, {entry.quality_eval_id: entry for entry in evals})
 
 
 # Source: mlcommons/inference_policies, inference_rules.adoc, sections on the model and on optimizations. The closed

@@ -142,8 +142,8 @@ def _engine(evidence: Evidence) -> Iterator[Finding]:
             yield fail("P-1/missing_raw", "engine.log is empty", run.engine_log)
     if log.dead_line is not None:
         yield fail("G-10/crashed", "the engine died or ran out of memory", run.engine_log, line=log.dead_line)
-    for sentence in misdeclared(manifest.mechanism, facts_of_run(run, manifest)):
-        yield fail("gate/mechanism_misdeclared", sentence, run.manifest)
+    for found in misdeclared(manifest.mechanism, facts_of_run(run, manifest)):
+        yield replace(found, files=(run.manifest,))
     reuse = prompt_reuse(manifest)
     if reuse.is_on or reuse.tokens:
         text = f"prefix caching was on; prompt tokens from a cache: {reuse.tokens}"

@@ -20,6 +20,9 @@ from compliance.evidence.same_system import CLOSED_TREE, TREE, unlike
 from compliance.judge.check import Need, check, decides
 from compliance.judge.finding import Finding
 from compliance.judge.rule import OURS, find_rule
+from compliance.mechanisms.quality_gate import judge_rows
+from compliance.mechanisms.row import row_to_submit
+from compliance.mechanisms.technique_registry import Division, load_registries
 from compliance.signoff.harness import output_caching_passed
 from compliance.submission.build_inputs import SUBMITTED_TESTS, Audit, Candidate, SubmitRequest
 from compliance.submission.tree import NOT_IN_OPEN
@@ -157,6 +160,18 @@ def _official(of: CandidateEvidence) -> Iterator[Finding]:
     for reason in of.inputs if of.request.division == "open" else of.unofficial:
         fix = "rerun with the settings of the benchmark, or build a marked tree with --rehearsal"
         yield of.refuse("submit/not-official", f"not eligible for submission: {reason}", fix)
+
+
+@decides("submit", needs=_WHOLE)
+def _technique(of: CandidateEvidence) -> Iterator[Finding]:
+    """Refuse a result whose declared technique the gate closes."""
+    result, run, registries = of.candidate.result, of.candidate.performance, load_registries()
+    assert run is not None  # see `needs`
+    division: Division = "open" if of.request.division == "open" else "closed"
+    gate = judge_rows([row_to_submit(result, of.verdict, run, registries)], registries, division=division)
+    for found in (one for row in gate.matched for one in row.of("error")):
+        see = f"see `main.py gate {result.home}`"
+        yield of.refuse(found.rule, f"technique: {found.sentence}", f"{found.fix or found.known.fix}; {see}")
 
 
 @decides("submit", needs=_WHOLE, also=("perf-seeds", "accuracy-seeds"))
@@ -311,7 +326,7 @@ def _several_systems(of: SetEvidence) -> Iterator[Finding]:
 
 # The checks, in the order of their findings.
 CANDIDATE_CHECKS = tuple(
-    map(check, (_presence, _verified, _official, _seeds, _audits, _other_audits, _configuration, _network))
+    map(check, (_presence, _verified, _official, _technique, _seeds, _audits, _other_audits, _configuration, _network))
 )
 SET_CHECKS = tuple(map(check, (_reuse_unseen, _scenario_set, _several_systems)))
 

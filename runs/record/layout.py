@@ -48,6 +48,7 @@ class RunDir(Folder):
     result = PathIn("result.json")
     accuracy_text = PathIn("accuracy.txt")
     accuracy_json = PathIn("accuracy.json")
+    quality_results = PathIn("quality_results.json")  # copy of the results file that the declaration names
     page = PathIn("report.html")  # written after the seal: no evidence
     seal = PathIn("seal.json")  # the signed statement of all other files; written last
     time_stamp = PathIn("seal.tsr")  # time stamp of seal.json by an authority (`main.py anchor`)
@@ -55,7 +56,7 @@ class RunDir(Folder):
     # Names of the files that belong to the run.
     own_names = frozenset(
         (*LOADGEN_LOGS, manifest.name, requests.name, user_conf.name, audit_config.name, engine_log.name,
-         progress.name, result.name, accuracy_text.name, accuracy_json.name)
+         progress.name, result.name, accuracy_text.name, accuracy_json.name, quality_results.name)
     )  # fmt: skip
 
 

@@ -1,15 +1,19 @@
 """The plan of a campaign: all runs checked, counted and timed before the first run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from compliance.audits.base import RunSpec
 from compliance.audits.discovery import find_audit
 from compliance.audits.options import AuditRequest
+from compliance.mechanisms.quality_gate import judge_rows
+from compliance.mechanisms.row import row_of_plan
+from compliance.mechanisms.technique_registry import Division, load_registries
 from runs.errors import InputError, SetupError, error_of, error_record
 from runs.loadgen.counts import RunCount
 from runs.record.fingerprint import Facts
+from runs.record.manifest import BASELINE
 from runs.record.planned_fingerprint import machine_now, planned_fingerprint
 from scenarios.audit.run import audit_request, refuse_missing_rates
 from scenarios.campaign.config import ACCURACY, Campaign, CampaignRun
@@ -49,7 +53,10 @@ def plan_campaign(campaign: Campaign, say: Say) -> list[PlannedRun]:
         say(f"checking {runs[0].scenario}")
         accuracy = next(run for run in runs if run.kind == ACCURACY)
         try:
-            prepared = prepare(make_config(accuracy.values), say)
+            config = make_config(accuracy.values)
+            prepared = prepare(config, say)
+            declared = BASELINE if config.mechanism is None else config.mechanism.root
+            refuse_closed(declared, prepared, "open" if campaign.options.division == "open" else "closed")
         except (InputError, SetupError) as error:
             raise error_of(error_record(error), runs[0].scenario) from error
         folder = prepared.plan.model_path
@@ -59,6 +66,20 @@ def plan_campaign(campaign: Campaign, say: Say) -> list[PlannedRun]:
         identity = planned_fingerprint(prepared.plan, prepared.user_conf, prepared.run_dir, hashes[folder], machine)
         planned += [_planned(run, prepared, identity) for run in runs]
     return planned
+
+
+def refuse_closed(declared: Mapping[str, Any], prepared: PreparedRun, division: Division) -> None:
+    """Refuse a technique that the gate will close, even if the accuracy run passes.
+
+    Raises:
+        InputError: If the gate closes the technique.
+    """
+    registries, evaluation = load_registries(), prepared.benchmark.quality_eval
+    row = row_of_plan(declared, prepared.plan, prepared.weights, evaluation, registries)
+    (judged,) = judge_rows([row], registries, division=division).matched
+    if errors := judged.of("error"):
+        reasons = "; ".join(f"{one.rule}: {one.sentence}" for one in errors)
+        raise InputError(f"the gate closes {judged.title}: {reasons}", errors[0].fix or errors[0].known.fix)
 
 
 def _planned(run: CampaignRun, prepared: PreparedRun, identity: Facts) -> PlannedRun:

@@ -7,6 +7,8 @@ import click
 
 from compliance.mechanisms.declaration import (
     FIELD_NAMES,
+    QUALITY_BASELINE,
+    QUALITY_RESULTS,
     SUPPORT_STATUS,
     SUPPORT_STATUSES,
     Declaration,
@@ -15,6 +17,7 @@ from compliance.mechanisms.declaration import (
     from_environment,
     read_declaration_file,
 )
+from runs.errors import InputError
 from scenarios.command_line.command import PATH
 from scenarios.command_line.options import together
 
@@ -24,6 +27,17 @@ declaration_options = together(
         "--support-status",
         type=click.Choice(SUPPORT_STATUSES),
         help="Support status of the result. Default: supported for a baseline, else reviewed_preview.",
+    ),
+    click.option(
+        "--quality-results",
+        type=PATH,
+        metavar="FILE",
+        help="Results of the quality evaluation: JSON of lm-evaluation-harness, or of {metric, value, n, baseline}.",
+    ),
+    click.option(
+        "--quality-baseline",
+        metavar="FLOAT",
+        help=DeclaredFields.model_fields[QUALITY_BASELINE].description,
     ),
     *(
         click.option(
@@ -43,9 +57,13 @@ def take_declaration(options: dict[str, Any]) -> Declaration:
     The manifest of each run supplies the fields that are missing in all three.
 
     Raises:
-        InputError: If the file is not a declaration.
+        InputError: If the file is not a declaration, or the results file does not exist.
     """
-    given = {name: options.pop(name) for name in (*FIELD_NAMES, SUPPORT_STATUS)}
+    given = {name: options.pop(name) for name in (*FIELD_NAMES, SUPPORT_STATUS, QUALITY_BASELINE)}
+    results = options.pop(QUALITY_RESULTS)
+    if results is not None and not results.is_file():
+        raise InputError(f"--quality-results {results}: not a file", "give the results file of the evaluation")
+    given[QUALITY_RESULTS] = results and str(results.resolve())
     path = options.pop("declaration")
     file = {} if path is None else read_declaration_file(path)
     return declare(given, from_environment(os.environ), file)

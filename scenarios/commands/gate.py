@@ -81,8 +81,9 @@ def gate(targets: tuple[Path, ...], **options: Any) -> ExitCode:
     their own declaration. A result without a declaration is a baseline.
 
     Contradicting evidence closes the gate: a declaration that the engine configuration contradicts, a completed
-    evaluation that fails, or a division that forbids the technique. Missing or unregistered facts are advice; with
-    --strict, they close the gate too.
+    evaluation that fails, or a division that forbids the technique. So does a lossy technique that is declared as
+    supported without a completed evaluation: an accuracy run that passes, or the file of --quality-results. Other
+    missing or unregistered facts are advice; with --strict, they close the gate too.
 
     Exit codes: 0 open, 1 closed, 2 bad input, 3 the report cannot be written, 4 failed.
     """

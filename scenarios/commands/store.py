@@ -53,8 +53,13 @@ def store() -> None:
 @score_options(". Default: the one in manifest.json.")
 @declaration_options
 def ingest(db: Path, paths: tuple[Path, ...], replace: bool, round: str | None, **options: Any) -> ExitCode:
-    """Add results from run directories that `verify` accepts. Runs in the store stay unchanged."""
+    """Add results from run directories that `verify` accepts. Runs in the store stay unchanged.
+
+    A result that claims to be supported, but whose claim the gate does not confirm, is stored as reviewed_preview with
+    the reason.
+    """
     from compliance.evidence.scoring import ScoreSources
+    from compliance.mechanisms.quality_gate import stored_row
     from compliance.mechanisms.row import rows_of_runs
     from compliance.mechanisms.technique_registry import registries_or_error
     from runs.rounds import ROUNDS
@@ -63,18 +68,23 @@ def ingest(db: Path, paths: tuple[Path, ...], replace: bool, round: str | None, 
 
     in_round = None if round is None else ROUNDS[round]
     declaration = take_declaration(options)
-    sources = ScoreSources(options["dataset_path"], options["model_path"])
+    sources, registries = ScoreSources(options["dataset_path"], options["model_path"]), registries_or_error()
     with Terminal().status("reading runs"):
-        judged = rows_of_runs(list(paths), declaration, registries_or_error(), sources, in_round)
-        rows = [one.row for one in judged]
+        judged = rows_of_runs(list(paths), declaration, registries, sources, in_round)
+        rows = [stored_row(one, registries) for one in judged]
     with ResultStore.opened(db, create=True) as results:
         outcomes = results.ingest(rows, replace=replace)
-    command_output.put(runs=[{"run_id": row["run_id"], "done": done} for row, done in zip(rows, outcomes, strict=True)])
+    shown = ("run_id", "support_status", "support_status_reason")
+    runs = [{name: row[name] for name in shown} for row in rows]
+    command_output.put(runs=[{**run, "done": done} for run, done in zip(runs, outcomes, strict=True)])
     for row, done in zip(rows, outcomes, strict=True):
         name = "/".join(str(row[part]) for part in ("mechanism", "mechanism_variant") if row[part])
         what = f"{row['scenario']} {row['status'] or 'without a verdict'}, {name or 'no technique named'}"
         tell(f"{done}: {row['run_id']}  {what}  ({row['run_directory']})")
-        for issue in row["mechanism_eval_validation"]["issues"] + row["evidence"]["misdeclared"]:
+        if reason := row["support_status_reason"]:
+            tell(f"  stored as {row['support_status']}, not as supported: {reason}")
+        issues = (*row["mechanism_eval_validation"]["issues"], *row["evidence"]["misdeclared"])
+        for issue in (one for one in issues if one not in (reason or "")):
             tell(f"  review: {issue}")
     return ExitCode.OK
 

@@ -96,6 +96,8 @@ def open_manifest(run: PreparedRun) -> None:
             write_atomic(run_dir.user_conf, encode_conf(run.user_conf))
         if run.audit_config is not None:
             write_atomic(run_dir.audit_config, encode_conf(run.audit_config))
+        if run.quality_results is not None:
+            write_atomic(run_dir.quality_results, run.quality_results)
         write_manifest(run_dir.manifest, manifest)
 
 
@@ -155,7 +157,7 @@ def judge(run: PreparedRun, hashing: "Future[dict[str, str]]", console: Console)
     vars(evidence)["manifest"] = manifest  # The checks read the manifest with the changes below.
     manifest.observed.model = manifest.model.model_copy(update={"sha256": wait_for(hashing)})
     _refuse_other_weights(run, manifest)
-    manifest.notes += misdeclared(manifest.mechanism, facts_of_run(evidence.dir, manifest))
+    manifest.notes += [one.sentence for one in misdeclared(manifest.mechanism, facts_of_run(evidence.dir, manifest))]
     manifest.notes += late_client(manifest.observed, _limits_ns(evidence.detail))
     for sentence in manifest.notes[len(run.notes) :]:  # The earlier notes were shown before the start.
         say(console, f"  note: {sentence}")

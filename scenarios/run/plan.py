@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from compliance.mechanisms.declaration import MAX_RESULTS_BYTES, QUALITY_RESULTS
 from qsl.dataset import SYNTHETIC_MARK, Dataset, load_dataset
 from qsl.embedded.articles import bundled_dataset
 from qsl.embedded.default_model import ensure_default_model
@@ -18,6 +19,7 @@ from runs.attestation.signing_key import load_signer
 from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Mode, SamplingPolicy
 from runs.benchmarks import BENCHMARKS, default_benchmark, submitted_benchmark
 from runs.errors import InputError, SetupError
+from runs.files.reading import read_whole
 from runs.record.engines.engine_records import engine_record
 from runs.record.layout import RunDir
 from runs.record.manifest import AdmissionPlan, ClusterNode, ClusterPlan, ReplicaPlace, ReplicasPlan, RunPlan
@@ -60,6 +62,7 @@ class PreparedRun:
     unofficial_reasons: list[str]
     notes: list[str]  # resolved defaults, for the manifest and --verbose
     hints: list[str]  # ignored or overridden options, and unregistered techniques; always shown
+    quality_results: bytes | None  # results file of the declared quality evaluation
 
     @property
     def is_trial(self) -> bool:
@@ -96,6 +99,8 @@ def prepare(
     if Path("audit.config").exists() and conf.audit_config is None:
         notes.append("./audit.config is ignored; use it with --audit-conf audit.config")
     notes += [one.sentence for one in declared if not one.violated]
+    results = config.mechanism and config.mechanism.root.get(QUALITY_RESULTS)
+    fix = "give the results of the quality evaluation as quality_results, or remove it"
     check_disk(run_dir.root, log_bytes(len(inputs.dataset), config.enable_log_trace), "this run")
     return PreparedRun(
         asked=config.model_dump(mode="json", exclude_unset=True),
@@ -112,6 +117,7 @@ def prepare(
         unofficial_reasons=[*_unofficial(inputs, plan, engine), *conf.unofficial_reasons],
         notes=notes,
         hints=hints,
+        quality_results=read_whole(Path(results), fix, max_bytes=MAX_RESULTS_BYTES) if results else None,
     )
 
 

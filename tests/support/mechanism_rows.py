@@ -26,7 +26,7 @@ def int8(variant: str = "int8_w8a8", **fields: Any) -> dict[str, Any]:
 
 
 def judged(given: dict[str, Any]) -> MechanismRow:
-    return MechanismRow(given, "test")
+    return MechanismRow(given, "test", Path("test"))
 
 
 def weights(precision: str = "bfloat16", **more: Any) -> dict[str, Any]:

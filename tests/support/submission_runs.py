@@ -32,7 +32,7 @@ CALIBRATION = b"# Calibration\n"  # of the weights that `claim_official` claims
 
 
 CONFIGURATION = {
-    "dtype": "bfloat16", "quantization": None, "kv_cache_dtype": "auto", "enable_prefix_caching": False,
+    "dtype": "bfloat16", "quantization": "compressed-tensors", "kv_cache_dtype": "auto", "enable_prefix_caching": False,
     "speculative": False, "max_model_len": 4096, "enforce_eager": False, "max_num_seqs": 256,
     "max_num_batched_tokens": 8192, "enable_chunked_prefill": True, "async_scheduling": True,
     "tensor_parallel_size": 1, "data_parallel_size": 1, "pipeline_parallel_size": 1, "device": "cuda",
@@ -79,7 +79,10 @@ def claim_official(campaign: CampaignDir) -> None:
             path,
             official=True,
             unofficial_reasons=[],
-            asked={"engine": "vllm"},
+            asked={
+                "engine": "vllm",
+                "mechanism": {"mechanism": "weight_quantization", "mechanism_variant": "fp8_w8a8"},
+            },
             plan={"engine": "vllm", "compiles": True},
             engine={"versions": {"vllm": "0.32.0"}, "configuration": {**options, **CONFIGURATION}},
             observed={"model": seen["model"] | weights, "software": seen["software"] | {"vllm": "0.32.0"}},

@@ -15,7 +15,7 @@ from compliance.mechanisms.declaration import FIELD_NAMES
 from compliance.mechanisms.declaration_rules import validate
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
 from compliance.mechanisms.quality_gate import GateOutcome, judge_rows
-from compliance.mechanisms.row import read_rows
+from compliance.mechanisms.row import read_rows, row_of_plan
 from compliance.mechanisms.technique_registry import (
     REGISTRY_DIR,
     VARIANTS_FILE,
@@ -26,6 +26,7 @@ from compliance.mechanisms.technique_registry import (
 from runs.errors import InputError
 from runs.record.layout import RunDir
 from tests.support.mechanism_rows import eagle3, fp8, int8, judged, manifest, row, write_engine_log
+from tests.support.records import run_plan
 
 REGISTRIES = load_registries()
 
@@ -115,7 +116,8 @@ def test_a_broken_registry_closes_the_gate_for_lossy_rows_only(tmp_path: Path, d
 def test_criteria(given_row: dict[str, Any], failed: list[str]) -> None:
     outcome = gate(given_row)
     assert [failure.slug for failure in outcome.matched[0].failed] == failed
-    assert not outcome.closed  # nothing is refuted by evidence
+    unsupported = given_row.get("support_status") == "supported" and given_row["mechanism"] == "kv_quantization"
+    assert outcome.closed is unsupported  # nothing else is refuted by evidence
     assert gate(given_row, strict=True).closed is bool(failed)
 
 
@@ -203,6 +205,30 @@ def test_the_engine_record_decides(
     assert len(misdeclared(declared, facts)) == contradicted
 
 
+@pytest.mark.parametrize(
+    ("declared", "options", "closed"),
+    [
+        ({}, {}, []),
+        ({}, {"kv_cache_dtype": "fp8"}, ["mechanism_misdeclared"]),
+        (fp8(), {"kv_cache_dtype": "fp8"}, []),
+        (fp8(), {}, []),  # the weights may choose the type
+        (fp8(), {"kv_cache_dtype": "fp8", **drafted_by("ngram")}, ["mechanism_misdeclared", "eligible_in_division"]),
+        (
+            fp8(support_status="supported", quality_eval_id="mlperf_cnndm_rouge", quality_eval_status="completed"),
+            {},
+            [],
+        ),
+    ],
+)
+def test_a_plan_is_judged_as_if_its_accuracy_run_passes(
+    declared: dict[str, Any], options: dict[str, Any], closed: list[str]
+) -> None:
+    plan = run_plan(engine="vllm", engine_options=options)
+    planned = row_of_plan(declared, plan, None, "mlperf_cnndm_rouge", REGISTRIES)
+    (found,) = judge_rows([planned], REGISTRIES, division="closed").matched
+    assert [one.slug for one in found.of("error")] == closed
+
+
 def test_a_record_with_gaps_is_no_contradiction(tmp_path: Path) -> None:
     facts = facts_of_run(RunDir(tmp_path), manifest(configuration={}))
     assert len(facts.gaps) == 2  # no engine.log, no kv_cache_dtype
@@ -277,10 +303,10 @@ def test_report_quotes_the_failing_criterion() -> None:
     outcome = gate(supported("ruler_v1", "pending"), row())
     sentence = "gate/quality_evaluated: quality_eval_status of supported kv_quantization: pending, required: completed"
     report = outcome.record()
-    assert (report["overall"], report["advisory"], report["closed"]) == ("fail", True, False)
+    assert (report["overall"], report["advisory"], report["closed"]) == ("fail", True, True)
     (only,) = report["gates"]
     assert (only["id"], only["status"], only["matched_rows"]) == ("mechanism_compression_quality", "fail", 2)
     assert [failing["failed_criteria"] for failing in only["failing_rows"]] == [[sentence]]
     assert f"- {sentence}" in outcome.as_markdown()
-    assert f"  warning {sentence}" in outcome.as_text()
+    assert f"  FAIL {sentence}" in outcome.as_text()
     assert gate(row(), strict=True).record()["overall"] == "pass"

@@ -22,7 +22,16 @@ from tests.support.editing import reseal
 from tests.support.mechanism_rows import weights
 from tests.support.official import DATACENTER, change_benchmarks
 from tests.support.records import official_record
-from tests.support.submission_runs import BENCHMARK, CALIBRATION, OFFICIAL, SAMPLES, claim_official, edit, sign_off_all
+from tests.support.submission_runs import (
+    BENCHMARK,
+    CALIBRATION,
+    OFFICIAL,
+    SAMPLES,
+    claim_official,
+    edit,
+    results_of,
+    sign_off_all,
+)
 
 Submit = Callable[..., SubmitOutcome]
 Json = dict[str, Any]
@@ -58,6 +67,27 @@ def test_a_dummy_that_claims_to_be_vllm_does_not_sign_off(build: Submit, campaig
     failed = [(found.rule, found.sentence) for found in outcome.signed.of("error")]
     assert [(refusal.rule, refusal.found) for refusal in outcome.findings] == failed
     assert outcome.record()["signoff"] == outcome.signed.record()
+    assert not (tmp_path / "tree").exists()
+
+
+@pytest.mark.parametrize(
+    ("division", "mechanism", "rule"),
+    [
+        ("open", {"mechanism": "speculative_decoding", "mechanism_variant": "eagle3"}, "gate/mechanism_misdeclared"),
+        ("closed", {"mechanism": "kv_compression", "mechanism_variant": "kvtc_class"}, "gate/eligible_in_division"),
+        ("open", {"mechanism": "kv_compression", "mechanism_variant": "kvtc_class", "support_status": "supported"},
+         "gate/quality_evaluated"),
+    ],
+)  # fmt: skip
+def test_a_technique_that_the_gate_closes_is_refused(
+    build: Submit, campaign: CampaignDir, tmp_path: Path, division: str, mechanism: Json, rule: str
+) -> None:
+    for result in results_of(campaign):
+        for run in (result.performance, result.accuracy):
+            edit(run.manifest, asked={"mechanism": mechanism})
+    findings = build(division=division).findings
+    assert {one.rule for one in findings} == {rule}
+    assert all("see `main.py gate " in one.fix for one in findings)
     assert not (tmp_path / "tree").exists()
 
 

@@ -20,7 +20,7 @@ from runs.record.layout import CampaignDir
 from runs.rounds import CURRENT_ROUND
 from tests.honest.pair import Pair
 from tests.honest.variations import VARIATIONS, run_at
-from tests.support.submission_runs import BENCHMARK, SYSTEM, claim_official, edit, results_of, sign_off_all
+from tests.support.submission_runs import BENCHMARK, SCENARIOS, SYSTEM, claim_official, edit, results_of, sign_off_all
 
 Submit = Callable[..., SubmitOutcome]
 
@@ -57,6 +57,14 @@ def test_a_tree_of_its_runs_is_clean(tree: Path, campaign: CampaignDir) -> None:
         (tree / f"closed/Org/documentation/calibration-{number}.md").write_text("x")
     (finding,) = held(tree, campaign.root)[0]
     assert (finding.rule, place_of(finding)) == ("runs-differ", "closed/Org/documentation")
+
+
+def test_a_technique_that_the_gate_closes_is_reported(tree: Path, campaign: CampaignDir) -> None:
+    for run in (one for result in results_of(campaign) for one in (result.performance, result.accuracy)):
+        edit(run.manifest, asked={"mechanism": {"mechanism": "baseline", "mechanism_variant": "none"}})
+    found = [one for one in held(tree, campaign.root)[0] if one.rule == "gate/mechanism_misdeclared"]
+    assert {place_of(one) for one in found} == {f"closed/Org/results/Box/{BENCHMARK}/{name}" for name in SCENARIOS}
+    assert all("technique: effective technique: weight_quantization/fp8_w8a8" in one.found for one in found)
 
 
 def test_every_file_is_held_against_the_runs(tree: Path, campaign: CampaignDir) -> None:

@@ -33,6 +33,8 @@ DATACENTER: dict[str, Any] = {
     "engine": "dummy",
     "scenarios": {"Offline": {"dummy_ttft_ms": 250}, "Server": None},
 }
+FP8 = {"mechanism": "kv_quantization", "mechanism_variant": "fp8_e4m3"}
+COMPLETED = {"quality_eval_status": "completed"}
 RUNS = ["Offline performance", "Offline accuracy", "Offline TEST06"]
 RUNS += [name.replace("Offline", "Server") for name in RUNS]
 
@@ -225,3 +227,31 @@ def test_a_refused_campaign_leaves_nothing(small: Small) -> None:
     with held(small.place.lock, "campaign"):
         refused = run_here(*small.arguments())
     assert (refused.code, "another campaign is in progress here" in refused.stderr) == (ExitCode.REFUSED, True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"mechanism": {**FP8, "support_status": "supported"}},
+         "gate/quality_evaluated: quality_eval_status of supported kv_quantization: missing, required: completed"),
+        ({"mechanism": {**FP8, **COMPLETED, "quality_eval_id": "ruler_v1", "support_status": "supported"}},
+         "results file of ruler_v1: missing"),
+        ({"mechanism": {"mechanism": "kv_compression", "mechanism_variant": "kvtc_class"}},
+         "eligible in the closed division: no: compression of the KV cache other than quantization"),
+    ],
+)  # fmt: skip
+def test_a_technique_that_the_gate_closes_is_refused_before_an_engine_starts(
+    small: Small, changes: dict[str, Any], reason: str
+) -> None:
+    small.write({**DATACENTER, **changes})
+    refused = run_here(*small.arguments())
+    assert refused.code == ExitCode.BAD_INPUT
+    assert f"Offline: the gate closes {changes['mechanism']['mechanism']}" in refused.stderr
+    assert reason in refused.stderr
+    assert not small.place.root.exists()
+
+
+def test_a_technique_whose_accuracy_run_is_the_evaluation_may_start(small: Small) -> None:
+    shown = {**FP8, **COMPLETED, "quality_eval_id": "mlperf_cnndm_rouge", "support_status": "supported"}
+    small.write({**DATACENTER, "mechanism": shown})
+    assert run_here(*small.arguments("--dry-run")).code == ExitCode.OK

@@ -82,7 +82,7 @@ def test_a_row_is_held_against_its_run(
     assert call("gate", rows, "--strict")[0] == 0
     rows.write_text(json.dumps([{**row, **change}]))
     code, text = call("gate", rows)
-    assert (code, f"run_verified: {next(iter(change))} is " in text) == (1, True)
+    assert (code, f"run_verified: {next(iter(change))} of the row: " in text) == (1, True)
     rows.write_text(json.dumps([row, {**row, **change, "run_directory": "/nowhere"}]))
     assert call("gate", rows)[0] == 2
 
@@ -211,7 +211,7 @@ def test_scores_that_nobody_can_check_are_unknown(
         assert row["rouge1"] is not None
         return row["accuracy_passed"], row["valid"]
 
-    assert stored() == (None, None)  # the dummy engine's model has no target
+    assert stored() == (None, 1)  # the dummy engine's model has no target
     with_target(reachable(result.accuracy, 0.995))
     assert stored() == (1, 1)
     with_target(reachable(result.accuracy, 1.5))
@@ -220,7 +220,7 @@ def test_scores_that_nobody_can_check_are_unknown(
     whole = [run.manifest.read_text() for run in (result.performance, result.accuracy)]
     for run in (result.performance, result.accuracy):
         edit_plan(run, dataset_path="/nowhere/data.json", model_path="/nowhere/model")
-    assert stored() == (None, None)
+    assert stored() == (None, 1)
     for run, text in zip((result.performance, result.accuracy), whole, strict=True):
         run.manifest.write_text(text)
         reseal(run)

@@ -1,0 +1,140 @@
+"""The completed quality evaluation of a row, and the evidence for it.
+
+The accuracy run of a benchmark is recomputed. Another evaluation needs a results file, which the gate compares with the
+declared change.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from compliance.judge.check import decides
+from compliance.judge.finding import Finding
+from compliance.judge.rule import OURS
+from compliance.mechanisms.declaration import QUALITY_BASELINE, QUALITY_RESULTS, Declaration
+from compliance.mechanisms.declaration_rules import claims_support, differs
+from compliance.mechanisms.quality_results import QualityResults, declared_change, read_results
+from compliance.mechanisms.row import QualityEvidence
+from compliance.mechanisms.technique import BASELINE
+from compliance.mechanisms.technique_registry import Registries
+from runs.benchmarks import BENCHMARKS
+from runs.errors import HarnessError
+from runs.wording import shortened_list
+
+COMPLETED = "gate/completed_evaluation_passes"
+# How an evaluation is shown.
+RECOMPUTED, ATTACHED, DECLARED_ONLY = "recomputed", "declared, results file attached", "declared only"
+MIN_SCORE = 0.99  # share of the baseline's score below which a person should review an evaluation
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The evidence for a completed evaluation, and the findings on it."""
+
+    how: str | None = None  # how it is shown; None: the row declares no completed evaluation
+    results: QualityResults | None = None
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return f"{self.how}: {self.results.text}" if self.results else str(self.how)
+
+    def record(self) -> dict[str, Any]:
+        return {"evaluation": self.how, "results": self.results and asdict(self.results)}
+
+
+def no_evaluation(row: Mapping[str, Any]) -> str:
+    """Return the reason why a row needs no evidence for its evaluation; empty if it needs evidence."""
+    completed = row["quality_eval_status"] == "completed" and row["mechanism"] != BASELINE
+    return "" if completed else "the row declares no completed evaluation"
+
+
+@decides(
+    "gate",
+    (COMPLETED, "error", OURS, "evidence of a completed quality evaluation",
+     "restore the files of the evaluation, or repeat it"),
+    also=("gate/review",),
+)  # fmt: skip
+def evaluate(
+    row: Mapping[str, Any], declared: Declaration, quality: QualityEvidence | None, registries: Registries
+) -> Evaluation:
+    """Check the evidence for the completed evaluation of a row.
+
+    Missing evidence is an error for a supported compression, otherwise a warning.
+
+    Args:
+        row: the row, with the corrected values of its declaration.
+        quality: accuracy run of the row; None for a row without a run.
+    """
+    if no_evaluation(row):
+        return Evaluation()
+    named = row["quality_eval_id"]
+    needed = claims_support(row) and registries.compresses(row["mechanism"])
+
+    def unshown(what: str, found: str, required: str) -> Finding:
+        return differs(COMPLETED, "error" if needed else "warning", what, found, required)
+
+    if named in {one.quality_eval for one in BENCHMARKS.values()}:
+        if quality is None or quality.directory is None:
+            what = "run directory of the row" if quality is None else "accuracy run of the result"
+            found = unshown(what, "missing", "the accuracy run, which is the evaluation")
+        elif named != quality.evaluation:
+            found = unshown("quality_eval_id", named, f"{quality.evaluation}, as the accuracy run has")
+        elif not quality.passed:
+            reasons = shortened_list(quality.reasons, 3)
+            found = differs(COMPLETED, "error", f"accuracy run {quality.directory}", reasons, "a run that passes")
+        else:
+            return Evaluation(RECOMPUTED)
+        return Evaluation(DECLARED_ONLY, None, (found,))
+    entry, path = registries.quality_evals.get(named), declared.given.get(QUALITY_RESULTS)
+    if entry is None:
+        found = unshown("quality_eval_id", named or "missing", "a registered evaluation")
+    elif path is None:
+        found = unshown(f"results file of {named}", "missing", "a JSON file, named with --quality-results")
+    else:
+        try:
+            results = read_results(Path(path), entry, declared.given.get(QUALITY_BASELINE))
+        except HarnessError as error:
+            found = unshown(f"results file of {named}", error.message, f"complete results of {named}")
+            found = replace(found, files=(Path(path),), fix=error.fix)
+        else:
+            compared = (_stored(results, row), _as_declared(results, row, needed), _review(results))
+            facts = asdict(results) | {"change_percent": results.change}
+            of_file = [replace(one, files=(Path(path),), numbers=facts) for one in compared if one is not None]
+            return Evaluation(ATTACHED, results, tuple(of_file))
+    return Evaluation(DECLARED_ONLY, None, (found,))
+
+
+def _stored(results: QualityResults, row: Mapping[str, Any]) -> Finding | None:
+    """Compare a results file with its hash at the time when the row was stored."""
+    stored = row.get("quality_results_sha256")
+    if stored in (None, results.sha256):
+        return None
+    return differs(
+        COMPLETED, "error", "SHA-256 of the results file", results.sha256, f"{str(stored)[:64]}, as in the row"
+    )
+
+
+def _as_declared(results: QualityResults, row: Mapping[str, Any], needed: bool) -> Finding | None:
+    """Check that the change in a results file is no worse than the declared change."""
+    change, what = declared_change(row["quality_delta_summary"] or "", results.metric), _change_of(results)
+    if change is None:
+        required = "a declared change in quality_delta_summary, such as -0.43%"
+        return differs(COMPLETED, "error" if needed else "warning", what, f"{results.change:+.2f}%", required)
+    declared, rounding = change
+    if results.change >= declared - rounding - 1e-9:
+        return None
+    required = f"at least {declared:+g}%, as declared in quality_delta_summary"
+    return differs(COMPLETED, "error", what, f"{results.change:+.2f}%", required)
+
+
+def _review(results: QualityResults) -> Finding | None:
+    if results.value >= MIN_SCORE * results.baseline:
+        return None
+    required = "at least -1% without a review"
+    return differs("gate/review", "note", _change_of(results), f"{results.change:+.2f}%", required)
+
+
+def _change_of(results: QualityResults) -> str:
+    return f"change of {results.metric} in the results file"
