@@ -14,7 +14,7 @@ Scenario = Literal["Offline", "Server", "SingleStream", "Interactive"]
 SCENARIOS: tuple[Scenario, ...] = ("Offline", "Server", "SingleStream", "Interactive")
 Mode = Literal["performance", "accuracy"]
 
-# LoadGen knows no Interactive scenario: it is Server under another model key. [loadgen/mlperf.conf]
+# LoadGen has no Interactive scenario: it runs Server with another model key. [loadgen/mlperf.conf]
 LOADGEN_SCENARIO: dict[Scenario, str] = {
     "Offline": "Offline",
     "Server": "Server",
@@ -60,17 +60,17 @@ class OfficialModel:
 
     name: str
     shape: Mapping[str, int]  # keys of its config.json that distinguish it from other models
-    parameters: int  # numbers in its weights
+    parameters: int  # number of its parameters
     weights_sha256: Mapping[str, str]  # SHA-256 of the published files; empty if none are published
-    bos_ids: frozenset[int]  # begin a text
-    stop_ids: frozenset[int]  # end a response
-    special_ids: frozenset[int]  # all of the tokenizer's, those above among them
-    speculative_decoding: bool  # allowed in the closed division
+    bos_ids: frozenset[int]  # IDs that begin a text
+    stop_ids: frozenset[int]  # IDs that end a response
+    special_ids: frozenset[int]  # all special IDs of the tokenizer, including bos_ids and stop_ids
+    speculative_decoding: bool  # whether the closed division allows it
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One LoadGen model key."""
+    """A benchmark: one model key of LoadGen."""
 
     loadgen_key: str  # selects LoadGen's settings in its mlperf.conf
     submission_name: str  # name of the directory in a submission tree
@@ -88,21 +88,21 @@ class Benchmark:
 
     @property
     def performance_samples(self) -> int:
-        """Rows of the official dataset of a performance run."""
+        """Number of samples in the official dataset of a performance run."""
         return self.entry.performance_samples
 
     @property
     def accuracy_samples(self) -> int:
-        """Rows of the official dataset of an accuracy run."""
+        """Number of samples in the official dataset of an accuracy run."""
         return self.entry.accuracy_samples_of(self.scenarios[0])
 
     def samples(self, mode: Mode) -> int:
-        """Rows of the official dataset of a mode."""
+        """Return the number of samples in the official dataset of a mode."""
         return self.performance_samples if mode == "performance" else self.accuracy_samples
 
     @property
     def offline_min_samples(self) -> int | None:
-        """Samples that LoadGen requires of the one query of Offline."""
+        """Number of samples that LoadGen requires in the only query of Offline."""
         return self.entry.offline_min_samples if "Offline" in self.scenarios else None
 
     @property
@@ -113,7 +113,7 @@ class Benchmark:
 
     @property
     def accuracy_log_bytes(self) -> int:
-        """The largest honest log of responses, with eight digits per token."""
+        """Size of the largest possible accuracy log, with eight hexadecimal digits per token."""
         return self.accuracy_samples * (8 * self.sampling["accuracy"].max_tokens + 256)
 
     def targets_for(self, scores: Mapping[str, float]) -> Mapping[str, Target] | None:

@@ -1,7 +1,8 @@
 """Exit codes and the errors that carry them.
 
 Every failure that a user can cause or meet is a `HarnessError`: the problem with the value, the fix, and the exit code.
-`main.py` prints it without a traceback. An interruption is none: code that goes on after a failure must not go on then.
+`main.py` prints it without a traceback. An interruption is not a `HarnessError`: code that continues after a failure
+must not continue after an interruption.
 """
 
 from collections.abc import Callable
@@ -22,9 +23,9 @@ class ExitCode(IntEnum):
 
     OK = 0  # done, PASS, VALID
     NEGATIVE = 1  # an honest negative result: INVALID, FAIL
-    BAD_INPUT = 2  # flags, files, configuration
+    BAD_INPUT = 2  # invalid option, file or configuration
     REFUSED = 3  # set-up or validation refused to start
-    FAILED = 4  # engine died, LoadGen error, watchdog, tool error
+    FAILED = 4  # the engine died, or LoadGen, the watchdog or a tool reported an error
     INTERRUPTED = 130
 
 
@@ -32,16 +33,16 @@ class Ending(BaseException):
     """A failure or an interruption, with an exit code.
 
     Args:
-        message: what happened, naming the thing and the value.
-        fix: what the user can do about it, as a sentence; may be empty.
-        path: the file with the problem, if it is a single one.
-        missing: that file does not exist.
-        cause: the rule that was violated.
-        line: in that file, counted from 1.
+        message: the problem, with the option or file and the value.
+        fix: what the user can do, as a sentence; may be empty.
+        path: file with the problem, if it is a single file.
+        missing: whether that file does not exist.
+        cause: rule that was violated.
+        line: line of the file, counted from 1.
     """
 
     exit_code: ExitCode = ExitCode.FAILED
-    cause: str = ""  # the kind of failure, where the exit code is not specific enough: a rule's ID, or "stall"
+    cause: str = ""  # more specific than the exit code: a rule's ID, or "stall"
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class Ending(BaseException):
     ) -> None:
         super().__init__(message)
         self.cause = cause or self.cause
-        self.message = printable(message, lines=True)  # it may quote a server or an untrusted file
+        self.message = printable(message, lines=True)  # it may contain text of a server or an untrusted file
         self.fix = printable(fix, lines=True)
         self.path = path
         self.missing = missing
@@ -70,7 +71,7 @@ class HarnessError(Ending, Exception):
 
 
 class InputError(HarnessError):
-    """Bad flags, files or configuration."""
+    """Invalid options, files or configuration."""
 
     exit_code = ExitCode.BAD_INPUT
 
@@ -94,7 +95,7 @@ class StalledError(ExecutionError):
 
 
 class Interrupted(Ending):
-    """The user or the system asked the run to stop. No `except Exception` takes it for a failure."""
+    """The user or the system requested the end. It is not an `Exception`, so no handler takes it for a failure."""
 
     exit_code = ExitCode.INTERRUPTED
 
@@ -105,19 +106,19 @@ ERROR_BY_EXIT_CODE: dict[int, type[Ending]] = {
 
 
 def error_record(error: Ending) -> dict[str, Any]:
-    """A failure as JSON: in a run's files and between processes."""
+    """Return a failure as JSON, for a run's files and for other processes."""
     return {"exit_code": int(error.exit_code), "cause": error.cause, "message": error.message, "fix": error.fix}
 
 
 def error_of(record: dict[str, Any], whose: str = "") -> Ending:
-    """The failure of an `error_record`; `whose` is put before its message."""
+    """Return the failure in an `error_record`; `whose` becomes a prefix of its message."""
     cause = record.get("cause", "")
     kind = StalledError if cause == StalledError.cause else ERROR_BY_EXIT_CODE.get(record["exit_code"], ExecutionError)
     return kind(f"{whose}: {record['message']}" if whose else record["message"], record["fix"], cause=cause)
 
 
 def names_its_file(read: Callable[Concatenate[Path, P], R]) -> Callable[Concatenate[Path, P], R]:
-    """Decorates a reader whose first argument is a file: its errors get that `path`."""
+    """Decorate a reader whose first argument is a file, so that its errors have that `path`."""
 
     @wraps(read)
     def reading(path: Path, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -125,7 +126,7 @@ def names_its_file(read: Callable[Concatenate[Path, P], R]) -> Callable[Concaten
             return read(path, *args, **kwargs)
         except HarnessError as error:
             error.path = error.path or path
-            clear_frames(error.__traceback__)  # otherwise the error keeps the content in memory
+            clear_frames(error.__traceback__)  # otherwise the traceback keeps the file's content in memory
             raise
 
     return reading

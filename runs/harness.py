@@ -1,4 +1,4 @@
-"""This harness: where it is, its version, and its state in git."""
+"""This harness: its directory, its version, and its state in git."""
 
 import contextlib
 import os
@@ -9,15 +9,15 @@ from typing import Any
 from runs.processes.child import run_program
 
 HARNESS_ROOT = Path(__file__).resolve().parent.parent
-IN_CHECKOUT = (HARNESS_ROOT / ".git").exists()  # a directory, or a file in a work tree
+IN_CHECKOUT = (HARNESS_ROOT / ".git").exists()  # .git is a directory, or a file in a linked work tree
 HARNESS_VERSION = "0.1.0"
 
-# Variables that make git use another repository than that of the given folder.
+# Environment variables that make git use another repository than the folder's.
 _OTHER_REPOSITORY = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"})
 
 
 def harness_facts() -> dict[str, Any]:
-    """Version and git state of this harness."""
+    """Return version and git state of this harness."""
     facts: dict[str, Any] = {"version": HARNESS_VERSION, "git_commit": None, "git_changed": None}
     if not IN_CHECKOUT:  # an installed package may be inside an unrelated repository
         return facts
@@ -28,13 +28,13 @@ def harness_facts() -> dict[str, Any]:
 
 
 def git(folder: Path, *arguments: str) -> bytes:
-    """The output of a git command in a folder.
+    """Return the output of a git command in a folder.
 
-    It takes no lock, which would remain if it were killed. A checkout of this code may belong to another user.
+    The command takes no lock, because a killed command would leave it. The checkout may belong to another user.
     Variables that name a repository, as under a git hook, are ignored, and so are changed file modes.
 
     Raises:
-        OSError, SubprocessError: there is no git, or it fails.
+        OSError, SubprocessError: If git is missing or fails.
     """
     settings = ("-c", f"safe.directory={HARNESS_ROOT}", "-c", "core.fileMode=false")
     command = ["git", "--no-optional-locks", *settings, "-C", str(folder), *arguments]
@@ -45,6 +45,6 @@ def git(folder: Path, *arguments: str) -> bytes:
 
 
 def module_path() -> dict[str, str]:
-    """The variable by which a child of this process finds the harness's modules, whatever its directory."""
+    """Return the environment variable by which a child process finds the harness's modules from any directory."""
     paths = [str(HARNESS_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}

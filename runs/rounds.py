@@ -1,4 +1,4 @@
-"""The submission rounds: seeds, the layout of trees, and the table of what each benchmark requires.
+"""The submission rounds: seeds, layout of trees, and the requirements of each benchmark.
 
 tools/make_round_tables.py makes the tables in configs/rounds/: numbers and names, each with its official file and
 line. The benchmarks that this harness runs have more facts in runs/benchmarks/.
@@ -19,14 +19,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from runs.files.reading import read_as
 
 TABLES = Path(__file__).parent.parent / "configs" / "rounds"
-_FIX = "make the tables again: tools/make_round_tables.py"
-_ANY = "any"  # key for all scenarios that are not named
+_FIX = "recreate the tables with tools/make_round_tables.py"
+_ANY = "any"  # key for all other scenarios
 _ONE_OF = frozenset({"Server", "Interactive"})
 _TARGETS_OF_ONE = re.compile(r"-(95|99|99\.9)$")
 
 
 def model_of(benchmark: str) -> str:
-    """The model of a benchmark: its name without the required share of the reference accuracy."""
+    """Return the model of a benchmark: its name without the required share of the reference accuracy."""
     return _TARGETS_OF_ONE.sub("", benchmark)
 
 
@@ -45,7 +45,7 @@ NO_LIMITS = ScoreLimits(low=None, high=None)
 
 
 class TokenLimits(_Data):
-    """Upper limits of the p99."""
+    """Upper limits of the p99 of TTFT and TPOT, in ms."""
 
     ttft_ns: int
     tpot_ns: int
@@ -60,13 +60,13 @@ class TokenLimits(_Data):
 
 
 class RoundBenchmark(_Data):
-    """One benchmark directory. Dictionaries are by scenario, "any" for those that are not named.
+    """The requirements of a benchmark directory. Dictionaries are by scenario; "any" stands for all other scenarios.
 
-    `required` and `optional` are by the system type of a system's description. `metrics` are records of the detail log,
-    by LoadGen's scenario; `data_set` is the largest size of a performance run's sample library.
+    `required` and `optional` are by system type. `metrics` are records of the detail log, by LoadGen's scenario.
+    `data_set` is the largest size of a performance run's sample library.
     """
 
-    model: str  # `model_of` its name
+    model: str  # result of `model_of` for its name
     aliases: tuple[str, ...] = ()
     required: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     optional: dict[str, tuple[str, ...]] = Field(default_factory=dict)
@@ -80,49 +80,51 @@ class RoundBenchmark(_Data):
     latency_ns: dict[str, int] = Field(default_factory=dict)
     token_limits: dict[str, TokenLimits] = Field(default_factory=dict)
     token_latencies: bool = False
-    time_bound: bool = True  # else one pass over its samples, without a minimum duration
+    time_bound: bool = True  # False: one pass over the samples, without a minimum duration
     audits: tuple[str, ...] = ()
     audit_settings: dict[str, dict[str, int | float]] = Field(
         default_factory=dict
-    )  # by test, as its audit.config has them
-    audit_deltas: dict[str, float] = Field(default_factory=dict)  # percent that a score of TEST01 may be off
-    accuracy_folders: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # files there, without their endings
-    loadgen_keys: dict[str, str] = Field(default_factory=dict)  # names in LoadGen's settings
+    )  # settings by test, as in its audit.config
+    audit_deltas: dict[str, float] = Field(default_factory=dict)  # tolerance of a score in TEST01, in percent
+    accuracy_folders: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict
+    )  # folder → names of its files without extension
+    loadgen_keys: dict[str, str] = Field(default_factory=dict)  # scenario → name in LoadGen's settings
     equal_issue: bool = False
-    percentiles: dict[str, float] = Field(default_factory=dict)  # that differ from the scenario's
+    percentiles: dict[str, float] = Field(default_factory=dict)  # percentiles that differ from the scenario's default
     max_tokens: dict[str, int] = Field(default_factory=dict)  # limit of a response by mode, in tokens
     speculative_decoding: tuple[str, ...] = ()  # scenarios in which the rules allow it
-    # Limits of the rules that are not the checker's, by scenario and ID; all other fields are the checker's.
+    # Limits in the rules that the official checker lacks, by scenario and ID; all other fields are from the checker.
     rules_differ: dict[str, str] = Field(default_factory=dict)
     sources: dict[str, str]
 
     @cached_property
     def scenarios(self) -> frozenset[str]:
-        """All that may be submitted, whatever the system's type."""
+        """All scenarios that may be submitted, for any system type."""
         return frozenset(name for of in (self.required, self.optional) for names in of.values() for name in names)
 
     @property
     def suite(self) -> str:
-        """The system type that it is for."""
+        """System type of the benchmark."""
         return next(iter(self.required))
 
     def set_of(self, system_type: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The scenarios that must all be there in the closed division, and those of which one must."""
+        """Return the scenarios that the closed division requires, and those of which it requires one."""
         optional = self.optional.get(system_type, ())
         return self.required.get(system_type, ()), optional if set(optional) >= _ONE_OF else ()
 
     def missing(self, there: Collection[str], system_type: str) -> list[str]:
-        """The scenarios that a closed set lacks."""
+        """Return the required scenarios that a closed result lacks."""
         all_of, one_of = self.set_of(system_type)
         missing = [name for name in all_of if name not in there]
         return missing + ([" or ".join(one_of)] if one_of and not set(one_of) & set(there) else [])
 
     def targets_of(self, scenario: str) -> dict[str, ScoreLimits]:
-        """The limits of the scores in accuracy.txt, by name."""
+        """Return the limits of the scores in accuracy.txt, by name."""
         return self.targets.get(scenario, self.targets.get(_ANY, {}))
 
     def accuracy_samples_of(self, scenario: str) -> int:
-        """Samples of its accuracy run."""
+        """Return the number of samples of an accuracy run."""
         return self.accuracy_samples.get(scenario, self.accuracy_samples.get(_ANY, self.data_set))
 
     def keys_of(self, scenario: str) -> tuple[str, ...]:
@@ -136,7 +138,7 @@ class RoundTable(_Data):
 
     round: str
     files: dict[str, str]  # names of the sources, and their paths
-    performance: tuple[str, ...]  # files that a performance run has; the next two likewise
+    performance: tuple[str, ...]  # files of a performance run; the next fields are for other runs
     accuracy: tuple[str, ...]
     measurements: tuple[str, ...]
     max_accuracy_log_bytes: int
@@ -146,15 +148,15 @@ class RoundTable(_Data):
 
     @cached_property
     def directories(self) -> dict[str, str]:
-        """Benchmarks by every name that their directory may have."""
+        """Benchmarks by all accepted names of their directories."""
         return {one: name for name, entry in self.benchmarks.items() for one in (name, *entry.aliases)}
 
     def entry(self, directory: str) -> RoundBenchmark | None:
-        """The benchmark of a directory of that name."""
+        """Return the benchmark of a directory name."""
         return self.benchmarks.get(self.directories.get(directory, ""))
 
     def names_of(self, entry: RoundBenchmark) -> tuple[str, ...]:
-        """Every name of a benchmark's directory."""
+        """Return all accepted names of a benchmark's directory."""
         return tuple(name for name, of in self.directories.items() if self.benchmarks[of] is entry)
 
 
@@ -170,13 +172,13 @@ class _Scores(_Data):
 
 @cache
 def table_of(name: str) -> RoundTable:
-    """The table of a round; InputError if it is missing or damaged."""
+    """Return the table of a round; raise InputError if it is missing or damaged."""
     return read_as(TABLES / f"{name}.json", RoundTable, _FIX)
 
 
 @cache
 def score_patterns() -> dict[str, re.Pattern[str]]:
-    """Patterns of the scores in accuracy.txt: for the beginning of a line, the number in the first group."""
+    """Return patterns of the scores in accuracy.txt, for the beginning of a line; the first group is the number."""
     read = read_as(TABLES / "scores.json", _Scores, _FIX)
     return {name: re.compile(score.pattern) for name, score in read.scores.items()}
 
@@ -196,19 +198,19 @@ class Round:
 
     name: str
     seeds: Seeds
-    # measurements/, compliance/ and code/ are next to results/; else all of one scenario is together, the code in src/
-    # [checker]
+    # True: measurements/, compliance/ and code/ are next to results/. False: a scenario's files are together, the code
+    # is in src/ [checker]
     split_tree: bool
-    other_table: RoundTable | None = field(default=None, compare=False)  # in place of the round's table
+    other_table: RoundTable | None = field(default=None, compare=False)  # replaces the round's table
 
     @property
     def table(self) -> RoundTable:
-        """The round's requirements of each benchmark."""
+        """The round's requirements for each benchmark."""
         return self.other_table or table_of(self.name)
 
     @property
     def benchmarks(self) -> frozenset[str]:
-        """Names that a benchmark's directory may have."""
+        """Accepted names of benchmark directories."""
         return frozenset(self.table.directories)
 
     def __str__(self) -> str:
@@ -240,10 +242,10 @@ ROUNDS: dict[str, Round] = {
         ),
     )
 }
-# Whose settings the locked LoadGen has compiled in.
+# The round whose settings are compiled into the installed LoadGen.
 CURRENT_ROUND = ROUNDS["v6.1"]
 
 
 def round_of(seeds: Seeds) -> Round | None:
-    """The round that has these seeds."""
+    """Return the round with these seeds."""
     return next((one for one in ROUNDS.values() if one.seeds == seeds), None)

@@ -1,6 +1,6 @@
 """The result store: a SQLite table with a row per run, and the comparison of two rows.
 
-Opening an older store adds the columns that it lacks.
+Opening an older store adds missing columns.
 """
 
 import contextlib
@@ -18,9 +18,9 @@ from runs.files.reading import open_file
 from runs.record.fingerprint import differences
 
 TABLE = "benchmark_runs"
-BUSY_TIMEOUT_S = 30.0  # another process may be ingesting
+BUSY_TIMEOUT_S = 30.0  # another process may be writing
 RAW = "raw_result_json"
-_NOT_COMPARED = ("ingested_at", "run_directory", RAW)  # may change while the run stays the same
+_NOT_COMPARED = ("ingested_at", "run_directory", RAW)  # may change for an unchanged run
 
 Ingested = Literal["added", "unchanged", "replaced"]
 Type = Literal["TEXT", "REAL", "INTEGER"]
@@ -29,7 +29,7 @@ Role = Literal["identity", "condition", "technique", "number", "record"]
 
 @dataclass(frozen=True)
 class Column:
-    """One column. The numbers of two runs are comparable if all conditions are equal; techniques may differ."""
+    """A column. The numbers of two runs are comparable if all condition columns are equal; techniques may differ."""
 
     name: str
     type: Type
@@ -71,7 +71,7 @@ _HELD: dict[Type, tuple[type, ...]] = {"TEXT": (str,), "REAL": (int, float), "IN
 
 
 def odd_values(row: Mapping[str, Any], left_out: Collection[str] = ()) -> Iterator[str]:
-    """Values of another type than their columns', as sentences; None fits every column."""
+    """Return sentences about values that do not have the type of their column; None fits every column."""
     for column in COLUMNS:
         value = row.get(column.name)
         if value is not None and column.name not in left_out and not isinstance(value, _HELD[column.type]):
@@ -79,49 +79,55 @@ def odd_values(row: Mapping[str, Any], left_out: Collection[str] = ()) -> Iterat
 
 
 class ResultStore:
-    """An open store."""
+    """An open result store."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
         self.path = path
-        self.migrated = self._migrate()  # the columns that opening added
+        self.migrated = self._migrate()  # columns that were added at opening
 
     @classmethod
     @contextlib.contextmanager
     def opened(cls, path: Path, *, create: bool = False) -> Iterator["ResultStore"]:
-        """Open a store, or with `create` make it, add missing columns, and close it at the end.
+        """Open a store for the block, and add missing columns; with `create`, create a missing store.
 
         Raises:
-            InputError: it does not exist, or is no store.
-            SetupError: it cannot be written.
+            InputError: If the store does not exist, or the file is not a store.
+            SetupError: If the store cannot be written.
         """
-        if path.exists():  # SQLite would open a device, and write a journal next to it
-            open_file(path, "name a result store", max_bytes=2**60, option="--db").close()
+        if path.exists():  # SQLite would open a device and write a journal next to it
+            open_file(path, "give a result store", max_bytes=2**60, option="--db").close()
         elif not create:
-            raise InputError(f"--db {path} does not exist", "name a result store, or make one with `store ingest`")
+            raise InputError(
+                f"--db {path} does not exist", "give a result store, or create a store with `store ingest`"
+            )
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
         except (OSError, sqlite3.Error) as error:
-            raise SetupError(f"--db {path} cannot be opened: {error}", "name a file that you may write") from error
+            raise SetupError(f"--db {path} cannot be opened: {error}", "give a file that you may write") from error
         connection.row_factory = sqlite3.Row
         connection.text_factory = lambda raw: raw.decode(errors="replace")
         try:
             yield cls(connection, path)
         except sqlite3.OperationalError as error:
-            raise SetupError(f"--db {path}: {error}", "name a file that you may write, not used by another") from error
+            raise SetupError(
+                f"--db {path}: {error}", "give a file that you may write and that no other process uses"
+            ) from error
         except sqlite3.IntegrityError as error:
-            raise InputError(f"--db {path}: {error}", "the older table requires values that runs lack") from error
+            raise InputError(
+                f"--db {path}: {error}", "use a new file: the older table requires values that runs lack"
+            ) from error
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # UnicodeDecodeError: names in a damaged file
-            raise InputError(f"--db {path} is not a SQLite database: {error}", "name a result store") from error
+            raise InputError(f"--db {path} is not a SQLite database: {error}", "give a result store") from error
         finally:
             connection.close()
 
     def _migrate(self) -> list[str]:
-        """Create the table, or add the columns and indices that it lacks, which are NULL in existing rows.
+        """Create the table, or add missing columns and indices; new columns are NULL in existing rows.
 
         Raises:
-            InputError: the database is another program's.
+            InputError: If the database belongs to another program.
         """
         execute = self._connection.execute
         execute("BEGIN IMMEDIATE")
@@ -130,7 +136,7 @@ class ResultStore:
             kinds = {str(name): str(kind) for name, kind in execute(query)}
             if kinds and kinds.get(TABLE) != "table":
                 names = ", ".join(sorted(kinds)[:5])
-                raise InputError(f"the database has {names} and no table {TABLE}", "name a result store with --db")
+                raise InputError(f"the database has {names} but no table {TABLE}", "give a result store with --db")
             if not kinds:
                 execute(f"CREATE TABLE {TABLE} (id INTEGER PRIMARY KEY)")
             # SQLite compares names without case: a second spelling of a column cannot be added.
@@ -143,18 +149,18 @@ class ResultStore:
         return [column.name for column in added]
 
     def columns(self) -> list[str]:
-        """The table's columns in their order; older tables have some that are not in COLUMNS."""
+        """The table's columns in their order; older tables have columns that are not in COLUMNS."""
         return [str(row[1]) for row in self._connection.execute(f"PRAGMA table_info({TABLE})")]
 
     def ingest(self, rows: list[dict[str, Any]], *, replace: bool = False) -> list[Ingested]:
-        """Store rows, all or none; runs with the same values are unchanged.
+        """Store all rows or none; existing runs with the same values stay unchanged.
 
         Args:
-            rows: each with a `run_id`; the whole is kept in raw_result_json.
-            replace: overwrite a run whose values differ.
+            rows: rows with a `run_id`; raw_result_json keeps the complete row.
+            replace: whether to overwrite runs whose values differ.
 
         Raises:
-            InputError: the values of a run differ, without `replace`.
+            InputError: If the values of an existing run differ, without `replace`.
         """
         self._connection.execute("BEGIN IMMEDIATE")
         with self._connection:
@@ -187,13 +193,15 @@ class ResultStore:
         return "replaced"
 
     def rows(self, where: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
-        """All rows, oldest first; `where` has values of columns as text, "null" for NULL."""
+        """Return all rows, oldest first; `where` has column values as text, "null" for NULL."""
         return self._selected("*", where or {}, "ORDER BY timestamp, rowid")
 
     def grouped(self, by: list[str], where: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
-        """Counts for each combination of values, and means and the best rate of valid runs."""
+        """Return counts for each combination of values, and means and the best rate of valid runs."""
         if unknown := [name for name in by if name not in GROUPABLE]:
-            raise InputError(f"--group-by {unknown[0]}: no column to group by", f"choose from {', '.join(GROUPABLE)}")
+            raise InputError(
+                f"--group-by {unknown[0]}: not a column for grouping", f"use one of {', '.join(GROUPABLE)}"
+            )
         names = ", ".join(by)
         measures = ", ".join(
             f"{function}(CASE WHEN valid = 1 THEN {column} END) AS {column}_{word}"
@@ -220,7 +228,7 @@ class ResultStore:
         ]
 
     def find(self, run: str) -> dict[str, Any]:
-        """The row of a run ID, or of the start of one; InputError if none or several match."""
+        """Return the row of a run ID or of its beginning; raise InputError unless exactly one row matches."""
         query = f"SELECT * FROM {TABLE} WHERE substr(run_id, 1, length(?1)) = ?1"
         found = [_readable(row) for row in self._connection.execute(query, (run,))]
         exact = [row for row in found if row["run_id"] == run]
@@ -231,12 +239,12 @@ class ResultStore:
 
 
 def _readable(row: sqlite3.Row) -> dict[str, Any]:
-    """A row, with bytes of a foreign writer as hexadecimal text."""
+    """Return a row; bytes, which another program wrote, become hexadecimal text."""
     return {name: value.hex() if isinstance(value, bytes) else value for name, value in dict(row).items()}
 
 
 def _plain(value: Any) -> Any:
-    """A value as SQLite holds it."""
+    """Return a value as SQLite stores it."""
     return int(value) if isinstance(value, bool) else _json(value) if isinstance(value, dict | list) else value
 
 
@@ -246,9 +254,9 @@ def _json(value: Any) -> str:
 
 # Two rows ----------------------------------------------------------------------------------------------------------
 
-# Options that are techniques and have their own columns.
+# Engine options that are techniques with their own columns.
 _TECHNIQUES = {column.name for column in COLUMNS if column.role == "technique"} | {"speculative_config"}
-_PACKED = ("engine_options", "sampling")  # columns that hold several settings as JSON
+_PACKED = ("engine_options", "sampling")  # columns with multiple settings as JSON
 
 
 def compare_rows(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:

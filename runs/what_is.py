@@ -16,7 +16,7 @@ Kind = Literal["missing", "file", "unreadable", "empty", "tree", "endpoints", "r
 
 _TREE = ("closed", "open", "network")  # the divisions of a submission
 _POINTS = "results/*/*/r[0-9]*"  # the runs in a submission to MLPerf Endpoints
-_MAX_DEPTH, _MAX_DIRECTORIES = 6, 2_000  # bounds of the search for runs below a directory
+_MAX_DEPTH, _MAX_DIRECTORIES = 6, 2_000  # limits of the search for runs below a directory
 _TEXTS: dict[Kind, str] = {
     "missing": "does not exist",
     "file": "is a file, not a directory",
@@ -29,7 +29,7 @@ _TEXTS: dict[Kind, str] = {
     "campaign": "is the directory of a campaign",
     "other": "has no run in it",
 }
-# What to do with it; {} is the path.
+# Fixes by kind; {} is the path.
 _FIXES: dict[Kind, str] = {
     "tree": "check it with `main.py check {}`",
     "endpoints": "verify it with `main.py verify {}`, or show it with `main.py report {}`",
@@ -46,11 +46,11 @@ class Place:
 
     path: Path
     kind: Kind
-    inside: Path | None = None  # where it is: the first run below a directory that has no run itself
+    inside: Path | None = None  # first run below a directory without a run of its own
 
     @property
     def text(self) -> str:
-        """The kind as the end of a sentence that begins with the path."""
+        """The kind as text, to follow the path in a sentence."""
         if self.inside is None:
             return _TEXTS[self.kind]
         what = {"logs": "LoadGen's logs without a manifest.json of this harness"}.get(self.kind, "runs")
@@ -58,17 +58,17 @@ class Place:
 
     @property
     def fix(self) -> str:
-        """The commands that read it; empty if none does."""
+        """The commands that read the path; empty if no command reads it."""
         if self.kind == "file" and _own_kind(self.path.parent) is not None:
-            return f"name its directory, {self.path.parent}"
+            return f"give its directory, {self.path.parent}"
         return _FIXES.get(self.kind, "").replace("{}", shlex.quote(str(_result_of(self.inside or self.path))))
 
     def refused(self, required: str, option: str = "") -> InputError:
-        """The error of a command that does not read it.
+        """Return the error of a command that does not read this kind.
 
         Args:
-            required: what the command reads, as a noun.
-            option: that named the path.
+            required: kind that the command reads, as a noun.
+            option: option that named the path.
         """
         said = f"{option} {self.path} {self.text}".strip()
         return (
@@ -77,7 +77,7 @@ class Place:
 
 
 def what_is(path: Path) -> Place:
-    """Return the kind of a path: its own marks count before those of its subdirectories."""
+    """Return the kind of a path. Its own files have priority over those of its subdirectories."""
     if not path.is_dir():
         return Place(path, "file" if os.path.lexists(path) else "missing")
     if not os.access(path, os.R_OK | os.X_OK):
@@ -103,14 +103,16 @@ def _own_kind(path: Path) -> Kind | None:
 
 
 def _result_of(run: Path) -> Path:
-    """The directory of the result that a run is part of, which commands judge as a whole; of a single run, its own."""
+    """Return the directory of the result that a run belongs to, for commands on results; for a single run, its
+    directory.
+    """
     if run.parent.name == "performance":
         return run.parent.parent
     return run.parent if run.name in ("performance", "accuracy") else run
 
 
 def _directories(path: Path) -> Iterator[Path]:
-    """The directories below a path, parents first."""
+    """Yield the directories below a path, parents first."""
     for name, children, _ in os.walk(path):
         folder = Path(name)
         children[:] = sorted(children) if len(folder.parts) - len(path.parts) < _MAX_DEPTH else []

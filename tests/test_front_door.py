@@ -148,7 +148,7 @@ def test_help_of_a_command_stands_on_its_own(arguments: list[str]) -> None:
 def test_a_mistake_says_how_to_mend_it() -> None:
     finished = run_here("--scenario", "Offline", "--engine", "dummy", "--user-conf", "none")
     first = "error: cannot read --user-conf none: No such file or directory"
-    assert (finished.code, finished.stderr) == (2, f"{first}\n  fix: name a readable file\n")
+    assert (finished.code, finished.stderr) == (2, f"{first}\n  fix: give a readable file\n")
 
 
 NO_PLACE = FileNotFoundError(2, "No usable temporary directory found in ['/tmp', '/var/tmp']")

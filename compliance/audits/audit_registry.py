@@ -1,4 +1,4 @@
-"""The directory of an audit: writing and reading its record, and judging its runs again."""
+"""The directory of an audit: writing and reading its record, and re-evaluating its runs."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -121,7 +121,7 @@ def request_beside(run: FinishedRun, test: AuditTest[Options]) -> AuditRequest[O
 def judged_again(
     folder: Path, test: AuditTest[Options], request: AuditRequest[Options]
 ) -> tuple[AuditResult, list[RunArtifacts]]:
-    """Judge an audit from the runs in its directory. The record can make a rule stricter, but not less strict.
+    """Re-evaluate an audit from the runs in its directory. The record can make a rule stricter, but not less strict.
 
     Args:
         request: Request from `request_beside`.

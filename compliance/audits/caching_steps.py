@@ -141,7 +141,7 @@ def next_step(plan: Plan, done: Sequence[Measurement]) -> Run | Outcome:
         )
     if min(one.pace.seconds for one in references) < plan.min_reference_s:
         return _new_samples(plan, done, references[0])
-    # Complete rounds: the first ends with its repeating runs, each later round with its reference.
+    # Number of complete rounds: the first round ends with its repeating runs, each later round with its reference.
     complete = max(one.run.number for one in references)
     ran = {(one.run.kind, one.run.number) for one in stage}
     kinds = _kinds(plan, references[0])

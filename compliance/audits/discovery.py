@@ -16,7 +16,7 @@ from runs.errors import InputError
 
 
 def declared() -> Iterator[AuditTest[Any]]:
-    """An object of each class for an audit; an abstract class is a base of several."""
+    """Return an instance of each concrete audit class. Abstract classes are shared base classes."""
     for found in pkgutil.iter_modules(catalog.__path__, f"{catalog.__name__}."):
         module = import_module(found.name)
         yield from (

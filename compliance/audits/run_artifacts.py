@@ -23,7 +23,7 @@ class RunArtifacts(FinishedRun):
 
     @classmethod
     def of(cls, run: FinishedRun, spec: RunSpec) -> "RunArtifacts":
-        """Create the audit run for a run that may be partly read."""
+        """Create the audit run from a run, with the files that were parsed already."""
         found = cls(run.dir, spec=spec)
         vars(found).update(vars(run))
         return found

@@ -1,4 +1,4 @@
-"""State of the audits of a result: whether each exists, passes when judged again, and used the result's system."""
+"""State of the audits of a result: whether each exists, passes when re-evaluated, and used the result's system."""
 
 import contextlib
 import os
@@ -30,14 +30,14 @@ _SAME = Scope((*AUDITED.only, "scenario", "benchmark"))
 
 @dataclass(frozen=True)
 class AuditState:
-    """The state of one audit, judged again from its runs. Its record can only make the outcome worse."""
+    """The state of an audit, re-evaluated from its runs. Its record can only make the outcome worse."""
 
     folder: Path
     test: str
     outcome: AuditOutcome
     why: str = ""  # reason for an outcome other than PASS, as the end of a sentence
     recorded: AuditRecord | None = None
-    result: AuditResult | None = None  # None: was not judged again
+    result: AuditResult | None = None  # None if it was not re-evaluated
     runs: tuple[RunArtifacts, ...] = field(default=(), repr=False)
 
     @property
@@ -61,7 +61,7 @@ class AuditState:
 
 
 def audit_state(folder: Path, test: str, of: FinishedRun | AuditRequest[Any]) -> AuditState:
-    """Judge an audit again from its directory.
+    """Re-evaluate an audit from its directory.
 
     Args:
         of: A run of the audited system, which determines the request, or the request itself, whose runs must exist.

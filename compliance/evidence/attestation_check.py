@@ -1,4 +1,4 @@
-"""Comparison of a run directory with the signed attestation that the run left at its end."""
+"""Comparison of a run directory with the signed attestation that was written at the end of the run."""
 
 import hashlib
 import re
@@ -24,7 +24,7 @@ def _no_attestation(run: FinishedRun) -> str:
 
 @decides("contradiction", applies=_no_attestation, also=("attested",))
 def unchanged(run: FinishedRun) -> Iterator[Finding]:
-    """Compare a run of this harness with its attestation. Runs of another harness have none."""
+    """Compare a run of this harness with its attestation. Runs of other harnesses have no attestation."""
     if run.manifest is not None:
         yield from attested(run.dir)
     elif run.dir.seal.is_file() and not run.foreign:

@@ -48,8 +48,8 @@ REPEAT_SHARE = 0.4
 # percentile of the first occurrences.
 QUICKEST_PERCENTILE = 5
 QUICK_SHARE = 0.1
-# The first token needs a step over the whole prompt, each later token a step over one token. A first token is
-# implausible below this share of the time per later token.
+# The first token needs a step over the whole prompt, each later token a step over one token. A TTFT below this share of
+# the time per later token is implausible.
 FIRST_TOKEN_SHARE = 0.5
 
 # First tokens that are held back have nearly equal TTFTs. In such published Server results (v6.1), p90 is 0.01% to 0.1%
@@ -102,14 +102,14 @@ def repeats_cost_as_much(
 ) -> Finding | None:
     """Compare the times of repeated samples with their first occurrence, in SingleStream and Server.
 
-    Others that used the cores when the samples came first, and later did not, make repetitions shorter, by as much as
-    they left the run less, or as its loop was late, for which a request waits twice; so far it is a warning. So are
-    some repetitions far quicker than any new sample: what else used the accelerators is not in the manifest. None where
-    fewer than 20 samples were repeated or the scenario is another.
+    Repetitions may be faster because other processes used the cores, or delayed the event loop, only during the first
+    occurrences. A difference that this explains is a warning. Some repetitions that are far faster than all new samples
+    are a warning too, because the manifest lacks other uses of the accelerators. Return None for fewer than 20 repeated
+    samples or another scenario.
 
     Args:
-        foreign: share of the cores that others used while the run was made.
-        lag_ns: how late the loop was, at p99.
+        foreign: share of the cores' time that other processes used during the run.
+        lag_ns: lag of the event loop at p99.
     """
     if loadgen_scenario not in ("SingleStream", "Server") or not len(requests):
         return None

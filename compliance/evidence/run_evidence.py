@@ -60,7 +60,7 @@ class RunEvidence(FinishedRun):
 
     @classmethod
     def of(cls, run: FinishedRun, sources: ScoreSources | None = None, in_round: Round | None = None) -> Self:
-        """Create the evidence of a run that may be partly read."""
+        """Create the evidence from a run, with the files that were parsed already."""
         found = cls(run.dir)
         vars(found).update(vars(run), sources=sources or ScoreSources(), in_round=in_round)
         return found

@@ -13,7 +13,9 @@ def by_severity(verdict: Verdict) -> list[Finding]:
 
 
 def finding_lines(verdict: Verdict, findings: Iterable[Finding], *, with_place: bool = False) -> Iterator[str]:
-    """A line for each finding; one that does not count is a reason why the subject is not eligible for submission."""
+    """Yield a line for each finding. Findings that do not count are reasons why the subject is not eligible for
+    submission.
+    """
     for finding in findings:
         if finding.violated and not verdict.counts(finding):
             yield f"  not eligible for submission: {finding.rule}: {finding.sentence}"

@@ -33,7 +33,7 @@ class Verdict:
     Attributes:
         outcome_policy: How the findings combine.
         held_official: Whether official rules count. Otherwise they are only shown.
-        declared: why the subject's own manifest says that it is not eligible for submission.
+        declared: Reasons in the subject's manifest why it is not eligible for submission.
     """
 
     schema_version: ClassVar[int] = 1  # version of the JSON; 2: `not_judged` is a list of objects
@@ -41,7 +41,7 @@ class Verdict:
     findings: list[Finding] = field(default_factory=list, kw_only=True)
     applied: frozenset[str] = field(default=frozenset(), kw_only=True, repr=False)  # rules, met or violated
     not_judged: list[NotJudged] = field(default_factory=list, kw_only=True)
-    error: HarnessError | None = field(default=None, kw_only=True)  # reason for ERROR
+    error: HarnessError | None = field(default=None, kw_only=True)  # error that caused the outcome ERROR
     outcome_policy: Policy = field(default=FINDINGS, kw_only=True, repr=False)
     held_official: bool = field(default=True, kw_only=True)
     declared: list[str] = field(default_factory=list, kw_only=True)
@@ -125,7 +125,7 @@ class Verdict:
 
     @property
     def unofficial(self) -> list[str]:
-        """Why the subject is not eligible for submission, each reason once; empty where it must be eligible."""
+        """Reasons why the subject is not eligible for submission, each once; empty if it must be eligible."""
         reasons = [
             text
             for one in (*self.members, self)

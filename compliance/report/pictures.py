@@ -178,14 +178,14 @@ def distribution(
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: milliseconds(value)))
     else:
         axes.set_xlim(left=0, right=max(shown) * 1.05)
-        axes.locator_params(axis="x", nbins=6)  # so that labels of five digits do not touch
+        axes.locator_params(axis="x", nbins=6)  # prevents labels of five digits from touching
     axes.set(xlabel="ms", ylabel="% of queries", ylim=(0, 101))
     axes.set_title(words if len(words) < 50 else words.replace("; ", ";\n"))
     return _picture(axes.figure, words)
 
 
 def over_time(series: TimeSeries, mean_tokens_per_second: float | None) -> list[Picture]:
-    """Draw open queries, output tokens per second and, if it is known, LoadGen's lateness."""
+    """Draw open queries, output tokens per second and, if known, LoadGen's lateness."""
     pictures = [_queries_open(series), _tokens_made(series, mean_tokens_per_second)]
     return pictures if series.lateness_ms is None else [*pictures, _lateness(series, series.lateness_ms)]
 
@@ -279,7 +279,7 @@ class CurvePoint:
     """One run on a curve: its throughput and the p90 of its latencies."""
 
     name: str
-    load: str  # the concurrency or the rate
+    load: str  # concurrency or rate of the run
     tokens_per_second: float
     ttft_ms: float | None
     tpot_ms: float | None

@@ -23,10 +23,10 @@ from runs.benchmark import SCENARIOS
 from runs.wording import printable
 
 MAX_FINDINGS = 4000  # findings on a page, most severe first
-MAX_LINE_CHARS = 300  # characters
+MAX_LINE_CHARS = 300  # maximum length of a quoted line
 MAX_COLUMNS = 24  # causes in the matrix
 MAX_PICTURES = 48
-MAX_POINTS = 400  # in a picture
+MAX_POINTS = 400  # maximum of points in a picture
 MAX_NAMED = 6
 OUTLIER = 1.3  # ratio to the median of the same accelerator, or its inverse
 NEAR_LIMIT = 99.0  # percent of a latency limit

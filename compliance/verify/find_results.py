@@ -79,7 +79,7 @@ def _mode_of(run: FinishedRun) -> str:
 
 
 def _known_run(run_dir: RunDir, scenario: Scenario | None, claimed_mode: str | None) -> FinishedRun:
-    """Return a run after checking that its LoadGen and benchmark are supported.
+    """Return the run in a directory after checking that its LoadGen version and benchmark are supported.
 
     Raises:
         SetupError: If no supported round uses this LoadGen, or the path in a tree names an unsupported benchmark.

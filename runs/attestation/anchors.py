@@ -1,8 +1,8 @@
 """Anchors: evidence by a third party that the statement of a run existed at some time.
 
 A ledger is a directory or git repository of a reviewer. `anchors.jsonl` in it has a line for each statement; lines are
-only added. A time stamp (RFC 3161) is the response of a time-stamping authority, next to seal.json; it is evidence to
-those who trust the authority's certificate.
+only appended. A time stamp (RFC 3161) is the response of a time-stamping authority, next to seal.json; it is evidence
+to those who trust the authority's certificate.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ class Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     digest: Sha256  # SHA-256 of the statement
-    time: AwareDatetime  # in whole seconds
+    time: AwareDatetime  # with a resolution of 1 s
     name: str  # name of the run directory, as given
     key: KeyId
 
@@ -55,16 +55,16 @@ class Entry(BaseModel):
 
 
 def read_ledger(folder: Path, *, new: bool = False) -> dict[str, Entry]:
-    """Return the entries of a ledger by digest; the first of several with one digest.
+    """Return the entries of a ledger by digest; the first entry if a digest occurs repeatedly.
 
     Args:
-        new: it may have no entries yet.
+        new: whether the ledger may be empty.
 
     Raises:
-        InputError: it does not exist, or a line is damaged.
+        InputError: If the ledger does not exist, or a line is damaged.
     """
     if not folder.is_dir():
-        raise InputError(f"--ledger {folder} is not a directory", "make one with mkdir, or with git init")
+        raise InputError(f"--ledger {folder} is not a directory", "create it with mkdir, or with git init")
     path = folder / LEDGER_NAME
     if new and not path.exists():
         return {}
@@ -86,17 +86,17 @@ def add_to_ledger(folder: Path, statements: Mapping[str, Attestation]) -> list[E
     """Add statements that are not in the ledger yet; in a git repository, commit.
 
     Args:
-        statements: by the name of their run directory.
+        statements: digests of the statements by the name of the run directory.
 
     Returns:
         The entry of each statement, in order.
 
     Raises:
-        InputError: it is no ledger.
-        SetupError: it cannot be written.
-        ExecutionError: git does not commit; the lines are written.
+        InputError: If the folder is not a ledger.
+        SetupError: If the ledger cannot be written.
+        ExecutionError: If git does not commit; the lines are written.
     """
-    read_ledger(folder, new=True)  # before a lock file is made in a folder that is no ledger
+    read_ledger(folder, new=True)  # check first, so that no lock file is created in another folder
     now = datetime.now(UTC).replace(microsecond=0)
     try:
         with FileLock(folder / f".{LEDGER_NAME}.lock", timeout=TIMEOUT_S):
@@ -140,11 +140,13 @@ def request_time_stamp(url: str, run: RunDir) -> datetime:
         The time of the time stamp.
 
     Raises:
-        InputError: no http address, or the existing time stamp is of something else.
-        ExecutionError: the authority cannot be reached, or refuses.
+        InputError: If the URL is not an http address, or the existing time stamp is of another statement.
+        ExecutionError: If the authority is unreachable, or refuses.
     """
     if not url.startswith(("http://", "https://")):
-        raise InputError(f"--timestamp {url}: not an http:// or https:// address", "name a time-stamping authority")
+        raise InputError(
+            f"--timestamp {url}: not an http:// or https:// address", "give the URL of a time-stamping authority"
+        )
     statement = read_whole(run.seal, "rerun")
     if run.time_stamp.exists():
         return time_of(run)
@@ -170,12 +172,12 @@ def time_of(run: RunDir, authorities: Sequence[Certificate] | None = None) -> da
     """Return the time of a run's time stamp.
 
     Args:
-        authorities: trusted root certificates; None: trust any.
+        authorities: trusted root certificates; None = trust all.
 
     Raises:
-        InputError: it cannot be read, is of another statement, or none of the authorities signed it.
+        InputError: If it is unreadable, of another statement, or not signed by one of the authorities.
     """
-    path, fix = run.time_stamp, "remove it, and anchor the run again"
+    path, fix = run.time_stamp, "remove the time stamp, and anchor the run again"
     content = read_whole(path, fix, max_bytes=TIME_STAMP.file_bytes, within=run.root)
     statement = read_whole(run.seal, "rerun", within=run.root)
     try:
@@ -195,12 +197,12 @@ def time_of(run: RunDir, authorities: Sequence[Certificate] | None = None) -> da
 
 
 def read_authorities(path: Path) -> list[Certificate]:
-    """The certificates in a PEM file; InputError if there are none."""
-    fix = "name a PEM file with the root certificate of the time-stamping authority"
+    """Return the certificates in a PEM file; raise InputError if it has none."""
+    fix = "give a PEM file with the root certificate of the time-stamping authority"
     try:
         return load_pem_x509_certificates(read_whole(path, fix, option="--timestamp-ca"))
     except ValueError as error:
-        raise InputError(f"--timestamp-ca {path} holds no certificate in PEM", fix) from error
+        raise InputError(f"--timestamp-ca {path} has no certificate in PEM", fix) from error
 
 
 def _stamps(response: TimeStampResponse, statement: bytes) -> bool:

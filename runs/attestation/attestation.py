@@ -1,11 +1,12 @@
 """seal.json: the signed statement of a finished run about its files, written last.
 
 It is a DSSE envelope around an in-toto Statement v1. The subjects are all other files of the run directory with their
-SHA-256; the predicate (docs/run-directory.md) has the version of the record, the harness, and the campaign's previous
-statement. The signature is Ed25519. The ID of a key is the public key itself, in 64 hex digits, so an envelope can be
-checked alone.
+SHA-256. The predicate (docs/run-directory.md) has the version of the manifest, the harness, and the campaign's previous
+statement. The signature is Ed25519. The ID of a key is the public key in 64 hex digits, so the envelope alone is enough
+to check the signature.
 
-The holder of the key can sign again: a statement proves integrity, an anchor its time (runs/attestation/anchors.py).
+The holder of the key can sign again. A statement therefore proves integrity; an anchor proves its time
+(runs/attestation/anchors.py).
 """
 
 import contextlib
@@ -32,7 +33,7 @@ PAYLOAD_TYPE = "application/vnd.in-toto+json"
 KeyId = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Schema = TypeVar("Schema", bound=BaseModel)
 
-_FIX = "take the unchanged run directory, or rerun"
+_FIX = "restore the run directory from an unchanged copy, or rerun"
 
 
 class _Part(BaseModel):
@@ -49,7 +50,7 @@ class Subject(_Part):
 
 
 class Predicate(_Part):
-    """The predicate of a statement: all of it except the files."""
+    """The predicate of a statement: everything except the files."""
 
     record_version: int  # version of manifest.json
     harness_commit: str | None  # None outside a checkout
@@ -100,7 +101,7 @@ def read_attestation(run: RunDir) -> Attestation:
     """Read the statement of a run and check its signature, but not its files.
 
     Raises:
-        InputError: missing, damaged, of another type, or not signed by its key.
+        InputError: If the statement is missing, damaged, of another type, or not signed by its key.
     """
     path = run.seal
     written = read_whole(path, _FIX, within=run.root)
@@ -113,7 +114,7 @@ def read_attestation(run: RunDir) -> Attestation:
         envelope = Envelope.from_dict(content.model_dump(by_alias=True))
         envelope.verify([key], 1)
     except (VerificationError, ValueError) as error:
-        raise InputError(f"{path}: the signature is not one of the key {keyid}", _FIX, path=path) from error
+        raise InputError(f"{path}: the signature is not by key {keyid}", _FIX, path=path) from error
     statement = _validated(Statement, json_object(envelope.payload, path, _FIX), path)
     files = {subject.name: subject.digest.sha256 for subject in statement.subject}
     if len(files) < len(statement.subject):
@@ -141,7 +142,7 @@ def broken_files(run: RunDir, attestation: Attestation) -> Iterator[BrokenFile]:
 
 
 def _digest(path: Path) -> str | None:
-    with contextlib.suppress(InputError):  # such as a sparse file of terabytes
+    with contextlib.suppress(InputError):  # an unreadable file, such as a sparse file of terabytes
         return sha256_of(path, max_bytes=MAX_ATTESTED_BYTES)
     return None
 

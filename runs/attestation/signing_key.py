@@ -19,14 +19,14 @@ def load_signer(path: Path | None) -> CryptoSigner:
     """Return the key for signing runs.
 
     Args:
-        path: PEM file of an Ed25519 private key; None: the account's key, which is made on first use.
+        path: PEM file of an Ed25519 private key; None = the account's key, which is created on first use.
 
     Raises:
-        InputError: the file holds no such key.
-        SetupError: the account's key cannot be made.
+        InputError: If the file has no such key.
+        SetupError: If the account's key cannot be created.
     """
     path = path or _own_key()
-    fix = "make one with: openssl genpkey -algorithm ed25519 -out FILE"
+    fix = "create a key with: openssl genpkey -algorithm ed25519 -out FILE"
     content = read_whole(path, fix, max_bytes=SIGNING_KEY.file_bytes, option="--signing-key")
     try:
         key = load_pem_private_key(content, None)
@@ -38,7 +38,7 @@ def load_signer(path: Path | None) -> CryptoSigner:
 
 
 def signer_of(key: Ed25519PrivateKey) -> CryptoSigner:
-    """A signer whose key ID is the public key."""
+    """Return a signer whose key ID is the public key."""
     public = key.public_key()
     return CryptoSigner(key, SSlibKey.from_crypto(public, public.public_bytes_raw().hex()))
 
@@ -50,17 +50,17 @@ def _own_key() -> Path:
         if not path.exists():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             _make_key(path)
-    except (OSError, RuntimeError) as error:  # RuntimeError: the account has no home
+    except (OSError, RuntimeError) as error:  # RuntimeError: the account has no home directory
         why = getattr(error, "strerror", None) or error
         raise SetupError(
             f"the signing key cannot be made in the account's configuration folder: {why}",
-            "name a key with --signing-key FILE, or set XDG_CONFIG_HOME to a folder you may write to",
+            "give a key with --signing-key FILE, or set XDG_CONFIG_HOME to a folder you may write to",
         ) from error
     return path
 
 
 def _make_key(path: Path) -> None:
-    """Make a key that only its owner may read. If several are made at once, the first is kept."""
+    """Create a key that only its owner may read. If multiple processes create it, the first key is kept."""
     with critical():
         descriptor, temporary = tempfile.mkstemp(dir=path.parent)  # mode 0600
         try:

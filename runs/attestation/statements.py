@@ -1,4 +1,4 @@
-"""Statements of runs: one is written for a run that has finished, and those below a folder are found."""
+"""Writing the statement of a finished run, and finding the statements below a folder."""
 
 import contextlib
 from pathlib import Path
@@ -51,7 +51,7 @@ def statements_below(folder: Path) -> dict[str, tuple[RunDir, Attestation]]:
 
 
 def last_statement(folder: Path) -> str | None:
-    """Return the digest of the last statement below a folder: no other statement names it as previous."""
+    """Return the digest of the last statement below a folder, which no other statement names as previous."""
     statements = statements_below(folder)
     last = statements.keys() - {statement.predicate.previous for _, statement in statements.values()}
     return max(last, key=lambda digest: statements[digest][0].seal.stat().st_mtime_ns, default=None)

@@ -1,4 +1,4 @@
-"""The benchmarks that this harness knows, a module each."""
+"""The benchmarks that this harness supports, one module each."""
 
 from runs.benchmark import Benchmark, Scenario
 from runs.benchmarks import llama2_70b, llama3_1_8b
@@ -7,20 +7,20 @@ from runs.rounds import RoundBenchmark
 _ALL: tuple[Benchmark, ...] = (*llama3_1_8b.BENCHMARKS, *llama2_70b.BENCHMARKS)
 
 BENCHMARKS: dict[str, Benchmark] = {one.loadgen_key: one for one in _ALL}
-# What the current round requires, by the name of the benchmark's directory in a submission tree.
+# Requirements of the current round, by the name of the benchmark's directory in a submission tree.
 SUBMISSIONS: dict[str, RoundBenchmark] = {one.submission_name: one.entry for one in _ALL}
-# Every name that a benchmark's directory may have in a submission tree, and the one it should have.
+# Accepted name of a benchmark's directory in a submission tree → preferred name.
 DIRECTORIES: dict[str, str] = {
     name: official for official, entry in SUBMISSIONS.items() for name in (official, *entry.aliases)
 }
 
 
 def default_benchmark(scenario: Scenario) -> Benchmark:
-    """The benchmark of a scenario without a LoadGen key."""
+    """Return the benchmark of a scenario if no LoadGen key is given."""
     return next(one for one in BENCHMARKS.values() if scenario in one.scenarios)
 
 
 def submitted_benchmark(directory: str, scenario: Scenario) -> Benchmark:
-    """The benchmark of a scenario directory in a benchmark's directory; StopIteration if none has that scenario."""
+    """Return the benchmark of a scenario's directory in a submission tree; raise StopIteration if no benchmark fits."""
     name = DIRECTORIES.get(directory, directory)
     return next(one for one in BENCHMARKS.values() if one.submission_name == name and scenario in one.scenarios)

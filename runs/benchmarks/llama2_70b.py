@@ -33,7 +33,7 @@ _MODEL = OfficialModel(
     speculative_decoding=False,  # [rules]
 )
 
-# [ref] SUT gen_kwargs; greedy, so the other numbers change nothing: they are those of vLLM's greedy decoding
+# [ref] SUT gen_kwargs; decoding is greedy, so the other values have no effect and are vLLM's defaults
 _SAMPLING = SamplingPolicy(
     temperature=0.0, top_p=1.0, top_k=1, seed=42, min_tokens=1, max_tokens=_ENTRY.max_tokens["performance"]
 )
@@ -45,11 +45,12 @@ _STANDARD = Benchmark(
     scenarios=("Offline", "Server"),
     model=_MODEL,
     data_set="OpenOrca",
-    data_sha256=None,  # only the pickle's hash is published (qsl/open_orca.py)
+    data_sha256=None,  # only the hash of the pickle file is published (qsl/open_orca.py)
     calibration_sha256=None,
     sampling={"performance": _SAMPLING, "accuracy": _SAMPLING},
     metric="rouge-tokens",
-    # [ref] README, [checker] accuracy-target and accuracy-upper-limit; gen_num is ours, the checker does not read it
+    # [ref] README, [checker] accuracy-target and accuracy-upper-limit; gen_num is this harness's, the checker does not
+    # read it
     targets={
         "rouge1": Target(44.4312, low_share=0.999, high_share=None),
         "rouge2": Target(22.0352, low_share=0.999, high_share=None),

@@ -5,10 +5,10 @@ Sources, read at mlcommons/inference commit b66003e1 (2026-08-20, round v6.1):
   [ref]      language/llama3.1-8b (reference implementation and README)
   [rules]    mlcommons/inference_policies, inference_rules.adoc
   [model]    meta-llama/Llama-3.1-8B-Instruct, config.json and generation_config.json
-  [hash]     the hub's SHA-256 of its files at 0e9e39f249a16976918f6564b8830bc894c89659, the revision that NVIDIA's v5.1
-             submission checks out; the weights are the same in every revision
-  [data]     intel, verification test suite: SHA-256 by which its MLPerf test knows the files of MLCommons' downloader,
-             which itself publishes MD5 alone. Its hash of OpenOrca is the one that mlcommons/endpoints has.
+  [hash]     the Hugging Face Hub's SHA-256 of the files at 0e9e39f249a16976918f6564b8830bc894c89659, the revision of
+             NVIDIA's v5.1 submission; all revisions have the same weights
+  [data]     Intel's verification test suite: SHA-256 of the files of MLCommons' downloader, which publishes only
+             MD5. Its hash of OpenOrca equals that in mlcommons/endpoints.
 """
 
 from dataclasses import replace
@@ -49,7 +49,7 @@ _SAMPLING = SamplingPolicy(
 
 
 def _targets(rouge: tuple[float, float, float, float], characters: int, samples: int) -> dict[str, Target]:
-    """[checker] accuracy-target and accuracy-upper-limit; gen_num, which the checker does not read, is ours."""
+    """[checker] accuracy-target and accuracy-upper-limit; gen_num is this harness's; no checker reads it."""
     names = ("rouge1", "rouge2", "rougeL", "rougeLsum")
     return {
         **{name: Target(score, low_share=0.99, high_share=None) for name, score in zip(names, rouge, strict=True)},

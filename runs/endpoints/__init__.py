@@ -1,1 +1,1 @@
-"""Run folders of the MLPerf Endpoints client (mlcommons/endpoints): what is in them, read and not judged."""
+"""Run folders of the MLPerf Endpoints client (mlcommons/endpoints): their files and fields, without rules."""

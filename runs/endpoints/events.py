@@ -1,9 +1,9 @@
-"""`events.jsonl` of the MLPerf Endpoints client: one event a line, streamed into columns of one row a sample.
+"""`events.jsonl` of the MLPerf Endpoints client: an event per line, read into columns with a row per sample.
 
-The client stamps every event in its main process, in the order in which it publishes them, which is the order of the
-lines; a completion alone is stamped when it is received, a moment before it is published. So two clocks never go back
-from line to line: that of completions, and that of all other events; and no completion is later than the next other
-event. What does not fit is kept in `odd`, with the first line where it was seen; it is judged elsewhere.
+The client takes the time of every event in its main process when it publishes the event, in the order of the lines.
+Only completions have the time of their receipt, slightly earlier. Times therefore never decrease among completions, nor
+among all other events, and no completion is later than the next other event. Anomalies are kept in `odd`, with the
+first line of each; rules in compliance/endpoints judge them.
 """
 
 import re
@@ -22,15 +22,15 @@ from runs.errors import InputError
 from runs.files.reading import MIB, Bounds, bounded_lines
 from runs.wording import printable
 
-NO_TIME = -1  # stands for a time that there is not
-MAX_EVENTS_BYTES = 64 * 1024**3  # streamed: a million samples with 128 pieces each make 20 GB
+NO_TIME = -1  # value of a missing time
+MAX_EVENTS_BYTES = 64 * 1024**3  # read as a stream: a million samples with 128 pieces each take 20 GB
 EVENTS = Bounds(MAX_EVENTS_BYTES, 16 * MIB)  # a prompt of a million tokens has 5 MB
-MAX_CHUNKS = 30_000_000  # chunks whose times are kept: 240 MB
-MAX_REASONS = 100  # distinct finish reasons
+MAX_CHUNKS = 30_000_000  # limit for chunks whose times are kept: 240 MB
+MAX_REASONS = 100  # limit for distinct finish reasons
 
-# What a prompt or a response is made of, and so how the client counts its tokens.
+# Kind of a prompt or response, which decides how the client counts its tokens.
 NOTHING, TEXT, IDS, MESSAGES = range(4)
-_FIX = "take the unchanged events.jsonl of the run; a cut last line means that the run was stopped"
+_FIX = "use the unchanged events.jsonl of the run; a cut last line means that the run was stopped"
 _KNOWN = re.compile(r"(session|sample|error)\.[a-z_]{1,40}")
 _NO_DIGITS = dict.fromkeys(b"0123456789")
 
@@ -51,7 +51,7 @@ _decode = msgspec.json.Decoder(_Event).decode
 
 @dataclass
 class EventAnomaly:
-    """Events that do not fit: how many, and the first of them."""
+    """An anomaly among the events: the number of such events, and the first line."""
 
     count: int
     line: int
@@ -59,7 +59,7 @@ class EventAnomaly:
 
 
 class Response(NamedTuple):
-    """The text of one response, and what came after the piece that was counted as its first token."""
+    """The text of a response, and the part after the piece that counts as its first token."""
 
     kind: int
     text: str
@@ -67,9 +67,9 @@ class Response(NamedTuple):
 
 
 def response_of(data: Any) -> Response:
-    """The part of a completion's data that the client tokenizes.
+    """Return the part of a completion's data that the client tokenizes.
 
-    The pieces are [first, rest] with streaming, else one text. The first piece is the reasoning's, where there is one.
+    With streaming, the pieces are [first, rest]; otherwise they are one text. A reasoning text is the first piece.
     """
     if not (isinstance(data, list) and data[:1] == ["TextModelOutput"]):
         return Response(NOTHING, "", "")
@@ -89,7 +89,7 @@ def _pieces(value: Any) -> list[str]:
 
 
 def _prompt_of(data: Any) -> tuple[int, int, int]:
-    """Kind, size and hash."""
+    """Return kind, size and hash of a prompt."""
     if isinstance(data, list) and data[:1] == ["PromptData"]:
         text, ids, messages = (data[1:4] + [None] * 3)[:3]
         if isinstance(ids, list):
@@ -105,7 +105,7 @@ def _bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
-# What a row begins with; the columns of `Events`.
+# Initial values of a row; the columns of `Events`.
 _ROW = {
     "tracked": False, "failed": False, "issued_ns": NO_TIME, "first_ns": NO_TIME, "complete_ns": NO_TIME, "reason": -1,
     "prompt_kind": NOTHING, "prompt_size": 0, "prompt_hash": 0, "response_kind": NOTHING, "response_bytes": 0,
@@ -114,37 +114,37 @@ _ROW = {
 
 
 class Events:
-    """All samples in order of issue; columns are of equal length. A sample is tracked where it was issued while the
-    client measured: warm-up before and accuracy phases after are not.
+    """All samples in order of issue, in columns of equal length. Samples of the measured phase are tracked; those of
+    the warm-up and of accuracy phases are not.
 
     Raises:
-        InputError: the file is missing, no regular file or too large, or a line is damaged; names the line.
+        InputError: If the file is missing, not a regular file or too large, or a line is damaged; it names the line.
     """
 
     tracked: NDArray[np.bool_]
     failed: NDArray[np.bool_]
     issued_ns: Column
-    first_ns: Column  # NO_TIME: without streaming
+    first_ns: Column  # NO_TIME without streaming
     complete_ns: Column
-    reason: Column  # place in `reasons`; -1: none is recorded
+    reason: Column  # index in `reasons`; -1 = not recorded
     prompt_kind: Column
-    prompt_size: Column  # UTF-8 bytes of a text, number of IDs
-    prompt_hash: Column  # Python's hash, which is another in each process
+    prompt_size: Column  # bytes of a text in UTF-8, or number of IDs
+    prompt_hash: Column  # Python's hash, which differs between processes
     response_kind: Column
     response_bytes: Column
     response_hash: Column  # hash of the text without its digits
-    rest_bytes: Column  # after the first piece
+    rest_bytes: Column  # bytes after the first piece
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.rows: dict[str, int] = {}  # uuid of a sample → row
-        self.reasons: dict[str, int] = {}  # why responses ended, and the number that stands for it
-        self.phases: list[list[int]] = []  # start and end of each time of measuring; NO_TIME: no end
+        self.reasons: dict[str, int] = {}  # finish reason → its number
+        self.phases: list[list[int]] = []  # start and end of each measured phase; NO_TIME = no end
         self.counts = Counter[str]()  # number of events by type
         self.odd: dict[str, EventAnomaly] = {}
         self.workers: set[int] = set()  # worker_id of completions, which earlier clients do not write
         self.started_ns = self.ended_ns = NO_TIME
-        self.last_ns = NO_TIME  # the latest stamp of all
+        self.last_ns = NO_TIME  # latest time of all events
         self._published_ns = self._received_ns = 0
         self._columns = {name: array("b" if isinstance(first, bool) else "q") for name, first in _ROW.items()}
         self._piece_ns: dict[int, int] = {}  # time of the last piece of each open response
@@ -156,11 +156,11 @@ class Events:
                     self.odd.setdefault(what, EventAnomaly(0, number, event.sample_uuid)).count += 1
             except (msgspec.DecodeError, ValueError, RecursionError) as error:
                 raise InputError(f"{path} line {number} is not an event of the client: {error}", _FIX) from error
-            except TypeError as error:  # a list in the place of a number: not hashable
-                raise InputError(f"{path} line {number} has data of another form", _FIX) from error
+            except TypeError as error:  # a list instead of a number is not hashable
+                raise InputError(f"{path} line {number} has data of an unknown form", _FIX) from error
         for name, first in _ROW.items():
             setattr(self, name, np.array(self._columns.pop(name), np.bool_ if isinstance(first, bool) else np.int64))
-        # Between two pieces of a response; None: too many to keep.
+        # Times between two pieces of a response; None = too many to keep.
         self.chunk_ns = np.array(chunks, np.int64) if len(chunks) <= MAX_CHUNKS else None
         del self._chunks
 
@@ -173,26 +173,26 @@ class Events:
 
     @property
     def answered(self) -> NDArray[np.bool_]:
-        """Tracked samples that completed with a response."""
+        """Number of tracked samples that completed with a response."""
         return np.asarray(self.tracked & self.completed & (self.response_kind != NOTHING))
 
     def responses(self) -> Iterator[tuple[int, Response]]:
-        """(row, response) of each completion."""
+        """Yield the row and response of each completion."""
         return ((row, response_of(data)) for row, data in self._data("sample.complete"))
 
     def prompts(self) -> Iterator[tuple[int, str]]:
-        """(row, text) of each prompt that is a text."""
+        """Yield the row and text of each prompt that is a text."""
         return ((row, data[1]) for row, data in self._data("sample.issued") if self.prompt_kind[row] == TEXT)
 
     def _data(self, kind: str) -> Iterator[tuple[int, Any]]:
-        """Read again: texts are not kept."""
+        """Read the file again, because texts are not kept in memory."""
         for _, line in bounded_lines(self.path, EVENTS, _FIX):
             event = _decode(line) if kind.encode() in line else None
             if event and event.event_type == kind and event.sample_uuid in self.rows:
                 yield self.rows[event.sample_uuid], event.data
 
     def _take(self, event: _Event) -> Iterator[str]:
-        """Take one event; yields what is odd about it."""
+        """Take one event; yield its anomalies."""
         kind, now = event.event_type, event.timestamp_ns
         if kind not in self.counts and not _KNOWN.fullmatch(kind):
             raise ValueError(f"unknown type of event {printable(kind, 40)!r}")

@@ -1,7 +1,7 @@
-"""A run folder of the MLPerf Endpoints client: its files, each parsed once, when it is asked for.
+"""A run folder of the MLPerf Endpoints client. Each file is parsed once, on first use.
 
-Fields are taken by name and everything else is ignored, because the client's releases differ in what they write. What
-is used is of one type and bounded: every file is untrusted.
+Fields are read by name, and other fields are ignored, because releases of the client write different fields. The fields
+that are used have one type and bounds, because every file is untrusted.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ from runs.files.fields import strictly
 from runs.files.reading import MAX_LOG_BYTES, first_problem, read_as, read_record
 from runs.wording import printable
 
-if TYPE_CHECKING:  # most of a folder's files are read without them
+if TYPE_CHECKING:  # not needed for most files of a folder
     import numpy as np
     from numpy.typing import NDArray
 
@@ -30,7 +30,7 @@ CLIENT_RELEASE = "0.1"  # mlcommons/endpoints: 0.1.0 from August 2025 to August 
 CONFIG_FORMAT = "1.0"  # format of config.yaml
 PERFORMANCE = "performance"  # the name of the measured phase in sample_idx_map.json
 NO_INDEX = -1
-_FIX = "take the unchanged file of the client's run folder"
+_FIX = "use the unchanged file of the client's run folder"
 
 T = TypeVar("T")
 Count = Annotated[int, Field(ge=0, le=2**62)]
@@ -57,7 +57,7 @@ class _Histogram(_Read):
 
 
 class Series(_Statistics):
-    """One measure as result_summary.json has it; all empty where nothing was measured."""
+    """A measure in result_summary.json; empty if not measured."""
 
     median: Number | None = None
     avg: Number | None = None
@@ -70,7 +70,7 @@ class Summary(_Read):
 
     version: str
     n_samples_issued: Count
-    n_samples_completed: Count  # with those that failed
+    n_samples_completed: Count  # including failed samples
     n_samples_failed: Count
     duration_ns: Count | None
     state: str
@@ -99,10 +99,10 @@ class Stat(_Statistics):
 
 
 class Snapshot(_Read):
-    """metrics/final_snapshot.json: what the summary was made of."""
+    """metrics/final_snapshot.json, from which the client computes the summary."""
 
-    counter: Count | None = None  # number of snapshots, this one included
-    timestamp_ns: Count | None = None  # time on the clock of the events
+    counter: Count | None = None  # number of snapshots, including this one
+    timestamp_ns: Count | None = None  # time in ns, on the clock of the events
     state: str
     n_pending_tasks: Count = 0
     metrics: list[Stat]
@@ -124,7 +124,7 @@ class LoadPattern(_Read):
 
 class _Runtime(_Read):
     min_duration_ms: Measure = 600_000
-    max_duration_ms: Measure = 0  # 0: no limit
+    max_duration_ms: Measure = 0  # 0 = no limit
     n_samples_to_issue: Count | None = None
     scheduler_random_seed: int = 42
     dataloader_random_seed: int = 42
@@ -146,7 +146,7 @@ class _Drain(_Read):
 
 
 class _Client(_Read):
-    num_workers: int = -1  # -1: the client's choice
+    num_workers: int = -1  # -1 = chosen by the client
     stream_all_chunks: bool | None = None
 
 
@@ -179,11 +179,11 @@ class _ModelParams(_Read):
     max_new_tokens: Annotated[int, Field(ge=0, le=2**31)] | None = None
     min_new_tokens: int = 1
     seed: int | None = None
-    streaming: str | bool | None = None  # a YAML reader makes a truth value of a bare `on`
+    streaming: str | bool | None = None  # YAML reads a bare `on` as a Boolean
 
 
 class Config(_Read):
-    """The parts of config.yaml that numbers depend on, and all of it."""
+    """The fields of config.yaml that affect numbers, and the complete content."""
 
     whole: dict[str, Any]
     version: str | Number | None = None
@@ -196,12 +196,12 @@ class Config(_Read):
 
     @property
     def mode(self) -> str:
-        """Usually offline or online."""
+        """Mode of the client, usually offline or online."""
         return self.benchmark_mode or self.type
 
     @property
     def streaming(self) -> bool | None:
-        """None where it is unknown. The client streams by itself unless the run is offline."""
+        """Whether the client streamed; None if unknown. By default it streams except offline."""
         asked = self.model_params.streaming
         auto = None if asked is None else self.mode != "offline"
         return {"on": True, "off": False, True: True, False: False}.get(asked or "", auto)
@@ -247,15 +247,16 @@ def _indices(path: Path) -> dict[str, dict[str, int]]:
     try:
         phases = msgspec.json.decode(content, type=dict[str, dict[str, Annotated[int, msgspec.Meta(ge=0, lt=2**62)]]])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{path} is no map of samples: {error}", _FIX) from error
-    # None of the client's uuids or phases has these signs: there are as many as keys, unless a key stands there twice.
+        raise InputError(f"{path} is not a map of samples: {error}", _FIX) from error
+    # The client's uuids and phases lack these characters, so their number exceeds that of the keys only if a key occurs
+    # twice.
     if content.count(b'":') != len(phases) + sum(map(len, phases.values())):
         raise InputError(f"{path} has a key twice, or is not as the client writes it", _FIX)
     return phases
 
 
 def _of_file(name: str, read: Callable[[Path], T]) -> "cached_property[T | None]":
-    """A property that reads the file when it is first asked for; None where there is no such file."""
+    """Return a property that reads a file on first use; its value is None if the file is missing."""
     named = names_its_file(read)
     return cached_property(lambda run: named(run.path(name)) if run.has(name) else None)
 
@@ -265,7 +266,7 @@ class EndpointsRun:
     """A run folder.
 
     Raises (every property):
-        InputError: the file is damaged, of another form, too large, or no regular file; names it.
+        InputError: If the file is damaged, of another form, too large, or not a regular file; it names the file.
     """
 
     root: Path
@@ -275,7 +276,7 @@ class EndpointsRun:
     snapshot = _of_file(SNAPSHOT, _snapshot)
     report = _of_file(REPORT, _text)
     events = _of_file(EVENTS, _events)
-    indices = _of_file(SAMPLES, _indices)  # the phase's name, then the sample's uuid: its index in the dataset
+    indices = _of_file(SAMPLES, _indices)  # phase → sample's uuid → index in the dataset
 
     def path(self, name: str) -> Path:
         return self.root / name
@@ -286,12 +287,12 @@ class EndpointsRun:
 
     @property
     def only_audit(self) -> bool:
-        """True if the client was asked for its audit alone."""
+        """True if the client ran only its audit."""
         return any(map(self.has, AUDIT_FILES)) and not any(map(self.has, FILES))
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The files of the client that are missing."""
+        """Return the missing files of the client."""
         return () if self.only_audit else tuple(name for name in FILES if not self.has(name))
 
     @property
@@ -299,13 +300,13 @@ class EndpointsRun:
         return self.config.whole if self.config is not None else {}
 
     def datasets(self, *, measured: bool = False) -> list[dict[str, Any]]:
-        """Return the datasets of config.yaml; with `measured` without those for accuracy only."""
+        """Return the datasets of config.yaml; with `measured`, without those for accuracy only."""
         listed = self.raw_config.get("datasets")
         found = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
         return [one for one in found if not measured or one.get("type") != "accuracy"]
 
     def sample_index(self, phase: str = PERFORMANCE) -> "NDArray[np.int64]":
-        """For each issued sample its index in the dataset; NO_INDEX where the map's phase has none."""
+        """Return the dataset index of each issued sample; NO_INDEX if the phase's map lacks the sample."""
         import numpy as np
 
         rows = {} if self.events is None else self.events.rows
@@ -325,14 +326,14 @@ class Point(EndpointsRun):
 
 
 def read_folder(path: Path) -> EndpointsRun:
-    """The run in a folder, if its client is known.
+    """Return the run in a folder, if its client is supported.
 
     Raises:
-        InputError: it is no such folder, its client's release or its format is not known, or config.yaml or
+        InputError: If it is not such a folder, the client's release or format is not supported, or config.yaml or
             result_summary.json is damaged.
     """
     if not is_run_folder(path):
-        raise InputError(f"{path} has no run of the MLPerf Endpoints client", f"name a folder with {SUMMARY}")
+        raise InputError(f"{path} has no run of the MLPerf Endpoints client", f"give a folder with {SUMMARY}")
     run = EndpointsRun(path)
     release = CLIENT_RELEASE if run.summary is None else run.summary.version
     form = CONFIG_FORMAT if run.config is None else str(run.config.version)
@@ -340,6 +341,6 @@ def read_folder(path: Path) -> EndpointsRun:
         raise InputError(
             f"{path} was written by client release {printable(release, 40)} in format {printable(form, 40)}, and "
             f"supported are {CLIENT_RELEASE} and {CONFIG_FORMAT}",
-            "read the folder with a version of this harness that knows that client",
+            "use a version of this harness that supports this client",
         )
     return run

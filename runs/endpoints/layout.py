@@ -6,9 +6,10 @@ from pathlib import Path
 CONFIG, EVENTS, SAMPLES = "config.yaml", "events.jsonl", "sample_idx_map.json"
 SUMMARY, SNAPSHOT, REPORT = "performance/result_summary.json", "metrics/final_snapshot.json", "report.txt"
 FILES = (CONFIG, EVENTS, SAMPLES, SUMMARY, SNAPSHOT, REPORT)  # files of every run that ends by itself
-# A directory with one of these is such a folder: no run of LoadGen's and none of ours has a file of these names.
+# A directory with one of these files is such a folder: runs of LoadGen and of this harness have no files of these
+# names.
 MARKS = (EVENTS, SAMPLES, SUMMARY, SNAPSHOT)
-# The folders of an audit, below the run's own. With `only: true` there is nothing else.
+# Folders of an audit, below the run's folder. With `only: true`, the run's folder has nothing else.
 AUDIT, REFERENCE, CACHED = "audit", "reference", "output_caching"
 VERDICT = "audit_output_caching_test.json"
 AUDIT_FILES = (f"{AUDIT}/{VERDICT}", *(f"{AUDIT}/{run}/{EVENTS}" for run in (REFERENCE, CACHED)))

@@ -11,16 +11,16 @@ Text = Annotated[str, Field(pattern=r"\S")]
 Count = Annotated[int, Field(ge=0)]
 AtLeastOne = Annotated[int, Field(ge=1)]
 Pid = Annotated[int, Field(ge=1, lt=2**31)]
-Nanoseconds = Annotated[int, Field(ge=0, lt=2**62)]  # since 1970, to the year 2116
+Nanoseconds = Annotated[int, Field(ge=0, lt=2**62)]  # ns since 1970, up to the year 2116
 Amount = Annotated[FiniteFloat, Field(ge=0)]
 Versions = dict[str, Text]
 OurExitCode = Annotated[int, AfterValidator(lambda code: int(ExitCode(code)))]
 
 
 def strictly(extra: Literal["forbid", "allow"] = "forbid", *, frozen: bool = True) -> ConfigDict:
-    """Strict types and no NaN; unknown fields are refused unless `extra` allows them.
+    """Return a configuration with strict types and without NaN; `extra` decides about unknown fields.
 
-    As everywhere here, schemas are built when they are first used: a command uses few of those that it imports.
+    Schemas are built on first use, because a command uses few of the schemas that it imports.
     """
     return ConfigDict(
         extra=extra, frozen=frozen, strict=True, allow_inf_nan=False, protected_namespaces=(), defer_build=True
@@ -28,15 +28,15 @@ def strictly(extra: Literal["forbid", "allow"] = "forbid", *, frozen: bool = Tru
 
 
 class StrictModel(BaseModel):
-    """A part of a record; every field must be in the file."""
+    """A part of a JSON file; every field must be in the file."""
 
     model_config = strictly()
 
 
 def option_field(default: Any, help: str, group: str, metavar: str | None = None, **limits: Any) -> Any:
-    """A field that is an option of the command line, a key of a YAML file and an entry of the manifest.
+    """Return a field that is an option on the command line, a key of a YAML file and an entry of the manifest.
 
     Args:
-        limits: as pydantic's Field takes them (ge, gt, …).
+        limits: limits as for pydantic's Field (ge, gt, …).
     """
     return Field(default, description=help, json_schema_extra={"group": group, "metavar": metavar or ""}, **limits)

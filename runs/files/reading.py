@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from runs.errors import InputError
 
-if TYPE_CHECKING:  # most readers use no schema
+if TYPE_CHECKING:  # most readers need no schema
     from pydantic import BaseModel, ValidationError
 
 Schema = TypeVar("Schema", bound="BaseModel")
@@ -30,25 +30,25 @@ class Bounds(NamedTuple):
     line_bytes: int = 0
 
 
-# The largest files that are read, by kind.
-MAX_TEXT_BYTES = 16 * MIB  # records: honest ones have kilobytes
-MAX_YAML_BYTES = MIB  # configurations: honest ones have kilobytes, and YAML is read at about 0.2 MB/s
-MAX_LOG_BYTES = 1024 * MIB  # logs with lines for each query; 300,000 queries make 90 MB of requests.jsonl
-MAX_ATTESTED_BYTES = 64 * 1024 * MIB  # a file that is hashed only: a trace or an engine's log may have gigabytes
+# Size limits of files, by kind.
+MAX_TEXT_BYTES = 16 * MIB  # JSON files: usual size some kB
+MAX_YAML_BYTES = MIB  # configurations: usual size some kB; YAML is parsed at about 0.2 MB/s
+MAX_LOG_BYTES = 1024 * MIB  # logs with a line per query; 300,000 queries take 90 MB in requests.jsonl
+MAX_ATTESTED_BYTES = 64 * 1024 * MIB  # files that are only hashed: a trace or an engine's log may have gigabytes
 MAX_WEIGHTS_BYTES = 2**50  # weights of a model: no limit in practice
-DETAIL_LOG = Bounds(128 * MIB, 16 * MIB)  # honest: 100 kB, or an error record per query; a line has up to 90 kB
-SUMMARY_LOG = Bounds(MIB)  # honest: 4 kB
-ACCURACY_LOG = Bounds(128 * MIB)  # or what a benchmark's responses need; parsing takes five times as much memory
+DETAIL_LOG = Bounds(128 * MIB, 16 * MIB)  # usual size 100 kB, or an error record per query; a line has up to 90 kB
+SUMMARY_LOG = Bounds(MIB)  # usual size 4 kB
+ACCURACY_LOG = Bounds(128 * MIB)  # or the size for a benchmark's responses; parsing takes five times as much memory
 TRACE_LOG = Bounds(MAX_LOG_BYTES, MIB)
-REQUESTS_LOG = Bounds(MAX_LOG_BYTES, 64 * 1024)  # an honest line has 300 bytes
+REQUESTS_LOG = Bounds(MAX_LOG_BYTES, 64 * 1024)  # a usual line has 300 bytes
 ENGINE_LOG = Bounds(MAX_LOG_BYTES)
 LEDGER = Bounds(MAX_LOG_BYTES)
-TIME_STAMP = Bounds(MIB)  # with the authority's certificates it has kilobytes
+TIME_STAMP = Bounds(MIB)  # usual size some kB, with the authority's certificates
 SIGNING_KEY = Bounds(64 * 1024)
 TOKENIZER = Bounds(64 * MIB)  # a tokenizer.json: that of Llama 3.1 has 9 MB
-# Rows to prepare a dataset of, and the text of the columns read: CNN-DailyMail's training split has 1.3 GB.
+# Limits for preparing a dataset: text in the columns that are read (CNN-DailyMail's training split: 1.3 GB), and rows.
 SOURCE_FILE = Bounds(2048 * MIB)
-PARQUET_ROWS = 10_000_000  # a few bytes may claim as many; OpenOrca has 4.2 million
+PARQUET_ROWS = 10_000_000  # a small file may claim any number of rows; OpenOrca has 4.2 million
 
 GIT_LFS_POINTER = b"version https://git-lfs.github.com/spec/"  # first bytes [git-lfs, docs/spec.md]
 
@@ -67,25 +67,28 @@ def open_file(
     """Open a regular file for reading, without blocking.
 
     Args:
-        fix: of the error.
+        fix: fix in the error.
         max_bytes: the largest file that is read.
-        within: a directory that symbolic links must stay in; None: they may lead anywhere.
+        within: directory that symbolic links must not leave; None = no restriction.
         option: the option that named the file, for messages.
 
     Raises:
-        InputError: it cannot be read, is no regular file, is too large, or is outside of `within`.
+        InputError: If the file is unreadable, not a regular file, too large, or outside `within`.
     """
     name = f"{option} {path}".lstrip()
     try:
         if within is not None and not _is_within(path, within):
-            raise InputError(f"{name} is a link to {path.resolve()}, out of its directory", "put the file itself there")
+            raise InputError(
+                f"{name} is a link to {path.resolve()}, outside its directory",
+                "replace the link with a copy of the file",
+            )
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: a loop of links; ValueError: a NUL in the name
         why = getattr(error, "strerror", None) or error
         if isinstance(error, FileNotFoundError) and path.is_symlink():
             why = f"it is a link to {path.readlink()}, which does not exist"
         if isinstance(error, PermissionError):
-            fix = "let this user read it (chmod)"
+            fix = "give this user read permission (chmod)"
         raise InputError(f"cannot read {name}: {why}", fix) from error
     try:
         facts = os.fstat(descriptor)
@@ -108,21 +111,21 @@ def _is_within(path: Path, folder: Path) -> bool:
 
 
 def open_record(path: Path, fix: str, *, max_bytes: int = MAX_LOG_BYTES) -> BufferedReader:
-    """`open_file` for a file of a run directory or a tree, which must be in its directory itself."""
+    """Open a file of a run directory or tree, like `open_file`; the file must be inside its directory."""
     return open_file(path, fix, max_bytes=max_bytes, within=path.parent)
 
 
 def read_whole(
     path: Path, fix: str, *, max_bytes: int = MAX_TEXT_BYTES, within: Path | None = None, option: str = ""
 ) -> bytes:
-    """The content of a file, as `open_file` opens it.
+    """Return the content of a file.
 
     Raises:
-        InputError: as `open_file`; also where the file grows beyond `max_bytes` while it is read.
+        InputError: If `open_file` raises it, or the file grows beyond `max_bytes` while it is read.
     """
     with open_file(path, fix, max_bytes=max_bytes, within=within, option=option) as stream:
         try:
-            size = os.fstat(stream.fileno()).st_size  # read() allocates what it is asked for
+            size = os.fstat(stream.fileno()).st_size  # read() allocates the requested size
             content = stream.read(size + 1)
             if len(content) > size:
                 content += stream.read(max_bytes - size)
@@ -134,39 +137,39 @@ def read_whole(
 
 
 def stand_in(content: bytes) -> str:
-    """Return what a file has in place of its content, as a sentence; "" where its content may be there."""
+    """Return why a file lacks its content (empty, or a git-lfs pointer), as a sentence; "" if it may have content."""
     if content.startswith(GIT_LFS_POINTER):
         return "it is a git-lfs pointer, not the file itself"
     return "" if content else "it is empty"
 
 
 def read_record(path: Path, fix: str, *, max_bytes: int = MAX_TEXT_BYTES) -> bytes:
-    """`read_whole` for a file of a run directory or a tree, which must be in its directory itself."""
+    """Return the content of a file of a run directory or tree; the file must be inside its directory."""
     return read_whole(path, fix, max_bytes=max_bytes, within=path.parent)
 
 
 def read_object(path: Path, fix: str, *, max_bytes: int = MAX_TEXT_BYTES, within: Path | None = None) -> dict[str, Any]:
-    """The JSON object in a file.
+    """Return the JSON object in a file.
 
     Raises:
-        InputError: unreadable, not JSON, no object, or one with a key twice.
+        InputError: If the file is unreadable, not JSON, not an object, or an object has a key twice.
     """
     return json_object(read_whole(path, fix, max_bytes=max_bytes, within=within), path, fix)
 
 
 def json_object(content: bytes, path: Path, fix: str, *, twice: bool = False) -> dict[str, Any]:
-    """The object in the content of `path`; with `twice` a key may occur twice, and the last counts."""
+    """Return the object in the content of `path`. With `twice` a key may occur twice, and the last value counts."""
     value = json_value(content, path, fix, twice=twice)
     if not isinstance(value, dict):
-        raise InputError(f"{path} holds no object", fix)
+        raise InputError(f"{path} is not a JSON object", fix)
     return value
 
 
 def json_value(content: bytes, path: Path, fix: str, *, twice: bool = False) -> Any:
-    """The JSON value in the content of `path`.
+    """Return the JSON value in the content of `path`.
 
     Raises:
-        InputError: not JSON, a key twice, or a number that is NaN or too large.
+        InputError: If the content is not JSON, has a key twice, or has a number that is NaN or too large.
     """
     try:
         return _parse(content.decode(), dict if twice else _object)
@@ -176,19 +179,19 @@ def json_value(content: bytes, path: Path, fix: str, *, twice: bool = False) -> 
 
 
 def read_as(path: Path, schema: type[Schema], fix: str, *, within: Path | None = None, strict: bool = False) -> Schema:
-    """The JSON object in a file, as a model of pydantic.
+    """Return the JSON object in a file as a pydantic model.
 
     Args:
-        strict: no conversion of types, such as 1 for true.
+        strict: whether to refuse conversions of types, such as 1 to true.
 
     Raises:
-        InputError: as `read_object`; or a field is wrong.
+        InputError: If `read_object` raises it, or a field is invalid.
     """
     from pydantic import ValidationError
 
     content = read_object(path, fix, within=within)
     try:
-        if strict:  # validate as JSON, which has no tuples and no objects
+        if strict:  # validate in JSON mode, so that lists are accepted for tuples
             return schema.model_validate_json(json.dumps(content), strict=True)
         return schema.model_validate(content)
     except ValidationError as error:
@@ -196,18 +199,18 @@ def read_as(path: Path, schema: type[Schema], fix: str, *, within: Path | None =
 
 
 def first_problem(error: "ValidationError") -> str:
-    """The first problem, and its field."""
+    """Return the first problem and its field."""
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"])
     return f"{place}: {first['msg']}" if place else str(first["msg"])
 
 
 class AmbiguousError(ValueError):
-    """JSON that two readers may understand differently."""
+    """JSON that different parsers read differently."""
 
 
 class KeyTwiceError(AmbiguousError):
-    """An object with one key twice."""
+    """An object that has a key twice."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"it has {key[:40]!r} twice")
@@ -217,7 +220,7 @@ class KeyTwiceError(AmbiguousError):
 def _parse(text: str, as_object: Callable[[list[tuple[str, Any]]], dict[str, Any]]) -> Any:
     value = json.loads(text, object_pairs_hook=as_object, parse_int=_whole, parse_float=_finite, parse_constant=_finite)
     if "\\u" in text:
-        json.dumps(value, ensure_ascii=False).encode()  # refuses a lone surrogate
+        json.dumps(value, ensure_ascii=False).encode()  # raises for a lone surrogate
     return value
 
 
@@ -231,7 +234,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _whole(word: str) -> int:
-    """A whole number of 64 bits; a longer word is not converted."""
+    """Return a whole number of 64 bits; longer words are refused before conversion."""
     if len(word) <= len(str(-(2**64))) and -(2**63) <= (value := int(word)) < 2**64:
         return value
     raise AmbiguousError(f"{word[:40]} is too large")
@@ -240,11 +243,11 @@ def _whole(word: str) -> int:
 def _finite(word: str) -> float:
     if math.isfinite(value := float(word)):
         return value
-    raise AmbiguousError(f"{word[:40]} is too large, or no number")
+    raise AmbiguousError(f"{word[:40]} is too large, or not a number")
 
 
 def files_below(root: Path) -> list[Path]:
-    """Everything but directories below a directory, in order, at any depth; links are not followed."""
+    """Yield all files below a directory at any depth, in order, without following links."""
     found: list[Path] = []
     waiting = [os.fspath(root)]
     while waiting:
@@ -258,10 +261,10 @@ def files_below(root: Path) -> list[Path]:
 
 
 def bounded_lines(path: Path, bounds: Bounds, fix: str) -> Iterator[tuple[int, bytes]]:
-    """Yield (number from 1, line with its end) of a file of a run directory.
+    """Yield number (from 1) and content (with line end) of each line of a file in a run directory.
 
     Raises:
-        InputError: the file cannot be read, or it or a line is too long.
+        InputError: If the file is unreadable, or the file or a line is too long.
     """
     longest = bounds.line_bytes
     with open_record(path, fix, max_bytes=bounds.file_bytes) as stream:

@@ -1,4 +1,4 @@
-"""Temporary folders, which no end of a process leaves behind."""
+"""Temporary folders that are removed even if a signal ends the process."""
 
 import contextlib
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ REMOVALS = 5
 
 @contextlib.contextmanager
 def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
-    """A new folder, removed at the end of the block, or by a signal that ends the process."""
+    """Create a folder for the block; it is removed at the end of the block, or when a signal ends the process."""
     import tempfile
 
     with contextlib.ExitStack() as at_the_end:
@@ -23,7 +23,7 @@ def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder as far as possible. A thread that was abandoned may still write into it."""
+    """Remove a folder, ignoring errors: an abandoned thread may still write into it."""
     import shutil
 
     for _ in range(REMOVALS):

@@ -13,10 +13,10 @@ from runs.processes.interrupts import critical
 def write_atomic(path: Path, content: bytes | str) -> None:
     """Replace `path` by `content`: temporary file in the same folder, fsync, rename, fsync of the folder.
 
-    Pipes and devices are written to.
+    Pipes and devices are written directly.
 
     Raises:
-        OSError: it is a directory, a pipe without a reader, or cannot be written; it names the file.
+        OSError: If the path is a directory, a pipe without a reader, or cannot be written; it names the file.
     """
     data = content.encode() if isinstance(content, str) else content
     if is_special(path):
@@ -28,7 +28,7 @@ def write_atomic(path: Path, content: bytes | str) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with critical():
         try:
-            temporary.unlink(missing_ok=True)  # left by a killed writer, or a link put there
+            temporary.unlink(missing_ok=True)  # left by a killed writer, or a planted link
             with temporary.open("xb") as stream:
                 stream.write(data)
                 stream.flush()
@@ -37,7 +37,7 @@ def write_atomic(path: Path, content: bytes | str) -> None:
             _sync_folder(path.parent)
         except BaseException as error:
             temporary.unlink(missing_ok=True)
-            if isinstance(error, OSError) and error.filename is None:  # raised on a full disk
+            if isinstance(error, OSError) and error.filename is None:  # a full disk raises it without a file name
                 error.filename = str(path)
             raise
 
@@ -57,7 +57,7 @@ def append(path: Path, lines: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename in a folder last through a loss of power."""
+    """Sync a folder, so that a rename in it survives a loss of power."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -65,12 +65,16 @@ def _sync_folder(folder: Path) -> None:
         finally:
             os.close(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EACCES):  # it cannot, or may not be read
+        if error.errno not in (
+            errno.EINVAL,
+            errno.ENOTSUP,
+            errno.EACCES,
+        ):  # the file system cannot sync it, or it is unreadable
             raise
 
 
 def is_special(path: Path) -> bool:
-    """Return whether `path` is a pipe, a device or a directory; of links only those of the system count."""
+    """Return whether `path` is a pipe, a device or a directory. Links count only if they belong to the system."""
     in_system = path.absolute().parent in (Path("/dev"), Path("/dev/fd"))
     return path.exists() and (in_system or not (path.is_file() or path.is_symlink()))
 
@@ -89,10 +93,10 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def sha256_of(path: Path, *, max_bytes: int = MAX_LOG_BYTES) -> str:
-    """Hex SHA-256 of a regular file's bytes.
+    """Return the SHA-256 of a regular file, in hexadecimal.
 
     Raises:
-        InputError: it cannot be read, is a pipe or a device, or has more than `max_bytes`.
+        InputError: If the file is unreadable, a pipe or a device, or larger than `max_bytes`.
     """
-    with open_file(path, "name a readable file", max_bytes=max_bytes) as stream:
+    with open_file(path, "give a readable file", max_bytes=max_bytes) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

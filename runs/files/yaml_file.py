@@ -1,4 +1,4 @@
-"""Reading YAML files of users: a key given twice is an error, and every key knows its line."""
+"""Reading users' YAML files. A duplicate key is an error, and every key has its line."""
 
 from pathlib import Path
 from typing import Any
@@ -14,20 +14,20 @@ class YamlKey(str):
 
 
 def read_yaml(path: Path, option: str) -> dict[str, Any]:
-    """The keys and values of a YAML file; keys are `YamlKey`s. An empty file has none.
+    """Return the keys and values of a YAML file; keys are `YamlKey`s. An empty file has no keys.
 
     Args:
-        option: the option that named it, for messages.
+        option: option that named the file, for messages.
 
     Raises:
-        InputError: unreadable, not YAML, not a mapping, a key twice in one mapping, or too large; with aliases a small
-            file can be too large.
+        InputError: If the file is unreadable, not YAML, not a mapping, has a key twice, or is too large with all
+            aliases replaced.
     """
     import yaml
 
     from runs.files.yaml_loader import Loader
 
-    content = read_whole(path, "name a readable YAML file", max_bytes=MAX_YAML_BYTES, option=option)
+    content = read_whole(path, "give a readable YAML file", max_bytes=MAX_YAML_BYTES, option=option)
     loader = None
     try:
         loader = Loader(content.decode())
@@ -37,7 +37,7 @@ def read_yaml(path: Path, option: str) -> dict[str, Any]:
         mark = error.problem_mark or error.context_mark
         place = f"{path}:{mark.line + 1}" if mark else str(path)
         problem = " ".join(filter(None, (error.context, error.problem)))
-        raise InputError(f"{place} is not YAML: {problem}", "correct the line, or the one before it") from error
+        raise InputError(f"{place} is not YAML: {problem}", "correct this line or the line before it") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         why = "too deeply nested" if isinstance(error, RecursionError) else str(error)
         raise InputError(f"{option} {path} is not YAML: {why:.200}".lstrip(), "correct the file") from error
@@ -57,18 +57,18 @@ def with_underscores(values: dict[Any, Any]) -> dict[str, Any]:
     """Return the mapping with `target-qps` spelled `target_qps`.
 
     Raises:
-        InputError: both spellings are given.
+        InputError: If the mapping has both spellings.
     """
     plain: dict[str, Any] = {}
     for key, value in values.items():
         name = YamlKey(str(key).replace("-", "_"))
         name.place = getattr(key, "place", "")
         if name in plain:
-            raise InputError(f"{name.place}: {name} is given twice, with - and with _", "keep one of them")
+            raise InputError(f"{name.place}: {name} occurs twice, with - and with _", "remove one of the two")
         plain[name] = value
     return plain
 
 
 def place_of(values: dict[str, Any], name: str) -> str:
-    """FILE:LINE of a key; empty if it is not from a file."""
+    """Return FILE:LINE of a key; empty if the key is not from a file."""
     return next((getattr(key, "place", "") for key in values if key == name), "")

@@ -1,4 +1,4 @@
-"""PyYAML's loader with keys that know their line, none of them twice, and with bounded aliases."""
+"""A PyYAML loader whose keys have their line, and which refuses duplicate keys and unbounded aliases."""
 
 from pathlib import Path
 from typing import Any
@@ -8,12 +8,12 @@ import yaml
 from runs.errors import InputError
 from runs.files.yaml_file import YamlKey
 
-# Values of a file, each alias replaced by what it names. Aliases of aliases would fill any memory later.
+# Limit for the values of a file with aliases replaced: nested aliases would otherwise fill the memory.
 MAX_VALUES = 200_000
 
 
 class Loader(yaml.SafeLoader):
-    """SafeLoader, but a key given twice is an error, and so are aliases that make a file too large."""
+    """A SafeLoader that refuses duplicate keys, and aliases that make a file too large."""
 
     path: Path
 
@@ -45,8 +45,8 @@ class Loader(yaml.SafeLoader):
             line = key.start_mark.line + 1
             if key.value in seen:
                 raise InputError(
-                    f"{self.path}:{line}: {key.value} is given twice, first in line {seen[key.value]}",
-                    "keep one of them; YAML would take the last",
+                    f"{self.path}:{line}: {key.value} occurs twice, first in line {seen[key.value]}",
+                    "remove one of the two; YAML would use the last",
                 )
             seen[key.value] = line
 
@@ -55,7 +55,7 @@ def _count_values(root: yaml.Node) -> None:
     """Count a document's values with all aliases replaced; each node is visited once, without recursion.
 
     Raises:
-        yaml.YAMLError: there are more than MAX_VALUES, or a value contains itself.
+        yaml.YAMLError: If there are more than MAX_VALUES values, or a value contains itself.
     """
     counts: dict[int, int | None] = {}  # node ID → values; None while its parts are being counted
     waiting = [root]

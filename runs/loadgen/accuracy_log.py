@@ -14,7 +14,7 @@ import msgspec
 from runs.errors import InputError, names_its_file
 from runs.files.reading import ACCURACY_LOG, read_record
 
-# The tool that prepares a submission replaces the middle of a log by this. (\s would match lines: quadratic time.)
+# The tool that prepares a submission replaces the middle of a log by this text. (\s would match lines: quadratic time.)
 TRUNCATION_MARK = re.compile(rb"\n[ \t\r]*\.\.\.[ \t\r]*\n")
 
 _ISSUED = re.compile(rb'"seq_id"\s*:\s*(\d{1,9}),\s*"qsl_idx"\s*:\s*(\d{1,9})\s*[,}]')
@@ -49,10 +49,10 @@ def read_accuracy_log(path: Path, honest_bytes: int = 0) -> list[AccuracyEntry]:
     """Parse an accuracy log.
 
     Args:
-        honest_bytes: the size of the largest honest one, if it is more than ACCURACY_LOG.
+        honest_bytes: size of the largest possible log, if it exceeds ACCURACY_LOG.
 
     Raises:
-        InputError: missing, truncated for submission, cut off, or an entry is wrong.
+        InputError: If the log is missing, truncated for submission, cut off, or has an invalid entry.
     """
     content = read_record(
         path, "give a mlperf_log_accuracy.json that LoadGen wrote", max_bytes=max(ACCURACY_LOG.file_bytes, honest_bytes)
@@ -64,16 +64,16 @@ def read_accuracy_log(path: Path, honest_bytes: int = 0) -> list[AccuracyEntry]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _unreadable(path, content, error) from error
     if any(content.count(b'"%s"' % name) != len(entries) for name in (b"seq_id", b"qsl_idx", b"data")):
-        raise InputError(f"{path} has entries with a field twice", _FIX)  # none of the values has such signs
+        raise InputError(f"{path} has entries with a field twice", _FIX)  # no value contains these characters
     return [_entry(path, number, entry) for number, entry in enumerate(entries, start=1)]
 
 
 def issued_samples(log: bytes) -> list[tuple[int, int]]:
-    """seq_id and qsl_idx of each entry of a log, which may be truncated."""
+    """Return seq_id and qsl_idx of each entry of a log, which may be truncated."""
     return [(int(seq), int(index)) for seq, index in _ISSUED.findall(log)]
 
 
-_FIX = "take the unchanged log that LoadGen wrote"
+_FIX = "use the unchanged log that LoadGen wrote"
 
 
 def _unreadable(path: Path, content: bytes, error: Exception) -> InputError:
@@ -87,9 +87,9 @@ def _unreadable(path: Path, content: bytes, error: Exception) -> InputError:
     if not content.rstrip().endswith(b"]"):
         return InputError(
             f"{path} is cut off: the closing ']' is missing ({error})",
-            "the run was stopped before LoadGen had finished, or the copy is incomplete",
+            "rerun if the run was stopped before LoadGen had finished, or repeat an incomplete copy",
         )
-    return InputError(f"{path} holds no valid JSON ({error})", _FIX)
+    return InputError(f"{path} is not valid JSON ({error})", _FIX)
 
 
 def _entry(path: Path, number: int, entry: _Entry) -> AccuracyEntry:

@@ -8,8 +8,8 @@ from runs.loadgen.conf_lines import KEYS, Setting, in_force, kind_of, number_of
 from runs.loadgen.detail_log import SIX_DIGITS, DetailLog
 
 _SEEDS = ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed")
-_NS, _SHARE = 1e6, 0.01  # factors to a millisecond and to one percent
-# Record of a key in the log, and the factor to its unit. [loadgen] TestSettings::FromConfig
+_NS, _SHARE = 1e6, 0.01  # factors from milliseconds to ns and from percent to a share
+# Key of user.conf → name in the log, and factor to the log's unit. [loadgen] TestSettings::FromConfig
 _ANY = {
     key: (f"requested_{key}", 1.0)
     for key in (*sorted(KEYS.keys() - {"target_qps", "target_latency_percentile"}), *_SEEDS)
@@ -27,7 +27,7 @@ _OF_SCENARIO: dict[str, dict[str, tuple[str, float]]] = {
         "target_latency_percentile": ("requested_single_stream_target_latency_percentile", _SHARE),
     },
 }
-# The setting that every run has to choose, and LoadGen's default.
+# Required setting of each scenario, and LoadGen's default.
 _TARGETS = {"Offline": ("target_qps", 1.0), "Server": ("target_qps", 1.0), "SingleStream": ("target_latency", 0.0)}
 
 
@@ -54,8 +54,8 @@ def mismatches(
     Args:
         lines: Lines of user.conf.
         models: Names of one model.
-        left_out: Keys that something else decided.
-        otherwise: Known values of keys without a line (`counts.defaults`).
+        left_out: Keys that other settings override.
+        otherwise: Values of keys without a line (`counts.defaults`).
     """
     scenario = detail.scenario
     target, default = _TARGETS.get(scenario, ("", 0.0))

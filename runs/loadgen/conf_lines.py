@@ -1,4 +1,4 @@
-"""LoadGen's reading of a configuration file: lines, numbers, and which of several lines counts.
+"""LoadGen's parsing of a configuration file: lines, numbers, and the line that counts for a key.
 
 The tests give the same files to LoadGen and to this module, and compare the settings.
 
@@ -15,8 +15,8 @@ from pathlib import Path
 from runs.errors import InputError
 from runs.files.reading import read_whole
 
-WHITE_SPACE = " \t\r\v\f"  # LoadGen's, within a line; that of Python includes Unicode's
-HIGHEST_QPS = 1e6  # more than any system reaches; LoadGen prepares every query of the run beforehand
+WHITE_SPACE = " \t\r\v\f"  # LoadGen's white space within a line; Python's includes Unicode characters
+HIGHEST_QPS = 1e6  # above the rate of any system; LoadGen prepares every query before the run
 LARGEST_UINT64 = 2**64 - 1
 _WORD = re.compile(f"[^{WHITE_SPACE}]+")
 
@@ -41,7 +41,7 @@ _HEX_REAL = re.compile(r"[+-]?0x(?:[0-9a-f]+\.?[0-9a-f]*|\.[0-9a-f]+)(?:p[+-]?[0
 _REAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _NO_NUMBER = re.compile(r"[+-]?(?:inf(?:inity)?|nan(?:\([0-9a-z_]*\))?)", re.IGNORECASE)
 _BASES = {"hex": 16, "octal": 8, "decimal": 10}
-_DIGITS_OF_UINT64 = 22  # in base 8, the most; Python refuses to convert thousands of decimal digits
+_DIGITS_OF_UINT64 = 22  # in base 8, the longest form; Python refuses to convert thousands of digits
 
 
 def c_integer(text: str) -> tuple[int, str]:
@@ -110,7 +110,7 @@ _KINDS = {
 }  # fmt: skip
 # Keys that LoadGen reads from user.conf and audit.config.
 KEYS: dict[str, Kind] = {key: kind for kind, keys in _KINDS.items() for key in keys}
-# Keys that LoadGen reads for some scenarios only.
+# Keys that LoadGen reads only for some scenarios.
 SCENARIOS_OF: dict[str, tuple[str, ...]] = {
     "ttft_latency": ("Server",),
     "tpot_latency": ("Server",),
@@ -162,12 +162,12 @@ class Setting:
 
 
 class Fate(Enum):
-    """LoadGen's treatment of a line."""
+    """LoadGen's handling of a line."""
 
     COMMENT = "nothing to read"
     DROPPED = "ignored, because it has no value"
-    REJECTED = "the whole file is rejected: the second word is not ="
-    NO_NUMBER = "the whole file is rejected: a value is not a number"
+    REJECTED = "file rejected: the second word is not ="
+    NO_NUMBER = "file rejected: a value is not a number"
     STORED = "stored under its first word"
 
 
@@ -190,7 +190,7 @@ def fate_of(words: Sequence[str]) -> Fate:
 
 
 def setting_of(number: int, words: Sequence[str]) -> Setting:
-    """Return the setting of a stored line, of which the last value counts."""
+    """Return the setting of a stored line; its last value counts."""
     model, scenario, key = ["", "", *words[0].rsplit(".", 2)][-3:]
     return Setting(number, model, scenario, key, words[-1])
 
@@ -213,7 +213,7 @@ def read_stored(path: Path) -> tuple[Setting, ...]:
     Raises:
         InputError: If the file is unreadable, or LoadGen rejects it.
     """
-    return accepted_lines(decode_conf(read_whole(path, "name a readable file")), path)
+    return accepted_lines(decode_conf(read_whole(path, "give a readable file")), path)
 
 
 def accepted_lines(text: str, path: Path) -> tuple[Setting, ...]:
@@ -235,8 +235,9 @@ def accepted_lines(text: str, path: Path) -> tuple[Setting, ...]:
 
 
 def in_force(settings: Sequence[Setting], models: Sequence[str], scenario: str, key: str) -> Setting | None:
-    """Return the line that LoadGen uses for a key: model.scenario, *.scenario, model.*, *.* in this order; of equal
-    lines the last. `models` are names of one model."""
+    """Return the line that LoadGen uses for a key. The order is model.scenario, *.scenario, model.*, *.*; among equal
+    lines the last counts. `models` are the names of one model.
+    """
     for of_model, of_scenario in ((models, scenario), (("*",), scenario), (models, "*"), (("*",), "*")):
         for setting in reversed(settings):
             if setting.key == key and setting.model in of_model and setting.scenario == of_scenario:

@@ -1,4 +1,4 @@
-"""The number of samples that LoadGen will issue, and the time for them, by its rounding rules.
+"""The number of samples that LoadGen will issue by its rounding rules, and the time for them.
 
 Sources, read at mlcommons/inference commit b66003e1 (2026-08-20, round v6.1):
   [settings]  loadgen/test_settings_internal.cc, TestSettingsInternal
@@ -23,7 +23,7 @@ from runs.rounds import Round
 
 @dataclass(frozen=True)
 class CountSettings:
-    """The settings that decide, from LoadGen's own file and user.conf."""
+    """The settings that decide the size of a run, from LoadGen's mlperf.conf and user.conf."""
 
     scenario: Scenario
     set_size: int  # samples that LoadGen loads at a time
@@ -32,7 +32,7 @@ class CountSettings:
     target_latency_ms: float  # SingleStream
     min_duration_ms: int
     min_query_count: int
-    equal_issue: bool  # every sample as often as any other (sample_concatenate_permutation)
+    equal_issue: bool  # every sample is issued equally often (sample_concatenate_permutation)
     schedule_rng_seed: int
 
 
@@ -52,11 +52,11 @@ def settings_of(
     sample_count: int,
     value: Callable[[str], float | None],
 ) -> CountSettings:
-    """The settings of one run.
+    """Return the settings of a run.
 
     Args:
         sample_count: samples of the query sample library.
-        value: of a key in user.conf, or in an audit.config that overrides it.
+        value: function that returns a key's value in user.conf or an overriding audit.config.
     """
 
     known = defaults(benchmark, LOADGEN_SCENARIO[scenario]) | {
@@ -83,7 +83,7 @@ def settings_of(
 
 
 def count_run(settings: CountSettings, mode: Mode) -> RunCount:
-    """The size of a performance or accuracy run."""
+    """Return the size of a performance or accuracy run."""
     if mode == "accuracy":
         return _accuracy(settings)
     return {"Offline": _offline, "Server": _server, "SingleStream": _single_stream}[
@@ -102,7 +102,7 @@ def _accuracy(settings: CountSettings) -> RunCount:
 
 
 def _offline(settings: CountSettings) -> RunCount:
-    """[settings] samples per query, [generate] padded to whole sets."""
+    """Return the size of an Offline run: samples per query [settings], in whole sets [generate]."""
     if not settings.min_duration_ms:
         return _without_duration(settings, settings.target_qps)
     duration_s = settings.min_duration_ms / 1e3
@@ -113,7 +113,7 @@ def _offline(settings: CountSettings) -> RunCount:
 
 
 def _server(settings: CountSettings) -> RunCount:
-    """[generate] the schedule goes on until the duration is reached, then to a multiple of the loaded set."""
+    """Return the size of a Server run: the schedule reaches the duration, then a multiple of the set [generate]."""
     rate = settings.target_qps
     if not settings.min_duration_ms:
         return _without_duration(settings, rate)
@@ -129,7 +129,7 @@ def _server(settings: CountSettings) -> RunCount:
 
 
 def _single_stream(settings: CountSettings) -> RunCount:
-    """[settings] twice the expected number, then up to the next multiple, even from a multiple."""
+    """Return the size of a SingleStream run: twice the expected number, rounded up [settings]."""
     if not settings.min_duration_ms and not settings.equal_issue:
         return _without_duration(settings, 1e3 / settings.target_latency_ms)
     duration_s, latency_s = settings.min_duration_ms / 1e3, settings.target_latency_ms / 1e3

@@ -1,4 +1,4 @@
-"""Values that LoadGen uses where user.conf has none, and the factors that it adds to a run's size.
+"""Values that LoadGen uses for keys that user.conf lacks, and the factors that it applies to a run's size.
 
 Sources, read at mlcommons/inference commit b66003e1 (2026-08-20, round v6.1):
   [conf]      loadgen/mlperf.conf, compiled into the LoadGen wheel
@@ -7,12 +7,12 @@ Sources, read at mlcommons/inference commit b66003e1 (2026-08-20, round v6.1):
 
 from runs.benchmark import Benchmark
 
-OFFLINE_SLACK = 1.1  # [settings] so that the run lasts longer than the minimum
-SINGLE_STREAM_SLACK = 2.0  # [settings] so that the queries suffice for a system twice as fast as expected
+OFFLINE_SLACK = 1.1  # [settings] makes the run last longer than the minimum
+SINGLE_STREAM_SLACK = 2.0  # [settings] provides enough queries for a system twice as fast as expected
 
 DEFAULT_TARGET_QPS = 1.0  # [conf]
-DEFAULT_TARGET_LATENCY_MS = 10.0  # [conf] of SingleStream
-DEFAULT_MIN_QUERY_COUNT = 100  # [conf], and LoadGen's own default where the file has none
+DEFAULT_TARGET_LATENCY_MS = 10.0  # [conf] for SingleStream
+DEFAULT_MIN_QUERY_COUNT = 100  # [conf], and LoadGen's own default
 _OFF = (  # keys whose value is 0
     "max_duration", "max_query_count", "performance_issue_unique", "performance_issue_same",
     "performance_issue_same_index", "accuracy_log_sampling_target", "accuracy_sample_count_override",
@@ -21,7 +21,7 @@ _OFF = (  # keys whose value is 0
 
 
 def defaults(benchmark: Benchmark, loadgen_scenario: str) -> dict[str, float]:
-    """LoadGen's values of keys without a line in user.conf, except those that every run has to choose. [conf]"""
+    """Return LoadGen's values of keys without a line in user.conf, except the required keys. [conf]"""
     offline = benchmark.offline_min_samples if loadgen_scenario == "Offline" else None
     limits = benchmark.limits
     return dict.fromkeys(_OFF, 0.0) | {

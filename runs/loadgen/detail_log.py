@@ -18,17 +18,21 @@ from runs.files.reading import DETAIL_LOG, bounded_lines
 from runs.rounds import Seeds
 
 PREFIX = b":::MLLOG "
-OLDEST, NEWEST = (4, 0, 0), (6, 0, 17)  # LoadGen versions whose logs are known here; NEWEST is the locked one
-OF_ROUNDS = (5, 0, 0)  # the oldest that the rounds known here ask for
-_COUNTS_ERRORS = (5, 0, 21)  # the first to end its results with num_errors; 5.0.15 and 4.1 of round v5.1 do not
-_COUNTS_PADDING = (5, 0, 11)  # the first whose generated_samples_per_query has it [mlcommons/inference ef1bd3b9]
-_ONE_OFFLINE_QUERY = (5, 0, 6)  # the first to generate one Offline query always [mlcommons/inference 1f73d4c2]
+OLDEST, NEWEST = (4, 0, 0), (6, 0, 17)  # LoadGen versions whose logs are supported; NEWEST is the installed version
+OF_ROUNDS = (5, 0, 0)  # oldest version that a supported round requires
+_COUNTS_ERRORS = (5, 0, 21)  # first version that ends its results with num_errors; 5.0.15 and round v5.1's 4.1 do not
+_COUNTS_PADDING = (
+    5,
+    0,
+    11,
+)  # first version whose generated_samples_per_query includes padding [mlcommons/inference ef1bd3b9]
+_ONE_OFFLINE_QUERY = (5, 0, 6)  # first version that always generates one Offline query [mlcommons/inference 1f73d4c2]
 SIX_DIGITS = 1e-5  # relative error of LoadGen's floating-point numbers, which have six digits
-# In the name of a system that LoadGen reaches over a network. [inference_rules.adoc; checker constants.py]
+# Part of the name of a system that LoadGen reaches over a network. [inference_rules.adoc; checker constants.py]
 NETWORK_SUT = "Network SUT"
-# LoadGen may write one error per sample; beyond this many only the count is kept.
+# Limit of kept error records: LoadGen may write one per sample. Further errors are only counted.
 MAX_KEPT_RECORDS = 1000
-# Keys that LoadGen may write several times in one run.
+# Keys that LoadGen may write repeatedly in a run.
 _REPEATED = frozenset({"generic_message", "loaded_qsl_set", "early_stopping_result"})
 _FIELDS = (b'"key"', b'"value"', b'"time_ms"', b'"metadata"', b'"is_error"')
 # SHA-256 of `loadgen_file_sha1`, as JSON with sorted keys, by `loadgen_version`. [mlcommons/inference_results: the
@@ -39,12 +43,14 @@ _NOT_A_NUMBER = re.compile(rb'"value": (-?)(nan|inf)(?=,)')
 
 
 class TruncatedLogError(InputError):
-    """The last line is cut off: LoadGen was stopped while writing, or the copy is incomplete."""
+    """The last line of the log is cut off: LoadGen was stopped while writing, or the copy is incomplete."""
 
 
 @dataclass(frozen=True)
 class LogRecord:
-    """One error or warning of LoadGen. `time_ms` is from the start of the test; before it, it wraps to about 1.8e13."""
+    """An error or warning of LoadGen. `time_ms` is relative to the start of the test; earlier times wrap to about
+    1.8e13.
+    """
 
     key: str
     value: Any
@@ -57,32 +63,34 @@ class LogRecord:
 
 @dataclass
 class DetailLog:
-    """The content of a detail log. A key that occurs several times has its last value."""
+    """The content of a detail log. A key that occurs repeatedly has its last value."""
 
     path: Path
     values: dict[str, Any] = field(default_factory=dict)
     errors: list[LogRecord] = field(default_factory=list)
     warnings: list[LogRecord] = field(default_factory=list)
-    error_count: int = 0  # number of all errors, also beyond MAX_KEPT_RECORDS
+    error_count: int = 0  # number of all errors, including those beyond MAX_KEPT_RECORDS
     warning_count: int = 0
-    repeated: dict[str, int] = field(default_factory=dict)  # key → line of its second record, where there is only one
+    repeated: dict[str, int] = field(
+        default_factory=dict
+    )  # key → line of its second record, for keys that LoadGen writes once
 
     def get(self, key: str, default: Any = None) -> Any:
         return self.values.get(key, default)
 
     @property
     def is_network(self) -> bool:
-        """True if the system's name says that it is reached over a network."""
+        """True if the system's name marks a system that is reached over a network."""
         return NETWORK_SUT in str(self.get("sut_name"))
 
     @property
     def finished(self) -> bool:
-        """LoadGen reached the end of the timed part."""
+        """True if LoadGen reached the end of the timed run."""
         return "power_end" in self.values
 
     @property
     def has_results(self) -> bool:
-        """The log has the results of a performance run."""
+        """True if the log has the results of a performance run."""
         return "result_validity" in self.values
 
     @property
@@ -103,9 +111,10 @@ class DetailLog:
 
     @cached_property
     def version(self) -> tuple[int, ...]:
-        """LoadGen's version, (6, 0, 17) say; of a log without one NEWEST, so that it must have all that one logs.
+        """LoadGen's version, for example (6, 0, 17).
 
-        A text that is no version gives ().
+        Without a version it is NEWEST, so that the log must have all records of that version; an invalid version gives
+        ().
         """
         text = self.get("loadgen_version")
         if text is None:
@@ -114,7 +123,7 @@ class DetailLog:
         return tuple(int(part or 0) for part in found.groups()) if found else ()
 
     def unknown_version(self, oldest: tuple[int, ...] = OLDEST) -> str:
-        """A sentence if the log is of a LoadGen older than `oldest`, newer than NEWEST, or without a version."""
+        """Return a sentence if LoadGen's version is older than `oldest`, newer than NEWEST, or missing."""
         if oldest <= self.version <= NEWEST:
             return ""
         known = " to ".join(".".join(map(str, version)) for version in (oldest[:2], NEWEST))
@@ -128,10 +137,10 @@ class DetailLog:
 
     @property
     def samples_per_query(self) -> int | None:
-        """Samples that LoadGen put into each query; None where the log does not say.
+        """Samples that LoadGen put into each query; None if the log lacks the number.
 
-        With sample_concatenate_permutation, LoadGen fills an Offline query up to whole datasets. Older versions log the
-        number before that, and versions before July 2024 do not log the setting.
+        With sample_concatenate_permutation, LoadGen pads an Offline query to whole datasets. Older versions log the
+        number before padding, and versions before July 2024 do not log the setting.
         """
         logged = self.integer("generated_samples_per_query")
         if self.scenario != "Offline" or self.version >= _COUNTS_PADDING:
@@ -144,7 +153,7 @@ class DetailLog:
 
     @property
     def queries_generated(self) -> int:
-        """Queries that LoadGen prepared. Older versions also log Offline queries that they never issue."""
+        """Number of queries that LoadGen prepared; older versions include Offline queries that they never issue."""
         logged = self.integer("generated_query_count")
         return min(1, logged) if self.scenario == "Offline" and self.version < _ONE_OFFLINE_QUERY else logged
 
@@ -154,7 +163,7 @@ class DetailLog:
 
     @cached_property
     def loaded_qsl_set(self) -> list[int]:
-        """Sample indices that LoadGen loaded, in its order (the last set, where an accuracy run has several)."""
+        """Sample indices that LoadGen loaded, in its order; of an accuracy run with multiple sets, the last set."""
         value: list[int] = self._typed("loaded_qsl_set", list)
         if set(map(type, value)) - {int} or min(value, default=0) < 0:
             raise self.missing("loaded_qsl_set", value)
@@ -173,15 +182,15 @@ class DetailLog:
         return self.get(f"effective_{name}", default)
 
     def number(self, key: str) -> float:
-        """A number; like `integer` and `flag`, an InputError if it is missing or of another type."""
+        """Return a number; like `integer` and `flag`, raise InputError if it is missing or of another type."""
         return float(self._typed(key, int, float))
 
     def integer(self, key: str) -> int:
-        """A whole number, exact."""
+        """Return a whole number, without rounding."""
         return int(self._typed(key, int))
 
     def flag(self, key: str) -> bool | None:
-        """True or false; None where LoadGen writes none."""
+        """Return True or False; None if LoadGen writes none."""
         return None if self.get(key) is None else bool(self._typed(key, bool))
 
     def _typed(self, key: str, *types: type) -> Any:
@@ -205,14 +214,14 @@ class DetailLog:
 
 
 def unchanged_sources(detail: DetailLog) -> bool | None:
-    """Return whether the log has the source hashes of the LoadGen version that it names; None of an unknown version."""
+    """Return whether the log has the source hashes of its LoadGen version; None for an unknown version."""
     known = _SOURCES.get(str(detail.get("loadgen_version")))
     found = orjson.dumps(detail.get("loadgen_file_sha1"), option=orjson.OPT_SORT_KEYS)
     return None if known is None else hashlib.sha256(found).hexdigest() == known
 
 
 def power_time(value: object) -> datetime | None:
-    """The time of `power_begin` or `power_end` in UTC; None if it is not one."""
+    """Return the UTC time of `power_begin` or `power_end`; None if invalid."""
     try:
         return datetime.strptime(f"{value}+0000", "%m-%d-%Y %H:%M:%S.%f%z")
     except ValueError:
@@ -224,8 +233,8 @@ def read_detail(path: Path) -> DetailLog:
     """Parse a detail log.
 
     Raises:
-        TruncatedLogError: the last line is cut off.
-        InputError: missing, empty, not a LoadGen log, or damaged; names the line.
+        TruncatedLogError: If the last line is cut off.
+        InputError: If the log is missing, empty, not from LoadGen, or damaged; it names the line.
     """
     log, seen = DetailLog(path), set[str]()
     fix = "give the path of a LoadGen detail log"
@@ -250,14 +259,14 @@ def _take(log: DetailLog, seen: set[str], text: bytes, number: int, cut: bool) -
     except orjson.JSONDecodeError as error:
         record = _with_special_number(text)
         if record is None:
-            raise _damaged(log.path, number, f"holds no valid JSON ({error})", cut) from error
+            raise _damaged(log.path, number, f"is not valid JSON ({error})", cut) from error
     if not isinstance(record, dict) or not isinstance(key := record.get("key"), str) or "value" not in record:
-        raise _damaged(log.path, number, "is not a record with a key and a value", cut)
+        raise _damaged(log.path, number, "has no key and value", cut)
     metadata = record.get("metadata")
     time_ms = record.get("time_ms")
     if not isinstance(metadata, dict) or not isinstance(time_ms, int | float):
         raise _damaged(log.path, number, f"({key}) lacks time_ms or metadata", cut)
-    if max(map(text.count, _FIELDS)) > 1:  # a quote within a text is escaped
+    if max(map(text.count, _FIELDS)) > 1:  # quotes within a text are escaped
         raise _damaged(log.path, number, f"({key}) has a field twice", cut)
     is_error, is_warning = metadata.get("is_error"), metadata.get("is_warning")
     if type(is_error) is not bool or type(is_warning) is not bool:
@@ -276,7 +285,7 @@ def _take(log: DetailLog, seen: set[str], text: bytes, number: int, cut: bool) -
 
 
 def _with_special_number(text: bytes) -> Any:
-    """A record whose value is a bare nan or inf, such as a rate over no time; None for other damage."""
+    """Return a record whose value is a bare nan or inf, such as a rate over zero time; None for other damage."""
     match = _NOT_A_NUMBER.search(text)
     if match is None:
         return None

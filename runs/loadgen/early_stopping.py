@@ -1,8 +1,8 @@
-"""LoadGen's early stopping: how many late queries a run of a given length may have.
+"""LoadGen's early stopping: the number of late queries that a run of a given length may have.
 
-A run must show with 99 % confidence that a share p of the queries is in time. With t late queries among n it does if
-BinomCDF(t; n, 1 - p) < 0.01. LoadGen states this as h(t, p), the smallest number of queries in time for t late ones:
-n >= h + t passes.
+A run must show with 99% confidence that a share p of the queries is in time. With t late queries of n, this holds if
+BinomCDF(t; n, 1 - p) < 0.01. LoadGen uses h(t, p), the smallest number of timely queries for t late queries: the run
+passes if n >= h + t.
 """
 
 import math
@@ -10,25 +10,25 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # the percentages are needed where nothing is counted
+if TYPE_CHECKING:  # not needed by modules that use only the percentages
     import numpy as np
     from numpy.typing import NDArray
 
-# The share of queries that a scenario is measured at, and has to prove. [conf] target_latency_percentile
+# Share of queries that must be in time, by scenario. [conf] target_latency_percentile
 PERCENTILE = {"Server": 0.99, "SingleStream": 0.90}
 CONFIDENCE = 0.99  # [loadgen] early_stopping, fixed
-SECOND_PERCENTILE = 0.99  # SingleStream also estimates this one
+SECOND_PERCENTILE = 0.99  # SingleStream also estimates this percentile
 
 
 @dataclass(frozen=True)
 class LatencyVerdict:
-    """Whether enough queries met a latency limit."""
+    """The verdict on a latency limit: whether enough queries met it."""
 
     met: bool
     query_count: int
     late: int
-    allowed: int  # -1: the run is too short for any verdict
-    queries_needed: int  # with this many late ones
+    allowed: int  # allowed late queries; -1 = the run is too short for a verdict
+    queries_needed: int  # required number of queries with this many late queries
 
     def __str__(self) -> str:
         if self.allowed < 0:
@@ -37,16 +37,16 @@ class LatencyVerdict:
 
 
 def min_queries(late: int, percentile: float) -> int:
-    """h(t, p) + t: the fewest queries of which `late` may be late.
+    """Return h(t, p) + t, the smallest number of queries of which `late` may be late.
 
     Args:
-        late: t, at least 0.
-        percentile: p as a share, 0 < p < 1 (0.99 for Server).
+        late: number of late queries t, at least 0.
+        percentile: share p, 0 < p < 1 (0.99 for Server).
     """
     low, high = late, max(1, 2 * late)
     while late_queries_allowed(high, percentile) < late:
         low, high = high, 2 * high
-    while high - low > 1:  # low fails, high passes
+    while high - low > 1:  # invariant: low fails, high passes
         middle = (low + high) // 2
         if late_queries_allowed(middle, percentile) < late:
             low = middle
@@ -57,7 +57,7 @@ def min_queries(late: int, percentile: float) -> int:
 
 @lru_cache(maxsize=4096)
 def late_queries_allowed(query_count: int, percentile: float) -> int:
-    """The most queries that may be late among `query_count`; -1 if the run is too short for any verdict."""
+    """Return the largest number of late queries of `query_count`; -1 if the run is too short for a verdict."""
     if query_count <= 0:
         return -1
     share_late = 1 - percentile
@@ -72,13 +72,14 @@ def late_queries_allowed(query_count: int, percentile: float) -> int:
 
 
 def is_supported(query_count: int, percentile: float) -> bool:
-    """Return whether a run is long enough for a percentile (a share): early stopping could prove it with no late query
-    (h(0, p): 7 for 0.5, 44 for 0.9, 459 for 0.99)."""
+    """Return whether a run is long enough to prove a percentile (a share) if no query is late. The minimum h(0, p) is 7
+    for 0.5, 44 for 0.9 and 459 for 0.99.
+    """
     return query_count > 0 and percentile**query_count < 1 - CONFIDENCE
 
 
 def judge_latencies(values_ns: "NDArray[np.int64]", limit_ns: int, percentile: float) -> LatencyVerdict:
-    """LoadGen's Server verdict: are few enough of the values above the limit?"""
+    """Return LoadGen's Server verdict on latencies and a limit."""
     count = len(values_ns)
     import numpy as np
 
@@ -88,9 +89,9 @@ def judge_latencies(values_ns: "NDArray[np.int64]", limit_ns: int, percentile: f
 
 
 def estimate_percentile(sorted_values_ns: "NDArray[np.int64]", percentile: float) -> int | None:
-    """LoadGen's SingleStream estimate: an upper bound of the percentile with 99 % confidence, in ns.
+    """Return LoadGen's SingleStream estimate: an upper bound of the percentile with 99% confidence, in ns.
 
-    None when the run is too short (fewer than 64 queries for p = 0.9, 662 for p = 0.99).
+    It is None if the run is too short (fewer than 64 queries for p = 0.9, or 662 for p = 0.99).
     """
     count = len(sorted_values_ns)
     late = late_queries_allowed(count, percentile)

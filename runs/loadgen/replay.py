@@ -6,12 +6,14 @@ from numpy.typing import NDArray
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.schedule import OrderSettings, issue_order, shuffled_library
 
-# Larger counts, of queries and of samples in a library, are damage.
+# Maximum number of queries, and of samples in a library; larger counts mean a damaged log.
 REPLAYABLE, LARGEST_LIBRARY = 10_000_000, 1_000_000
 
 
 def expected_samples(detail: DetailLog) -> int | None:
-    """The number of samples of a run; None for a performance run without results, and where the log does not say."""
+    """Return the number of samples of a run; None for a performance run without results, or if the log lacks the
+    number.
+    """
     if detail.mode == "AccuracyOnly":
         return _accuracy_sample_count(detail)
     if not detail.has_results:
@@ -21,11 +23,11 @@ def expected_samples(detail: DetailLog) -> int | None:
 
 
 def expected_order(detail: DetailLog, count: int) -> NDArray[np.int32] | None:
-    """Sample indices in the order of issue.
+    """Return the sample indices in the order of issue.
 
     Args:
-        detail: the run's detail log.
-        count: samples issued in a performance run.
+        detail: detail log of the run.
+        count: number of samples issued in a performance run.
 
     Returns:
         The indices; None if the loaded samples are unknown.
@@ -62,7 +64,7 @@ def loaded_samples(detail: DetailLog, count: int) -> tuple[NDArray[np.int32], Or
     if not 0 < min_query_count <= REPLAYABLE or not 0 <= count <= REPLAYABLE:
         return None
     library = shuffled_library(detail.seeds.qsl_rng_seed, to_choose_from)
-    # Of several sets, the log keeps the last one here.
+    # With multiple sets, the log has only the last set.
     first = (to_choose_from - 1) // set_size * set_size if accuracy else 0
     if detail.loaded_qsl_set != library[first : first + set_size].tolist():
         return None
@@ -84,5 +86,5 @@ def loaded_samples(detail: DetailLog, count: int) -> tuple[NDArray[np.int32], Or
 
 def _accuracy_sample_count(detail: DetailLog) -> int:
     total = detail.integer("qsl_reported_total_count")
-    wanted = detail.effective("accuracy_sample_count", total)  # older versions do not log it
+    wanted = detail.effective("accuracy_sample_count", total)  # older versions do not log this setting
     return min(wanted, total) if type(wanted) is int else total

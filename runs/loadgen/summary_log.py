@@ -1,6 +1,6 @@
 """Parser of `mlperf_log_summary.txt`, and its comparison with the detail log.
 
-Names and spacing of the summary changed over the versions of LoadGen. Results come from the detail log.
+Names and spacing in the summary differ between versions of LoadGen. Results come from the detail log.
 """
 
 import math
@@ -13,10 +13,10 @@ from runs.files.reading import SUMMARY_LOG, read_record
 from runs.loadgen.detail_log import DetailLog
 from runs.numbers.numbers import PERCENTILE_NAMES, RATE_KEYS, latency_keys
 
-Told = tuple[str, ...]  # a sentence, and the names in the logs of what it is about
+Told = tuple[str, ...]  # a sentence, and the log keys that it is about
 
 _COUNT = re.compile(r"^\s*(?P<count>no|\d+) (?P<what>warning|error)s? encountered", re.IGNORECASE)
-# Spellings of older versions.
+# Spelling of older versions → current spelling.
 _RENAMED = {"time to output token": "time per output token"}
 # Settings with the same name in the detail log, after `effective_`.
 _AS_IN_DETAIL = (
@@ -27,9 +27,9 @@ _AS_IN_DETAIL = (
 )  # fmt: skip
 _LIMITS = {f"{name} (ns)": f"requested_server_{name}" for name in ("ttft_latency", "tpot_latency")}
 _EARLY_STOPPING = ("early_stopping_result", "early_stopping_ttft_result", "early_stopping_tpot_result")
-_PER_NANOSECOND = "result_token_throughput"  # in the detail log; per second in the summary
+_PER_NANOSECOND = "result_token_throughput"  # tokens per ns in the detail log, per second in the summary
 _ONCE = frozenset({"sut name", "scenario", "mode", "result is"})
-# Prose that LoadGen prints between the fields.
+# Beginnings of the prose lines that LoadGen prints between the fields.
 _NO_FIELDS = ("WARNING", "Check ")
 
 
@@ -42,15 +42,15 @@ class SummaryLog:
     fields: list[tuple[str, str]] = field(default_factory=list)
     error_count: int | None = None
     warning_count: int | None = None
-    counts: int = 0  # lines that give one of the two
+    counts: int = 0  # number of lines with a count of warnings or errors
 
     def get(self, name: str) -> str | None:
-        """The first value under a normalized name."""
+        """Return the first value of a normalized name."""
         return next((value for key, value in self.fields if key == name), None)
 
     @property
     def joined(self) -> bool:
-        """True if the file holds several summaries."""
+        """True if the file contains multiple summaries."""
         names = [name for name, _ in self.fields if name in _ONCE]
         return len(set(names)) < len(names) or self.counts > 2
 
@@ -66,7 +66,7 @@ def read_summary(path: Path) -> SummaryLog:
     """Parse a summary.
 
     Raises:
-        InputError: missing, empty, or no LoadGen summary.
+        InputError: If the summary is missing, empty, or not from LoadGen.
     """
     try:
         content = read_record(path, _FIX, max_bytes=SUMMARY_LOG.file_bytes)
@@ -74,7 +74,7 @@ def read_summary(path: Path) -> SummaryLog:
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not text (byte {error.start})", _FIX) from error
     if not content:
-        raise InputError(f"{path} is empty", "LoadGen died before it wrote its results: rerun")
+        raise InputError(f"{path} is empty", "rerun: LoadGen ended before it wrote its results")
     summary = SummaryLog(path, " ".join(text.split()))
     for line in text.splitlines():
         if counted := _COUNT.match(line):
@@ -89,7 +89,7 @@ def read_summary(path: Path) -> SummaryLog:
         if name and value and "*" not in name and not line.startswith(_NO_FIELDS):
             summary.fields.append((_normalize(name), value))
     if summary.error_count is None and summary.verdict is None:
-        raise InputError(f"{path} holds neither a verdict nor LoadGen's count of errors", _FIX)
+        raise InputError(f"{path} has neither a verdict nor LoadGen's count of errors", _FIX)
     return summary
 
 
@@ -104,12 +104,12 @@ def _normalize(name: str) -> str:
 
 
 def cross_check(summary: SummaryLog, detail: DetailLog) -> list[Told]:
-    """Contradictions between a summary and a detail log.
+    """Return the contradictions between a summary and a detail log.
 
     Raises:
-        InputError: the end of a performance run's summary is missing.
+        InputError: If the end of a performance run's summary is missing.
     """
-    found: list[Told] = [("the file contains several summaries",)] if summary.joined else []
+    found: list[Told] = [("the file contains multiple summaries",)] if summary.joined else []
     if summary.verdict != detail.validity:
         said = f"the summary's verdict is {summary.verdict}, the detail log's {detail.validity}"
         found.append((said, "result is", "result_validity"))
@@ -143,7 +143,9 @@ def cross_check(summary: SummaryLog, detail: DetailLog) -> list[Told]:
 
 
 def _tolerance(key: str, detail: DetailLog) -> tuple[float, float]:
-    """(absolute, relative): the detail log has six digits, rates in the summary two decimals (Offline: six digits)."""
+    """Return the absolute and relative tolerance. The detail log has six digits; rates in the summary have two decimals
+    (Offline: six digits).
+    """
     if key not in RATE_KEYS.get(detail.scenario, {}).values():
         return 0.0, 1e-5
     return (0.0, 1e-9) if detail.scenario == "Offline" else (0.0051, 1e-5)
@@ -165,7 +167,9 @@ def _same(text: str, known: object, absolute: float, relative: float) -> bool:
 
 
 def _headline_key(name: str, scenario: str = "") -> str:
-    """The key of SingleStream's `90.0th percentile latency (ns)` or `90.0th first token percentile latency (ns)`."""
+    """Return the key of SingleStream's `90.0th percentile latency (ns)` or `90.0th first token percentile latency
+    (ns)`.
+    """
     found = _HEADLINE.fullmatch(name)
     if not found:
         return ""
@@ -198,7 +202,7 @@ def _statistics(scenario: str) -> dict[str, str]:
 
 
 def _comparable(detail: DetailLog) -> dict[str, str]:
-    """Key in the detail log by normalized name in the summary."""
+    """Return the keys in the detail log by normalized name in the summary."""
     rates = RATE_KEYS.get(detail.scenario, {})
     return {
         "scenario": "effective_scenario",

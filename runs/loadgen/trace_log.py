@@ -17,7 +17,7 @@ from runs.files.reading import TRACE_LOG, bounded_lines
 NO_TIME = -1
 
 _TS = rb'"ts":(-?\d{1,100})\.(\d{3}),'
-# Sample: a completed sample. Token: its first token (SingleStream). Both carry the same arguments.
+# Sample: a completed sample. Token: its first token (SingleStream). Both have the same arguments.
 _SAMPLE = re.compile(
     rb'\{"name":"(?:Sample|Token)","cat":"default","ph":"b".*?'
     + _TS
@@ -39,7 +39,7 @@ class Trace:
 
     sample_seq: NDArray[np.int64]
     sample_index: NDArray[np.int64]
-    scheduled_ns: NDArray[np.int64]  # when it was to be issued, from the trace's origin
+    scheduled_ns: NDArray[np.int64]  # scheduled time of issue, from the trace's origin
     issue_delay_ns: NDArray[np.int64]  # from scheduled to issued
     complete_ns: NDArray[np.int64]  # from scheduled to completed: LoadGen's latency
     first_token_ns: NDArray[np.int64]  # from scheduled to first token, or NO_TIME
@@ -50,10 +50,10 @@ class Trace:
 
 @names_its_file
 def read_trace(path: Path) -> Trace | None:
-    """Parse a trace; None for the empty file that LoadGen leaves without tracing.
+    """Parse a trace; return None for the empty file that LoadGen writes without tracing.
 
     Raises:
-        InputError: missing, damaged or cut off.
+        InputError: If the trace is missing, damaged or cut off.
     """
     samples: dict[str, array[int]] = {name: array("q") for name in _COLUMNS}
     appends = [samples[name].append for name in _COLUMNS]
@@ -81,19 +81,19 @@ def read_trace(path: Path) -> Trace | None:
     if number == 0:
         return None
     if not ended:
-        raise _damaged(path, number, "is the last one: the end of the trace is missing")
+        raise _damaged(path, number, "is the last line: the end of the trace is missing")
     return _table(path, samples, token_by_seq, token_by_schedule)
 
 
 def _times(path: Path, number: int, line: bytes, pattern: re.Pattern[bytes]) -> list[int]:
-    """[ts in ns, further whole numbers] of a line."""
+    """Return the time of a line in ns, and its other whole numbers."""
     match = pattern.match(line)
     if match is None:
         raise _damaged(path, number, "is damaged")
     whole, thousandths, *others = match.groups()
-    values = [int(whole + thousandths), *map(int, others)]  # microseconds with three decimals: ns
+    values = [int(whole + thousandths), *map(int, others)]  # microseconds with three decimals, as ns
     if any(abs(value) > 2**62 for value in values):
-        raise _damaged(path, number, "holds a number that is out of range")
+        raise _damaged(path, number, "has a number that is out of range")
     return values
 
 
@@ -108,7 +108,7 @@ def _table(
     columns = {name: column[order] for name, column in columns.items()}
     if np.any(np.diff(columns["sample_seq"]) == 0):
         repeated = columns["sample_seq"][:-1][np.diff(columns["sample_seq"]) == 0][0]
-        raise InputError(f"{path}: sample_seq {repeated} completes twice", "take the unchanged trace of one run")
+        raise InputError(f"{path}: sample_seq {repeated} completes twice", "use the unchanged trace of one run")
     if token_by_schedule:
         keys = zip(columns["scheduled_ns"].tolist(), columns["issue_delay_ns"].tolist(), strict=True)
         first_token = [entries.pop(0) if (entries := token_by_schedule.get(key)) else NO_TIME for key in keys]
@@ -118,4 +118,4 @@ def _table(
 
 
 def _damaged(path: Path, number: int, problem: str) -> InputError:
-    return InputError(f"{path} line {number} {problem}", "take the unchanged mlperf_log_trace.json of a finished run")
+    return InputError(f"{path} line {number} {problem}", "use the unchanged mlperf_log_trace.json of a finished run")

@@ -1,7 +1,8 @@
-"""Judging a user.conf or audit.config before a run: what LoadGen would drop or misread is refused, with the fix.
+"""Checking a user.conf or audit.config before a run. Lines that LoadGen would ignore or misread are refused, with a
+fix.
 
-What LoadGen accepts is accepted with LoadGen's meaning (conf_lines.py). Lines without effect that do no harm, such as
-those for other MLPerf benchmarks, are passed over with a note.
+Lines that LoadGen accepts are accepted with LoadGen's meaning (conf_lines.py). Harmless lines without effect, such as
+those for other MLPerf benchmarks, are skipped with a note.
 """
 
 import difflib
@@ -41,23 +42,25 @@ from runs.rounds import CURRENT_ROUND, ROUNDS
 from runs.wording import printable
 
 SCENARIOS = ("Offline", "Server", "SingleStream", "MultiStream")
-LARGEST_INTEGER = 10**12  # 30 years in ms; LoadGen's own arithmetic overflows above 9 × 10**12 ms
+LARGEST_INTEGER = 10**12  # 30 years in ms; LoadGen's arithmetic overflows above 9 × 10**12 ms
 LARGEST_INT = 2**31 - 1
-MAX_PROBLEMS = 20  # problems in one message
+MAX_PROBLEMS = 20  # maximum of problems in one message
 
 # Keys that LoadGen reads only from its compiled-in settings, and their values there.
 _COMPILED_IN: dict[str, int] = {**asdict(CURRENT_ROUND.seeds), "accuracy_log_probability": 0, "test05": 0}
-# Keys of MLCommons' compliance scripts, and seeds of a test that LoadGen no longer has.
+# Keys of MLCommons' compliance scripts, and seeds of a test that LoadGen has removed.
 _OF_SCRIPTS = re.compile(r"test[0-9]{2}_\w+")
-# Keys that LoadGen does not read, though its mlperf.conf or published files have them, and the key that is meant.
+# Key in LoadGen's mlperf.conf or published files that LoadGen does not read → intended key.
 _NOT_READ = {"performance_sample_count": "performance_sample_count_override", "target_duration": "min_duration"}
-# Models of earlier rounds than those of configs/rounds. [mlperf.conf]
+# Models of rounds before those in configs/rounds. [mlperf.conf]
 _RETIRED = ("ssd-mobilenet", "ssd-resnet34", "mobilenet", "dlrm", "rnnt", "gptj", "gpt-j")
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A reason to refuse a file. `line` is None where a line is missing; `setting` is what a faulty line would set."""
+    """A reason to refuse a file. `line` is None if a line is missing; `setting` is the setting that a faulty line is
+    for.
+    """
 
     line: int | None
     text: str
@@ -85,7 +88,7 @@ class JudgedConf:
     """A configuration file, as LoadGen reads it for one model and scenario."""
 
     path: Path
-    settings: list[Setting] = field(default_factory=list)  # for this model, of all scenarios
+    settings: list[Setting] = field(default_factory=list)  # settings for this model, of all scenarios
     passed_over: list[PassedOver] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
@@ -136,7 +139,7 @@ def read_conf_text(path: Path, flag: str) -> str:
     """Return the text of a configuration file; `encode_conf` gives the same bytes back.
 
     Raises:
-        InputError: If the file is unreadable, or is not a text of ASCII's family.
+        InputError: If the file is unreadable, or in an encoding that is not based on ASCII.
     """
     content = read_whole(path, "name a readable file", max_bytes=MIB, option=flag)
     if content.startswith((b"\xff\xfe", b"\xfe\xff")) or 4 * content.count(0) > len(content):
@@ -149,8 +152,8 @@ def judge_conf(text: str, path: Path, benchmark: Benchmark, scenario: Scenario, 
     """Judge the lines of a configuration for one run.
 
     Args:
-        text: From `read_conf_text`.
-        path: Its name in messages.
+        text: Text from `read_conf_text`.
+        path: Name of the file in messages.
         audit: Whether LoadGen reads it as audit.config, with lines for the model * only.
     """
     return _Judge(JudgedConf(path), benchmark, LOADGEN_SCENARIO[scenario], audit).judge(text)
@@ -187,7 +190,7 @@ class _Judge:
         return self.conf
 
     def _line(self, number: int, words: list[str], fate: Fate) -> Setting | Problem | PassedOver | _Unread | None:
-        """Return what a line does; None if LoadGen and its author take it for a comment."""
+        """Return the effect of a line; None if both LoadGen and the author regard it as a comment."""
         if fate is Fate.COMMENT:
             return None
         first = words[0]
@@ -196,18 +199,18 @@ class _Judge:
             if fate is Fate.DROPPED and (not rest or rest.startswith("#")):
                 return None
             text = "LoadGen does not understand the byte order mark at the beginning of this line"
-            return Problem(number, text, "save the file without it")
+            return Problem(number, text, "save the file without a byte order mark")
         if first.startswith("#"):
             if fate in (Fate.REJECTED, Fate.NO_NUMBER):
                 text = f"LoadGen takes {printable(first, 40)!r} as a key and rejects the file"
                 return Problem(number, text, "put a space after the # sign")
-            return None  # stored under a name that nothing reads
+            return None  # stored under a name that LoadGen does not read
         if fate in (Fate.REJECTED, Fate.DROPPED):
             return Problem(number, *_shape(words, fate))
         setting = setting_of(number, words)
         if odd := _odd_sign(first):
             text = f"LoadGen does not understand {odd} in the key and ignores the line"
-            return Problem(number, text, "retype the line without it", setting)
+            return Problem(number, text, "retype the line without this character", setting)
         found = self._name(setting)
         if fate is Fate.NO_NUMBER and not isinstance(found, Problem):
             return Problem(number, *_no_number(setting, words), setting)
@@ -216,7 +219,7 @@ class _Judge:
         return found
 
     def _name(self, setting: Setting) -> Setting | Problem | PassedOver | _Unread:
-        """Return what a line of this name does."""
+        """Return the effect of a line with this name."""
         scenario, key = setting.scenario, setting.key
         if not setting.model:
             shown = printable(".".join(filter(None, (scenario, key))), 60)
@@ -233,7 +236,7 @@ class _Judge:
                     for one in BENCHMARKS.values()
                     if "Interactive" in one.scenarios and one.model is self.benchmark.model
                 )
-                fix = f"write `{_line(setting, model, 'Server')}`: Interactive is Server with a model of its own"
+                fix = f"write `{_line(setting, model, 'Server')}`: Interactive is Server with a different model"
             text = f"{_shown(setting)}: LoadGen has no scenario {printable(scenario, 40)!r} and ignores the line"
             return Problem(setting.line, text, fix, setting)
         if _OF_SCRIPTS.fullmatch(key):
@@ -264,7 +267,7 @@ class _Judge:
         return Problem(setting.line, text, fix, setting)
 
     def _compare_with_effective(self, setting: Setting) -> None:
-        """Refuse a line that LoadGen ignores, unless it asks for what is effective anyway."""
+        """Refuse a line that LoadGen ignores, unless its value equals the effective value."""
         key, applies = setting.key, setting.scenario in ("*", self.scenario)
         meant = _NOT_READ.get(key)
         effective = _COMPILED_IN[key] if meant is None else self._effective(meant)
@@ -305,7 +308,7 @@ def _shape(words: Sequence[str], fate: Fate) -> tuple[str, str]:
     """Return the problem and the fix of a line that is not `key = value`."""
     shown, does = printable(" ".join(words), 60), "rejects the file" if fate is Fate.REJECTED else "ignores the line"
     if odd := _odd_sign(" ".join(words)):
-        return f"LoadGen does not understand {odd} and {does}", "retype the line without it"
+        return f"LoadGen does not understand {odd} and {does}", "retype the line without this character"
     end = next((place for place, word in enumerate(words) if word.startswith("#")), len(words))
     key, sign, value = "".join(words[:end]).partition("=")
     if sign and "=" not in words:
@@ -322,9 +325,12 @@ def _no_number(setting: Setting, words: Sequence[str]) -> tuple[str, str]:
     given = printable(f"{setting.name} = {word}", 100)
     if word.startswith("#"):
         fix = "put the comment on a line of its own"
-        return f"{given}: LoadGen takes the comment behind the value as a value and rejects the file", fix
+        return f"{given}: LoadGen reads the comment after the value as a value and rejects the file", fix
     if odd := _odd_sign(word):
-        return f"{given}: LoadGen does not understand {odd} and rejects the file", "retype the line without it"
+        return (
+            f"{given}: LoadGen does not understand {odd} and rejects the file",
+            "retype the line without this character",
+        )
     fix = (
         "write each setting on a line of its own, with LF or CRLF at its end" if "=" in words[2:] else "write a number"
     )
@@ -332,7 +338,7 @@ def _no_number(setting: Setting, words: Sequence[str]) -> tuple[str, str]:
 
 
 def _odd_sign(text: str) -> str:
-    """Return the first sign that is neither ASCII nor printable, in words; empty if there is none."""
+    """Return the first character that is not ASCII or not printable, as text; empty if all are valid."""
     for sign in text:
         if "\udc80" <= sign <= "\udcff":
             return f"the byte 0x{ord(sign) - 0xDC00:02X}, which is not UTF-8 (Latin-1 text?),"
@@ -349,7 +355,7 @@ def _misread(setting: Setting, values: Sequence[str], run_scenario: str) -> tupl
     real, _ = c_real(setting.value)
     given = printable(f"{setting.name} = {' '.join(values)}", 100)
     if len({c_real(value)[0] for value in values}) > 1:
-        return f"{given}: LoadGen takes the last of these values", "write one value"
+        return f"{given}: LoadGen uses the last of these values", "write one value"
     if kind_of(setting.key, scenario) is Kind.REAL:
         return None if math.isfinite(real) else (f"{given}: not a finite number", "write a number like 12.5")
     number, _ = c_integer(setting.value)
@@ -360,7 +366,7 @@ def _misread(setting: Setting, values: Sequence[str], run_scenario: str) -> tupl
 
 
 def _out_of_range(setting: Setting, scenario: str) -> tuple[str, str] | None:
-    """Return the problem of a value that LoadGen would not survive."""
+    """Return the problem of a value with which LoadGen would fail."""
     key, number = setting.key, number_of(setting.value, kind_of(setting.key, scenario))
     most: float = LARGEST_INT if key == "max_async_queries" else LARGEST_INTEGER
     if key == "target_qps":
@@ -379,7 +385,7 @@ def _out_of_range(setting: Setting, scenario: str) -> tuple[str, str] | None:
 
 @cache
 def _known_models() -> frozenset[str]:
-    """LoadGen's names of all MLPerf models, and the names of their directories in a submission."""
+    """Return LoadGen's names of all MLPerf models, and the names of their directories in a submission."""
     found = {*BENCHMARKS, *_RETIRED}
     for one in ROUNDS.values():
         for name, entry in one.table.benchmarks.items():
@@ -389,7 +395,7 @@ def _known_models() -> frozenset[str]:
 
 @cache
 def _directories(key: str) -> frozenset[str]:
-    """Names of the benchmark's directories in submissions, which LoadGen does not know."""
+    """Return the names of the benchmark's directories in submissions, which LoadGen does not recognize."""
     found = {key.replace("_", ".")} | {BENCHMARKS[key].submission_name}
     loadgen_keys = set(BENCHMARKS)
     for one in ROUNDS.values():

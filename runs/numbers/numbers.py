@@ -8,12 +8,12 @@ from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.early_stopping import is_supported
 
 PERCENTILE_SHARES: dict[str, float] = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p97": 0.97, "p99": 0.99, "p99_9": 0.999}
-# LoadGen's spelling in its keys.
+# Percentile → spelling in LoadGen's keys.
 PERCENTILE_NAMES: dict[str, str] = {name: f"{100 * share:.2f}" for name, share in PERCENTILE_SHARES.items()}
 
 
 def shows(statistic: str, samples: int | None) -> bool:
-    """Return whether a run of this many samples supports a statistic; `mean`, `min` and `max` need one."""
+    """Return whether a run of this many samples supports a statistic; `mean`, `min` and `max` need one sample."""
     share = PERCENTILE_SHARES.get(statistic)
     return bool(samples) and (share is None or is_supported(samples or 0, share))
 
@@ -23,7 +23,7 @@ class _Frozen(BaseModel):
 
 
 class LatencyNumbers(_Frozen):
-    """Statistics over all samples, in ns. A percentile p is the value at place int(N × p) of the sorted list."""
+    """Statistics over all samples, in ns. A percentile p is the value at index int(N × p) of the sorted list."""
 
     min: int
     mean: int
@@ -37,15 +37,15 @@ class LatencyNumbers(_Frozen):
 
 
 class Numbers(_Frozen):
-    """The numbers of a performance run; None where the scenario has none.
+    """The numbers of a performance run; None for numbers that the scenario lacks.
 
-    `samples_per_second` and `tokens_per_second` are over the whole run in Offline, those completed in Server, and with
-    LoadGen's overhead in SingleStream.
+    `samples_per_second` and `tokens_per_second` are over the whole run in Offline, completed rates in Server, and rates
+    with LoadGen's overhead in SingleStream.
     """
 
     samples_per_second: float | None = None
     tokens_per_second: float | None = None
-    scheduled_samples_per_second: float | None = None  # Server: of the Poisson schedule
+    scheduled_samples_per_second: float | None = None  # Server: rate of the Poisson schedule
     samples_per_second_without_overhead: float | None = None  # SingleStream: 1 / mean latency
     tokens_per_second_with_overhead: float | None = None  # Server, SingleStream: over the time of issuing
     tokens_per_second_without_overhead: float | None = None  # Server, SingleStream: mean tokens / mean latency
@@ -54,7 +54,7 @@ class Numbers(_Frozen):
     tpot_ns: LatencyNumbers | None = None
 
     def flat(self, *statistics: str) -> dict[str, float]:
-        """The measured row with these statistics of the latencies."""
+        """Return the measured row with these statistics of the latencies."""
         parts = {name.removesuffix("_ns"): getattr(self, name) for name in LATENCIES}
         times_ns = {name: {one: getattr(part, one) for one in statistics} for name, part in parts.items() if part}
         return measured_row(self.samples_per_second, self.tokens_per_second, times_ns)
@@ -69,19 +69,19 @@ def measured_row(
     tokens_per_second: float | None,
     times_ns: Mapping[str, Mapping[str, float | None]],
 ) -> dict[str, float]:
-    """Rates, and statistics of latencies in ms (`ttft_p99_ms`); only those that the run has."""
+    """Return rates, and statistics of latencies in ms (`ttft_p99_ms`), as far as the run has them."""
     rates = dict(zip(_UNITS, (samples_per_second, tokens_per_second), strict=True))
     times = {f"{name}_{key}_ms": ns and ns / 1e6 for name, part in times_ns.items() for key, ns in part.items()}
     return {name: value for name, value in (rates | times).items() if value is not None}
 
 
 def rates_by_unit(row: Mapping[str, float]) -> dict[str, float]:
-    """The rates of a measured row."""
+    """Return the rates of a measured row by unit."""
     return {unit: row[name] for name, unit in _UNITS.items() if name in row}
 
 
 def time_texts(row: Mapping[str, float]) -> dict[str, str]:
-    """The latencies of a measured row by label: `mean 1.234 ms, p99.9 5.678 ms`."""
+    """Return the latencies of a measured row by label: `mean 1.234 ms, p99.9 5.678 ms`."""
     found = {
         label: [f"{key[len(name) + 1 : -3].replace('_', '.')} {row[key]:.3f} ms" for key in row if key.startswith(name)]
         for name, label in _LABELS.items()
@@ -113,16 +113,16 @@ RATE_KEYS: dict[str, dict[str, str]] = {
         "tokens_per_second_without_overhead": "result_token_throughput",
     },
 }
-# LoadGen logs this one in tokens per nanosecond.
+# The key that LoadGen logs in tokens per nanosecond.
 _PER_NANOSECOND = "result_token_throughput"
 
-# LoadGen's keys of the statistics: of minimum, mean and maximum, and of a percentile by its spelling.
+# LoadGen's keys of minimum, mean, maximum and percentiles, by measure.
 _LATENCY_KEYS = {
     "latency_ns": ("result_{}_latency_ns", "result_{}_percentile_latency_ns"),
     "ttft_ns": ("result_first_token_{}_latency_ns", "result_first_token_{}_percentile_latency_ns"),
     "tpot_ns": ("result_time_to_output_token_{}", "result_time_per_output_token_{}_percentile_ns"),
 }
-# LoadGen's parts of VALID, and its keys.
+# Conditions of LoadGen's VALID → LoadGen's keys.
 CONDITIONS = {
     "min_duration_met": "result_min_duration_met",
     "min_queries_met": "result_min_queries_met",
@@ -135,7 +135,9 @@ _PER_QUERY = ("result_{}_query_latency_ns", "result_{}_percentile_per_query_late
 
 
 def latency_keys(name: str, scenario: str = "") -> Iterator[tuple[str, str]]:
-    """(our statistic, LoadGen's key) of `latency_ns`, `ttft_ns` or `tpot_ns`; in MultiStream of whole queries."""
+    """Yield each statistic of `latency_ns`, `ttft_ns` or `tpot_ns` with LoadGen's key; MultiStream has those of whole
+    queries.
+    """
     per_query = name == "latency_ns" and scenario == "MultiStream"
     statistic_key, percentile_key = _PER_QUERY if per_query else _LATENCY_KEYS[name]
     yield from ((statistic, statistic_key.format(statistic)) for statistic in ("min", "mean", "max"))
@@ -143,11 +145,11 @@ def latency_keys(name: str, scenario: str = "") -> Iterator[tuple[str, str]]:
 
 
 def reported_numbers(detail: DetailLog) -> Numbers:
-    """LoadGen's numbers; InputError if a key that LoadGen always writes is missing or damaged."""
+    """Return LoadGen's numbers; raise InputError if a key that LoadGen always writes is missing or damaged."""
     rates: dict[str, float] = {}
     for name, key in RATE_KEYS.get(detail.scenario, {}).items():
         if key not in detail.values and name != "samples_per_second":
-            continue  # no token keys in a run without token latencies
+            continue  # a run without token latencies has no token keys
         rates[name] = detail.number(key) * (1e9 if key == _PER_NANOSECOND else 1)
     latencies = {
         name: LatencyNumbers(**{one: detail.integer(key) for one, key in latency_keys(name, detail.scenario)})

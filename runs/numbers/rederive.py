@@ -24,7 +24,7 @@ from runs.record.requests_log import RequestTable
 
 @dataclass(frozen=True)
 class Derived:
-    """The re-derived numbers, and what they follow from."""
+    """The recomputed numbers, and the values that they are based on."""
 
     source: Source
     scenario: str
@@ -34,33 +34,35 @@ class Derived:
     duration_ns: int  # duration that LoadGen compares with the minimum duration
     numbers: Numbers
     early_stopping: EarlyStopping
-    conditions: dict[str, bool]  # LoadGen's parts of VALID, by the names of CONDITIONS; all of them or INVALID
+    conditions: dict[
+        str, bool
+    ]  # conditions of LoadGen's VALID, by the names of CONDITIONS; if one is False, the run is INVALID
     times: Timeline
     tokens: NDArray[np.int64]  # output tokens as LoadGen counts them, in order of issue
-    limits_ns: dict[str, int]  # effective, by measure: "ttft" and "tpot" or "latency"; Server only
+    limits_ns: dict[str, int]  # effective limits by measure: "ttft" and "tpot", or "latency"; Server only
 
 
 def derive(detail: DetailLog, requests: RequestTable, trace: Trace | None) -> Derived:
     """Compute the numbers of a performance run.
 
     Args:
-        detail: gives the settings, no results.
-        requests: token counts, and times if there is no trace.
+        detail: log with the settings; its results are not used.
+        requests: token counts, and times if the trace is missing.
 
     Raises:
-        InputError: the records do not belong together or to this run.
+        InputError: If the files do not belong together or to this run.
     """
     if trace is not None and len(trace) > 0 and not np.array_equal(trace.sample_seq, requests.seq):
         raise InputError(
             f"the trace has {len(trace)} samples and requests.jsonl has {len(requests)}, or their samples differ",
-            "give the unchanged trace and requests.jsonl of one run",
+            "use the unchanged trace and requests.jsonl of one run",
         )
     return evaluate(detail, timeline(detail, requests, trace), requests.output_tokens)
 
 
 def evaluate(detail: DetailLog, times: Timeline, output_tokens: NDArray[np.int64]) -> Derived:
-    """`derive` on prepared times; `output_tokens` is in order of issue."""
-    # LoadGen logs an error for a count below 2 and goes on with 0.
+    """Compute the numbers from prepared times; `output_tokens` is in order of issue."""
+    # LoadGen logs an error for a count below 2 and continues with 0.
     tokens = np.where(output_tokens < MIN_TOKENS_LOADGEN_ACCEPTS, 0, output_tokens)
     measures_ns = {"latency": times.latency_ns}
     if times.ttft_ns is not None:
@@ -71,7 +73,7 @@ def evaluate(detail: DetailLog, times: Timeline, output_tokens: NDArray[np.int64
     latencies = {f"{name}_ns": statistics(values_ns) for name, values_ns in measures_ns.items()}
     numbers = Numbers.model_validate({**rates, **latencies})
     if times.ttft_ns is not None:
-        del measures_ns["latency"]  # with token latencies, the whole latency has no limit
+        del measures_ns["latency"]  # with token latencies, the total latency has no limit
     limits_ns = {name: detail.integer(_LIMITS[name]) for name in measures_ns if detail.scenario == "Server"}
     stopping = _early_stopping(detail, measures_ns, limits_ns)
     query_count = 1 if detail.scenario == "Offline" else len(times)
@@ -102,7 +104,7 @@ def evaluate(detail: DetailLog, times: Timeline, output_tokens: NDArray[np.int64
 
 
 def statistics(values_ns: NDArray[np.int64]) -> LatencyNumbers:
-    """LoadGen's statistics of a non-empty array: whole ns, the mean cut towards zero."""
+    """Return LoadGen's statistics of a non-empty array in whole ns; the mean is truncated."""
     ordered = np.sort(values_ns)
     total = int(ordered.sum())
     mean = abs(total) // len(ordered) * (1 if total >= 0 else -1)
@@ -113,7 +115,7 @@ def statistics(values_ns: NDArray[np.int64]) -> LatencyNumbers:
 def time_per_output_token_ns(
     latency_ns: NDArray[np.int64], ttft_ns: NDArray[np.int64], tokens: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """(latency - TTFT) / (tokens - 1) per sample, cut towards zero; negative where `tokens` is 0."""
+    """Return (latency - TTFT) / (tokens - 1) per sample, truncated; negative if `tokens` is 0."""
     span_ns = latency_ns - ttft_ns
     gaps = tokens - 1
     result: NDArray[np.int64] = np.abs(span_ns) // np.abs(gaps) * np.sign(span_ns) * np.sign(gaps)
@@ -121,19 +123,19 @@ def time_per_output_token_ns(
 
 
 def _at_share(ordered: NDArray[np.int64], share: float) -> int:
-    """LoadGen's percentile: no interpolation."""
+    """Return LoadGen's percentile, which is not interpolated."""
     return int(ordered[int(len(ordered) * share)])
 
 
 def _duration_ns(scenario: str, times: Timeline) -> int:
-    """The time that LoadGen compares with the minimum duration."""
+    """Return the time that LoadGen compares with the minimum duration."""
     if scenario == "Offline":
         return int(times.latency_ns.max())
     return int(times.scheduled_ns[-1] if scenario == "Server" else times.issued_ns[-1])
 
 
 def _rates(scenario: str, times: Timeline, tokens: int | None) -> dict[str, float | None]:
-    """Samples and tokens per second; no tokens in a run without token latencies."""
+    """Return samples and tokens per second; without token latencies, no tokens."""
     count = len(times)
     if scenario == "Offline":
         longest_ns = int(times.latency_ns.max())
@@ -142,7 +144,7 @@ def _rates(scenario: str, times: Timeline, tokens: int | None) -> dict[str, floa
             "tokens_per_second": _per_second(tokens, longest_ns),
         }
     last_issued_ns = int(times.issued_ns[-1])
-    # The query that was issued last need not complete last.
+    # The last issued query need not be the last completed query.
     last_done_ns = int(times.scheduled_ns[-1] + times.latency_ns[-1])
     mean_latency_ns = int(times.latency_ns.sum()) // count
     rates = {
@@ -150,7 +152,7 @@ def _rates(scenario: str, times: Timeline, tokens: int | None) -> dict[str, floa
         "tokens_per_second_with_overhead": _per_second(tokens, last_issued_ns),
         "tokens_per_second_without_overhead": _per_second(None if tokens is None else tokens / count, mean_latency_ns),
     }
-    # The last query's start ends the time range, so that query is not counted.
+    # The time range ends with the start of the last query, so this query is not counted.
     if scenario == "Server":
         rates["samples_per_second"] = _per_second(count - 1, last_done_ns)
         rates["scheduled_samples_per_second"] = _per_second(count - 1, int(times.scheduled_ns[-1]))
@@ -179,7 +181,7 @@ def _early_stopping(
     if not 0.01 <= percentile <= 0.9999:
         raise InputError(
             f"{detail.path}: effective_target_latency_percentile is {percentile}",
-            "give the unchanged log; LoadGen writes a share between 0.01 and 0.9999",
+            "use the unchanged log, where LoadGen writes a share between 0.01 and 0.9999",
         )
     if detail.scenario == "Offline":
         return EarlyStopping(True, percentile, 0, {}, {})
@@ -194,6 +196,6 @@ def _early_stopping(
         for name, values_ns in measures_ns.items()
         for share in (percentile, SECOND_PERCENTILE)
     }
-    # An estimate leaves out at least one query.
+    # An estimate excludes at least one query.
     met = late_queries_allowed(len(next(iter(measures_ns.values()))), percentile) >= 1
     return EarlyStopping(met, percentile, min_queries(1, percentile), {}, estimates_ns)

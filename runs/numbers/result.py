@@ -19,7 +19,7 @@ Verdict = Literal["VALID", "INVALID", "DONE"]
 
 @dataclass(frozen=True)
 class Disagreement:
-    """One number that differs. `tolerance` is absolute, in `unit`; 0 means exact.
+    """A number that differs. `tolerance` is absolute, in `unit`; 0 means exact.
 
     `about`: numbers differ from the request log, the order of issue from the seeds, the summary from the detail
     log (then `reported` is the whole sentence).
@@ -46,27 +46,27 @@ class EarlyStopping:
     """
 
     met: bool
-    percentile: float  # a share: 0.99
-    queries_needed: int  # with no late query
+    percentile: float  # as a share, such as 0.99
+    queries_needed: int  # required number of queries without a late query
     verdicts: dict[str, LatencyVerdict]
     estimates_ns: dict[str, int | None]
 
 
 class _Record(BaseModel):
-    """A part of the file. Another version may have written it, so unknown fields are ignored."""
+    """A part of result.json. Other versions may have written it, so unknown fields are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
 class Counts(_Record):
-    """Numbers of samples; None if the files do not have it."""
+    """Numbers of samples; None if the files lack a number."""
 
     samples: int | None  # samples in requests.jsonl
-    samples_expected: int | None  # samples that LoadGen issued, or must issue in an accuracy run
+    samples_expected: int | None  # samples that LoadGen issued, or in an accuracy run must issue
 
 
 class InForce(_Record):
-    """The settings that LoadGen used; limits in the Server scenario only."""
+    """The effective settings of LoadGen; limits in the Server scenario only."""
 
     target_qps: float
     min_duration_ms: int
@@ -80,16 +80,16 @@ class InForce(_Record):
 
 
 class Result(_Record):
-    """One run's outcome. If `disagreements` has entries, the files contradict each other and no number counts.
+    """The outcome of a run. If `disagreements` has entries, the files contradict each other and no number counts.
 
-    Of a log with error records only the summary is compared: LoadGen itself marks its numbers as broken.
+    If the log has error records, only the summary is compared, because LoadGen marks its numbers as invalid.
     """
 
     schema_version: Literal[1] = 1
-    scenario: str  # requested scenario: Interactive, where LoadGen ran Server
+    scenario: str  # requested scenario; LoadGen runs Interactive as Server
     mode: str  # PerformanceOnly or AccuracyOnly
     verdict: Verdict  # performance: VALID or INVALID; accuracy: DONE, or INVALID with an error or a missing sample
-    reasons: list[str]  # why it is not valid, and what to do
+    reasons: list[str]  # reasons why the run is not valid, and advice
     notes: list[str]
     loadgen_verdict: str | None
     duration_ns: int | None = None  # duration that is compared with the minimum duration
@@ -98,7 +98,7 @@ class Result(_Record):
     derived: Numbers | None = None
     derived_from: Literal["trace", "requests"] | None = None
     early_stopping: EarlyStopping | None = None
-    load: Load | None = None  # Server
+    load: Load | None = None  # only in Server
     disagreements: list[Disagreement] = Field(default_factory=list)
     counts: Counts
     output_tokens_mean: float | None = None
@@ -114,7 +114,7 @@ def read_result(path: Path) -> Result:
     """Read a `result.json`.
 
     Raises:
-        InputError: missing, or a field is missing or wrong.
+        InputError: If the file or a field is missing, or a field is invalid.
     """
-    fix = "give the result.json of the run, or build it again with verify"
+    fix = "use the result.json of the run, or recreate it with `main.py verify`"
     return read_as(path, Result, fix, within=path.parent, strict=True)

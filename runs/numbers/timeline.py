@@ -1,7 +1,7 @@
 """The times at which each sample was scheduled, issued, had its first token and completed.
 
-There are two sources: LoadGen's trace, exact to the nanosecond, and the harness's requests.jsonl, whose times differ a
-little from LoadGen's (later at issue, earlier at completion; runs/numbers/compare.py).
+Times have two sources: LoadGen's trace, exact to the nanosecond, and the harness's requests.jsonl, whose times differ
+    slightly from LoadGen's (later at issue, earlier at completion; runs/numbers/compare.py).
 """
 
 from dataclasses import dataclass
@@ -34,15 +34,15 @@ class Timeline:
 
 
 def timeline(detail: DetailLog, requests: RequestTable, trace: Trace | None) -> Timeline:
-    """The per-sample times, from the trace if there is one.
+    """Return the per-sample times, from the trace if it exists.
 
     Raises:
-        InputError: the request log is empty, or first tokens are missing.
+        InputError: If the request log is empty, or first tokens are missing.
     """
     if len(requests) == 0:
         raise InputError(
             f"the request log of the run of {detail.path} is empty",
-            "give the requests.jsonl that belongs to these logs",
+            "use the requests.jsonl that belongs to these logs",
         )
     if trace is not None and len(trace) > 0:
         return _from_trace(detail, trace)
@@ -65,18 +65,19 @@ def _from_requests(detail: DetailLog, requests: RequestTable) -> Timeline:
     if detail.scenario == "Server":
         target_qps = detail.number("effective_target_qps")
         if not 1e-6 <= target_qps <= 1e9:
-            raise InputError(f"{detail.path}: effective_target_qps is {target_qps}", "give the run's unchanged log")
+            raise InputError(f"{detail.path}: effective_target_qps is {target_qps}", "use the run's unchanged log")
         offsets_ns = poisson_offsets_ns(detail.seeds.schedule_rng_seed, target_qps, len(requests))
-        # No query is issued before its time, so the most punctual one gives the start of the test.
+        # LoadGen issues no query before its scheduled time, so the query with the smallest delay gives the start of the
+        # test.
         start_ns = int((issue_ns - offsets_ns).min())
         scheduled_ns = offsets_ns
     elif detail.scenario == "Offline":
         start_ns = int(issue_ns.min())
         scheduled_ns = np.zeros_like(issue_ns)
     else:
-        # SingleStream: LoadGen issues the next query as soon as one is complete, and reads its clock before it waits
-        # for the interpreter's lock. The completion before is closer to that time than our stamp, which may be tens of
-        # milliseconds later.
+        # SingleStream: LoadGen issues the next query after each completion, and reads its clock before it waits for the
+        # interpreter lock. The previous completion is closer to that time than the harness's time of issue, which may
+        # be tens of milliseconds later.
         start_ns = int(issue_ns[0])
         issue_ns = np.concatenate((issue_ns[:1], np.minimum(issue_ns[1:], requests.complete_ns[:-1])))
         scheduled_ns = issue_ns - start_ns
@@ -95,7 +96,7 @@ def _from_requests(detail: DetailLog, requests: RequestTable) -> Timeline:
 def _checked_ttft(
     detail: DetailLog, ttft_ns: NDArray[np.int64], known: NDArray[np.bool_], source: str
 ) -> NDArray[np.int64] | None:
-    """The first-token times, which LoadGen reports in all scenarios but Offline."""
+    """Return the first-token times, which LoadGen reports in all scenarios except Offline."""
     if detail.scenario == "Offline" or not detail.uses_token_latencies:
         return None
     if not known.all():

@@ -8,7 +8,7 @@ import psutil
 
 
 def processor_s(processes: Iterable[psutil.Process]) -> float:
-    """Processor time that processes have used so far; 0 for those that have ended."""
+    """Return the processor time of processes so far; 0 for processes that have ended."""
     total_s = 0.0
     for process in processes:
         with contextlib.suppress(psutil.Error):
@@ -18,7 +18,7 @@ def processor_s(processes: Iterable[psutil.Process]) -> float:
 
 
 def age_s(process: psutil.Process) -> float | None:
-    """The age of a process; None if unknown: in some containers the start of the machine is hidden or wrong."""
+    """Return the age of a process; None if unknown, because some containers hide the machine's start time."""
     with contextlib.suppress(psutil.Error, RuntimeError, OSError):
         age = time.time() - process.create_time()
         return age if age >= 0 else None

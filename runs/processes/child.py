@@ -1,7 +1,7 @@
-"""Child processes of a command: none outlives it, however it ends.
+"""Child processes of a command, which always end with the command.
 
-A child leads a process group of its own, which holds what it starts; the group is killed at the end. A guardian (a
-shell that waits for the end of a pipe) does the same if this process dies without a chance to.
+A child leads its own process group, which includes its descendants; the group is killed at the end. If this process is
+killed, a guardian (a shell that waits for the end of a pipe) kills the group.
 """
 
 import contextlib
@@ -22,11 +22,11 @@ _POLL_S = 0.005
 
 @contextlib.contextmanager
 def owned(child: "subprocess.Popen[bytes]", folder: str = "") -> Iterator[None]:
-    """End a child's process group at the end of the block, or when this process ends. To be entered in the critical
-    block that starts it.
+    """End a child's process group at the end of the block, or when this process ends. Enter this block in the critical
+    block that starts the child.
 
     Args:
-        folder: the group's temporary folder, which the guardian removes.
+        folder: temporary folder of the group, which the guardian removes.
     """
     with contextlib.ExitStack() as at_the_end:
         try:
@@ -40,10 +40,10 @@ def owned(child: "subprocess.Popen[bytes]", folder: str = "") -> Iterator[None]:
 
 @contextlib.contextmanager
 def _guardian(group: int, folder: str) -> Iterator[None]:
-    """Kill the group and remove its folder if this process ends without having left the block."""
+    """Start a guardian, which kills the group and removes its folder if this process ends within the block."""
     process = subprocess.Popen(
         ["/bin/sh", "-c", 'read _ || { kill -9 "-$0"; [ -z "$1" ] || rm -rf -- "$1"; }', str(group), folder],
-        env={},  # it needs nothing, and must not hold a server's key
+        env={},  # it needs no variables, and must not have a server's key
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -61,14 +61,14 @@ def _guardian(group: int, folder: str) -> Iterator[None]:
 
 
 def end_group(child: "subprocess.Popen[bytes]") -> None:
-    """Kill what is left of a child's process group, and wait until it is gone."""
+    """Kill the remaining processes of a child's process group, and wait for their end."""
     end = time.monotonic() + GROUP_GONE_TIMEOUT_S
     while time.monotonic() < end:
         try:
             os.killpg(child.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
             break
-        child.poll()  # reaps the leader, without which the group never ends
+        child.poll()  # reaps the leader; otherwise the group would never end
         time.sleep(_POLL_S)
     ended_within(child, GROUP_GONE_TIMEOUT_S)
 
@@ -85,11 +85,12 @@ def run_program(
     """Run a program to its end, as `subprocess.run` does; a signal ends it.
 
     Args:
-        message: for its standard input.
-        output: takes both its outputs; by default they are in what is returned.
+        message: text for its standard input.
+        output: file for both of its outputs; by default the result has them.
 
     Raises:
-        OSError: It cannot be started. TimeoutExpired: It was killed after the time. Interrupted: By a signal.
+        OSError: If the program cannot be started. TimeoutExpired: If it exceeded the time limit. Interrupted: By a
+            signal.
     """
     with contextlib.ExitStack() as at_the_end:
         said = [at_the_end.enter_context(_unnamed_file()) for _ in ("stdin", "stdout", "stderr")]

@@ -5,12 +5,12 @@
    signal counts, and a second one is never needed.
 2. `check` and the waits of this module raise `Interrupted`; nothing else does. A command waits for processes, futures
    and seconds by these waits only.
-3. Code that computes for long needs no safe points. If the command reaches none within NOTICE_S (or at once, while
-   nothing is registered), the watcher ends the process: it waits for the end of a `critical` block, does what is
-   registered, the latest first, and exits with code 130. The command stops at its next critical block.
-4. What must be undone is registered (`ensured`, `if_abandoned`) in the critical block that makes it. That is done in
-   `runs/processes/child.py` for processes, in `runs/files/temporary.py` for folders and in `runs/files/writing.py` for
-   files, none of which is left half-written.
+3. Long computations need no safe points. If the command reaches no safe point within NOTICE_S (or at once, if no
+   action is registered), the watcher ends the process: it waits for the end of a `critical` block, runs the registered
+   actions, the latest first, and exits with code 130. The command stops at its next critical block.
+4. A change that must be undone is registered (`ensured`, `if_abandoned`) in the critical block that makes it:
+   `runs/processes/child.py` does so for processes, `runs/files/temporary.py` for folders and `runs/files/writing.py`
+   for partly written files.
 
 The watcher is in `runs/processes/listening.py`. Clean-up code uses no wait that raises. Without `listening`, as in a
 run's own process, no wait here raises.
@@ -38,13 +38,13 @@ T = TypeVar("T")
 Action = Callable[[Interrupted], object]
 
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-NOTICE_S = 1.0  # in which the command has to reach a safe point
-UNWIND_S = 30.0  # from there to the end of the process
+NOTICE_S = 1.0  # time limit for the command to reach a safe point
+UNWIND_S = 30.0  # time limit from the safe point to the end of the process
 CRITICAL_S = 60.0  # longest critical block: hashing the files of a run
 ACTION_S = 20.0  # longest registered action
 YIELD_S = 0.001
 LONGEST_POLL_S = 3_600.0
-POLL_S = 0.05  # between two looks at a future, and at a process where the system has no pidfd
+POLL_S = 0.05  # interval of checking a future, and a process on systems without pidfd
 
 lock = threading.RLock()  # held in critical blocks
 registered: list[tuple[threading.Thread, Action]] = []
@@ -67,7 +67,7 @@ def check() -> None:
 
 
 def pause(seconds: float) -> None:
-    """Wait for so long.
+    """Wait for a number of seconds.
 
     Raises:
         Interrupted: By a signal.
@@ -78,7 +78,7 @@ def pause(seconds: float) -> None:
 
 
 def ended(process: "subprocess.Popen[Any]", seconds: float) -> bool:
-    """Wait for the end of a child process for at most so long, and return whether it has ended.
+    """Wait up to `seconds` for the end of a child process, and return whether it has ended.
 
     Raises:
         Interrupted: By a signal.
@@ -93,7 +93,7 @@ def result_of(future: "Future[T]") -> T:
     """Wait for a future's result.
 
     Raises:
-        Interrupted: By a signal. Exception: What the future raises.
+        Interrupted: By a signal. Exception: If the future raises it.
     """
     from concurrent.futures import wait
 
@@ -103,28 +103,28 @@ def result_of(future: "Future[T]") -> T:
     return future.result()
 
 
-# For what must not be cut in two, and what must be undone ------------------------------------------------------------
+# For atomic changes, and for changes that must be undone ------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def critical() -> Iterator[None]:
-    """Within: the watcher does not end the process. Keep it short."""
+    """Prevent the watcher from ending the process during the block. Keep the block short."""
     if getattr(of_thread, "acting", False):
         yield
         return
     if listener is not None and listener.first is not None:
-        time.sleep(YIELD_S)  # a lock is not fair: the watcher would wait for a command that writes file after file
+        time.sleep(YIELD_S)  # a lock is not fair: a command that writes many files would block the watcher
     with lock:
         abandoned = threading.current_thread() in _abandoned
         if not abandoned:
             yield
     if abandoned:
-        threading.Event().wait()  # this thread is over
+        threading.Event().wait()  # an abandoned thread stops here forever
 
 
 @contextlib.contextmanager
 def if_abandoned(action: Action) -> Iterator[None]:
-    """Within: the action is done if the watcher ends the process; otherwise it is not done."""
+    """Register an action for the block, which is run only if the watcher ends the process."""
     entry = threading.current_thread(), action
     with critical():
         registered.append(entry)
@@ -137,7 +137,7 @@ def if_abandoned(action: Action) -> Iterator[None]:
 
 @contextlib.contextmanager
 def ensured(action: Callable[[], object]) -> Iterator[None]:
-    """Do the action at the end of the block, or before if the watcher ends the process."""
+    """Run an action at the end of the block, or earlier if the watcher ends the process."""
     entry = threading.current_thread(), lambda _: action()
     with critical():
         registered.append(entry)
@@ -150,12 +150,12 @@ def ensured(action: Callable[[], object]) -> Iterator[None]:
 
 
 def _forget(entry: tuple[threading.Thread, Action]) -> None:
-    with contextlib.suppress(ValueError):  # done already, by who abandoned this thread
+    with contextlib.suppress(ValueError):  # run already when this thread was abandoned
         registered.remove(entry)
 
 
 def ended_within(process: "subprocess.Popen[Any]", seconds: float, *, until_signal: bool = False) -> bool:
-    """Wait for the end of a child process for at most so long, and return whether it has ended. Raises nothing."""
+    """Wait up to `seconds` for the end of a child process, and return whether it has ended; raise no exception."""
     end = time.monotonic() + seconds
     while process.poll() is None:
         left_s = end - time.monotonic()
@@ -174,7 +174,7 @@ def ended_within(process: "subprocess.Popen[Any]", seconds: float, *, until_sign
 
 
 def abandon(threads: set[threading.Thread], error: Interrupted) -> None:
-    """Do the actions that threads registered, the latest first. They enter no critical block any more."""
+    """Run the registered actions of threads, the latest first. These threads cannot enter a critical block again."""
     with lock:
         _abandoned.update(threads)
         for entry in [entry for entry in reversed(registered) if entry[0] in threads]:
@@ -183,11 +183,11 @@ def abandon(threads: set[threading.Thread], error: Interrupted) -> None:
 
 
 def do_action(action: Action, error: Interrupted) -> None:
-    """Do an action for at most ACTION_S; critical blocks in it do not wait."""
+    """Run an action for at most ACTION_S; critical blocks in it do not wait."""
 
     def act() -> None:
         of_thread.acting = True
-        with contextlib.suppress(Exception):  # the other actions are done all the same
+        with contextlib.suppress(Exception):  # the other actions must still run
             action(error)
 
     thread = threading.Thread(target=act, name="clean-up", daemon=True)
@@ -196,7 +196,7 @@ def do_action(action: Action, error: Interrupted) -> None:
 
 
 def _poll(seconds: float, descriptor: int | None = None, *, wake: bool = True) -> None:
-    """Wait for so long, or until the descriptor can be read or, with `wake`, a signal has arrived."""
+    """Wait up to `seconds`, until the descriptor is readable or, with `wake`, a signal has arrived."""
     poll = select.poll()
     if descriptor is not None:
         poll.register(descriptor, select.POLLIN)

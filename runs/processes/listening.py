@@ -15,10 +15,11 @@ from runs.processes.interrupts import ENDING, Action
 
 @contextlib.contextmanager
 def listening(last_words: Action | None = None) -> Iterator[None]:
-    """Within: signals interrupt the command by the rule. For the main thread; an inner block does nothing.
+    """Handle signals by the rule during the block. Use it on the main thread; a nested block has no effect.
 
     Args:
-        last_words: writes the message where the watcher ends the process; by default a line on the standard error.
+        last_words: function that prints the message if the watcher ends the process; default: a line on the standard
+            error.
     """
     if interrupts.listener is not None:
         yield
@@ -32,14 +33,14 @@ def listening(last_words: Action | None = None) -> Iterator[None]:
 
 
 def outcome_stands() -> None:
-    """From here on a signal changes nothing; the process is about to end by itself."""
+    """Ignore signals from now on, because the process is about to end."""
     with interrupts.critical():
         if interrupts.listener is not None:
             interrupts.listener.over.set()
 
 
 class Listener:
-    """Takes signals, and ends the process if the command does not."""
+    """The watcher, which receives signals and ends the process if the command does not."""
 
     def __init__(self, last_words: Action) -> None:
         self.first: int | None = None
@@ -48,7 +49,7 @@ class Listener:
         self._last_words = last_words
         self._command = threading.current_thread()
         self._numbers, self._write_numbers = os.pipe()
-        self.arrived, self._not_arrived = os.pipe()  # at its end, and so readable, from the first signal on
+        self.arrived, self._not_arrived = os.pipe()  # readable after the first signal, because the write end is closed
         os.set_blocking(self._write_numbers, False)
         # Ignored signals stay ignored, as under nohup.
         numbers = [one for one in ENDING if signal.getsignal(one) is not signal.SIG_IGN]
@@ -58,7 +59,7 @@ class Listener:
         self._before = {number: signal.signal(number, _nothing) for number in numbers}
 
     def close(self) -> None:
-        with interrupts.critical():  # a watcher that ends the process is not disturbed
+        with interrupts.critical():  # do not disturb a watcher that is ending the process
             self.over.set()
             for number, handler in self._before.items():
                 if signal.getsignal(number) is _nothing:
@@ -92,7 +93,7 @@ class Listener:
             limit_s = interrupts.UNWIND_S if noticed else interrupts.NOTICE_S
 
     def _end(self, *, locked: bool) -> NoReturn:
-        """End the process. Without the lock, what is registered is left to the guardians of the processes."""
+        """End the process. Without the lock, the guardians of the processes replace the registered actions."""
         error = self.interrupted()
         if locked:
             interrupts.abandon({self._command, *(thread for thread, _ in interrupts.registered)}, error)
@@ -104,6 +105,6 @@ def _nothing(_number: int, _frame: FrameType | None) -> None: ...
 
 
 def say(error: Interrupted) -> None:
-    """Write the message to the standard error, where nothing can be locked."""
-    shown = "\r\x1b[K\x1b[?25h" if os.isatty(2) else ""  # over a progress bar, which hid the cursor
+    """Write the message directly to the standard error, without locks."""
+    shown = "\r\x1b[K\x1b[?25h" if os.isatty(2) else ""  # overwrites a progress bar and shows the cursor again
     os.write(2, f"{shown}error: {error}\n".encode())

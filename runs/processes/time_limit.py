@@ -1,4 +1,4 @@
-"""Work that is abandoned when its time is over, by the rule of `runs/processes/interrupts.py`."""
+"""A time limit for work, which is abandoned at the limit by the rule of `runs/processes/interrupts.py`."""
 
 import contextvars
 import threading
@@ -13,17 +13,17 @@ T = TypeVar("T")
 
 
 class OutOfTime(Exception):
-    """The time of `within` is over."""
+    """The time limit of `within` was exceeded."""
 
 
 def within(seconds: float, work: Callable[[], T]) -> T:
-    """Return what `work` returns, if that takes at most so long.
+    """Return the result of `work`, which may take at most `seconds`.
 
-    It runs in a thread of its own, which is abandoned when the time is over: what it registered is done, and it stops
-    at its next critical block. Within an outer limit the outer limit counts.
+    It runs in a separate thread, which is abandoned at the limit: its registered actions are run, and it stops at its
+    next critical block. Inside another `within`, the outer limit counts.
 
     Raises:
-        OutOfTime: The time is over. Interrupted: By a signal.
+        OutOfTime: If the limit was exceeded. Interrupted: By a signal.
     """
     if getattr(interrupts.of_thread, "limited", False):
         return work()

@@ -1,4 +1,4 @@
-"""Worker processes of a command: a signal reaches the command only, which ends its workers.
+"""Worker processes of a command. Only the command receives signals; it ends its workers.
 
 A signal of a terminal, or of `timeout`, goes to all processes of a group. Workers that received it would end at once,
 some with a traceback, and the command would report a fault.
@@ -17,7 +17,7 @@ from runs.processes.interrupts import ENDING, if_abandoned
 
 @contextlib.contextmanager
 def signals_later() -> Iterator[None]:
-    """Within: processes that are started receive no signal before `leave_signals`."""
+    """Block signals in processes that are started during the block, until they call `leave_signals`."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         yield
@@ -34,7 +34,7 @@ def leave_signals() -> None:
 
 
 def ignore_signals() -> None:
-    """Leave the signals that end a command to the command; SIGTERM ends this process, without a word."""
+    """Ignore the signals that end a command; SIGTERM ends this process without a message."""
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)  # discards a pending one too
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -49,9 +49,9 @@ def _end_with_parent() -> None:
 
 @contextlib.contextmanager
 def workers(pool: ProcessPoolExecutor) -> Iterator[None]:
-    """Wait at the end of the block until all tasks are done; or kill the processes, if it ends by an exception.
+    """Wait at the end of the block until all tasks are done; after an exception, kill the processes.
 
-    Waiting tasks are not cancelled: the executor's thread, which ends all futures, fails at cancelled ones.
+    Waiting tasks are not cancelled, because the executor's thread fails at cancelled futures.
     """
     try:
         with if_abandoned(lambda _: _kill()):

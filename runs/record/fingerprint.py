@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-if TYPE_CHECKING:  # facts are compared without what reads them
+if TYPE_CHECKING:  # comparing facts does not need the readers
     from runs.record.finished_run import FinishedRun
     from runs.record.manifest import Manifest, RunPlan
 
 Facts = dict[str, Any]
 Differences = dict[str, tuple[Any, Any]]
 
-# Not compared. Dataset and model are compared by their hashes; ports and addresses are arbitrary.
+# Fields that are not compared. Dataset and model are compared by their hashes; ports and addresses are arbitrary.
 ROLE = frozenset(
     {
         *("mode", "audit", "dataset_path", "model_path", "engine_start_timeout_s", "stall_timeout_s"),
@@ -27,7 +27,7 @@ ROLE = frozenset(
 )
 _ACCELERATOR = ("name", "uuid", "memory.total", "driver_version", "power.limit")
 _HARNESS, _LOADGEN = ("version", "git_commit", "git_changed"), ("version", "extension_sha256")
-# LoadGen's settings that decide what is measured; not the load of a Server run, which is its result.
+# LoadGen's settings that decide what is measured, except the load of a Server run, which is a result.
 _SETTINGS = (
     "min_duration_ms", "max_duration_ms", "min_query_count", "max_query_count", "performance_sample_count",
     "sample_concatenate_permutation", "performance_issue_unique", "performance_issue_same", "qsl_rng_seed",
@@ -37,7 +37,7 @@ _LIMITS = ("requested_server_ttft_latency", "requested_server_tpot_latency", "re
 
 
 def fingerprint(manifest: "Manifest") -> Facts:
-    """From the manifest of a run."""
+    """Return the fingerprint of a run from its manifest."""
     plan, seen, weights = manifest.plan, manifest.observed, manifest.model.weights
     harness, loadgen, host = (part.model_dump() for part in (seen.harness, seen.loadgen, seen.host))
     machine = machine_facts(harness, seen.software, loadgen, host, seen.accelerators)
@@ -48,14 +48,16 @@ def fingerprint(manifest: "Manifest") -> Facts:
     }
     if weights is not None:
         facts |= {"weights.shape": weights.shape, "weights.precision": weights.precision}
-    in_force = {key: value for key, value in manifest.engine.configuration.items() if key != "model"}  # not its path
+    in_force = {
+        key: value for key, value in manifest.engine.configuration.items() if key != "model"
+    }  # without the model's path
     facts |= _flat("resolved", in_force)
     facts |= _flat("versions", dict(manifest.engine.versions))
     return {key: value for key, value in facts.items() if key.removeprefix("resolved.") not in ROLE or key == SPACE}
 
 
 def run_fingerprint(run: "FinishedRun") -> Facts:
-    """From all files of a run, with the settings in LoadGen's and the engine's logs."""
+    """Return the fingerprint of a run from all files, including settings in LoadGen's and the engine's logs."""
     detail = run.detail
     facts: Facts = {"scenario": run.scenario, "benchmark": run.benchmark.loadgen_key}
     facts |= {f"loadgen.{name}": detail.effective(name) for name in _SETTINGS}
@@ -91,7 +93,7 @@ def accelerator_facts(gpus: Iterable[Mapping[str, Any]]) -> Facts:
 
 
 def planned_facts(plan: "RunPlan", sha256: Mapping[str, str]) -> Facts:
-    """Every field of a plan, and the model's files."""
+    """Return the facts of a plan and of the model's files."""
     content = plan.model_dump(mode="json")
     for place in (content["replicas"] or {}).get("places", ()):
         kept = {name: value for name, value in place["environment"].items() if f"environment.{name}" not in ROLE}
@@ -115,13 +117,13 @@ def _flat(place: str, value: Any) -> Facts:
 
 
 class Scope(NamedTuple):
-    """Which facts count: keys, and prefixes of keys that end in a dot or a blank. `only`: empty for all."""
+    """A selection of facts by keys, and by prefixes that end in a dot or a blank. An empty `only` selects all."""
 
     only: tuple[str, ...] = ()
     ignoring: tuple[str, ...] = ()
 
     def of(self, facts: Mapping[str, Any]) -> Facts:
-        """The facts that count."""
+        """Return the selected facts."""
         (only, only_below), (ignored, ignored_below) = _split(self.only), _split(self.ignoring)
         return {
             key: value
@@ -131,7 +133,7 @@ class Scope(NamedTuple):
         }
 
     def text(self, facts: Mapping[str, Any]) -> str:
-        """Their values."""
+        """Return the values of the selected facts as text."""
         return ", ".join(value_text(value, 160) for value in self.of(facts).values()) or value_text(None, 160)
 
 
@@ -150,11 +152,11 @@ _MODEL = ("model.", "dataset_sha256")
 _SYSTEM = ("host.hostname", "host.cpu", "host.cores_usable", "host.system", "software.", "versions.", "accelerators.")
 _CODE = ("loadgen.version", "loadgen.extension_sha256", "loadgen.sources")
 
-# A campaign or tune: finished runs are equal to those that would run now. Commits of one version change no run.
+# Campaign and tuning: finished runs against runs that would start now. Commits of one version do not change runs.
 RESUMED = Scope(
     ignoring=(
         *_keys("harness.git_commit harness.git_changed loadgen.version model.revision host.boot_id"),
-        *_keys("technique versions. resolved. weights."),  # unknown before the start, or given by the files
+        *_keys("technique versions. resolved. weights."),  # unknown before the start, or decided by the files
     )
 )
 # Sign-off: reference and candidate, and repeats. Facts without effect on numbers, and duplicates, are ignored.
@@ -164,21 +166,21 @@ MEASURED = Scope(
         *_keys("host.boot_id host.cores_logical host.memory_bytes"),
     )
 )
-# Sign-off: a performance and an accuracy run, whose settings differ in these.
+# Sign-off: a performance and an accuracy run, without the settings in which they differ.
 BOTH_MODES = Scope(ignoring=(*MEASURED.ignoring, *(f"loadgen.{name}" for name in (*_SETTINGS[:5], "min_duration_ms"))))
-# Sign-off: all runs of a bundle; those of one benchmark; those of one benchmark and mode.
+# Sign-off: all runs of a bundle; runs of one benchmark; runs of one benchmark and mode.
 BUNDLE = Scope((*_SYSTEM, *_CODE, "harness."))
 BUNDLE_BENCHMARK = Scope(_MODEL)
 BUNDLE_MODE = Scope(("sampling.",))
 CHANGED_OPTION = Scope(("scenario", "benchmark", *_SYSTEM, *_MODEL), ignoring=("software.", "versions."))
-CODE = Scope(("harness.version", "harness.git_commit"))  # code of runs that are not a submission
-AUDITED = Scope(  # the runs of an audit, and the performance run
+CODE = Scope(("harness.version", "harness.git_commit"))  # code of the harness, for runs outside a submission
+AUDITED = Scope(  # the runs of an audit and the performance run
     (
         *(*_MODEL, *_SYSTEM, *_CODE),
         *_keys("engine engine_options. sampling. resolved. technique replicas replicas. admission admission."),
     )
 )
-# Submission: the runs of one result; all results of one tree; scenarios of one benchmark; those of one precision.
+# Submission: runs of one result; results of one tree; scenarios of one benchmark; scenarios of one precision.
 RESULT = Scope(
     ignoring=(
         *_keys("enable_log_trace technique resolved. weights. model.revision loadgen.version harness.version"),
@@ -194,7 +196,7 @@ TREE = Scope(
 )
 BENCHMARK = Scope(("dataset_sha256", "weights.shape"))
 PRECISION = Scope(("model.sha256.", "model.path"))
-# Servers: audited ones and others. Responses: of greedy decoding.
+# SERVERS: audited servers and others. RESPONSES: facts that change responses of greedy decoding.
 SERVERS = Scope(("engine_options.api_server", "versions.", "resolved.told_by_the_server.", "resolved.declared."))
 _NUMERICS = _keys("dtype kv_cache_dtype model quantization speculative speculative_config speculative_config.")
 RESPONSES = Scope(
@@ -212,8 +214,11 @@ LOSSY = Scope(
         *("engine_options.speculative_config.", "engine_options.hf_overrides."),
     )
 )
-# `verify`: both runs of a result, by the words of its findings.
-LOGGED = {"scenario": Scope(("scenario",)), "dataset size": Scope(("loadgen.samples",))}  # in any run's log
+# `verify`: both runs of a result, by the subject of the finding.
+LOGGED = {
+    "scenario": Scope(("scenario",)),
+    "dataset size": Scope(("loadgen.samples",)),
+}  # facts that every run's log has
 PAIR = LOGGED | {
     "engine": Scope(("engine",)),
     "model": Scope(("model.",), ignoring=("model.revision",)),
@@ -230,7 +235,7 @@ PAIR = LOGGED | {
 
 
 def _same_boot(one: Facts, other: Facts) -> bool:
-    """A host name may change; the boot ID does not."""
+    """Compare boot IDs, because the host name may change."""
     return one.get("host.boot_id") is not None and one["host.boot_id"] == other.get("host.boot_id")
 
 
@@ -245,10 +250,10 @@ def _within(key: str, share: float) -> Callable[[Facts, Facts], bool]:
 SPACE = "resolved.environment.VLLM_CPU_KVCACHE_SPACE"
 # Facts that depend on the free memory at the start; they change no response.
 FREE_MEMORY = frozenset({"resolved.kv_cache_tokens", SPACE})
-# Facts with a tolerance: functions of both fingerprints.
+# Facts with a tolerance → function that compares two fingerprints.
 TOLERANCES: dict[str, Callable[[Facts, Facts], bool]] = {
     "host.hostname": _same_boot,
-    "host.memory_bytes": _within("host.memory_bytes", 0.01),  # the kernel's own share changes with each boot
+    "host.memory_bytes": _within("host.memory_bytes", 0.01),  # the kernel's share changes with each boot
     "resolved.kv_cache_tokens": _within("resolved.kv_cache_tokens", 0.02),  # depends on the free memory
     "engine_options.kv_cache_dtype": lambda *both: (
         {one.get("engine_options.kv_cache_dtype") for one in both} <= {None, "auto"}
@@ -257,7 +262,7 @@ TOLERANCES: dict[str, Callable[[Facts, Facts], bool]] = {
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any], scope: Scope = ALL) -> Differences:
-    """Facts of a scope that differ by more than TOLERANCES, with both values; None for a missing one."""
+    """Return the facts of a scope that differ by more than TOLERANCES, with both values; None for a missing fact."""
     both = {key: (one.get(key), other.get(key)) for key in scope.of({**one, **other})}
     return {
         key: pair
@@ -267,18 +272,18 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any], scope: Scope =
 
 
 def describe(found: Differences, here: str, there: str) -> list[str]:
-    """Each difference as text: `host.cpu: A then, B now`, where `here` is "then" and `there` is "now"."""
+    """Return each difference as text: `host.cpu: A then, B now`, with `here` "then" and `there` "now"."""
     return [
         f"{key}: {value_text(one, 160)} {here}, {value_text(other, 160)} {there}" for key, (one, other) in found.items()
     ]
 
 
 def changes(then: Facts, now: Facts) -> list[str]:
-    """The differences of a finished run from one that would start now: `host.cpu: A then, B now`."""
+    """Return the differences between a finished run and a run that would start now: `host.cpu: A then, B now`."""
     return describe(differences(then, now, RESUMED), "then", "now")
 
 
 def value_text(value: Any, limit: int) -> str:
-    """A value for people, cut to a number of characters."""
+    """Return a value as text, shortened to a number of characters."""
     text = "not set" if value is None else str(value)
     return text if len(text) <= limit else f"{text[: limit - 3]}..."

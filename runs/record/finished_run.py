@@ -36,8 +36,8 @@ class FinishedRun:
     dir: RunDir
     scenario_override: Scenario | None = None  # overrides the scenario of the manifest or the log
     benchmark_override: Benchmark | None = None  # overrides the benchmark of the manifest or the log
-    foreign: bool = False  # only LoadGen's files are read
-    claimed_mode: str | None = None  # the mode that its directory in a submission names, if any
+    foreign: bool = False  # whether only LoadGen's files are read
+    claimed_mode: str | None = None  # mode in the name of its directory in a submission
 
     @cached_property
     def detail(self) -> DetailLog:
@@ -49,12 +49,12 @@ class FinishedRun:
 
     @cached_property
     def entries(self) -> list[AccuracyEntry]:
-        """The logged responses, in the log's order."""
+        """The responses in the accuracy log, in the order of the log."""
         return read_accuracy_log(self.dir.accuracy_log, self.benchmark.accuracy_log_bytes)
 
     @cached_property
     def trace(self) -> Trace | None:
-        """LoadGen's trace; None also if it was off and the file is empty."""
+        """LoadGen's trace; None if the file is missing, or empty because the trace was off."""
         found = read_trace(self.dir.trace) if _is_there(self.dir.trace) else None
         return found if found is not None and len(found) else None
 
@@ -79,7 +79,7 @@ class FinishedRun:
 
     @property
     def mode(self) -> str:
-        """LoadGen's mode: PERFORMANCE or ACCURACY in a run that can be verified."""
+        """LoadGen's mode; a run that can be verified has PERFORMANCE or ACCURACY."""
         return self.detail.mode
 
     @property
@@ -93,7 +93,7 @@ class FinishedRun:
 
     @cached_property
     def scenario(self) -> Scenario:
-        """Interactive if LoadGen ran Server with tighter limits."""
+        """The scenario; Interactive if LoadGen ran Server with stricter limits."""
         return _scenario(self.detail, self.manifest, self.scenario_override)
 
     @cached_property
@@ -115,8 +115,8 @@ def finished_run(run_dir: RunDir, scenario_override: Scenario | None = None) -> 
     """Return the run in a directory, if it can be verified.
 
     Raises:
-        ExecutionError: it did not finish, or a log of LoadGen's is missing.
-        InputError: its manifest or detail log is damaged, or of an unsupported mode or scenario.
+        ExecutionError: If the run did not finish, or a log of LoadGen is missing.
+        InputError: If its manifest or detail log is damaged, or of an unsupported mode or scenario.
     """
     run = FinishedRun(run_dir, scenario_override)
     if run.manifest is not None and run.manifest.status != "finished":
@@ -126,9 +126,7 @@ def finished_run(run_dir: RunDir, scenario_override: Scenario | None = None) -> 
             text = f"{path} is missing: LoadGen did not finish, or the copy is incomplete"
             raise ExecutionError(text, path=path, missing=True)
     if run.mode not in (PERFORMANCE, ACCURACY):
-        raise InputError(
-            f"{run_dir.detail}: the mode was {run.mode[:40]!r}", f"only {PERFORMANCE} and {ACCURACY} runs are verified"
-        )
+        raise InputError(f"{run_dir.detail}: the mode was {run.mode[:40]!r}", f"use a {PERFORMANCE} or {ACCURACY} run")
     _ = run.scenario, run.benchmark
     return run
 
@@ -162,7 +160,7 @@ def _benchmark(detail: DetailLog, manifest: Manifest | None, scenario: Scenario)
         key = manifest.plan.loadgen_key
         if (scenario == "Interactive") == ("Interactive" in BENCHMARKS[key].scenarios):
             return BENCHMARKS[key]
-    # LoadGen's logs name no benchmark: the size of the dataset decides, or the limits.
+    # LoadGen's logs do not name the benchmark: the size of the dataset or the limits decide.
     possible = [one for one in BENCHMARKS.values() if (scenario == "Interactive") == ("Interactive" in one.scenarios)]
     for size in ("qsl_reported_total_count", "effective_performance_sample_count"):
         for one in possible:

@@ -1,6 +1,6 @@
 """The run directory and its file names.
 
-One run, one directory. LoadGen's logs are never changed after LoadGen closed them.
+Each run has its own directory. LoadGen's logs are never changed after LoadGen closed them.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class PathIn:
 
 @dataclass(frozen=True)
 class Folder:
-    """A directory that knows its files."""
+    """A directory with attributes for its files."""
 
     root: Path
 
@@ -49,11 +49,11 @@ class RunDir(Folder):
     accuracy_text = PathIn("accuracy.txt")
     accuracy_json = PathIn("accuracy.json")
     quality_results = PathIn("quality_results.json")  # copy of the results file that the declaration names
-    page = PathIn("report.html")  # written after the seal: no evidence
+    page = PathIn("report.html")  # written after seal.json, which does not cover it
     seal = PathIn("seal.json")  # the signed statement of all other files; written last
     time_stamp = PathIn("seal.tsr")  # time stamp of seal.json by an authority (`main.py anchor`)
 
-    # Names of the files that belong to the run.
+    # Names of the files of a run.
     own_names = frozenset(
         (*LOADGEN_LOGS, manifest.name, requests.name, user_conf.name, audit_config.name, engine_log.name,
          progress.name, result.name, accuracy_text.name, accuracy_json.name, quality_results.name)
@@ -61,7 +61,7 @@ class RunDir(Folder):
 
 
 def audit_record(folder: Path, test: str) -> Path:
-    """The file with the outcome of an audit."""
+    """Return the file with the outcome of an audit."""
     return folder / f"audit_{test}.json"
 
 
@@ -79,7 +79,7 @@ class ResultDir(Folder):
         return RunDir(self.root / "accuracy")
 
     def audit(self, test: str) -> Path:
-        """The directory that `audit --output-log-dir ROOT --test TEST` fills."""
+        """Return the directory of an audit, as written by `audit --output-log-dir ROOT --test TEST`."""
         return self.root / "audit" / test
 
 
@@ -94,7 +94,7 @@ class CampaignDir(Folder):
         return ResultDir(self.root / submission_name / scenario)
 
     def results(self) -> list[tuple[str, str, ResultDir]]:
-        """(benchmark directory, scenario, its directory) of all that exist."""
+        """Yield benchmark directory, scenario and ResultDir of all existing results."""
         return [
             (scenario.parent.name, scenario.name, ResultDir(scenario))
             for scenario in sorted(self.root.glob("*/*"))

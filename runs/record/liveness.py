@@ -9,8 +9,7 @@ import psutil
 from runs.processes.age import age_s
 from runs.record.manifest import Manifest
 
-# A run's processes start before the start time in its manifest, or at most this much later; younger ones reuse the
-# number.
+# A run's processes start at most this much later than the time in its manifest. Later processes reuse the process ID.
 _REUSED_AFTER_NS = 60 * 10**9
 
 
@@ -20,7 +19,7 @@ def unfinished(manifest: Manifest) -> str:
     A manifest that says `running` does not prove it: the process that closes the manifest may have been killed,
     or the disk was full.
     """
-    text = f"the run did not finish, its manifest says {manifest.status}"
+    text = f"the run did not finish: its manifest has the status {manifest.status}"
     if manifest.status not in ("planned", "running"):
         return text + (f" ({manifest.error['message']})" if manifest.error and "message" in manifest.error else "")
     if not on_this_machine(manifest):
@@ -28,8 +27,8 @@ def unfinished(manifest: Manifest) -> str:
     if (pid := living_process(manifest)) is not None:
         return f"the run has not finished: process {pid} is running"
     return (
-        f"the run never ended: its manifest says {manifest.status}, but its process "
-        f"{manifest.pid or manifest.parent_pid} is gone (killed, or the disk was full)"
+        f"the run did not end: its manifest has the status {manifest.status}, but its process "
+        f"{manifest.pid or manifest.parent_pid} has ended (killed, or the disk was full)"
     )
 
 
@@ -39,14 +38,14 @@ def on_this_machine(manifest: Manifest) -> bool:
 
 
 def living_process(manifest: Manifest) -> int | None:
-    """Return the run's process on this machine, or the one that started it; None when both are gone."""
+    """Return the run's process on this machine, or the process that started it; None if both have ended."""
     processes = [pid for pid in (manifest.pid, manifest.parent_pid) if pid is not None]
     return next((pid for pid in processes if lives(pid, manifest)), None)
 
 
 def lives(pid: int, manifest: Manifest) -> bool:
     """Return whether a process of this machine belongs to the run, also after the run has ended."""
-    if pid == os.getpid():  # the reader of a manifest starts no run
+    if pid == os.getpid():  # a reused process ID: the reader of a manifest starts no run
         return False
     try:
         process = psutil.Process(pid)

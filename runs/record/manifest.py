@@ -1,14 +1,14 @@
 """manifest.json, the manifest of one run. Each fact has one place:
 
-asked: the options that the user gave.
-plan: what the run's process runs; the file omits values that equal those in `asked`.
-engine: what the engine reports once it runs.
+asked: the requested options.
+plan: the plan of the run's process; the file omits values that equal those in `asked`.
+engine: the report of the running engine.
 observed: facts of the machine, and measurements of the run (runs/record/observed.py).
-replicas: each of several engines.
+replicas: facts of each replica.
 
-LoadGen's logs have LoadGen's settings and numbers, requests.jsonl those of each request, seal.json the files' hashes.
-The parent writes the record before the run starts, the run's process completes it once the engine runs, and the parent
-closes it when that process has ended.
+LoadGen's logs have LoadGen's settings and numbers, requests.jsonl the numbers of each request, and seal.json the hashes
+of files. The parent process writes the manifest before the run starts. The run's process completes it when the engine
+runs, and the parent process closes it when the run's process has ended.
 """
 
 from collections.abc import Iterator
@@ -48,14 +48,17 @@ from runs.record.engines.engine_records import EngineRecord, engine_record
 from runs.record.observed import Model, Observed
 
 RECORD_VERSION: Literal[4] = 4
-BASELINE: dict[str, Any] = {"mechanism": "baseline", "mechanism_variant": "none"}  # declaration of a run without one
+BASELINE: dict[str, Any] = {
+    "mechanism": "baseline",
+    "mechanism_variant": "none",
+}  # declaration of a run without a technique
 
 _OF_A_FINISHED_RUN = (
     *("pid", "end_time_ns", "exit_code", "engine.warm_up", "observed.cached_prompt_tokens"),
     *("observed.contention", "observed.loop_lag", "observed.start_stages"),
 )
 
-# Fields that manifests of earlier harnesses lack. No rule may depend on one of them.
+# Fields that manifests of earlier versions lack. No rule may depend on them.
 _LATER = frozenset({"trial", "plan.trial"})
 
 Status = Literal["planned", "running", "finished", "failed", "interrupted"]
@@ -67,7 +70,7 @@ class ReplicaPlace(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     devices: list[str] = []  # device names of the platform
-    cores: list[int] = []  # empty: all
+    cores: list[int] = []  # empty = all
     numa_node: int | None = None  # NUMA node of its memory
     variables: dict[str, str] = {}  # variables that select devices and cores; they override the user's
     environment: dict[str, str] = {}  # environment of its process; the user's variables override it
@@ -79,7 +82,7 @@ class ClusterNode(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
-    id: str  # Ray's
+    id: str  # ID in Ray
     address: str
     host: dict[str, Any]  # fields of `observed.host`
     accelerator: list[dict[str, Any]]  # fields of `observed.accelerators`
@@ -87,7 +90,7 @@ class ClusterNode(BaseModel):
 
     @property
     def name(self) -> str:
-        """Host name and address."""
+        """Host name and address of the node."""
         return f"{self.host['hostname']} ({self.address})"
 
     @property
@@ -112,18 +115,18 @@ class ClusterPlan(BaseModel):
 
 
 class ReplicasPlan(BaseModel):
-    """Several engines behind one LoadGen."""
+    """The plan of multiple engines behind one LoadGen."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     places: list[ReplicaPlace]
-    cluster: ClusterPlan | None = None  # None: all on the run's machine
+    cluster: ClusterPlan | None = None  # None = all on the run's machine
 
     @model_validator(mode="after")
     def _on_nodes(self) -> Self:
         known: list[int | None] = [None] if self.cluster is None else [*range(len(self.cluster.nodes))]
         if unknown := [place.node for place in self.places if place.node not in known]:
-            raise ValueError(f"places: there is no node {unknown[0]}")
+            raise ValueError(f"places: node {unknown[0]} does not exist")
         return self
 
 
@@ -133,7 +136,7 @@ class AdmissionPlan(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     policy: Literal["fcfs", "shortest", "deadline", "priority"]
-    prefill_tokens: int | None = Field(gt=0)  # None: the engine's budget per step
+    prefill_tokens: int | None = Field(gt=0)  # None = the engine's token budget per step
     queries: int | None = Field(gt=0)
 
 
@@ -150,24 +153,24 @@ class RunPlan(BaseModel):
     dataset_sha256: Sha256
     sample_count: int = Field(ge=1)  # samples of the query sample library
     longest_prompt_tokens: int = Field(ge=1)
-    audit: bool  # LoadGen reads audit.config in the run directory
+    audit: bool  # whether LoadGen reads audit.config in the run directory
     enable_log_trace: bool
     engine: str
     model_path: str
     engine_options: dict[str, Any]
     environment: dict[str, str]  # variables set for the run's process
     sampling: dict[str, Any]
-    admission: AdmissionPlan | None = None  # None: at once
-    replicas: ReplicasPlan | None = None  # None: one engine, in the run's process
-    warmup_prompts: int = Field(ge=0)  # at least, of the dataset's lengths
-    compiles: bool = False  # the engine compiles kernels or graphs for new shapes
-    trial: bool = False  # the run's process measures the engine and writes user.conf
+    admission: AdmissionPlan | None = None  # None = queries are admitted at once
+    replicas: ReplicasPlan | None = None  # None = one engine, in the run's process
+    warmup_prompts: int = Field(ge=0)  # minimum number of warm-up prompts with the dataset's lengths
+    compiles: bool = False  # whether the engine compiles kernels or captures graphs for new shapes
+    trial: bool = False  # whether the run's process measures the engine and writes user.conf
     engine_start_timeout_s: float = Field(gt=0)
     stall_timeout_s: float = Field(gt=0)
 
     @property
     def nodes(self) -> list[ClusterNode]:
-        """The nodes that compute; empty if the run's machine does."""
+        """The nodes that compute; empty if the run's machine computes."""
         cluster = self.replicas.cluster if self.replicas is not None else None
         return cluster.nodes if cluster is not None else []
 
@@ -206,12 +209,12 @@ class Trial(StrictModel):
 
 
 class EngineState(StrictModel):
-    """The engine's report; empty until it runs."""
+    """The report of the running engine; empty before the engine runs."""
 
     model_config = strictly(frozen=False)
 
     versions: Versions = Field(default_factory=dict)
-    # effective; its schema in a finished run is that of the engine's kind (engine_records.py)
+    # effective configuration; in a finished run it has the schema of the engine's kind (engine_records.py)
     configuration: dict[str, Any] = Field(default_factory=dict)
     warm_up: WarmUp | None = None
 
@@ -222,7 +225,7 @@ class EngineState(StrictModel):
 
 
 class ReplicaRecord(StrictModel):
-    """One of several engines of a run; requests.jsonl has its responses."""
+    """A replica of a run; requests.jsonl has its responses."""
 
     replica: Count
     host: Text
@@ -261,7 +264,7 @@ class Manifest(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _plan_as_asked(cls, values: Any) -> Any:
-        """Add to the plan what the file omits."""
+        """Add the values that the file omits to the plan."""
         if not isinstance(values, dict) or not isinstance(plan := values.get("plan"), dict):
             return values
         asked = values["asked"] if isinstance(values.get("asked"), dict) else {}
@@ -279,15 +282,17 @@ class Manifest(BaseModel):
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
         if self.official == bool(self.unofficial_reasons):
-            raise ValueError("unofficial_reasons: present in an eligible run, or missing in an ineligible one")
+            raise ValueError("unofficial_reasons: present in an eligible run, or missing in an ineligible run")
         kind = self.plan.engine_record
         if self.model.weights is not None and not kind.computes_here:
-            raise ValueError("observed.model.weights: given for an engine that computes no model here")
+            raise ValueError(
+                "observed.model.weights: present for an engine that does not compute a model on this machine"
+            )
         if self.status == "finished":
             if absent := self._absent(kind):
                 raise ValueError(f"{', '.join(absent)}: missing in the manifest of a finished run")
             if self.error is not None:
-                raise ValueError("error: given for a finished run")
+                raise ValueError("error: present for a finished run")
             Sampling.model_validate(self.plan.sampling)
             kind.configuration.model_validate(self.engine.configuration)
         return self
@@ -311,28 +316,29 @@ class Manifest(BaseModel):
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:
-    """Write a manifest; ExecutionError if it could not be read back."""
+    """Write a manifest; raise ExecutionError if it could not be read back."""
     content = manifest.model_dump(mode="json")
     try:
         Manifest.model_validate(content, strict=True)
     except ValidationError as error:
         raise ExecutionError(
-            f"{path.name} of the run is not whole: {first_problem(error)}", "report this message"
+            f"{path.name} of the run is incomplete: {first_problem(error)}",
+            "report this message as a bug of the harness",
         ) from error
     write_json(path, content)
 
 
 @names_its_file
 def read_manifest(path: Path) -> Manifest:
-    """Read a manifest; InputError if it is missing, damaged, or of another version."""
+    """Read a manifest; raise InputError if it is missing, damaged, or of another version."""
     content = read_object(
-        path, "name a run directory of this harness; if its manifest is damaged, rerun", within=path.parent
+        path, "give a run directory of this harness; if its manifest is damaged, rerun", within=path.parent
     )
     version = content.get("record", content.get("schema_version"))
     if version != RECORD_VERSION:
         raise InputError(
-            f"{path} is a record of version {version}; this harness reads version {RECORD_VERSION}",
-            "rerun, or use the harness that wrote it",
+            f"{path} has version {version}; this harness reads version {RECORD_VERSION}",
+            "rerun, or use the version of the harness that wrote the file",
         )
     fix = "the file is damaged; rerun"
     try:
@@ -340,12 +346,14 @@ def read_manifest(path: Path) -> Manifest:
     except ValidationError as error:
         raise InputError(f"{path}: {first_problem(error)}", fix) from error
     if absent := list(_absent_fields(manifest)):
-        raise InputError(f"{path} has no {', '.join(absent)}", fix)
+        raise InputError(f"{path} lacks {', '.join(absent)}", fix)
     return manifest
 
 
 def _absent_fields(part: BaseModel, place: str = "") -> Iterator[str]:
-    """Fields with a default that the file lacks, at any depth: omitting one must not disable a rule that reads it."""
+    """Return fields with a default that the file lacks, at any depth. Omitting a field must not disable a rule that
+    reads it.
+    """
     for name in type(part).model_fields:
         value = getattr(part, name)
         if name not in part.model_fields_set and place + name not in _LATER:

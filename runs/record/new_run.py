@@ -1,4 +1,4 @@
-"""The directory of a new run; no file of another run is overwritten."""
+"""The directory of a new run, which must not have files of another run."""
 
 import contextlib
 import fcntl
@@ -15,11 +15,11 @@ from runs.record.layout import LOADGEN_LOGS, RunDir
 
 @contextlib.contextmanager
 def taken(run: RunDir) -> Iterator[None]:
-    """Make the directory. Other processes that call this wait until the block ends, unless the file system cannot
-    lock a directory.
+    """Create the directory and lock it for the block. Other processes that call this wait, unless the file system
+    cannot lock directories.
 
     Raises:
-        SetupError: the path is not a writable directory, or it already holds a run.
+        SetupError: If the path is not a writable directory, or already has a run.
     """
     try:
         run.root.mkdir(parents=True, exist_ok=True)
@@ -30,7 +30,7 @@ def taken(run: RunDir) -> Iterator[None]:
     except OSError as error:
         raise SetupError(
             f"output directory {run.root} cannot be written: {error.strerror}",
-            "give --output-log-dir a directory you may write to",
+            "give --output-log-dir a directory that you may write to",
         ) from error
     descriptor = os.open(run.root, os.O_RDONLY)
     try:
@@ -46,17 +46,17 @@ def taken(run: RunDir) -> Iterator[None]:
 
 
 def refuse_taken(run: RunDir) -> None:
-    """Raise a SetupError if the directory holds a run."""
+    """Raise a SetupError if the directory has a run."""
     held = [name for name in (*LOADGEN_LOGS, run.manifest.name) if (run.root / name).exists()]
     if held and not never_began(run):
         raise SetupError(
-            f"output directory {run.root} already holds a run ({held[0]})",
+            f"output directory {run.root} already has a run ({held[0]})",
             "give --output-log-dir a new directory; a run never writes into another run's",
         )
 
 
 def never_began(run: RunDir) -> bool:
-    """Return whether only the manifest of a run that was refused before LoadGen started is there."""
+    """Return whether the directory has only the manifest of a run that was refused before LoadGen started."""
     if any((run.root / name).exists() for name in LOADGEN_LOGS):
         return False
     try:
@@ -67,7 +67,7 @@ def never_began(run: RunDir) -> bool:
 
 
 def free_directory(wanted: Path) -> Path:
-    """Make `wanted`, or `wanted-2`, … if it exists; SetupError if none can be made."""
+    """Create `wanted`, or `wanted-2`, … if it exists; raise SetupError if no directory can be created."""
     for number in itertools.count(1):
         folder = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
         try:
@@ -77,7 +77,7 @@ def free_directory(wanted: Path) -> Path:
             continue
         except OSError as error:
             raise SetupError(
-                f"output directory {folder} cannot be made: {error.strerror}",
-                "give --output-log-dir a directory you may write to",
+                f"output directory {folder} cannot be created: {error.strerror}",
+                "give --output-log-dir a directory that you may write to",
             ) from error
     raise AssertionError

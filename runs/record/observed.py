@@ -1,9 +1,9 @@
 """`observed` of manifest.json: facts of the machine, and measurements of a run.
 
-contention: the use of the cores by other processes. loop_lag: delays of the run's event loop, which handles everything
-between LoadGen and the engine, so a first token or a response may be reported this much late. query_times of an engine:
-how the queries' time divides inside vLLM, by its statistics. Queries are computed together, so these are shares of the
-queries' time, not of the accelerator's; the cost of preemption is in prefill and decode.
+contention: use of the cores by other processes. loop_lag: delays of the run's event loop, which passes data between
+    LoadGen and the engine, so first tokens and responses may be reported with this delay. query_times of an engine: the
+    parts of the queries' time inside vLLM, from its statistics. Queries are computed together, so these are shares of
+    the queries' time, not of the accelerator's time; prefill and decode include the cost of preemption.
 """
 
 from typing import Annotated
@@ -13,13 +13,13 @@ from pydantic import AfterValidator, Field
 from runs.files.fields import Amount, AtLeastOne, Count, Sha256, StrictModel, Text, Versions, strictly
 from runs.machine.accelerator_facts import ACCELERATOR_FACTS
 
-FOREIGN_SHARE = 0.10  # share of the usable cores; more than an idle system needs
+FOREIGN_SHARE = 0.10  # share of the usable cores, above the needs of an idle system
 
 
 def _is_accelerator(row: dict[str, str | None]) -> dict[str, str | None]:
     wrong = {"vendor", *ACCELERATOR_FACTS} ^ (row.keys() - {"visible_by", "problem", "host"})
     if wrong:
-        raise ValueError(f"{', '.join(sorted(wrong))}: missing, or no fact of an accelerator")
+        raise ValueError(f"{', '.join(sorted(wrong))}: missing, or not a fact of an accelerator")
     return row
 
 
@@ -55,11 +55,11 @@ class Weights(StrictModel):
 
     files: Count
     tensors: Count
-    parameters: Count  # numbers in the weights: each of packed ones, no scales
-    dtypes: dict[str, Count]  # numbers by their type in the headers: BF16, F8_E4M3, U8, …
+    parameters: Count  # number of parameters, with packed parameters counted separately and without scales
+    dtypes: dict[str, Count]  # number of values by type in the headers: BF16, F8_E4M3, U8, …
     precision: Text  # data type of most weights: bfloat16, float16, float32, fp8_w8a8, int4_w4a16, …
-    quantized: bool  # shown by a weight's type or the model's configuration
-    sparse: bool  # shown by the model's configuration
+    quantized: bool  # according to a weight's type or the model's configuration
+    sparse: bool  # according to the model's configuration
     shape: dict[str, int | None]  # keys of config.json that distinguish models
     headers_sha256: Sha256  # SHA-256 of all names, types and shapes
 
@@ -68,7 +68,7 @@ class Model(StrictModel):
     name: Text
     folder: Text | None
     revision: Text | None
-    weights: Weights | None  # None: an engine without a model, or a server
+    weights: Weights | None  # None for an engine without a model, or a server
     sha256: dict[Text, Sha256] = Field(default_factory=dict)  # SHA-256 by file; hashed during the run
 
 
@@ -83,17 +83,17 @@ class Contention(StrictModel):
 
     window_s: float = Field(gt=0)  # from the first reading to the second
     usable_cores: AtLeastOne  # number of cores that the run's process may use
-    busy_cpu_s: Amount  # used by processes, interrupts and other virtual machines
-    stolen_cpu_s: Amount  # the part of it that the hypervisor gave to other virtual machines
+    busy_cpu_s: Amount  # time used by processes, interrupts and other virtual machines
+    stolen_cpu_s: Amount  # part of busy_cpu_s that the hypervisor gave to other virtual machines
     own_cpu_s: Amount  # used by the run's process group, its descendants, and the process that started it
-    foreign_cpu_s: Amount  # the rest; never negative
-    # load_average_start, load_average_end: of the last minute
+    foreign_cpu_s: Amount  # the rest of busy_cpu_s; never negative
+    # load_average_start, load_average_end: load averages over one minute
     load_average_start: Amount
     load_average_end: Amount
 
     @property
     def foreign_share(self) -> float:
-        """The foreign share of the usable cores' time, 0 to 1."""
+        """The share of the usable cores' time that other processes used, 0 to 1."""
         return self.foreign_cpu_s / (self.window_s * self.usable_cores)
 
 
@@ -102,8 +102,8 @@ class LoopLag(StrictModel):
 
     p99_ms: Amount
     worst_ms: Amount
-    moments: AtLeastOne  # their number
-    interval_ms: float = Field(gt=0)  # between two of them
+    moments: AtLeastOne  # number of moments
+    interval_ms: float = Field(gt=0)  # interval between two moments
 
 
 class QueryTimes(StrictModel):
@@ -134,8 +134,8 @@ class ServerClient(StrictModel):
     model_config = strictly("allow")
 
     server: Text  # URL
-    on_this_machine: bool  # the server is on LoadGen's machine
-    counts_reuse: bool  # the server reported its use of a cache, for every response or in its metrics
+    on_this_machine: bool  # whether the server is on LoadGen's machine
+    counts_reuse: bool  # whether the server reports its use of a cache, in every response or in its metrics
     answers: Count
     tokens: Count
     cached_tokens: Count
@@ -155,8 +155,8 @@ class ServerClient(StrictModel):
 class EngineSeen(StrictModel):
     """The measurements of one engine in a run."""
 
-    query_times: QueryTimes | None = None  # only vLLM with statistics
-    client: ServerClient | None = None  # only a server's client
+    query_times: QueryTimes | None = None  # only for vLLM with statistics
+    client: ServerClient | None = None  # only for clients of servers
 
 
 class Observed(StrictModel):
@@ -170,13 +170,13 @@ class Observed(StrictModel):
     host: Host
     accelerators: list[Accelerator]
     model: Model
-    cached_prompt_tokens: Count | None = None  # reused across queries
+    cached_prompt_tokens: Count | None = None  # prompt tokens reused across queries
     contention: Contention | NotRecorded | None = None
     loop_lag: LoopLag | None = None
-    start_stages: dict[str, Amount] | None = None  # seconds
+    start_stages: dict[str, Amount] | None = None  # stage → duration in s
     engines: list[EngineSeen] = Field(default_factory=list)
     read_to_loadgen: LatenessSummary | None = None  # from reading a server's response to calling LoadGen
-    rejected_connections: Count | None = None  # at the socket of a run with replicas
+    rejected_connections: Count | None = None  # connections rejected at the socket of a run with replicas
 
     @property
     def foreign_share(self) -> float:

@@ -1,4 +1,4 @@
-"""Reasons why a run's dataset or model is not the official one."""
+"""Reasons why a run's dataset or model is not official."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -8,12 +8,13 @@ from runs.benchmark import Benchmark, OfficialModel
 if TYPE_CHECKING:
     from runs.record.observed import Weights
 
-# Engine arguments that change the model or its end of a response.
+# Engine arguments that change the model or the end of a response.
 MODEL_CHANGING = (
     *("hf_overrides", "hf_config_path", "generation_config", "override_generation_config", "logits_processors"),
     *("enable_lora", "skip_tokenizer_init", "model_weights", "model_class_overrides"),
 )
-# Formats for which an engine loads other files than the recorded safetensors. [vLLM 0.32, vllm/config/load.py]
+# Load formats for which an engine loads other files than the safetensors in the manifest. [vLLM 0.32,
+# vllm/config/load.py]
 OTHER_WEIGHTS = frozenset(
     {"dummy", "pt", "npcache", "gguf", "mistral", "tensorizer", "sharded_state", "runai_streamer_sharded"}
 )
@@ -46,12 +47,12 @@ def model_reasons(
     weights: "Weights | None" = None,
     hashes: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Return reasons from the model's shape, its number of weights, and the published hashes of plain weights.
+    """Return reasons from the model's shape, its number of parameters, and the published hashes of unquantized weights.
 
     Args:
-        config: of config.json, at least the keys of `official.shape`.
-        weights: None: only the shape is known.
-        hashes: file name → SHA-256; None: not known yet.
+        config: content of config.json, at least the keys of `official.shape`.
+        weights: facts about the weights; None = only the shape is known.
+        hashes: file name → SHA-256; None = not known yet.
     """
     if wrong := [f"{key} {config.get(key)}" for key, value in official.shape.items() if config.get(key) != value]:
         return [f"the model is not {official.name} ({', '.join(wrong)})"]

@@ -1,4 +1,4 @@
-"""Fingerprints that a campaign or tune compares: of a run that would start now, and of a run with its user.conf."""
+"""Fingerprints for campaigns and tunings: of a run that would start now, and of a run with its user.conf."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ from runs.record.manifest import RunPlan, read_manifest
 
 
 def run_fingerprint(run: RunDir) -> Facts:
-    """Return the fingerprint of a run with its user.conf; InputError if its manifest or user.conf is unusable."""
+    """Return the fingerprint of a run with its user.conf; raise InputError if its manifest or user.conf is damaged."""
     manifest = read_manifest(run.manifest)
     conf = read_record(run.user_conf, "rerun")
     return fingerprint(manifest) | _given(manifest.plan, decode_conf(conf), run)
@@ -25,21 +25,21 @@ def planned_fingerprint(plan: RunPlan, user_conf: str, run: RunDir, sha256: Mapp
     """Return the fingerprint of a run that would start now.
 
     Args:
-        sha256: of the model's files.
-        machine: `machine_now()`.
+        sha256: SHA-256 of the model's files.
+        machine: result of `machine_now()`.
     """
-    if plan.nodes:  # their accelerators compute
+    if plan.nodes:  # the nodes' accelerators compute
         machine = machine | accelerator_facts([row for node in plan.nodes for row in node.accelerator])
     return planned_facts(plan, sha256) | machine | _given(plan, user_conf, run)
 
 
 def machine_now() -> Facts:
-    """Facts of this machine for a run that starts now."""
+    """Return the facts of this machine for a run that starts now."""
     return machine_facts(harness_facts(), software_versions(), loadgen_facts(), host_facts(), accelerators())
 
 
 def _given(plan: RunPlan, user_conf: str, run: RunDir) -> Facts:
-    """The settings of user.conf that LoadGen reads for the scenario."""
+    """Return the settings of user.conf that LoadGen reads for the scenario."""
     try:
         settings = accepted_lines(user_conf, run.user_conf)
     except HarnessError as error:

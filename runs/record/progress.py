@@ -13,11 +13,11 @@ from runs.files.reading import read_object
 from runs.files.writing import write_json
 
 HEARTBEAT_INTERVAL_S = 1.0
-SILENCE_RUNNING_S = 20.0  # no heartbeat for so long: the run's main thread is stuck
-SILENCE_STARTING_S = 180.0  # imports and engine start may hold the interpreter for long
+SILENCE_RUNNING_S = 20.0  # limit without a heartbeat during a run: the main thread is stuck
+SILENCE_STARTING_S = 180.0  # limit before: imports and engine start may hold the interpreter lock for long
 
 PHASES = {
-    "importing": "importing the engine's code",  # before the run's process has written anything
+    "importing": "importing the engine's code",  # before the first heartbeat of the run's process
     "starting": "starting",
     "engine": "starting the engine",
     "warm-up": "warming up",
@@ -42,7 +42,7 @@ class Progress:
     expected: Count | None = None  # samples that LoadGen will issue, if known
     issued: Count = 0
     completed: Count = 0
-    output_tokens: Count = 0  # so far, with those of unfinished responses if the engine counts them
+    output_tokens: Count = 0  # so far; includes unfinished responses if the engine counts them
     elapsed_s: Amount = 0.0  # since LoadGen started
     min_duration_s: Amount | None = None
     samples_per_second: Amount = 0.0
@@ -51,13 +51,13 @@ class Progress:
     tpot_p99_ms: Amount | None = None
     ttft_limit_ms: Amount | None = None
     tpot_limit_ms: Amount | None = None
-    loop_lag: dict[str, Any] | None = None  # so far: a runs.record.observed.LoopLag
+    loop_lag: dict[str, Any] | None = None  # fields of runs.record.observed.LoopLag so far
     stage: str = ""  # stage of an engine's start; empty if unknown
-    error: dict[str, Any] | None = None  # runs.errors.error_record
+    error: dict[str, Any] | None = None  # from runs.errors.error_record
 
     @property
     def doing(self) -> str:
-        """Return the phase in words; while the engine starts, its stage."""
+        """Return the phase as text, with the stage of the engine's start."""
         return self.stage or PHASES.get(self.phase, self.phase)
 
     @property
@@ -73,7 +73,7 @@ def write_progress(path: Path, progress: Progress) -> None:
 
 
 def read_progress(path: Path) -> Progress | None:
-    """Return the last heartbeat; None if no readable one exists."""
+    """Return the last heartbeat; None if it is missing or unreadable."""
     try:
         return _HEARTBEAT.validate_json(orjson.dumps(read_object(path, "", within=path.parent)))
     except (InputError, ValidationError):

@@ -1,7 +1,7 @@
-"""`requests.jsonl`: the harness's request log, one JSON line each.
+"""`requests.jsonl`: the harness's request log, with a JSON line per request.
 
-Results are re-derived from it: LoadGen's files have no token counts, and times only in the trace, which is often off.
-Times are `time.time_ns()`, the clock that LoadGen reads.
+Results are recomputed from it, because LoadGen's files have no token counts, and times only in the trace, which is
+often off. Times are `time.time_ns()`, the clock that LoadGen reads.
 """
 
 import re
@@ -19,27 +19,27 @@ from numpy.typing import NDArray
 from runs.errors import InputError, names_its_file
 from runs.files.reading import REQUESTS_LOG, bounded_lines
 
-NO_TIME = -1  # stands for null in the columns
+NO_TIME = -1  # value for null in the columns
 DIGEST_BYTES = 32
-MAX_REASONS = 100  # different finish reasons; an engine has five
+MAX_REASONS = 100  # limit for different finish reasons; an engine has five
 
 Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Sha256 = Annotated[str, msgspec.Meta(min_length=64, max_length=64)]
 
 
 class RequestLogLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One sample."""
+    """A line of the request log, for one sample."""
 
     seq: Whole  # order of issue, from 0; equals LoadGen's sample sequence
     sample_index: Whole  # index in the query sample library
     prompt_tokens: Whole
     output_tokens: Whole
-    issue_ns: Whole  # when LoadGen issued it
+    issue_ns: Whole  # time at which LoadGen issued the sample
     first_token_ns: Whole | None  # None in Offline
     complete_ns: Whole
     finish_reason: Annotated[str, msgspec.Meta(max_length=100)]
-    output_sha256: Sha256  # hex, of the output token IDs as they were given to LoadGen
-    replica: Whole | None = None  # number of the engine that answered, in a run with several engines
+    output_sha256: Sha256  # SHA-256 of the output token IDs as passed to LoadGen
+    replica: Whole | None = None  # number of the replica that responded, in a run with replicas
 
 
 FIELDS = RequestLogLine.__struct_fields__
@@ -53,7 +53,7 @@ class Digests:
     """SHA-256 of many responses, 32 bytes each; read as hexadecimal digits."""
 
     def __init__(self, content: bytes | memoryview) -> None:
-        """From the concatenated digests."""
+        """Take the concatenated digests."""
         self._content = content
 
     def __len__(self) -> int:
@@ -77,7 +77,7 @@ class RequestTable:
     prompt_tokens: NDArray[np.int64]
     output_tokens: NDArray[np.int64]
     issue_ns: NDArray[np.int64]
-    first_token_ns: NDArray[np.int64]  # or NO_TIME
+    first_token_ns: NDArray[np.int64]  # NO_TIME if missing
     complete_ns: NDArray[np.int64]
     finish_reason: list[str]
     output_sha256: Digests
@@ -88,22 +88,22 @@ class RequestTable:
 
 
 def encode(record: RequestLogLine) -> bytes:
-    """One line of the file, with its line end."""
+    """Return a line of the file, with its line end."""
     return msgspec.json.encode(record) + b"\n"
 
 
 @names_its_file
 def read_requests(path: Path) -> RequestTable:
-    """Parse a `requests.jsonl`; an empty file is an empty table.
+    """Parse a `requests.jsonl`; an empty file gives an empty table.
 
     Raises:
-        InputError: the file is missing, a line is damaged, or a `seq` occurs twice.
+        InputError: If the file is missing, a line is damaged, or a `seq` occurs twice.
     """
     return _sorted_table(path, *_read_columns(path))
 
 
 def _read_columns(path: Path) -> tuple[dict[str, "array[int]"], list[str], bytearray]:
-    """Columns of numbers, finish reasons, and concatenated digests, in the order of the lines."""
+    """Return columns of numbers, finish reasons, and concatenated digests, in the order of the lines."""
     columns = {name: array("q") for name in _COLUMNS}
     appends = [column.append for column in columns.values()]
     finish_reason: list[str] = []
@@ -120,16 +120,16 @@ def _read_columns(path: Path) -> tuple[dict[str, "array[int]"], list[str], bytea
         for append, value in zip(appends, _numbers(record), strict=True):
             append(NO_TIME if value is None else value)
         reason = record.finish_reason
-        finish_reason.append(known_reasons.setdefault(reason, reason))  # shares equal strings
+        finish_reason.append(known_reasons.setdefault(reason, reason))  # equal strings share memory
         if len(known_reasons) > MAX_REASONS:
-            raise InputError(f"{path} line {number}: finish_reason is the {MAX_REASONS + 1}th different one", _FIX)
+            raise InputError(f"{path} line {number}: more than {MAX_REASONS} different values of finish_reason", _FIX)
         if _NO_HEX.search(record.output_sha256):
             raise InputError(f"{path} line {number}: output_sha256 is not a SHA-256 in lower-case digits", _FIX)
         digests += bytes.fromhex(record.output_sha256)
     return columns, finish_reason, digests
 
 
-_FIX = "take the unchanged requests.jsonl of the run; a cut last line means that the run was stopped"
+_FIX = "use the unchanged requests.jsonl of the run; a cut last line means that the run was stopped"
 
 
 def _sorted_table(
@@ -142,9 +142,9 @@ def _sorted_table(
         first, second = sorted(int(place) + 1 for place in order[repeated[0] : repeated[0] + 2])
         raise InputError(
             f"{path} line {second}: field 'seq' is {seq[second - 1]}, as on line {first}",
-            "one line per sample; a run never completes a sample twice",
+            "use the unchanged requests.jsonl, which has one line per sample",
         )
-    # one column after the other, to save memory
+    # columns are converted one by one to save memory
     in_order = {name: np.frombuffer(columns.pop(name), np.int64)[order] for name in _COLUMNS}
     replica = in_order.pop("replica")
     return RequestTable(

@@ -1,4 +1,4 @@
-"""
+"""One replica: an engine in its own process, `python -m sut.replicas.replica`.
 
 The first line of its standard input is its `ReplicaSpec`. The process ends when its standard input is closed, because
 the run has ended then. Its output goes to engine.log.

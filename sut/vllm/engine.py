@@ -200,7 +200,7 @@ class VllmEngine(Engine):
 
 
 class OneProcessVllmEngine(VllmEngine):
-    """
+    """An engine that uses vLLM's LLMEngine: scheduler and model run on the run's event loop, which a step blocks.
 
     SingleStream on a CPU uses it. With one query at a time, separate processes bring no overlap, and receiving
     AsyncLLM's message for every token would take a core from the model's threads. VLLM_ENABLE_V1_MULTIPROCESSING=0 must

@@ -203,7 +203,7 @@ def test_config_counts_where_there_is_no_generation_config(tmp_path: Path) -> No
     ("name", "content", "said"),
     [
         ("generation_config", "{", "cannot be read"),
-        ("generation_config", [], "holds no object"),
+        ("generation_config", [], "is not a JSON object"),
         ("generation_config", {"eos_token_id": "</s>"}, "not token IDs"),
         ("tokenizer", "{", "cannot be read"),
         ("tokenizer", {"added_tokens": 5}, "not a list of tokens"),

@@ -53,7 +53,7 @@ def test_other_paths(tmp_path: Path) -> None:
     (tmp_path / LOADGEN_LOGS[0]).touch()
     assert what_is(tmp_path / "none").text == "does not exist"
     place = what_is(tmp_path / LOADGEN_LOGS[0])
-    assert (place.text, place.fix) == ("is a file, not a directory", f"name its directory, {tmp_path}")
+    assert (place.text, place.fix) == ("is a file, not a directory", f"give its directory, {tmp_path}")
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "notes").touch()
     assert what_is(tmp_path / "a" / "notes").fix == ""

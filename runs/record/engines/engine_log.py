@@ -1,4 +1,4 @@
-"""The facts in an engine's own log.
+"""The facts in an engine's log.
 
 vLLM prints its resolved configuration once per engine core, the size of its KV cache, and the attention backend; the
 dummy engine prints nothing.
@@ -11,7 +11,7 @@ from typing import Any
 
 from runs.files.reading import ENGINE_LOG, MIB, open_record
 
-MAX_BYTES = 16 * MIB  # part of the log that is read, from its beginning
+MAX_BYTES = 16 * MIB  # size of the log's beginning that is read
 
 # Names in vLLM's line `Initializing a V1 LLM engine (…) with config: …`, and in the manifest.
 _CONFIGURATION = {
@@ -50,8 +50,8 @@ class EngineLog:
 
 
 def read_engine_log(path: Path) -> EngineLog:
-    """Read an engine.log; InputError if it is unreadable."""
-    with open_record(path, "take the unchanged engine.log of the run", max_bytes=ENGINE_LOG.file_bytes) as stream:
+    """Read an engine.log; raise InputError if it is unreadable."""
+    with open_record(path, "use the unchanged engine.log of the run", max_bytes=ENGINE_LOG.file_bytes) as stream:
         text = stream.read(MAX_BYTES).decode(errors="replace")
     log = EngineLog()
     for start in _START.finditer(text):
@@ -63,10 +63,12 @@ def read_engine_log(path: Path) -> EngineLog:
         if speculative := _SPECULATIVE.search(line):
             printed["speculative"] = speculative[1].rstrip(",") != "None"
         if start["rank"]:
-            printed.pop("data_parallel_size", None)  # each data-parallel rank of a dense model prints 1
+            printed.pop(
+                "data_parallel_size", None
+            )  # each data-parallel rank of a dense model prints 1 instead of their number
         for name, one in printed.items():
             before = log.configuration.setdefault(name, one)
-            if before != one:  # each engine core prints the configuration
+            if before != one:  # engine cores print different values
                 log.configuration[name] = f"{before}, and {one} in another line"
     if found := _KV_TOKENS.search(text):
         log.kv_cache_tokens = int(found[1].replace(",", ""))

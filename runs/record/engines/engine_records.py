@@ -14,7 +14,7 @@ DEFAULT_ENGINE = "vllm"
 
 
 class VllmConfiguration(BaseModel):
-    """vLLM's configuration once the engine runs, with each option that was given."""
+    """vLLM's configuration in a running engine, with each requested option."""
 
     model_config = strictly("allow")
 
@@ -50,7 +50,7 @@ class ServersConfiguration(BaseModel):
 
 
 class DummyConfiguration(BaseModel):
-    """The dummy engine's settings, and what a test adds."""
+    """The dummy engine's settings, and fields of tests."""
 
     model_config = strictly("allow")
 
@@ -64,9 +64,9 @@ class EngineRecord:
     """Requirements of a kind of engine. The defaults, which are the strictest, are for unknown names."""
 
     runs_model: bool = True
-    computes_here: bool = True  # the model, on the machine in the manifest
-    prints_configuration: bool = True  # into engine.log, as vLLM does
-    may_preempt: bool = True  # more requests than its batch may be between first and last token
+    computes_here: bool = True  # whether the engine computes the model on the machine in the manifest
+    prints_configuration: bool = True  # whether the engine prints its configuration to engine.log, like vLLM
+    may_preempt: bool = True  # whether more requests than the batch size may be between first and last token
     batch_field: str = "max_num_seqs"  # field of engine.configuration: requests computed at a time per copy, 0 = all
     configuration: type[BaseModel] = VllmConfiguration  # schema of engine.configuration
     option_prefix: str = ""  # prefix of its options on the command line

@@ -1,4 +1,4 @@
-"""The stage of an engine's start and the error that ended it, read from its growing log. For display."""
+"""The stage of an engine's start, and the error that ended it, from its growing log. Only for display."""
 
 import re
 import time
@@ -7,11 +7,11 @@ from pathlib import Path
 
 from runs.files.reading import MIB
 
-MAX_BYTES = 16 * MIB  # from the end of the log
+MAX_BYTES = 16 * MIB  # size of the log's end that is read
 _ERROR = re.compile(r"(?m)^\([^\n)]{1,80}\) ERROR [^\n\]]{1,80}\] (\w+(?:Error|Exception): [^\n]{1,2000})")
 
 TAIL_BYTES = 256 * 1024
-# vLLM's messages (0.28 to 0.32) at the beginning of a stage, and the stage. The last one found counts.
+# vLLM's messages (0.28 to 0.32) at the beginning of a stage → the stage. The last message found counts.
 _BEGINS = (
     (r"Starting to load model", "loading weights"),
     (r"Loading weights took|Model loading took", "profiling memory"),
@@ -24,10 +24,10 @@ _ANY = re.compile("|".join(f"({pattern})" for pattern, _ in _BEGINS))
 
 
 def end_of(log: Path, most_bytes: int) -> str:
-    """The last bytes of a log as text, without reading the others.
+    """Return the end of a log as text, without reading the rest.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: If the log is unreadable.
     """
     with log.open("rb") as stream:
         stream.seek(0, 2)
@@ -36,7 +36,7 @@ def end_of(log: Path, most_bytes: int) -> str:
 
 
 def last_error(path: Path) -> str:
-    """The last line of the last traceback of an engine's process; empty if there is none. For display."""
+    """Return the last line of the last traceback of an engine's process; empty without a traceback."""
     try:
         text = end_of(path, MAX_BYTES)
     except OSError:
@@ -46,7 +46,7 @@ def last_error(path: Path) -> str:
 
 
 def start_stage(engine_log: Path) -> str:
-    """The stage of an engine's start; empty while its log names none."""
+    """Return the stage of an engine's start; empty if unknown."""
     try:
         text = end_of(engine_log, TAIL_BYTES)
     except OSError:
@@ -61,9 +61,9 @@ class StageClock:
     """The duration of each stage of a run's start.
 
     Args:
-        first: the current stage.
-        since_s: its begin, in seconds since the epoch.
-        now_s: the clock.
+        first: current stage.
+        since_s: time of its beginning, in seconds since the epoch.
+        now_s: clock.
     """
 
     def __init__(self, first: str, since_s: float, now_s: Callable[[], float] = time.time) -> None:
@@ -71,7 +71,7 @@ class StageClock:
         self.seconds: dict[str, float] = {}
 
     def enter(self, stage: str) -> None:
-        """Begin a stage, unless it is the current one."""
+        """Begin a stage, unless it is the current stage."""
         if stage == self._stage:
             return
         now_s = self._now_s()

@@ -6,17 +6,17 @@ from typing import NamedTuple
 from runs.record.manifest import Manifest
 from runs.record.observed import Observed, ServerClient
 
-# Of the received tokens, by the server's own metrics, which may be a little late.
+# Tolerated share of the received tokens that the server's metrics may lack, because they may be late.
 COUNTED_SHARE = 0.95
-OF_A_LIMIT = 0.05  # a client that was later than this share of a limit gets a note
+OF_A_LIMIT = 0.05  # a delay of the client above this share of a latency limit gets a note
 
 
 class PromptReuse(NamedTuple):
     """The reuse of prompts across queries, by a run's manifest."""
 
     is_on: bool  # prefix caching, by the engine's configuration
-    tokens: int  # prompt tokens from a cache, as the engine counted them
-    is_unobserved: bool  # a server does not count them, or responses came from something in front of it
+    tokens: int  # prompt tokens from a cache, as counted by the engine
+    is_unobserved: bool  # a server does not count them, or a proxy produced responses
 
 
 def prompt_reuse(manifest: Manifest) -> PromptReuse:
@@ -36,13 +36,13 @@ def any_server_remote(manifest: Manifest) -> bool:
 
 
 def all_servers_remote(manifest: Manifest) -> bool:
-    """Return whether there were servers, all on other machines."""
+    """Return whether the run used servers, all on other machines."""
     found = manifest.observed.clients
     return bool(found) and not any(client.on_this_machine for client in found)
 
 
 def late_client(observed: Observed, limits_ns: Mapping[str, int]) -> Iterator[str]:
-    """Return notes on a client later than `OF_A_LIMIT` of a limit (p99). LoadGen's times include that lateness.
+    """Return notes on a client whose delay (p99) exceeds `OF_A_LIMIT` of a limit. LoadGen's times include the delay.
 
     Args:
         limits_ns: effective TTFT and TPOT limits.

@@ -7,15 +7,15 @@ from runs.record.manifest import Manifest
 
 
 class ServerDeclaration(BaseModel):
-    """An operator's declaration of facts that requests do not show; it holds for all servers of a run.
+    """An operator's declaration of facts that requests do not show, valid for all servers of a run.
 
-    The names are those of vLLM's configuration in a record, so the mechanisms' rules read both.
+    Its fields have the names of vLLM's configuration, so rules can read both.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
     dtype: str = Field(description="data type of the computation")
-    weights: str = Field(description="source of the weights: hub ID and revision, or SHA-256 of the files")
+    weights: str = Field(description="source of the weights: Hugging Face ID and revision, or SHA-256 of the files")
     quantization: str | None = Field(description="of the weights; null for none")
     kv_cache_dtype: str = Field(description="data type of the key-value cache")
     enable_prefix_caching: bool = Field(description="whether prompts are reused across queries")

@@ -165,7 +165,7 @@ def test_a_record_of_another_version_is_refused_in_one_sentence(run: RunDir, fie
     run.manifest.write_text(json.dumps(manifest | {field: version}))
     verdict = judged(run.root)
     assert verdict.exit_code() == 2
-    assert f"a record of version {version}; this harness reads version 4" in str(verdict.error)
+    assert f"has version {version}; this harness reads version 4" in str(verdict.error)
 
 
 @pytest.mark.parametrize("name", ["vllm-off", "vllm-off-acc"])

@@ -121,13 +121,13 @@ def stating(change: Callable[[Json], object]) -> Callable[[Json], object]:
     return resign
 
 
-BAD_SIGNATURE = "the signature is not one of the key"
+BAD_SIGNATURE = "the signature is not by key"
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda _: [], "holds no object"),
+        (lambda _: [], "is not a JSON object"),
         (lambda _: {"schema_version": 1, "sealed_ns": 1, "files": {}}, "not the statement of a run: payload"),
         (changed(signatures=[]), "signatures"),
         (lambda one: {**one, "signatures": one["signatures"] * 2}, "signatures"),

@@ -51,8 +51,8 @@ def test_an_object_is_read(tmp_path: Path) -> None:
         (b"[1e999]", "1e999 is too large"),
         (b'{"a": "\\ud800"}', "surrogates not allowed"),
         (b"\xef\xbb\xbf{}", "cannot be read: it is not JSON"),
-        (b"[]", "holds no object"),
-        (b"null", "holds no object"),
+        (b"[]", "is not a JSON object"),
+        (b"null", "is not a JSON object"),
     ],
 )
 def test_other_files_are_named_with_the_fix(tmp_path: Path, content: bytes | None, said: str) -> None:
@@ -94,7 +94,7 @@ def _missing(path: Path) -> None:
 
 
 NO_FILES = {
-    "a pipe": _pipe, "out of its directory": _endless, "bytes, at most": _sparse, "": _loop, "No such file": _missing,
+    "a pipe": _pipe, "outside its directory": _endless, "bytes, at most": _sparse, "": _loop, "No such file": _missing,
     "a directory": Path.mkdir,
 }  # fmt: skip
 # Small whole files of the parsers.
@@ -140,7 +140,7 @@ def test_a_record_lies_in_its_directory_and_a_configuration_anywhere(tmp_path: P
     path.parent.mkdir()
     _elsewhere(path)
     assert read_whole(path, "") == b"{}"
-    with pytest.raises(InputError, match="out of its directory"):
+    with pytest.raises(InputError, match="outside its directory"):
         read_record(path, "")
 
 

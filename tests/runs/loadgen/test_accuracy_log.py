@@ -61,7 +61,7 @@ ENTRY = '{ "seq_id" : 0, "qsl_idx" : 5, "data" : "0AFF" }'
         ('[{ "seq_id" : 0, "qsl_idx" : 5, "data" : 7 }]', r"\$\[0\].data"),
         (f"[{ENTRY.replace('data', 'text')}]", "unknown field `text`"),
         ('[{ "qsl_idx" : 5, "data" : "" }]', "missing required field `seq_id`"),
-        ("[x]", "holds no valid JSON"),
+        ("[x]", "is not valid JSON"),
     ],
 )
 def test_other_shapes_are_refused(tmp_path: Path, content: str, said: str) -> None:

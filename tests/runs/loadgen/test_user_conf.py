@@ -64,7 +64,7 @@ REFUSED = {
     "no-break-space-at-end": ("*.Server.target_qps = 10\u00a0", "U+00A0", "retype"),
     "no-break-space-in-latin-1": ("*.Server.target_qps\udca0=\udca010", "0xA0, which is not UTF-8", "retype"),
     "latin-1": ("*.Server.r\udce9glage = 1", "0xE9, which is not UTF-8", "retype"),
-    "byte-order-mark": ("\ufeff*.Server.target_qps = 10", "byte order mark", "without it"),
+    "byte-order-mark": ("\ufeff*.Server.target_qps = 10", "byte order mark", "without a byte order mark"),
     "control-character": ("*.Server.target_qps\x1c=\x1c10", "U+001C", "retype"),
     "nul": ("*.Server.target_qps = 1\x000", "U+0000", "retype"),
     "lone-carriage-return": ("*.*.min_duration = 9\r*.*.max_duration = 0", "rejects the file", "with LF or CRLF"),

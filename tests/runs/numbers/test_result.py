@@ -94,14 +94,14 @@ def test_a_performance_run_without_results_is_invalid(copied_run: Copy) -> None:
     edit_detail(run, "effective_test_mode", "PerformanceOnly")
     result = result_of(FinishedRun(run))
     assert result.verdict == "INVALID"
-    assert "holds no result" in result.reasons[0]
+    assert "has no result" in result.reasons[0]
 
 
 def test_an_unknown_reason_is_quoted(copied_run: Copy) -> None:
     run = copied_run("server")
     edit_detail(run, "result_validity", "INVALID")
     result = result_of(FinishedRun(run))
-    assert result.reasons == ["LoadGen says INVALID: no reason given"]
+    assert result.reasons == ["LoadGen reports INVALID: no reason given"]
     assert [item.name for item in result.disagreements if "summary" not in item.name] == ["result_validity"]
 
 
@@ -121,7 +121,7 @@ def test_without_requests_there_is_a_note_and_no_derivation(copied_run: Copy) ->
         None,
         None,
     )
-    assert result.notes == ["requests.jsonl is missing: no number could be re-derived"]
+    assert result.notes == ["requests.jsonl is missing: numbers could not be recomputed"]
 
 
 def test_empty_requests_are_a_disagreement(copied_run: Copy) -> None:
@@ -167,7 +167,12 @@ def test_a_result_is_read_back_also_from_another_version(copied_run: Copy) -> No
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"{", "it is not JSON"), (b"{}", "scenario: Field required"), (b"[]", "holds no object"), (None, "No such file")],
+    [
+        (b"{", "it is not JSON"),
+        (b"{}", "scenario: Field required"),
+        (b"[]", "is not a JSON object"),
+        (None, "No such file"),
+    ],
 )
 def test_a_result_of_another_shape_is_refused(tmp_path: Path, content: bytes | None, said: str) -> None:
     path = tmp_path / "result.json"
@@ -254,7 +259,7 @@ TOO_FEW = {"result_min_queries_met": False}
             "set Offline target_qps = 4.41 in user.conf (or more: 1.1 × the measured 4.00 samples/s",
         ),
         ("single-stream", TOO_FEW, 5_000_000, "set SingleStream target_latency = 1 in user.conf (or less)"),
-        ("offline", TOO_FEW, 5_000_000, "samples are needed: the run was cut short"),
+        ("offline", TOO_FEW, 5_000_000, "samples are needed: the run ended early"),
         ("server", TOO_FEW, 5_000_000, "queries, min_query_count is"),
     ],
 )  # fmt: skip

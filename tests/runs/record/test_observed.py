@@ -94,7 +94,7 @@ def gone() -> int:
 
 def test_a_run_that_failed_says_why() -> None:
     text = unfinished(ended(status="failed", error={"message": "the engine died"}))
-    assert text == "the run did not finish, its manifest says failed (the engine died)"
+    assert text == "the run did not finish: its manifest has the status failed (the engine died)"
     assert "says interrupted" in unfinished(ended(status="interrupted"))
 
 
@@ -105,14 +105,16 @@ def test_a_run_that_still_runs(living: int, gone: int) -> None:
 
 def test_a_run_whose_processes_are_gone(gone: int) -> None:
     text = unfinished(ended(pid=gone))  # its parent is the reader: it starts no run
-    assert text.startswith(f"the run never ended: its manifest says running, but its process {gone} is gone")
+    assert text.startswith(
+        f"the run did not end: its manifest has the status running, but its process {gone} has ended"
+    )
 
 
 def test_a_process_that_only_bears_the_number(living: int) -> None:
     long_ago_ns = time.time_ns() - 3600 * 10**9
-    assert "never ended" in unfinished(ended(pid=living, parent_pid=living, start_time_ns=long_ago_ns))
+    assert "did not end" in unfinished(ended(pid=living, parent_pid=living, start_time_ns=long_ago_ns))
 
 
 def test_processes_of_another_machine_are_not_looked_for(living: int) -> None:
     text = unfinished(ended(pid=living, hostname="elsewhere"))
-    assert text == "the run did not finish, its manifest says running (on another machine)"
+    assert text == "the run did not finish: its manifest has the status running (on another machine)"

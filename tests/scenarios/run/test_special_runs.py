@@ -154,4 +154,4 @@ def test_two_runs_at_once_in_one_directory(tmp_path: Path) -> None:
         time.sleep(0.1)  # so long the other one could go on
         run.manifest.write_text("{}")
     other.join()
-    assert refused == [f"output directory {run.root} already holds a run (manifest.json)"]
+    assert refused == [f"output directory {run.root} already has a run (manifest.json)"]
