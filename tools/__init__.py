@@ -1,1 +1,1 @@
-"""Developers' tools: the product imports none of them."""
+"""Developers' tools, which the product does not import."""

@@ -1,4 +1,4 @@
-"""Compare what `check` finds in a published round before and after a change of the code.
+"""Compare the findings of `check` on a published round before and after a change of the code.
 
     .venv/bin/python -m tools.compare_rounds record v6.0 CHECKOUT v6.0.json [--commit COMMIT]
     .venv/bin/python -m tools.compare_rounds compare before/v6.0.json after/v6.0.json
@@ -26,18 +26,18 @@ from runs.rounds import ROUNDS
 
 SUBJECT = ("division", "organisation", "system", "benchmark", "scenario")
 POLL_S = 0.2
-SHOWN = 20  # results of a rule
+SHOWN = 20  # maximum of printed results per rule
 Key = tuple[str, str, str]  # rule, severity, result
 Record = dict[str, Any]
 
 
 def findings_of(record: Record) -> Counter[Key]:
-    """How often each rule was violated in each result."""
+    """Return the number of violations by rule, severity and result."""
     return Counter((one["rule"], one["severity"], _result(one)) for one in record["findings"])
 
 
 def not_judged_of(record: Record) -> dict[tuple[str, str], str]:
-    """Why rules were not applied, by rule and result."""
+    """Return the reasons why rules were not applied, by rule and result."""
     return {
         (rule, result): f"{one['what']}: {one['why']}"
         for one in record["not_judged"]
@@ -47,7 +47,7 @@ def not_judged_of(record: Record) -> dict[tuple[str, str], str]:
 
 
 def _unjudged(before: dict[tuple[str, str], str], after: dict[tuple[str, str], str]) -> Iterator[str]:
-    """Lines for people: rules by results where they were not applied on one side alone; then reasons that changed."""
+    """Return lines on rules that were not applied on one side only, and on changed reasons."""
     for sign, one, other in (("-", before, after), ("+", after, before)):
         counts = Counter(rule for rule, result in one.keys() - other.keys())
         for count in sorted(set(counts.values()), reverse=True):
@@ -64,7 +64,7 @@ def _result(finding: Record) -> str:
 
 
 def differences(before: Counter[Key], after: Counter[Key]) -> Iterator[str]:
-    """Lines for people: each rule whose results differ, and the first of these results."""
+    """Return lines on each rule whose results differ, with the first of these results."""
     gone, new = before - after, after - before
     for rule in sorted({key[0] for key in (*gone, *new)}):
         counts = (sum(count for key, count in several.items() if key[0] == rule) for several in (before, after))
@@ -82,14 +82,14 @@ def _of(rule: str, keys: Counter[Key]) -> list[Key]:
 
 
 def _record_of(path: Path) -> Record:
-    """A record of `--json FILE`, or of `--json` on the standard output."""
+    """Return the record in a file of `--json FILE`, or in the standard output of `--json`."""
     read: Record = json.loads(path.read_bytes())
     response: Record = read.get("answer", read)
     return response
 
 
 def compare(paths: Sequence[Path]) -> int:
-    """Print what differs between two records; returns the exit code."""
+    """Print the differences between two records; return the exit code."""
     before, after = (_record_of(path) for path in paths)
     lines = [
         *differences(findings_of(before), findings_of(after)),
@@ -110,7 +110,7 @@ def compare(paths: Sequence[Path]) -> int:
 
 
 def record(round_name: str, checkout: Path, file: Path, commit: str | None) -> int:
-    """Run `check` and measure it; returns its exit code."""
+    """Run `check` and measure it; return its exit code."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with _code_of(commit) as root:
         command = [sys.executable, str(root / "main.py"), "check", str(checkout.resolve()), "--round", round_name]
@@ -125,14 +125,14 @@ def record(round_name: str, checkout: Path, file: Path, commit: str | None) -> i
 
 
 def _watched(process: "subprocess.Popen[bytes]") -> Record:
-    """Wait for a process that leads a session, and measure it with its workers, which it does not wait for."""
+    """Wait for a process that leads a session, and measure it together with its workers."""
     begun, used_s, peak = time.monotonic(), dict[str, float](), 0
     tick_s, page = 1 / os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     while process.poll() is None:
         held = 0
         for path in Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError):
-                # Behind the name: state, parent, group, session, …; proc_pid_stat(5)
+                # Fields after the name: state, parent, group, session, …; proc_pid_stat(5)
                 fields = path.read_text().rpartition(")")[2].split()
                 if int(fields[3]) == process.pid:
                     used_s[path.parent.name] = (int(fields[11]) + int(fields[12])) * tick_s
@@ -142,7 +142,7 @@ def _watched(process: "subprocess.Popen[bytes]") -> Record:
     return {
         "processor_s": round(sum(used_s.values()), 1),
         "wall_s": round(time.monotonic() - begun, 1),
-        "max_rss_mib": round(peak / (1 << 20)),  # of all processes together
+        "max_rss_mib": round(peak / (1 << 20)),  # sum over all processes
     }
 
 
@@ -152,7 +152,7 @@ def _usage_file(record: Path) -> Path:
 
 @contextlib.contextmanager
 def _code_of(commit: str | None) -> Iterator[Path]:
-    """A work tree of a commit within the block; without one this checkout."""
+    """Yield a temporary work tree of a commit; without a commit, this checkout."""
     if commit is None:
         yield HARNESS_ROOT
         return
@@ -180,7 +180,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one of the two commands; returns the exit code."""
+    """Run one of the two commands; return the exit code."""
     options = _parser().parse_args(arguments)
     if options.command == "compare":
         return compare(options.records)

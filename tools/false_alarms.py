@@ -1,10 +1,10 @@
-"""Count the findings of this project's own rules on published rounds, for the table in docs/check.md.
+"""Count the findings of this harness's own rules on published rounds, for the table in docs/check.md.
 
     .venv/bin/python -m tools.false_alarms v5.1=CHECKOUT v6.0=CHECKOUT v5.0=CHECKOUT [--write]
 
 Each CHECKOUT is a work tree of a round's results, and the name before it is the round whose rules apply (v5.0 for v4.1,
-which has no table here). The findings were looked at by hand: `REVIEWED` says how many, and how many of them were
-false. `--write` puts the table into docs/check.md instead of printing it.
+which has no table here). `REVIEWED` has the numbers of findings that were reviewed by hand, and of those that were
+false. `--write` writes the table to docs/check.md instead of printing it.
 """
 
 import argparse
@@ -25,7 +25,7 @@ BEGIN, END = "<!-- false alarms: tools/false_alarms.py -->\n", "<!-- end of fals
 
 @dataclass(frozen=True)
 class ManualReview:
-    """What a look at findings of a rule by hand has shown."""
+    """The outcome of a manual review of a rule's findings."""
 
     reviewed: int
     false: int
@@ -59,15 +59,15 @@ REVIEWED = {
 
 
 def own_rules() -> list[str]:
-    """The IDs of the rules of `check` whose source is this project."""
+    """Return the IDs of the rules of `check` whose source is this project."""
     return [rule.id for rule in catalog() if OURS in rule.source]
 
 
 def table(counts: Mapping[str, Counter[str]]) -> str:
-    """The table, in Markdown.
+    """Return the table in Markdown.
 
     Args:
-        counts: findings by rule ID, by the round's name.
+        counts: round → rule ID → number of findings.
     """
     rounds, rules = list(counts), own_rules()
     lines = [
@@ -85,7 +85,7 @@ def table(counts: Mapping[str, Counter[str]]) -> str:
 
 
 def write(text: str, page: Path = PAGE) -> None:
-    """Put the table into its place in the page."""
+    """Write the table to its place in the page."""
     before, _, rest = page.read_text().partition(BEGIN)
     page.write_text(before + BEGIN + text + END + rest.partition(END)[2])
 
@@ -98,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print or write the table; returns the exit code."""
+    """Print or write the table; return the exit code."""
     parser = _parser()
     options = parser.parse_args(arguments)
     counts: dict[str, Counter[str]] = {}

@@ -1,7 +1,7 @@
 """Make qsl/embedded/data/baseline.json: the embedded model's scores over the bundled articles, by transformers alone.
 
-Greedy decoding of one prompt at a time in float32, with nothing of vLLM or the harness in between, so that a run of the
-harness has something independent to be compared with.
+It decodes one prompt at a time, greedily and in float32, without vLLM and the harness, as an independent reference for
+runs of the harness.
 """
 
 import argparse
@@ -26,7 +26,7 @@ LIBRARIES = ("torch", "transformers", "rouge-score", "nltk")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the program; returns the exit code."""
+    """Run the program; return the exit code."""
     options = _parser().parse_args(arguments)
     return exit_code_of(lambda: _make(options))
 
@@ -36,7 +36,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Run the embedded model over the bundled articles with transformers (float32, greedy, one prompt "
         "at a time) and write its scores. Takes a quarter of an hour on two cores."
     )
-    parser.add_argument("--output", type=Path, default=BASELINE_FILE, help="file to write (default: the bundled one)")
+    parser.add_argument("--output", type=Path, default=BASELINE_FILE, help="file to write (default: the bundled file)")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads (default: %(default)s)")
     return parser
 
@@ -60,7 +60,7 @@ def _make(options: argparse.Namespace) -> None:
 
 
 def generate(model_path: Path, dataset: Dataset) -> list[list[int]]:
-    """IDs of each prompt's continuation, the end-of-text ID included where it was reached."""
+    """Return the IDs of each prompt's continuation, including a final end-of-text ID."""
     from transformers import AutoModelForCausalLM
 
     sampling = BENCHMARKS["llama3_1-8b"].sampling["accuracy"]

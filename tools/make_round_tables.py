@@ -2,9 +2,9 @@
 
     .venv/bin/python -m tools.make_round_tables CHECKOUT [--policies CHECKOUT] [--round v6.1] [--output DIR]
 
-CHECKOUT may be a work tree or a bare repository: files are read by git, at the commits named below, so what is checked
-out does not matter. A table has numbers and names, each with the file and the line that it was read from; no code.
-`--policies` is a checkout of mlcommons/inference_policies: without it the longest outputs stay as they are.
+CHECKOUT may be a work tree or a bare repository: git reads the files at the commits below, so the checked-out commit
+does not matter. A table has numbers and names, each with its source file and line, and no code. `--policies` is a
+checkout of mlcommons/inference_policies; without it, the maximum output lengths are not updated.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from runs.rounds import TABLES, model_of
 _CHECKER = "tools/submission/submission_checker"
 CONSTANTS, CONFIGURATION = f"{_CHECKER}/constants.py", f"{_CHECKER}/configuration/configuration.py"
 PERFORMANCE, CONF, RULES = f"{_CHECKER}/checks/performance_check.py", "loadgen/mlperf.conf", "inference_rules.adoc"
-# The checker's newest commit has all rounds. LoadGen's settings are those of the round's last LoadGen.
+# The checker's newest commit has all rounds. LoadGen's settings are from the round's last LoadGen.
 CHECKER_COMMIT = "b66003e10e2db4b8c36a448b0545ec90fcc6e9e9"
 CONF_COMMITS = {
     "v5.0": "be4314b08f88218872251d298e6c4241f5456603",
@@ -31,8 +31,8 @@ CONF_COMMITS = {
     "v6.0": "80aaa82a63a8d4a798f8ebb55abc4aefe6cd5fd6",
     "v6.1": "b0662794362bc2c22c33c3e4a0c66ef83411ecf0",
 }
-# Whose equal issue mode is asked for: that of the round's seeds, for who took that LoadGen has none that came later; of
-# v5.1 the last, for all published results have it.
+# Commits that decide about equal issue mode: the commit of the round's seeds, because a LoadGen of that commit lacks
+# later settings; for v5.1 the last commit, because all published results have its settings.
 EQUAL_ISSUE_COMMITS = {
     "v5.0": "4fc54b5f",
     "v5.1": CONF_COMMITS["v5.1"],
@@ -40,11 +40,11 @@ EQUAL_ISSUE_COMMITS = {
     "v6.1": CONF_COMMITS["v6.1"],
 }
 POLICIES_COMMIT = "ac93e89c0c9a8819eb0ad987768c2f6e22896714"
-# The rules of the round: the last ones before the deadline. Earlier rounds allow no speculative decoding.
+# Commits of the rules: the last commit before the round's deadline. Earlier rounds do not allow speculative decoding.
 RULES_COMMITS = {"v6.0": "b650329cef590217b0068de674756eaf069f147f", "v6.1": POLICIES_COMMIT}
 SUITES = ("datacenter", "edge", "datacenter-edge")
 AUDITS = ("TEST01", "TEST04", "TEST06", "TEST07", "TEST08", "TEST09")
-# Lines of an audit.config that an audit's log or text is compared with: the others differ from commit to commit.
+# Settings of an audit.config that an audit's log or text is compared with; other settings differ between commits.
 AUDIT_KEYS = (
     "accuracy_log_rng_seed",
     "accuracy_log_sampling_target",
@@ -54,10 +54,10 @@ AUDIT_KEYS = (
     "test09_min_output_tokens",
     "test09_max_output_tokens",
 )
-# Audits that issue each sample once: as many as min_query_count says.
+# Audits that issue each sample once; min_query_count is their number of samples.
 SAMPLED_ONCE = ("TEST07", "TEST09")  # fmt: skip
-_AUDIT_FOLDERS = {"resnet": "resnet50", "gptj": "gpt-j"}  # where it is not the model's name
-# Names that inference_rules.adoc has for a model in its table of generation settings.
+_AUDIT_FOLDERS = {"resnet": "resnet50", "gptj": "gpt-j"}  # model → folder, if the names differ
+# Name in the table of generation settings in inference_rules.adoc → model.
 _IN_RULES = {
     "llama3.1-8b": "Llama3.1-8B", "llama3.1-8b-edge": "Llama3.1-8B", "llama2-70b": "Llama2-70b",
     "llama2-70b-interactive": "Llama2-70b", "llama3.1-405b": "Llama3.1-405B", "mixtral-8x7b": "Mixtral-8x7B",
@@ -67,7 +67,7 @@ _ARITHMETIC = {ast.Mult: operator.mul, ast.Add: operator.add, ast.Sub: operator.
 
 
 def find_at(checkout: Path, commit: str, path: str) -> str | None:
-    """A file of a commit, if there is one."""
+    """Return a file of a commit, or None if it does not exist."""
     command = ["git", "-C", str(checkout), "show", f"{commit}:{path}"]
     done = subprocess.run(command, capture_output=True, text=True)
     return None if done.returncode else done.stdout
@@ -82,14 +82,14 @@ def read_at(checkout: Path, commit: str, path: str) -> str:
 
 
 class Constants:
-    """Values of a Python file that are literals and arithmetic, with their lines. Nothing of it is run."""
+    """The values in a Python file that are literals and arithmetic, with their lines. The file is not executed."""
 
     def __init__(self, text: str) -> None:
         nodes = [node for node in ast.parse(text).body if isinstance(node, ast.Assign)]
         self._nodes = {node.targets[0].id: node.value for node in nodes if isinstance(node.targets[0], ast.Name)}
 
     def find(self, *keys: str) -> tuple[Any, int] | None:
-        """The value behind a name and keys, and its line; None where there is none."""
+        """Return the value of a name and keys, and its line; None if it does not exist."""
         node: Any = self._nodes[keys[0]]
         line: int = node.lineno
         for key in keys[1:]:
@@ -103,7 +103,7 @@ class Constants:
         return self._value(node), line
 
     def line_in(self, item: str, *keys: str) -> int | None:
-        """The line of an item of a list."""
+        """Return the line of an item of a list."""
         node: Any = self._nodes[keys[0]]
         for key in keys[1:]:
             found = [value for entry, value in zip(node.keys, node.values, strict=True) if entry.value == key]
@@ -144,7 +144,7 @@ class Table:
 
     def __init__(self, name: str, checkout: Path, policies: Path | None, before: dict[str, Any]) -> None:
         self.round, self._checkout, self._before = name, checkout, before
-        self._audit_files: dict[str, str] = {}  # sources, and where they are
+        self._audit_files: dict[str, str] = {}  # source → path
         self._constants = Constants(read_at(checkout, CHECKER_COMMIT, CONSTANTS))
         self._configuration = read_at(checkout, CHECKER_COMMIT, CONFIGURATION).splitlines()
         self._performance = read_at(checkout, CHECKER_COMMIT, PERFORMANCE).splitlines()
@@ -200,7 +200,7 @@ class Table:
         return {**values, "sources": sources}
 
     def _fields(self, model: str) -> Iterator[tuple[str, Any, str]]:
-        """(field, value, source) of all that the sources say of a benchmark."""
+        """Yield field, value and source of all facts about a benchmark."""
         constants, name = self._constants, model_of(model)
         yield "model", name, _at(constants.line_in(model, "MODEL_CONFIG", self.round, "models"))
         aliases, _ = self._of("model_mapping") or ({}, 0)
@@ -251,7 +251,7 @@ class Table:
         return self._constants.line_in(model, "MODEL_CONFIG", self.round, f"models_{test}")
 
     def _audit_settings(self, name: str, tests: list[str]) -> Iterator[tuple[str, Any, str]]:
-        """What the audit.config of each test sets for a model."""
+        """Yield the settings in the audit.config of each test for a model."""
         folder = _AUDIT_FOLDERS.get(name, name)
         settings: dict[str, dict[str, float]] = {}
         sources = []
@@ -277,7 +277,7 @@ class Table:
     def _metrics(self, model: str) -> Iterator[tuple[str, Any, str]]:
         base = self._constants.find("RESULT_FIELD_NEW", self.round) or ({}, 0)
         own = self._constants.find("RESULT_FIELD_BENCHMARK_OVERWRITE", self.round, model) or ({}, 0)
-        # Interactive is Server to LoadGen, so its log has Server's records.
+        # LoadGen runs Interactive as Server, so its log has Server's records.
         metrics = {scenario: key for scenario, key in {**base[0], **own[0]}.items() if scenario != "Interactive"}
         yield "metrics", metrics, _at(*(line for _, line in (base, own) if line))
 
@@ -293,7 +293,7 @@ class Table:
         yield "targets", targets, _at(found[1], *([above[1]] if above else []))
 
     def _latencies(self, model: str, name: str) -> Iterator[tuple[str, Any, str]]:
-        """The limit of a whole query: the checker's, or LoadGen's own where that is the tighter one."""
+        """Yield the latency limits of queries: the stricter limit of the checker and LoadGen."""
         found = self._of("latency-constraint", model)
         if found is None:
             return
@@ -305,7 +305,7 @@ class Table:
         yield "latency_ns", limits, " ".join(sources)
 
     def _settings(self, name: str) -> Iterator[tuple[str, Any, str]]:
-        """LoadGen's names of the model, and what its settings say of them."""
+        """Yield LoadGen's names of the model and their settings."""
         key = _loadgen_key(name)
         keys = {"any": key, "Interactive": f"{key}-interactive"}
         lines = self._conf.lines
@@ -345,7 +345,7 @@ class Table:
             yield "max_tokens", values, "inference_rules.adoc:" + ",".join(map(str, lines))
 
     def _of_rules(self, model: str, name: str) -> Iterator[tuple[str, Any, str]]:
-        """What the rules say besides the checker: speculative decoding, and limits that differ from the checker's."""
+        """Yield facts that only the rules have: speculative decoding, and limits that differ from the checker's."""
         of_model = _IN_RULES.get(name)
         if self._own_rules is None or of_model is None:
             old = self._before.get("benchmarks", {}).get(model, {})
@@ -396,14 +396,14 @@ def _pairs(flat: list[Any]) -> Iterator[tuple[str, float]]:
 
 
 def _quoted(lines: list[str], name: str, after: str) -> int | None:
-    """The line after a definition that names a benchmark."""
+    """Return the line after a definition that names a benchmark."""
     begin = next(number for number, line in enumerate(lines) if after in line)
     end = next((n for n in range(begin + 1, len(lines)) if lines[n].strip().startswith("def ")), len(lines))
     return next((n + 1 for n in range(begin, end) if f'"{name}"' in lines[n]), None)
 
 
 def written(table: dict[str, Any]) -> str:
-    """The table as a file has it: a field a line."""
+    """Return the table as text, with a field per line."""
 
     def fields(value: dict[str, Any], depth: int) -> str:
         pad = "  " * depth

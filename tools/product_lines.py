@@ -8,7 +8,7 @@ PACKAGES = ("compliance", "scenarios", "runs", "sut", "qsl", "scripts")
 
 
 def product_lines(root: Path = HARNESS_ROOT) -> dict[str, int]:
-    """Lines of Python by package; those of modules at the top under their names."""
+    """Return the lines of Python by package, and of the top-level modules by name."""
     files = {name: (root / name).rglob("*.py") for name in PACKAGES} | {path.name: [path] for path in root.glob("*.py")}
     return {name: sum(path.read_bytes().count(b"\n") for path in paths) for name, paths in files.items()}
 

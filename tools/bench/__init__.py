@@ -1,1 +1,1 @@
-"""Measurements of the harness against what it builds on, side by side in one run: `python -m tools.bench`."""
+"""Comparisons of the harness with LoadGen, vLLM and the reference procedures: `python -m tools.bench`."""

@@ -18,10 +18,10 @@ from runs.processes.listening import listening
 from .report import BenchPart, load_average, print_part
 from .sizes import SMALLEST, Sizes
 
-# What each part measures, and its function.
+# Part → module, function and what it measures.
 PARTS = {
     "a": ("Offline run ÷ LLM.generate", "llm_generate.offline"),
-    "b": ("our path with a null engine ÷ a bare null SUT", "null_path.run"),
+    "b": ("the harness's path with a null engine ÷ a bare null SUT", "null_path.run"),
     "c": ("highest valid Server and Interactive rate ÷ Offline rate", "rates.run"),
     "d": ("SingleStream p90 ÷ the engine's own latency", "llm_generate.single_stream"),
     "e": ("accuracy scoring ÷ the reference procedure", "scoring.run"),
@@ -29,7 +29,7 @@ PARTS = {
     "l": ("a server over HTTP", "over_http.run"),
     "m": ("highest valid Server rate over HTTP ÷ in the run's process", "rates.over_http"),
 }
-WIDTH = 120  # of the tables in a file
+WIDTH = 120  # width of the tables in a file
 
 
 @click.command(
@@ -43,7 +43,7 @@ WIDTH = 120  # of the tables in a file
     default=Path("output/bench"),
     show_default=True,
     metavar="DIR",
-    help="For logs and models.",
+    help="Directory for logs and models.",
 )
 @click.option(
     "--json",
@@ -53,10 +53,11 @@ WIDTH = 120  # of the tables in a file
     help="Default: bench.json in a new folder of --work-dir.",
 )
 @click.option("--repeats", type=click.IntRange(1), metavar="N", help=f"Runs of each side. Default: {Sizes().repeats}.")
-@click.option("--smallest", is_flag=True, help="Tiny sizes: shows that it runs; the figures mean nothing.")
+@click.option("--smallest", is_flag=True, help="Use tiny sizes, to check the program; the figures are meaningless.")
 def bench(parts: tuple[str, ...], work_dir: Path, output: Path | None, repeats: int | None, smallest: bool) -> int:
-    """Measure the harness against what it builds on, side by side in one run: medians and ratios of each PART
-    (default: all)."""
+    """Measure the harness against LoadGen, vLLM and the reference procedures: medians and ratios of each PART (default:
+    all).
+    """
     sizes = SMALLEST if smallest else Sizes()
     if repeats is not None:
         sizes = dataclasses.replace(sizes, repeats=repeats)
@@ -75,7 +76,7 @@ def bench(parts: tuple[str, ...], work_dir: Path, output: Path | None, repeats: 
     name = ""
     try:
         work.mkdir(parents=True)
-        with listening():  # the LLM process and the servers must not outlive the bench
+        with listening():  # ends the LLM process and the servers with the bench
             for name in parts or PARTS:
                 done.append(_run(name, work / name, sizes))
                 print_part(console, done[-1])
@@ -93,7 +94,7 @@ def bench(parts: tuple[str, ...], work_dir: Path, output: Path | None, repeats: 
 
 def _run(name: str, work: Path, sizes: Sizes) -> BenchPart:
     module, function = PARTS[name][1].split(".")
-    run = getattr(importlib.import_module(f".{module}", __package__), function)  # the other parts are not imported
+    run = getattr(importlib.import_module(f".{module}", __package__), function)  # imports only this part
     before, started = load_average(), time.monotonic()
     part: BenchPart = run(work, sizes)
     part.seconds = time.monotonic() - started
@@ -102,7 +103,7 @@ def _run(name: str, work: Path, sizes: Sizes) -> BenchPart:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the program; returns the exit code."""
+    """Run the program; return the exit code."""
     try:
         return int(bench.main(arguments, prog_name="python -m tools.bench", standalone_mode=False))
     except click.ClickException as error:

@@ -1,6 +1,7 @@
-"""The MLPerf Endpoints client on the server of part (l), in turns with our runs: Offline, and Poisson at 80 % of that.
+"""The MLPerf Endpoints client on the server of part (l), in turns with runs of the harness: Offline, and Poisson at
+80%.
 
-It runs if MLPERF_ENDPOINTS_CLIENT names the program `inference-endpoint`, which needs an environment of its own.
+It runs if MLPERF_ENDPOINTS_CLIENT names the program `inference-endpoint`, which needs a separate environment.
 """
 
 import json
@@ -22,18 +23,18 @@ from .sizes import Sizes
 from .support.bench_runs import offline_run
 
 VARIABLE = "MLPERF_ENDPOINTS_CLIENT"
-SHARE = 0.8  # of our Offline rate
+SHARE = 0.8  # share of the harness's Offline rate
 OUTPUT_TOKENS = 128
-# The model has no chat template, and the client knows no other route without a hub.
+# The model has no chat template, and the client supports no other route without the Hugging Face Hub.
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 PATIENCE_S = 300.0
 
 
 def side_by_side(part: BenchPart, work: Path, url: str, common: dict[str, Any], sizes: Sizes) -> None:
-    """Add the rates of both, and the p99 TTFT of both."""
+    """Add the rates and the p99 TTFT of the client and of the harness."""
     program = os.environ.get(VARIABLE)
     if program is None:
-        part.notes.append(f"the MLPerf Endpoints client was not run: {VARIABLE} names none")
+        part.notes.append(f"the MLPerf Endpoints client was not run: {VARIABLE} is not set")
         return
     ours = {**common, "engine": "endpoint", "api_server": url}
     client = Client(program, work / "endpoints-client", url, common)
@@ -57,11 +58,11 @@ def side_by_side(part: BenchPart, work: Path, url: str, common: dict[str, Any], 
         waits["client"].append(float(summary.ttft.percentiles.get("99.0") or 0) / 1e6)
     p99 = {side: part.add(f"T: p99 TTFT at {rate:.1f}/s, {side}", "ms", of) for side, of in waits.items()}
     part.add_ratio("T: p99 TTFT, ours ÷ Endpoints client", p99["ours"], p99["client"], at_most(1.0))
-    part.notes.append("Endpoints client: chat, text both ways. Its TTFT counts from sending, ours from the schedule.")
+    part.notes.append("Endpoints client: chat, as text. Its TTFT counts from sending, the harness's from the schedule.")
 
 
 class Client:
-    """The program, with the runs' prompts as text."""
+    """The client program, with the runs' prompts as text."""
 
     def __init__(self, program: str, work: Path, url: str, common: dict[str, Any]) -> None:
         self.program, self.work, self.url, self.model = program, work, url, common["model_path"]
@@ -70,10 +71,10 @@ class Client:
         (work / "prompts.jsonl").write_text("".join(json.dumps({"prompt": text}) + "\n" for text in texts))
 
     def run(self, name: str, load: dict[str, Any], samples: int) -> Summary:
-        """One run.
+        """Execute a run of the client.
 
         Raises:
-            ExecutionError: it failed, or not all samples were answered.
+            ExecutionError: If it failed, or not all samples have a response.
         """
         offline = load["type"] == "max_throughput"
         config = {
@@ -101,5 +102,5 @@ class Client:
             ).returncode  # fmt: skip
         summary = None if code else read_folder(self.work / name).summary
         if summary is None or summary.n_samples_failed or summary.n_samples_completed != samples:
-            raise ExecutionError(f"the Endpoints client did not answer {samples} samples (code {code})", f"see {log}")
+            raise ExecutionError(f"the Endpoints client did not complete {samples} samples (code {code})", f"see {log}")
         return summary

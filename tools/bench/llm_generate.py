@@ -1,6 +1,6 @@
 """Runs against vLLM's `LLM.generate`, with the same prompts in the same order and the same options.
 
-(a) Offline: one call for all prompts. (d) SingleStream: one call a prompt, one after the other.
+(a) Offline: one call for all prompts. (d) SingleStream: one call per prompt.
 """
 
 from pathlib import Path
@@ -20,7 +20,7 @@ from .support.models import SHAPES, TINY, model_and_rows
 
 
 def offline(work: Path, sizes: Sizes) -> BenchPart:
-    """Both models; per model one run to learn LoadGen's order, then both sides in turns."""
+    """Measure both models: one run to learn LoadGen's order, then runs and `LLM.generate` in turns."""
     part = BenchPart("a", "Offline run against LLM.generate, same prompts, order and options")
     for name, shape in SHAPES.items():
         samples = sizes.offline_samples // (1 if shape is TINY else sizes.compute_share)
@@ -52,7 +52,7 @@ def _offline(part: BenchPart, work: Path, name: str, samples: int, repeats: int)
 
 
 def single_stream(work: Path, sizes: Sizes) -> BenchPart:
-    """Both models, both sides in turns."""
+    """Measure both models, runs and `LLM.generate` in turns."""
     part = BenchPart("d", "SingleStream p90 against LLM.generate, one prompt at a time, same environment")
     for name in SHAPES:
         _single_stream(part, work / name, name, sizes)
@@ -63,7 +63,7 @@ def _single_stream(part: BenchPart, work: Path, name: str, sizes: Sizes) -> None
     options = {**_options(work, name, sizes.single_stream_queries), "scenario": "SingleStream"}
     conf: dict[str, object] = {
         "min_duration": 1,
-        "min_query_count": sizes.single_stream_queries - 1,  # LoadGen adds a whole set to an exact multiple
+        "min_query_count": sizes.single_stream_queries - 1,  # LoadGen raises an exact multiple by a whole set
         "target_latency": 1,
     }
     prompts = _prompts(options, execute_run(RunDir(work / "run-order"), options, conf))
@@ -86,11 +86,11 @@ def _options(work: Path, name: str, rows: int) -> dict[str, Any]:
 
 
 def _prompts(options: dict[str, Any], run: Finished) -> list[list[int]]:
-    """In the order in which a run issued them."""
+    """Return the prompts in the order in which a run issued them."""
     rows = load_dataset(options["dataset_path"]).prompts
     return [rows[index] for index in run.requests.sample_index]
 
 
 def _p90_ms(latencies_s: list[float]) -> float:
-    """LoadGen's percentile: no interpolation."""
+    """Return p90 like LoadGen, without interpolation."""
     return float(np.sort(latencies_s)[int(len(latencies_s) * 0.9)]) * 1e3

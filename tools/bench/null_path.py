@@ -1,4 +1,4 @@
-"""(b) The harness's path from and to LoadGen around a null engine, against a bare null SUT."""
+"""(b) The harness's path between LoadGen and a null engine, against a bare null SUT."""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,15 +12,15 @@ from .sizes import Sizes
 from .support.null_run import NullSpec, Side, null_run
 
 LATENCY_QPS = 1_000.0
-RATE_STEP = 1.15  # between neighboring rates of the ladder
-HELD_SHARE = 0.99  # completed ÷ scheduled: less means that a queue grows
-TRIES = 2  # other programs can only make a rate fail, never hold
+RATE_STEP = 1.15  # ratio of neighboring rates
+HELD_SHARE = 0.99  # minimum of completed ÷ scheduled rate; below, a queue grows
+TRIES = 2  # tries per rate: other programs can make a rate fail, but cannot make it pass
 SIDES: tuple[Side, ...] = get_args(Side)
 
 
 def run(work: Path, sizes: Sizes) -> BenchPart:
-    """Measure, both sides in turns."""
-    part = BenchPart("b", "our path with a null engine against a bare LoadGen null SUT in Python")
+    """Measure both sides in turns."""
+    part = BenchPart("b", "the harness's path with a null engine against a bare LoadGen null SUT in Python")
     duration_ms = int(sizes.null_seconds * 1e3)
     latency: dict[Side, list[Numbers]] = {side: [] for side in SIDES}
     for repeat in range(sizes.null_latency_pairs):
@@ -62,7 +62,7 @@ def _holds(folder: Path, side: Side, duration_ms: int, qps: float) -> bool:
 
 
 def ladder(ends: tuple[float, float]) -> list[float]:
-    """Rates from the lowest to the highest, evenly spaced by ratio."""
+    """Return rates from the lowest to the highest, evenly spaced by ratio."""
     rates = [ends[0]]
     while rates[-1] * RATE_STEP <= ends[1]:
         rates.append(rates[-1] * RATE_STEP)
@@ -70,7 +70,7 @@ def ladder(ends: tuple[float, float]) -> list[float]:
 
 
 def highest(rates: list[float], holds: Callable[[float], bool]) -> float:
-    """The highest of ascending rates that holds, found by halving; 0 when none does."""
+    """Return the highest of ascending rates that holds, found by bisection; 0 if no rate holds."""
     low, high = -1, len(rates)
     while high - low > 1:
         middle = (low + high) // 2

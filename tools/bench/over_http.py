@@ -1,4 +1,4 @@
-"""(l) What HTTP costs: the client against a server that computes nothing, and Offline runs through `vllm serve`."""
+"""(l) The cost of HTTP: the client against a server that computes nothing, and Offline runs through `vllm serve`."""
 
 import json
 import shlex
@@ -22,16 +22,16 @@ from .support.programs import VLLM, vllm_serve
 
 OUTPUT_TOKENS = 128
 SERVER_RATE = 200.0  # queries/s of the runs against the instant server
-# Of LLM.generate on a CPU, and so of an Offline run; vllm serve would take half of each.
+# Batch limits of LLM.generate on a CPU, which an Offline run has too; vllm serve would use half of each.
 BATCH = {"max_num_seqs": 256, "max_num_batched_tokens": 4096}
 
 
 def run(work: Path, sizes: Sizes) -> BenchPart:
-    """The client alone, then three sides in turns: a run over HTTP, one in its own process, vLLM's own client."""
+    """Measure the client alone; then in turns a run over HTTP, a run with its own engine, and vLLM's client."""
     part = BenchPart("l", "a server over HTTP: the client alone, and Offline through vllm serve")
     speeds = [measure_client() for _ in range(sizes.repeats)]
-    part.add("client, a core of its own", "responses/s", [one.responses_per_core_s for one in speeds], at_least(1_500))
-    part.add("client, beside its server", "responses/s", [one.responses_per_s for one in speeds])
+    part.add("client, on a separate core", "responses/s", [one.responses_per_core_s for one in speeds], at_least(1_500))
+    part.add("client, on the core of its server", "responses/s", [one.responses_per_s for one in speeds])
     model = make_llama(work / "model", TINY)
     data = bundled_dataset(str(model))
     common: dict[str, Any] = {"scenario": "Offline", "model_path": str(model), "dataset_path": str(data)}
@@ -73,7 +73,7 @@ def run(work: Path, sizes: Sizes) -> BenchPart:
 
 
 def _bench_serve(work: Path, url: str, model: Path, data: Path, order: list[int]) -> float:
-    """Requests a second of `vllm bench serve` with these samples."""
+    """Return the requests/s of `vllm bench serve` with these samples."""
     work.mkdir(parents=True)
     rows, tokenizer = load_dataset(data).prompts, load_tokenizer(str(model))
     texts = work / "texts.jsonl"

@@ -1,6 +1,6 @@
 """The highest valid Server and Interactive rates, against the Offline rate (c) and over HTTP (m).
 
-The small model alone against Offline: runs of a larger one are too long for a bench. `main.py tune` finds its rates.
+Only the small model is measured, because runs of a larger model take too long. `main.py tune` finds its rates.
 """
 
 from pathlib import Path
@@ -16,11 +16,11 @@ from .support.models import COMPUTE, TINY, model_and_rows
 from .support.programs import vllm_serve
 
 TARGETS = {"Server": 0.90, "Interactive": 0.75}
-MIN_QUERIES = 459  # fewer cannot pass LoadGen's early stopping at p99
+MIN_QUERIES = 459  # minimum for LoadGen's early stopping at p99
 
 
 def run(work: Path, sizes: Sizes) -> BenchPart:
-    """A search for each scenario, with Offline runs before, between and after."""
+    """Search the rate of each scenario, with Offline runs before, between and after."""
     part = BenchPart("c", "highest valid Server and Interactive rate ÷ Offline rate")
     options = {"vllm": True, **model_and_rows(work, TINY, sizes.offline_samples)}
     offline = [offline_run(work / "offline-0", options, sizes.offline_samples).rate]
@@ -42,7 +42,7 @@ def run(work: Path, sizes: Sizes) -> BenchPart:
 
 
 def over_http(work: Path, sizes: Sizes) -> BenchPart:
-    """One Offline run for the range, then a search with `vllm serve` and one with the engine in the run's process."""
+    """Measure an Offline run for the range; then search with `vllm serve`, and with the engine in the run's process."""
     part = BenchPart("m", "highest valid Server rate over HTTP ÷ in the run's process")
     samples = sizes.offline_samples // sizes.compute_share
     common = {**model_and_rows(work, COMPUTE, samples), "scenario": "Server"}
@@ -63,7 +63,7 @@ def over_http(work: Path, sizes: Sizes) -> BenchPart:
 
 
 def server_run(work: Path, options: dict[str, Any], rate: float, seconds: float) -> Finished:
-    """A Server or Interactive run at a rate, of as many queries as early stopping needs at least."""
+    """Execute a Server or Interactive run at a rate, with the minimum of queries for early stopping."""
     conf: dict[str, object] = {
         "min_duration": round(seconds * 1e3),
         "min_query_count": MIN_QUERIES,
@@ -75,10 +75,10 @@ def server_run(work: Path, options: dict[str, Any], rate: float, seconds: float)
 def highest_valid(
     work: Path, options: dict[str, Any], offline_rate: float, shares: tuple[float, float, float], seconds: float
 ) -> float:
-    """The highest VALID rate in queries/s.
+    """Return the highest VALID rate in queries/s.
 
     Args:
-        shares: of the Offline rate that are tried: from, to, step.
+        shares: tried shares of the Offline rate: from, to, step.
     """
     start, end, step = shares
 

@@ -25,10 +25,10 @@ POLL_S = 0.2
 
 @dataclass(frozen=True)
 class _Observed:
-    """What was observed of one run until it ended or was cut."""
+    """Observations of a run until it ended or was stopped."""
 
     requests: RequestTable
-    peak_memory_bytes: int  # memory of the run's own process
+    peak_memory_bytes: int  # peak memory of the run's process
     lag: LoopLag | None
 
     @property
@@ -36,23 +36,23 @@ class _Observed:
         return float(self.requests.complete_ns.min() - self.requests.issue_ns.min()) / 1e9
 
     def rate(self, seconds: float | None = None) -> float:
-        """Samples answered per second: in the first seconds after the query's issue, or until the last response."""
+        """Return completed samples/s in the first seconds after the query's issue, or until the last response."""
         since_s = (self.requests.complete_ns - self.requests.issue_ns.min()) / 1e9
         seconds = float(since_s.max()) if seconds is None else seconds
         return float(np.count_nonzero(since_s <= seconds)) / seconds
 
 
 def run(work: Path, sizes: Sizes) -> BenchPart:
-    """Short runs to the end, long ones for as long as the figures need them."""
+    """Execute short runs to the end, and long runs as long as the figures need."""
     return measure_sizes(work, sizes, {"vllm": True, **model_and_rows(work, TINY, sizes.rows)})
 
 
 def measure_sizes(work: Path, sizes: Sizes, options: dict[str, Any]) -> BenchPart:
-    """The part, on an engine chosen by `options`."""
+    """Return the measurement with the engine of `options`."""
     part = BenchPart("i", f"one Offline query of {sizes.real_samples:,} samples, {sizes.rows:,} rows of real lengths")
 
     def run(name: str, samples: int, seconds: float | None = None) -> _Observed:
-        # LoadGen rounds up to whole datasets.
+        # LoadGen rounds up to whole datasets, so this is the actual number.
         fitting = {**options, "scenario": "Offline", "total_sample_count": min(samples, sizes.rows)}
         return _run(work / name, fitting, samples, seconds)
 
@@ -82,7 +82,7 @@ def measure_sizes(work: Path, sizes: Sizes, options: dict[str, Any]) -> BenchPar
 
 
 def _run(place: Path, options: dict[str, Any], samples: int, seconds: float | None = None) -> _Observed:
-    """Start a run, to its end or until so many seconds behind LoadGen's start."""
+    """Execute a run to its end, or until a number of seconds after LoadGen's start."""
     run = RunDir(place)
     memory_bytes, lag = 0, None
     cut = False

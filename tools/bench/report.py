@@ -13,10 +13,10 @@ from rich.table import Table
 
 @dataclass(frozen=True)
 class Target:
-    """What a figure should reach."""
+    """The target of a figure."""
 
     limit: float
-    at_least: bool  # otherwise: at most
+    at_least: bool  # False = at most
 
     def __str__(self) -> str:
         return f"{'≥' if self.at_least else '≤'} {self.limit:,g}"
@@ -24,7 +24,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Figure:
-    """One number: the median of its runs. `unit` is empty for a ratio."""
+    """A number: the median of its runs. `unit` is empty for a ratio."""
 
     name: str
     unit: str
@@ -48,14 +48,14 @@ class Figure:
 
 @dataclass
 class BenchPart:
-    """One measurement and its figures."""
+    """A measurement and its figures."""
 
     name: str
     title: str
     figures: list[Figure] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # how it was measured, and what the figures do not say
+    notes: list[str] = field(default_factory=list)  # method and limits of the measurement
     seconds: float = 0.0
-    load_average: tuple[float, float] = (0.0, 0.0)  # of one minute, before and after
+    load_average: tuple[float, float] = (0.0, 0.0)  # over one minute, before and after
 
     def add(self, name: str, unit: str, runs: Sequence[float], target: Target | None = None) -> Figure:
         figure = Figure(name, unit, tuple(float(run) for run in runs), target)
@@ -63,7 +63,7 @@ class BenchPart:
         return figure
 
     def add_ratio(self, name: str, ours: Figure, theirs: Figure, target: Target | None = None) -> Figure:
-        """Ours over theirs, run by run: both sides of a pair saw the same machine."""
+        """Add the ratio of two figures run by run, because both runs of a pair had the same machine load."""
         return self.add(name, "", [a / b for a, b in zip(ours.runs, theirs.runs, strict=True)], target)
 
     def as_json(self) -> dict[str, Any]:
@@ -74,12 +74,12 @@ at_least, at_most = partial(Target, at_least=True), partial(Target, at_least=Fal
 
 
 def load_average() -> float:
-    """Runnable processes in the last minute."""
+    """Return the mean number of runnable processes in the last minute."""
     return round(os.getloadavg()[0], 2)
 
 
 def print_part(console: Console, part: BenchPart) -> None:
-    """The part's figures: median, lowest and highest run, target."""
+    """Print the part's figures: median, lowest and highest run, target."""
     table = Table(title=f"({part.name}) {part.title}", title_justify="left", caption_justify="left")
     for heading in ("figure", "unit", "median", "lowest", "highest", "runs", "target", ""):
         table.add_column(heading, justify="right" if heading in ("median", "lowest", "highest", "runs") else "left")
@@ -95,5 +95,5 @@ def print_part(console: Console, part: BenchPart) -> None:
 
 
 def number(value: float) -> str:
-    """Four digits, whole numbers with separators."""
+    """Return a number with four digits; whole numbers have separators."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

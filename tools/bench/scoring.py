@@ -1,6 +1,6 @@
-"""(e) Accuracy scoring against the reference procedure, from the same log to equal scores.
+"""(e) Accuracy scoring against the reference procedure, on one log and with equal scores.
 
-As a program, `python -m tools.bench.scoring ours|reference FOLDER`: scores the log in FOLDER.
+As a program, `python -m tools.bench.scoring ours|reference FOLDER` scores the log in FOLDER.
 """
 
 import json
@@ -30,7 +30,7 @@ LOG, REFERENCES, MODEL = "accuracy_log.json", "references.json", "model"
 
 
 def run(work: Path, sizes: Sizes) -> BenchPart:
-    """Make a log, score it in both ways, and compare the scores to the last digit."""
+    """Write a log, score it in both ways, and compare the scores to the last digit."""
     part = BenchPart("e", f"accuracy scoring of {sizes.scored_samples:,} samples against the reference procedure")
     _make_log(work, sizes.scored_samples)
     seconds: dict[str, list[float]] = {"reference": [], "ours": []}
@@ -65,7 +65,7 @@ def _make_log(folder: Path, count: int) -> None:
 
 
 def score_as_reference(log: Path, references: list[str], tokenizer: Tokenizer) -> Scores:
-    """The reference evaluation's steps, one after the other in one process."""
+    """Score like the reference evaluation, in one process."""
     entries: dict[int, dict[str, Any]] = {}
     for entry in json.loads(log.read_text()):
         entries.setdefault(entry["qsl_idx"], entry)
@@ -80,7 +80,7 @@ def score_as_reference(log: Path, references: list[str], tokenizer: Tokenizer) -
 
 
 def main() -> None:
-    """Score once, from the log's bytes to the scores."""
+    """Score a log once, from its bytes to the scores."""
     side, folder = sys.argv[1], Path(sys.argv[2])
     references = orjson.loads((folder / REFERENCES).read_bytes())
     tokenizer = load_tokenizer(str(folder / MODEL))

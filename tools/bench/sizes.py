@@ -1,29 +1,29 @@
-"""How much each measurement does."""
+"""The sizes of all measurements."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """The defaults are those of `make peers`, most of an hour on two idle cores."""
+    """Sizes of the measurements. The defaults are those of `make peers`, almost an hour on two idle cores."""
 
-    repeats: int = 3  # of everything that is short enough to be repeated
+    repeats: int = 3  # repetitions of each short measurement
     # (a) and (d)
     offline_samples: int = 832
-    compute_share: int = 8  # C, so much slower, gets this fraction of T's Offline samples
+    compute_share: int = 8  # model C, which is slower, gets 1/8 of T's Offline samples
     single_stream_queries: int = 64
     # (b)
     null_latency_pairs: int = 5
-    null_searches: int = 2  # for the rate that is held
-    null_seconds: float = 2.0  # of one Server run around a null engine
+    null_searches: int = 2  # searches for the highest rate
+    null_seconds: float = 2.0  # duration of a Server run with a null engine
     null_rates: tuple[float, float] = (5_000.0, 160_000.0)  # lowest and highest queries/s tried
     # (c)
     server_seconds: float = 20.0
-    rate_shares: tuple[float, float, float] = (0.6, 1.05, 0.05)  # of the Offline rate: from, to, step
+    rate_shares: tuple[float, float, float] = (0.6, 1.05, 0.05)  # tried shares of the Offline rate: from, to, step
     # (m)
     http_rate_shares: tuple[float, float, float] = (0.7, 0.95, 0.05)
     # (e)
-    scored_samples: int = 13_368  # the benchmark's
+    scored_samples: int = 13_368  # number of samples of the benchmark
     # (i)
     rows: int = 13_368
     real_samples: int = 307_464  # 1.1 × 600 s × 450 samples/s, about what eight H100s do, in whole datasets

@@ -1,4 +1,4 @@
-"""The load of the GPU during a stage, as nvidia-smi reports it each second."""
+"""The load of the GPU during a stage, sampled every second with nvidia-smi."""
 
 import contextlib
 import statistics
@@ -17,9 +17,9 @@ BUSY_PERCENT = 50.0
 
 @dataclass(frozen=True)
 class Sample:
-    """One line of nvidia-smi."""
+    """A sample of nvidia-smi."""
 
-    time_s: float  # of the monotonic clock
+    time_s: float  # time on the monotonic clock
     load_percent: float
     power_w: float
     clock_mhz: float
@@ -28,7 +28,7 @@ class Sample:
 
 
 def query_gpu(fields: str) -> str:
-    """Fields of nvidia-smi, as it prints them; why it prints none where it does not run."""
+    """Return fields as printed by nvidia-smi, or the reason why it fails."""
     try:
         command = ("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader")
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -38,7 +38,7 @@ def query_gpu(fields: str) -> str:
 
 
 class GpuLoad:
-    """Samples until it is stopped; none where nvidia-smi is missing."""
+    """A sampler of the GPU's load until `stop`; it has no samples if nvidia-smi is missing."""
 
     def __init__(self) -> None:
         self.samples: list[Sample] = []
@@ -52,11 +52,11 @@ class GpuLoad:
     def _read(self, process: "subprocess.Popen[str]") -> None:
         assert process.stdout is not None
         for line in process.stdout:
-            with contextlib.suppress(ValueError, TypeError):  # a field may be "[N/A]"
+            with contextlib.suppress(ValueError, TypeError):  # nvidia-smi may print "[N/A]"
                 self.samples.append(Sample(time.monotonic(), *(float(field) for field in line.split(","))))
 
     def since(self, started_s: float) -> str:
-        """The means of the busy seconds since a time, and the largest use of memory."""
+        """Return the means over the busy seconds since a time, and the peak memory."""
         samples = [sample for sample in self.samples if sample.time_s >= started_s]
         busy = [sample for sample in samples if sample.load_percent >= BUSY_PERCENT]
         if not busy:

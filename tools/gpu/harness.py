@@ -1,4 +1,4 @@
-"""Runs of the harness, started by `main.py` as a user starts them, and what a stage reports of them."""
+"""Runs of the harness, started with `main.py`, and the reports of stages on them."""
 
 import contextlib
 import json
@@ -24,14 +24,14 @@ from tools.gpu.inputs import Inputs, rows_of
 from tools.gpu.stage import Stage
 
 ENGINE_START_S = 300
-OVERTIME_S = 30.0  # that a started run may take after the end of the stage
-END_S = 25.0  # for a run that is asked to end
-_ROUNDING = 1.08  # more queries than the duration needs, so that the duration decides
+OVERTIME_S = 30.0  # time that a started run may take after the end of the stage
+END_S = 25.0  # time for a run to end after SIGINT
+_ROUNDING = 1.08  # factor on the number of queries, so that the duration decides the end
 
 
 @dataclass(frozen=True)
 class Load:
-    """What a run is asked for: options of `main.py`, and LoadGen's settings."""
+    """The requested load of a run: options of `main.py` and LoadGen's settings."""
 
     options: Inputs
     conf: dict[str, object]
@@ -39,13 +39,13 @@ class Load:
 
 
 def offline_load(inputs: Inputs, samples: int, **more: Any) -> Load:
-    """An Offline run of so many samples. The edge benchmark has no minimum."""
+    """Return the load of an Offline run with a number of samples. The edge benchmark has no minimum."""
     fixed = {"scenario": "Offline", "lg_model_name": "llama3_1-8b-edge", "total_sample_count": samples}
     return Load({**inputs, **fixed, **more}, one_query(samples))
 
 
 def server_load(stage: Stage, inputs: Inputs, scenario: str, rate: float, seconds: float) -> Load:
-    """A Server or Interactive run over one dataset, because LoadGen rounds up to whole ones."""
+    """Return the load of a Server or Interactive run over one dataset, because LoadGen rounds up to whole datasets."""
     rows = rows_of(stage)
     seconds = min(seconds, (rows - 10) / (_ROUNDING * rate))
     samples = min(rows, max(MIN_QUERIES + 21, math.ceil(_ROUNDING * rate * seconds) + 10))
@@ -54,7 +54,7 @@ def server_load(stage: Stage, inputs: Inputs, scenario: str, rate: float, second
 
 
 class Started:
-    """A command of the harness that runs in a process group of its own."""
+    """A running command of the harness, in its own process group."""
 
     def __init__(self, place: Path, load: Load) -> None:
         options = {**load.options, "engine_arg": _engine_arguments(load.options)}
@@ -77,7 +77,7 @@ class Started:
         """Wait for the end; return the exit code.
 
         Raises:
-            ExecutionError: It did not end in time.
+            ExecutionError: If it did not end in time.
         """
         try:
             return self.process.wait(max(1.0, seconds))
@@ -86,14 +86,14 @@ class Started:
             raise ExecutionError(f"no end after {seconds:.0f} s; {self.error()}") from None
 
     def end(self) -> None:
-        """Ask a run to end, as a user does, and kill what is left of it."""
+        """Interrupt a run, and kill its remaining processes."""
         self.process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(END_S)
         end_group(self.process)
 
     def error(self) -> str:
-        """The error that the run reports with its fix, else the end of its output, and the engine's last error."""
+        """Return the run's error with its fix, otherwise the end of its output; and the engine's last error."""
         lines = self.output()
         reported = [number for number, line in enumerate(lines) if line.startswith("error")]
         lines = lines[reported[-1] :][:3] if reported else lines[-4:]
@@ -114,7 +114,7 @@ def _engine_arguments(options: Inputs) -> list[str]:
 
 @dataclass(frozen=True)
 class MeasuredRun:
-    """The manifest of a run that came to a verdict."""
+    """The manifest and result of a run with a verdict."""
 
     run: RunDir
     result: Result
@@ -122,11 +122,11 @@ class MeasuredRun:
 
     @property
     def rate(self) -> float:
-        """Samples/s."""
+        """Return the rate in samples/s."""
         return (self.result.reported.samples_per_second if self.result.reported else None) or 0.0
 
     def line(self) -> str:
-        """The run in one line."""
+        """Return the run as a line of text."""
         result, numbers, lag = self.result, self.result.reported, self.manifest.observed.loop_lag
         parts: list[str] = [result.verdict]
         if numbers is not None and numbers.samples_per_second:
@@ -142,7 +142,7 @@ class MeasuredRun:
         return ", ".join([*parts, *result.reasons])
 
     def as_json(self) -> dict[str, Any]:
-        """What the stage's JSON file keeps."""
+        """Return the numbers for the stage's JSON file."""
         observed = self.manifest.observed
         return {
             "result": self.result.model_dump(mode="json"),
@@ -164,7 +164,7 @@ def finish(stage: Stage, name: str, started: Started) -> MeasuredRun:
     """Wait for a run, and report it.
 
     Raises:
-        ExecutionError: It came to no verdict.
+        ExecutionError: If it has no verdict.
     """
     code = started.wait(stage.left_s + OVERTIME_S)
     if code not in (ExitCode.OK, ExitCode.NEGATIVE) or not started.run.result.exists():
@@ -197,7 +197,7 @@ def finish_audit(stage: Stage, name: str, started: Started) -> int:
 
 
 def report_command(stage: Stage, name: str, *arguments: str, lines: int = 8) -> None:
-    """Run a command of the harness, and report the end of what it prints."""
+    """Run a command of the harness, and report the end of its output."""
     done = subprocess.run(
         [sys.executable, "main.py", *arguments],
         cwd=HARNESS_ROOT,

@@ -1,7 +1,7 @@
-"""Models and datasets of the stages, made on the spot: the machine has no network, and weights take too long to copy.
+"""Models and datasets of the stages, generated on the machine, which has no network; copying weights takes too long.
 
 The small model is a random Llama of 16 million parameters with its weights. The large one has the shape of
-Llama-3.1-8B and no weights: vLLM makes random ones (`load_format=dummy`), which cost as much time as real ones.
+Llama-3.1-8B and no weights: vLLM generates random weights (`load_format=dummy`), which compute as fast as real weights.
 """
 
 from pathlib import Path
@@ -25,15 +25,15 @@ LLAMA_8B: dict[str, Any] = {
         "original_max_position_embeddings": 8192,
     },
 }  # fmt: skip
-FIRST_SPECIAL_ID = 128_000  # the IDs below are text
-# Slow enough to be observed, and for the caching audit, which needs 2 s for a dataset.
+FIRST_SPECIAL_ID = 128_000  # IDs below are text
+# Settings of the dummy engine, slow enough for observation and for the caching audit, which needs 2 s per dataset.
 DUMMY: dict[str, Any] = {"engine": "dummy", "dummy_ttft_ms": 50, "dummy_slots": 8}
 DUMMY_OF_AN_AUDIT: dict[str, Any] = {**DUMMY, "dummy_ttft_ms": 250}
 Inputs = dict[str, Any]  # options of a run: engine, model, dataset, engine arguments
 
 
 def rows_of(stage: Stage) -> int:
-    """The rows of the large model's dataset."""
+    """Return the rows of the large model's dataset."""
     return REHEARSAL_ROWS if stage.options.small else ROWS
 
 
@@ -49,7 +49,7 @@ def small_model(stage: Stage) -> Inputs:
 
 
 def large_model(stage: Stage, precision: Precision) -> Inputs:
-    """Make the folder of the large model and its dataset; in a rehearsal the small ones."""
+    """Make the folder of the large model and its dataset; in a rehearsal, the small model and dataset."""
     if stage.options.small:
         return small_model(stage)
     folder = stage.work / "large"
@@ -67,7 +67,7 @@ def large_model(stage: Stage, precision: Precision) -> Inputs:
 
 
 def with_arguments(inputs: Inputs, **arguments: Any) -> Inputs:
-    """The same with further engine arguments; the dummy engine has none."""
+    """Return the inputs with further engine arguments, except for the dummy engine."""
     return inputs if "engine" in inputs else {**inputs, "engine_arg": inputs["engine_arg"] | arguments}
 
 

@@ -40,10 +40,12 @@ def run_stage(name: str, options: Options, work: Path, out: Path) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("stage", choices=STAGES)
-    parser.add_argument("--seconds", type=float, default=530, help="start no step that would end later; default: 530")
+    parser.add_argument("--seconds", type=float, default=530, help="seconds after which no step may end; default: 530")
     parser.add_argument("--precision", choices=get_args(Precision), default="fp8", help="default: fp8")
     parser.add_argument("--rate", type=float, help="Offline samples/s, if stage 1 did not run on this machine")
-    parser.add_argument("--work", type=Path, default=HARNESS_ROOT / "output" / "gpu", help="default: output/gpu")
+    parser.add_argument(
+        "--work", type=Path, default=HARNESS_ROOT / "output" / "gpu", help="output directory; default: output/gpu"
+    )
     parser.add_argument("--small", action="store_true", help="a rehearsal: tiny model, few samples")
     return parser
 
@@ -52,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the program; return the exit code."""
     asked = vars(_parser().parse_args(arguments))
     name, work, dummy = asked.pop("stage"), asked.pop("work"), os.environ.get("REHEARSE") == "dummy"
-    if dummy:  # it computes no large model
+    if dummy:  # the dummy engine computes no large model
         asked["small"] = True
     options = Options(**asked, dummy=dummy)
     out = Path(os.environ.get("OUT", work / "out"))

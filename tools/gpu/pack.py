@@ -29,16 +29,16 @@ from tools.gpu.unpack import CARRIED, SUMS
 PACKAGES = Path(__file__).with_name("packages.yaml")
 ARCHIVE = "site.tar.xz"
 PYTHON = "3.12"
-GLIBC = (17, 24, 26, 27, 28, 31, 34, 35)  # pip takes wheels for these minor versions of glibc 2 only if each is named
+GLIBC = (17, 24, 26, 27, 28, 31, 34, 35)  # minor versions of glibc 2; pip accepts wheels only for listed versions
 PLATFORMS = (*(f"manylinux_2_{minor}_x86_64" for minor in GLIBC), "manylinux2014_x86_64", "manylinux1_x86_64")
-# A dictionary larger than the attention libraries, which resemble each other; a higher preset gains 1 %.
+# A dictionary larger than the attention libraries exploits their similarity; a higher preset gains 1%.
 COMPRESSION = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 64 << 20}]
 USELESS = (
-    r"\.cpython-3(?!12)\d+-",  # libraries for other Pythons
+    r"\.cpython-3(?!12)\d+-",  # libraries for other Python versions
     r"\.dist-info/(RECORD|sboms/|licenses/)",
     r"\.pyi$",
 )
-# What a bf16 or FP8 Llama on one Hopper GPU does not use. --whole keeps it.
+# Files that a bf16 or FP8 Llama model on one Hopper GPU does not use; --whole keeps them.
 UNUSED = (
     r"^vllm/vllm-rs$",  # the front end in Rust
     r"^vllm/_rust_tool_parser\.",
@@ -65,13 +65,13 @@ class _File:
 
 
 def carried_packages() -> dict[str, str]:
-    """The packages to pack, with their versions."""
+    """Return the packages to pack, with their versions."""
     listed: dict[str, Any] = yaml.safe_load(PACKAGES.read_text())
     return {name: str(version) for name, version in listed["carried"].items()}
 
 
 def find_wheel(folder: Path, name: str, version: str) -> Path | None:
-    """The wheel of a package in a folder."""
+    """Return the wheel of a package in a folder."""
     wanted = _normal(name), version
     return next((path for path in sorted(folder.glob("*.whl")) if _wheel_key(path) == wanted), None)
 
@@ -89,7 +89,7 @@ def download(folder: Path, packages: dict[str, str]) -> None:
     """Download the wheels that the folder lacks, with pip's package sources.
 
     Raises:
-        ExecutionError: pip failed.
+        ExecutionError: If pip failed.
     """
     missing = [f"{name}=={version}" for name, version in packages.items() if not find_wheel(folder, name, version)]
     if not missing:
@@ -104,7 +104,7 @@ def download(folder: Path, packages: dict[str, str]) -> None:
 
 
 def files_of(wheel: Path, whole: bool) -> Iterator[_File]:
-    """The files of a wheel, with their place in the target."""
+    """Return the files of a wheel, with their path in the target."""
     unwanted = re.compile("|".join(USELESS if whole else USELESS + UNUSED))
     with zipfile.ZipFile(wheel) as archive:
         for member in archive.infolist():
@@ -120,7 +120,7 @@ def files_of(wheel: Path, whole: bool) -> Iterator[_File]:
 
 
 def _place(name: str) -> str | None:
-    """Where a member of a wheel is installed; None for data that is not."""
+    """Return the path at which a member of a wheel is installed; None if it is not installed."""
     data = re.match(r"[^/]+\.data/(\w+)/(.+)", name)
     if data is None:
         return name
@@ -128,7 +128,7 @@ def _place(name: str) -> str | None:
 
 
 def write_archive(files: list[_File], path: Path) -> int:
-    """Write the compressed archive; return the size of its content. Similar files lie side by side."""
+    """Write the compressed archive with similar files next to each other; return the size of its content."""
     files = sorted(files, key=lambda file: (Path(file.name).suffix, file.name))
     with lzma.open(path, "wb", filters=COMPRESSION) as stream, tarfile.open(fileobj=stream, mode="w|") as archive:
         for file in files:
@@ -178,7 +178,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--wheels", type=Path, default=CARRIED.with_name("wheels"), help="folder of the wheels")
     parser.add_argument("--part-mib", type=float, default=55, help="size of a part in MiB (default: %(default)s)")
-    parser.add_argument("--whole", action="store_true", help="keep what one Hopper GPU does not use")
+    parser.add_argument("--whole", action="store_true", help="keep files that one Hopper GPU does not use")
     return parser
 
 

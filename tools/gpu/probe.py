@@ -1,6 +1,6 @@
 """Check the reduced libraries of vLLM on this GPU, and measure the GPU's limits: `python -m tools.gpu.probe`.
 
-Each check is independent of the others. The last line of the output is a JSON object: check → what it found.
+Each check is independent of the others. The last line of the output is a JSON object: check → finding.
 """
 
 import json
@@ -20,7 +20,7 @@ def _relative_error(value: Any, reference: Any) -> float:
 
 
 def _seconds(job: Callable[[], object]) -> float:
-    """The median time of a job on the GPU."""
+    """Return the median time of a job on the GPU."""
     import torch
 
     for _ in range(3):
@@ -103,7 +103,7 @@ def check_fp8_product() -> str:
 
 
 def check_attention() -> str:
-    """FlashAttention 3 against PyTorch."""
+    """Compare FlashAttention 3 with PyTorch."""
     import torch
     from vllm.vllm_flash_attn import flash_attn_varlen_func
 
@@ -129,7 +129,7 @@ CHECKS: dict[str, Callable[[], str]] = {
 
 
 def run_check(check: Callable[[], str]) -> str:
-    """What a check found; a failure names its cause and its line."""
+    """Return the finding of a check; a failure has its cause and line."""
     try:
         return check()
     except Exception as error:

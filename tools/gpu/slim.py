@@ -1,11 +1,11 @@
 """Reduce a CUDA library to the machine code of one GPU architecture.
 
 A library that nvcc built embeds fat binaries: containers with an entry for each architecture, either machine code or
-PTX. The CUDA driver loads the machine code of its own architecture; without any, it compiles the newest PTX that is not
-newer than the GPU. Code refers to containers by address, so each stays where it is. The entries that are kept move to
-its front, its header gets their size, and zeros, which compress well, fill the rest.
+PTX. The CUDA driver loads the machine code of the GPU's architecture; if it is missing, it compiles the newest PTX that
+is not newer than the GPU. Code refers to containers by address, so containers do not move. The kept entries move to the
+front of their container, its header gets their size, and zeros, which compress well, fill the rest.
 
-The layout is undocumented. It was read off libraries of CUDA 12 and 13; an entry that does not fit it is an error.
+The layout is undocumented and was derived from libraries of CUDA 12 and 13. Entries with another layout are an error.
 """
 
 import struct
@@ -19,10 +19,10 @@ HOPPER = 90
 _MAGIC, _VERSION = 0xBA55ED50, 1
 _CONTAINER = struct.Struct("<IHHQ")  # magic number, version, size of this header, size of the entries
 _ENTRY = struct.Struct("<HHIQ")  # kind, version, size of the entry's header, size of its code
-_ARCHITECTURE_AT = 28  # of an entry's header
+_ARCHITECTURE_AT = 28  # offset in an entry's header
 _MIN_ENTRY_HEADER = 64
 _PTX, _MACHINE_CODE = 1, 2
-MAX_PTX_BYTES = 100_000  # more takes the driver minutes to compile
+MAX_PTX_BYTES = 100_000  # larger PTX would take the driver minutes to compile
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Slimmed:
 
     content: bytes
     kept_bytes: int = 0
-    code_bytes: int = 0  # before
-    containers: Counter[str] = field(default_factory=Counter)  # by what was kept in them
+    code_bytes: int = 0  # size before the reduction
+    containers: Counter[str] = field(default_factory=Counter)  # number of containers by the kind of kept entries
 
     def __str__(self) -> str:
         kinds = ", ".join(f"{count} with {kept}" for kept, count in sorted(self.containers.items()))
@@ -47,13 +47,13 @@ class Slimmed:
 
 
 def slim(library: bytes, architecture: int = HOPPER) -> Slimmed:
-    """Keep what a GPU of this architecture runs.
+    """Keep the code that a GPU of this architecture runs.
 
     A container without machine code and without small PTX for the architecture keeps the smallest entry that the GPU
     cannot run, because an empty container is invalid. Its kernels are then missing.
 
     Raises:
-        InputError: The library has no fat binary, or one of another layout.
+        InputError: If the library has no fat binary, or a fat binary of another layout.
     """
     found = list(_containers(library))
     if not found:
@@ -78,7 +78,7 @@ def slim(library: bytes, architecture: int = HOPPER) -> Slimmed:
 
 
 def _containers(library: bytes) -> Iterator[tuple[int, list[_Entry]]]:
-    """Where the entries of each container start, and the entries."""
+    """Yield the start of the entries of each container, and the entries."""
     magic, place = struct.pack("<I", _MAGIC), 0
     while (place := library.find(magic, place)) >= 0:
         start = place + _CONTAINER.size
@@ -86,7 +86,7 @@ def _containers(library: bytes) -> Iterator[tuple[int, list[_Entry]]]:
             return
         _, version, header, size = _CONTAINER.unpack_from(library, place)
         if (version, header) != (_VERSION, _CONTAINER.size) or start + size > len(library):
-            place += len(magic)  # the same bytes by chance
+            place += len(magic)  # not a container: the magic number occurs by chance
             continue
         yield start, list(_entries(library, start, start + size))
         place = start + size
@@ -103,7 +103,7 @@ def _entries(library: bytes, place: int, end: int) -> Iterator[_Entry]:
 
 
 def _kept(entries: list[_Entry], architecture: int, stand_in: _Entry) -> tuple[list[_Entry], str]:
-    """The entries of a container that stay, and their name."""
+    """Return the entries of a container to keep, and their kind."""
     own = [entry for entry in entries if (entry.kind, entry.architecture) == (_MACHINE_CODE, architecture)]
     if own:
         return own, f"machine code of sm_{architecture}"

@@ -1,7 +1,7 @@
-"""One stage: its steps, what it prints, and the files that it leaves in $OUT.
+"""A stage: its steps, its output, and its files in $OUT.
 
-A step has an estimate. It is skipped where it would end after the stage's time, and its failure ends no other step.
-After each step the files in $OUT are complete, because the machine may be taken away.
+A step has an estimate. A step that would end after the stage's time is skipped, and its failure ends no other step.
+After each step the files in $OUT are complete, because the machine may be withdrawn.
 """
 
 import io
@@ -20,21 +20,21 @@ from tools.gpu.gpu_load import GpuLoad
 
 T = TypeVar("T")
 Precision = Literal["bf16", "fp8", "fp8kv"]
-ALWAYS = -math.inf  # estimate of a step that must not be skipped: it ends what was started
-MAX_LINES = 60  # printed
+ALWAYS = -math.inf  # estimate of a step that must not be skipped, because it ends started processes
+MAX_LINES = 60  # maximum of printed lines
 MAX_COLUMNS = 200
 MAX_ARCHIVE_BYTES = 15 << 20
-# What is left out of the archive: always (the prompts of LLM.generate), and then of one that would become too large.
+# Files excluded from the archive: always (prompts of LLM.generate), and if the archive would become too large.
 LARGE = (("llm.json",), ("requests.jsonl", "mlperf_log_accuracy.json"), ("mlperf_log_detail.txt",))
 
 
 class Skipped(Exception):
-    """A step that cannot be done here; the reason."""
+    """A step that is impossible on this machine; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a stage was asked for."""
+    """The options of a stage."""
 
     seconds: float
     precision: Precision = "fp8"
@@ -43,17 +43,17 @@ class Options:
     dummy: bool = False  # the dummy engine instead of vLLM, for a rehearsal without a GPU
 
     def seconds_of_a_run(self, full: float) -> float:
-        """How long a Server run takes that has so many seconds at full size."""
+        """Return the duration of a Server run that takes `seconds` at full size."""
         return 2.0 if self.dummy else 20.0 if self.small else full
 
 
 class Stage:
-    """A stage that runs.
+    """A running stage.
 
     Args:
-        name: of the stage, such as "1".
-        work: where models, datasets and run directories are written.
-        out: where the files to keep are written.
+        name: name of the stage, such as "1".
+        work: directory for models, datasets and run directories.
+        out: directory for the files to keep.
     """
 
     def __init__(self, name: str, options: Options, work: Path, out: Path) -> None:
@@ -66,23 +66,23 @@ class Stage:
 
     @property
     def left_s(self) -> float:
-        """Seconds that the stage has left."""
+        """Remaining seconds of the stage."""
         return self.options.seconds - (time.monotonic() - self._started_s)
 
     def say(self, line: str) -> None:
-        """Print a line, unless there were too many, and keep it in the stage's text."""
+        """Print a line, up to MAX_LINES, and add it to the stage's text."""
         self._lines.append(line)
         if len(self._lines) <= MAX_LINES:
             print(line[:MAX_COLUMNS], flush=True)
         write_atomic(self.out / f"stage{self.name}.txt", "\n".join(self._lines) + "\n")
 
     def keep(self, name: str, value: Any) -> None:
-        """Keep a number, or several, in the stage's JSON file."""
+        """Add values to the stage's JSON file."""
         self._numbers[name] = value
         write_json(self.out / f"stage{self.name}.json", self._numbers)
 
     def step(self, name: str, estimate_s: float, job: Callable[[], T]) -> T | None:
-        """Do a step; return its value, or None where it was skipped or failed."""
+        """Run a step; return its value, or None if it was skipped or failed."""
         if self.left_s < estimate_s:
             self.say(f"-- {name}: skipped: {self.left_s:.0f} s left, about {estimate_s:.0f} s needed")
             return None
@@ -99,7 +99,7 @@ class Stage:
         return None
 
     def pack(self) -> None:
-        """Write the run directories and logs as one archive. Files of a run that still writes them are as they are."""
+        """Write the run directories and logs as an archive. Files of a running run are copied as they are."""
         content = io.BytesIO()
         left_out: set[str] = set()
         for names in LARGE:
@@ -115,9 +115,9 @@ class Stage:
 
     def _add(self, archive: tarfile.TarFile, path: Path) -> None:
         try:
-            content = path.read_bytes()  # whole, because the file may be replaced meanwhile
+            content = path.read_bytes()  # read at once, because the file may be replaced meanwhile
         except OSError:
-            return  # a directory, or a file that is gone
+            return  # a directory, or a removed file
         member = tarfile.TarInfo(path.relative_to(self.folder.parent).as_posix())
         member.size = len(content)
         archive.addfile(member, io.BytesIO(content))

@@ -1,7 +1,7 @@
-"""Install on the GPU machine what pack.py packed: `python3 tools/gpu/unpack.py`, as often as parts arrive.
+"""Install the archive of pack.py on the GPU machine: `python3 tools/gpu/unpack.py`, repeated as parts arrive.
 
-Parts in .gpu/parts are kept beside the target, so that they may arrive one after another. Exit codes: 0 installed,
-4 parts are missing or damaged. It needs the standard library only. GPU_SITE names the target.
+Parts in .gpu/parts are copied to a directory beside the target, so they may arrive one by one. Exit codes: 0 installed,
+4 parts are missing or damaged. The program needs only the standard library. GPU_SITE is the target directory.
 """
 
 import compileall
@@ -20,7 +20,7 @@ _CHUNK = 1 << 20
 
 
 def install(carried: Path, site: Path) -> int:
-    """Install the archive if all its parts are here; return the exit code."""
+    """Install the archive if all its parts exist; return the exit code."""
     kept, complete = site.with_name(f"{site.name}.parts"), site / COMPLETE
     installed = complete.read_text() if complete.exists() else None
     if (carried / SUMS).exists():
@@ -47,14 +47,14 @@ def install(carried: Path, site: Path) -> int:
     with tarfile.open(whole) as content:
         content.extractall(site, filter="tar")
     whole.unlink()
-    # Imports are faster. Some packages have files for other versions of Python, which do not compile.
+    # Compile, so that imports are faster. Some packages have files for other Python versions, which do not compile.
     compileall.compile_dir(site, quiet=2, workers=0)
     complete.write_text(digest)
     return _say(f"installed in {site} in {time.monotonic() - started:.0f} s", INSTALLED)
 
 
 def _keep(name: str, digest: str, carried: Path, kept: Path) -> bool:
-    """Copy an undamaged part to the kept ones, if it is not there; whether it is there now."""
+    """Copy an undamaged part to the kept parts if it is missing; return whether it exists now."""
     if (kept / name).exists() and _sha256(kept / name) == digest:
         return True
     if not (carried / name).exists() or _sha256(carried / name) != digest:

@@ -43,7 +43,7 @@ def test_an_object_is_read(tmp_path: Path) -> None:
         (b"[" * 100_000, "cannot be read: it is not JSON"),
         (b'{"a": 1, "a": 1}', "cannot be read: it has 'a' twice"),
         (b'{"a": {"b": 1, "b": 2}}', "it has 'b' twice"),
-        (b'{"a": NaN}', "NaN is too large, or no number"),
+        (b'{"a": NaN}', "NaN is too large, or not a number"),
         (b'{"a": 1e999}', "1e999 is too large"),
         (b'{"a": 18446744073709551616}', "18446744073709551616 is too large"),
         (b'{"a": {"b": [1, [-Infinity]]}}', "-Infinity is too large"),

@@ -21,9 +21,9 @@ def written(folder: Path, text: str) -> Path:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("a: 1\nb: 2\na: 3\n", "run.yaml:3: a is given twice, first in line 1"),
-        ("outer:\n  x: 1\n  x: 2\n", "run.yaml:3: x is given twice, first in line 2"),
-        ("target-qps: 1\ntarget_qps: 2\n", "run.yaml:2: target_qps is given twice, with - and with _"),
+        ("a: 1\nb: 2\na: 3\n", "run.yaml:3: a occurs twice, first in line 1"),
+        ("outer:\n  x: 1\n  x: 2\n", "run.yaml:3: x occurs twice, first in line 2"),
+        ("target-qps: 1\ntarget_qps: 2\n", "run.yaml:2: target_qps occurs twice, with - and with _"),
         ("a: [1,\n", "run.yaml:2 is not YAML: while parsing"),
         ("a: " + "9" * 5000, "is not YAML: "),
         ("a: " + "[" * 1000, "too deeply nested"),

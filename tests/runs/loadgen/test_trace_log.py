@@ -74,7 +74,7 @@ def test_a_trace_without_samples_is_empty(tmp_path: Path) -> None:
         (HEAD + sample(0, "1.000", 0, 1), "the end of the trace is missing"),
         (HEAD + sample(0, "1.000", 0, 1)[:80] + "\n" + TAIL, "line 3 is damaged"),
         (HEAD + sample(0, "1", 0, 1) + TAIL, "line 3 is damaged"),
-        (HEAD + sample(0, "1.000", 0, 10**20) + TAIL, "line 3 holds a number that is out of range"),
+        (HEAD + sample(0, "1.000", 0, 10**20) + TAIL, "line 3 has a number that is out of range"),
         (HEAD + sample(4, "1.000", 0, 1) * 2 + TAIL, "sample_seq 4 completes twice"),
         (HEAD + "x" * 2_000_000, "line 3 is longer than 1,024 KiB"),
     ],

@@ -325,7 +325,7 @@ def test_no_lower_rate_where_no_rate_meets_a_limit(
         (None, "target_qps", "Server target_qps = 2 in user.conf"),
         ({"scenario": "Server"}, "target_qps", "--target-qps 2"),
         ({"user_conf": "my.conf"}, "min_query_count", "`*.Server.min_query_count = 2` in my.conf"),
-        ({}, "min_duration", "`*.Server.min_duration = 2` in a copy of the run's user.conf, named by --user-conf"),
+        ({}, "min_duration", "`*.Server.min_duration = 2` in a copy of the run's user.conf, given with --user-conf"),
     ],
 )
 def test_advice_names_what_the_user_has(asked: dict[str, str] | None, key: str, text: str) -> None:

@@ -79,7 +79,7 @@ def test_a_bad_field_is_named_with_its_line(tmp_path: Path, name: str, value: An
         (encode(replace(GOOD, finish_reason="r" * 200)), r"line 1 .*finish_reason"),
         (
             b"".join(encode(replace(GOOD, seq=seq, finish_reason=f"{seq}")) for seq in range(MAX_REASONS + 1)),
-            r"line 101: finish_reason is the 101th",
+            r"line 101: more than 100 different values of finish_reason",
         ),
     ],
 )

@@ -1,1 +1,1 @@
-"""What the parts of the bench run and hold runs against: programs, engines, models, runs."""
+"""Programs, engines, models and runs for the parts of the bench."""

@@ -1,4 +1,4 @@
-"""Runs of `main.py`, and what the bench reads from their files."""
+"""Runs of `main.py`, and the numbers in their files."""
 
 import contextlib
 import subprocess
@@ -23,7 +23,7 @@ RUN_TIMEOUT_S = 900.0
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that ran to its end."""
+    """A finished run."""
 
     run: RunDir
     result: Result
@@ -31,24 +31,26 @@ class Finished:
 
     @property
     def reported(self) -> Numbers:
-        """LoadGen's numbers."""
+        """Return LoadGen's numbers."""
         assert self.result.reported is not None
         return self.result.reported
 
     @property
     def rate(self) -> float:
-        """Samples a second."""
+        """Return the rate in samples/s."""
         return self.reported.samples_per_second or 0.0
 
 
 def offline_run(place: Path, options: dict[str, Any], samples: int) -> Finished:
-    """An Offline run of so many samples, with the edge key: the datacenter key has a minimum of 13,368."""
+    """Return the options of an Offline run with a number of samples. It has the edge key, because the datacenter key
+    has a minimum of 13,368.
+    """
     options = {**options, "scenario": "Offline", "lg_model_name": "llama3_1-8b-edge"}
     return execute_run(RunDir(place), options, one_query(samples))
 
 
 def one_query(samples: int) -> dict[str, object]:
-    """user.conf of an Offline run of so many samples, whatever its rate."""
+    """Return the user.conf of an Offline run with a number of samples, at any rate."""
     return {"min_duration": 1, "min_query_count": samples, "target_qps": 1}
 
 
@@ -56,12 +58,12 @@ def execute_run(run: RunDir, options: dict[str, Any], conf: dict[str, object]) -
     """Run `main.py` with these options.
 
     Args:
-        run: a new run directory.
-        options: as in `RunConfig`, without user_conf and output_log_dir; True for a switch.
-        conf: LoadGen keys for every model and scenario, such as min_duration.
+        run: new run directory.
+        options: options as in `RunConfig`, without user_conf and output_log_dir; True for a switch.
+        conf: values of LoadGen keys for all models and scenarios, such as min_duration.
 
     Raises:
-        ExecutionError: the run did not come to a verdict.
+        ExecutionError: If the run has no verdict.
     """
     with started_run(run, options, conf) as process, contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(RUN_TIMEOUT_S)
@@ -71,7 +73,7 @@ def execute_run(run: RunDir, options: dict[str, Any], conf: dict[str, object]) -
 
 @contextlib.contextmanager
 def started_run(run: RunDir, options: dict[str, Any], conf: dict[str, object]) -> "Iterator[subprocess.Popen[bytes]]":
-    """Start a run; one that has not ended on leaving is asked to stop and waited for, as by a user's Ctrl-C."""
+    """Start a run. If it still runs at the end of the block, stop it as by Ctrl-C, and wait for its end."""
     command = [sys.executable, "main.py", *run_arguments(run, options, conf)]
     with _log(run).open("wb") as stream:
         process = subprocess.Popen(command, cwd=HARNESS_ROOT, stdout=stream, stderr=subprocess.STDOUT)
@@ -84,7 +86,7 @@ def started_run(run: RunDir, options: dict[str, Any], conf: dict[str, object]) -
 
 
 def check_end(process: "subprocess.Popen[bytes]", run: RunDir, *expected: ExitCode) -> None:
-    """Raise ExecutionError if a run ended with another code."""
+    """Raise ExecutionError if a run ended with an unexpected exit code."""
     if process.returncode not in expected:
         raise ExecutionError(f"a run ended with code {process.returncode}", f"see {_log(run)}")
 
@@ -94,7 +96,7 @@ def _log(run: RunDir) -> Path:
 
 
 def run_arguments(run: RunDir, options: dict[str, Any], conf: dict[str, object]) -> list[str]:
-    """The command line of a run; writes its user.conf beside the run directory."""
+    """Return the command line of a run, and write its user.conf beside the run directory."""
     run.root.parent.mkdir(parents=True, exist_ok=True)
     conf_path = run.root.with_name(run.root.name + ".conf")
     scenario = {"Interactive": "Server"}.get(options["scenario"], options["scenario"])
@@ -108,6 +110,6 @@ def run_arguments(run: RunDir, options: dict[str, Any], conf: dict[str, object])
 
 
 def engine_plan(work: Path, options: dict[str, Any]) -> RunPlan:
-    """The plan of a run with these options."""
+    """Return the plan of a run with these options."""
     values = {**options, "output_log_dir": str(work / "never-run")}
     return prepare(make_config(values), say=lambda _: None).plan

@@ -1,7 +1,7 @@
-"""What this machine's client can carry, measured against a server of vLLM's dialect that computes nothing.
+"""The speed of this machine's client, measured against a server of vLLM's dialect that computes nothing.
 
 `python -m tools.bench.support.client_speed` is that server: it prints its URL and serves until its input is closed. The
-IDs of a response come in two events: the first one, then the others.
+IDs of a response come in two events: the first ID, then the others.
 """
 
 import asyncio
@@ -30,27 +30,29 @@ from sut.event_loop import freeze_garbage_collection, new_event_loop
 
 END_TIMEOUT_S = 5.0
 CONNECTIONS = 2_000
-MAX_OPEN = 1_800  # a response takes half a second there, so that 3,600/s could be carried
+MAX_OPEN = 1_800  # open responses; a response takes 0.5 s, so the server supports 3,600/s
 RESPONSES = 8_000
-PROMPT_TOKENS = 870  # CNN-DailyMail's mean
+PROMPT_TOKENS = 870  # mean of CNN-DailyMail
 SEED = 1
-RESPONSE_IDS = list(range(100, 228))  # 128 IDs, as the benchmark's longest response; in every vocabulary
-PAUSE_S = 0.5  # from the first ID to the last, so that two events are two reads on a busy machine too
+RESPONSE_IDS = list(
+    range(100, 228)
+)  # 128 IDs, the length of the benchmark's longest response, which every vocabulary has
+PAUSE_S = 0.5  # time between the two events, so that they are two reads even on a busy machine
 
 
 @dataclass(frozen=True)
 class ClientSpeed:
-    """Streaming, 128 IDs, prompts of `PROMPT_TOKENS`, as many open as are carried."""
+    """The speed of a client with streamed responses of 128 IDs and prompts of `PROMPT_TOKENS`."""
 
     responses_per_s: float
-    responses_per_core_s: float  # the same by the processor time of the client
+    responses_per_core_s: float  # responses per second of the client's processor time
 
 
 def measure_client() -> ClientSpeed:
-    """Ask the server as fast as it goes, on the loop that a client process has.
+    """Send requests as fast as possible, on the event loop of a client process.
 
     Raises:
-        SetupError: a response was lost, or the server did not start.
+        SetupError: If a response was lost, or the server did not start.
     """
     sampling = default_benchmark("Server").sampling["performance"]
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
@@ -61,7 +63,7 @@ async def _measure(sampling: SamplingPolicy) -> ClientSpeed:
     with instant_server() as url:
         engine = EndpointEngine(url, sampling, streaming=True, connections=CONNECTIONS, times_count=False)
         await engine.start()
-        freeze_garbage_collection()  # as a client's process does
+        freeze_garbage_collection()  # like a client's process
         wall_s, cpu_s = time.monotonic(), time.process_time()
         await _Listener(RESPONSES).ask(engine)
         wall_s, cpu_s = time.monotonic() - wall_s, time.process_time() - cpu_s
@@ -71,7 +73,7 @@ async def _measure(sampling: SamplingPolicy) -> ClientSpeed:
 
 
 class _Listener:
-    """Asks for so many responses as fast as they come."""
+    """A sink that requests a number of responses as fast as possible."""
 
     def __init__(self, responses: int) -> None:
         self._responses = self._left = responses
@@ -87,7 +89,7 @@ class _Listener:
         await self._over.wait()
         if (failure := self._failure) is not None:
             reason = failure.message if isinstance(failure, HarnessError) else failure
-            raise SetupError(f"the client's speed: {reason}", "measure when the machine has less else to do")
+            raise SetupError(f"the client's speed: {reason}", "measure on a less busy machine")
 
     def first_token(self, request: Request, token_id: int) -> None: ...
 
@@ -103,7 +105,7 @@ class _Listener:
 
 @contextlib.contextmanager
 def instant_server() -> Iterator[str]:
-    """The server in a process of its own; gives its URL."""
+    """Start the server in a separate process, and yield its URL."""
     command = [sys.executable, "-m", "tools.bench.support.client_speed"]
     server = subprocess.Popen(command, cwd=HARNESS_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert server.stdin is not None
@@ -120,7 +122,7 @@ def instant_server() -> Iterator[str]:
 
 
 class _InstantServer(asyncio.Protocol):
-    """One connection: `/v1/models` and streams of `/v1/completions`; everything else is 404."""
+    """A connection of the server: `/v1/models` and streams of `/v1/completions`; other paths give 404."""
 
     def __init__(self) -> None:
         self._parser = httptools.HttpRequestParser(self)

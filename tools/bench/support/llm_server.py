@@ -1,7 +1,9 @@
-"""vLLM's own `LLM.generate`, compared with runs: on a CPU kept alive beside them, and stopped (SIGSTOP) meanwhile.
+"""vLLM's `LLM.generate`, for comparison with runs. On a CPU its process stays alive and is stopped (SIGSTOP) during
+runs.
 
 As a program, `python -m tools.bench.support.llm_server SPEC.json`: reads commands from its input, one per line, and
-answers each with a line of JSON: the seconds of each call. `all` is one call for all prompts, `one` a call per prompt.
+prints a line of JSON for each command: the seconds of each call. `all` is one call for all prompts, `one` a call per
+prompt.
 """
 
 import contextlib
@@ -27,19 +29,21 @@ from runs.record.manifest import RunPlan
 from sut.vllm.machine import this_machine
 
 SAMPLING = BENCHMARKS["llama3_1-8b"].sampling["performance"]
-RESPONSE = b"RESPONSE "  # vLLM writes to the same output
-WARM_UP = 4  # prompts
-WARM_UP_ANEW = 256  # prompts of an engine that is asked once: its kernels and graphs are made for many at a time
+RESPONSE = b"RESPONSE "  # prefix of a response line, because vLLM writes to the same output
+WARM_UP = 4  # number of warm-up prompts
+WARM_UP_ANEW = (
+    256  # warm-up prompts of an engine with a single call: its kernels and graphs are compiled for large batches
+)
 
 
 class LlmServer:
-    """A living `LLM`; its process group is stopped unless it computes a response."""
+    """A running `LLM`; its process group is stopped except while it computes a response."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
         self.process, self._log = process, log
 
     def ask(self, command: str) -> list[float]:
-        """Run `all` or `one`; returns the seconds of each call."""
+        """Run `all` or `one`; return the seconds of each call."""
         self.signal(signal.SIGCONT)
         assert self.process.stdin is not None
         self.process.stdin.write(command.encode() + b"\n")
@@ -73,13 +77,13 @@ def llm_server(
     warm_up: int = WARM_UP,
     limit_s: float | None = None,
 ) -> Iterator[LlmServer]:
-    """Start an `LLM`, and end its whole process group on leaving.
+    """Start an `LLM`, and end its process group at the end of the block.
 
     Args:
-        environment: variables on top of this process's.
+        environment: environment variables in addition to those of this process.
         prompts: token IDs, in the order in which the engine gets them.
-        warm_up: number of prompts that it answers before it is ready.
-        limit_s: kill its process after so many seconds.
+        warm_up: number of prompts for the warm-up.
+        limit_s: seconds after which its process is killed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     spec, log = folder / "llm.json", folder / "llm.log"
@@ -107,15 +111,15 @@ def llm_server(
         yield server
     finally:
         limit.cancel()
-        end_group(process)  # and not before its memory is free
+        end_group(process)  # waits until its memory is free
 
 
 @contextlib.contextmanager
 def generate_in_turns(folder: Path, plan: RunPlan, prompts: list[list[int]]) -> Iterator[Callable[[str], list[float]]]:
-    """`LLM.generate` with the engine options of a run, to be asked between runs.
+    """Return `LLM.generate` with the engine options of a run, to be called between runs.
 
-    An accelerator's memory does not hold its engine and a run's: there, an engine is started for each question, and
-    ended before the next run.
+    An accelerator's memory cannot hold its engine and a run's engine. There, each call starts an engine, which ends
+    before the next run.
     """
     arguments = (Path(plan.model_path), plan.engine_options, plan.environment, prompts)
     if this_machine().on_cpu:

@@ -1,4 +1,4 @@
-"""What the bench and the tests make for themselves: small random Llamas with their tokenizer, texts, datasets."""
+"""Inputs of the bench and the tests: small random Llama models with tokenizers, texts, datasets."""
 
 import math
 import random
@@ -15,16 +15,16 @@ VOCAB_SIZE = 1024
 MAX_POSITIONS = 4096
 BEGIN, END = "<|begin|>", "<|end|>"
 PREDICTION_WORDS = 95
-INVENTED_SHARE = 0.03  # of the words of a text: names that no other text has, as in news
-# Of rows: lengths like the benchmark's, a logarithmic normal distribution.
+INVENTED_SHARE = 0.03  # share of the words of a text that are names unique to the text, as in news
+# Lengths of rows, like the benchmark's: parameters of a log-normal distribution.
 LONGEST_TOKENS, SHORTEST_TOKENS = 2_540, 200
 MEDIAN_TOKENS, SPREAD = 770, 0.44
-FIRST_ID = 10  # below lie special IDs
+FIRST_ID = 10  # IDs below are special IDs
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Size of a Llama."""
+    """Size of a Llama model."""
 
     name: str
     hidden: int
@@ -35,18 +35,20 @@ class Shape:
     head_dim: int
 
 
-# T: so small that everything around the model shows. C: large enough that the CPU's arithmetic dominates.
-TINY = Shape("T", hidden=96, intermediate=256, layers=2, heads=3, key_value_heads=1, head_dim=32)  # 0.4 M parameters
+# T is so small that the overhead around the model dominates. C is large enough that the CPU's arithmetic dominates.
+TINY = Shape(
+    "T", hidden=96, intermediate=256, layers=2, heads=3, key_value_heads=1, head_dim=32
+)  # 0.4 million parameters
 COMPUTE = Shape("C", hidden=320, intermediate=896, layers=8, heads=5, key_value_heads=1, head_dim=64)  # 9.5 M
 SHAPES = {shape.name: shape for shape in (TINY, COMPUTE)}
 
 
 def make_llama(folder: Path, shape: Shape, texts: Sequence[str] | None = None) -> Path:
-    """Write a random Llama, always the same for one shape, and a byte-level BPE tokenizer.
+    """Write a random Llama model, reproducible for a shape, and a byte-level BPE tokenizer.
 
     Args:
-        folder: the model's folder; left as it is where it holds a model.
-        texts: what the tokenizer is trained on; None = the bundled articles.
+        folder: folder for the model; an existing model is not changed.
+        texts: training texts of the tokenizer; None = the bundled articles.
     """
     if (folder / "model.safetensors").exists():
         return folder
@@ -88,9 +90,9 @@ def make_llama(folder: Path, shape: Shape, texts: Sequence[str] | None = None) -
 
 
 def make_texts(count: int) -> tuple[list[str], list[str]]:
-    """Predictions of about 128 tokens and reference summaries, a pair from one article.
+    """Return predictions of about 128 tokens and reference summaries, each pair from one article.
 
-    Some words are replaced by invented names, so that there are about as many different words as in the real dataset.
+    Invented names replace some words, so that the number of different words is similar to the real dataset.
     """
     articles = bundled_articles()
     draw = random.Random(13_368)
@@ -115,7 +117,7 @@ def _name(draw: random.Random) -> str:
 
 
 def write_rows(path: Path, count: int, vocab_size: int) -> Path:
-    """Write `count` rows of random prompt IDs; the texts beside them are as long as an article, for the file's size."""
+    """Write `count` rows of random prompt IDs, with texts as long as an article for a realistic file size."""
     articles = bundled_articles()
     draw = random.Random(count)
     rows = []
@@ -136,6 +138,6 @@ def write_rows(path: Path, count: int, vocab_size: int) -> Path:
 
 
 def model_and_rows(work: Path, shape: Shape, rows: int) -> dict[str, str]:
-    """A model and a dataset for it, as options of a run."""
+    """Return a model and a dataset as options of a run."""
     model, data = make_llama(work / "model", shape), write_rows(work / "rows.json", rows, VOCAB_SIZE)
     return {"model_path": str(model), "dataset_path": str(data)}

@@ -1,8 +1,8 @@
-"""One Server run of LoadGen around an engine that answers at once.
+"""A Server run of LoadGen with an engine that responds at once.
 
-Two sides. "bare": the minimal system under test in Python, which answers inside LoadGen's call with the same bytes for
-every sample. "ours": the harness's path, with its event loop, its records and its statistics.
-As a program, `python -m tools.bench.support.null_run FOLDER SIDE QPS DURATION_MS`.
+The side "bare" is a minimal system under test in Python, which responds inside LoadGen's call with constant bytes. The
+side "ours" is the harness's path, with its event loop, its request log and its statistics.
+As a program: `python -m tools.bench.support.null_run FOLDER SIDE QPS DURATION_MS`.
 """
 
 import sys
@@ -29,7 +29,7 @@ from .bench_runs import engine_plan
 from .programs import measure
 
 Side = Literal["bare", "ours"]
-PROMPT_IDS = [11] * 850  # the mean length of the benchmark's prompts
+PROMPT_IDS = [11] * 850  # mean length of the benchmark's prompts
 OUTPUT_IDS = list(range(100, 100 + BENCHMARKS["llama3_1-8b"].sampling["performance"].max_tokens))
 LIBRARY_SAMPLES = 1_000
 MIN_QUERIES = 100
@@ -37,7 +37,7 @@ MIN_QUERIES = 100
 
 @dataclass(frozen=True)
 class NullSpec:
-    """What to run."""
+    """The settings of a null run."""
 
     folder: Path
     side: Side
@@ -46,7 +46,7 @@ class NullSpec:
 
 
 class NullEngine(Engine):
-    """Answers every request as soon as it is handed over."""
+    """An engine that responds to every request at once."""
 
     async def start(self) -> EngineReport:
         return EngineReport("null")
@@ -66,7 +66,7 @@ class NullEngine(Engine):
 
 
 def null_run(spec: NullSpec) -> Numbers:
-    """Run `spec` in a process of its own; returns LoadGen's numbers."""
+    """Run `spec` in a separate process; return LoadGen's numbers."""
     run = RunDir(spec.folder)
     run.root.mkdir(parents=True, exist_ok=True)
     measure("support.null_run", *astuple(spec), log=run.engine_log)
@@ -77,7 +77,7 @@ def null_run(spec: NullSpec) -> Numbers:
 
 
 def _bare(lg: Any) -> Callable[[list[Any]], None]:
-    """The callback of LoadGen that answers within the call."""
+    """Return a callback for LoadGen that responds within the call."""
     output = array("i", OUTPUT_IDS)
     address, count = output.buffer_info()
     response, complete, first = lg.QuerySampleResponse, lg.QuerySamplesComplete, lg.FirstTokenComplete
@@ -91,7 +91,7 @@ def _bare(lg: Any) -> Callable[[list[Any]], None]:
 
 
 def main(folder: str, side: str, qps: str, duration_ms: str) -> None:
-    """Run LoadGen; the settings are its own for the model, but for rate, duration and count."""
+    """Run LoadGen with its own settings for the model, except rate, duration and count."""
     import mlperf_loadgen as lg
 
     run = RunDir(Path(folder))

@@ -1,4 +1,4 @@
-"""Programs that the bench starts: its own, which print what they measured, and `vllm serve` beside the runs."""
+"""Programs that the bench starts: modules of the bench, which print measurements, and `vllm serve`."""
 
 import contextlib
 import json
@@ -18,22 +18,22 @@ from runs.harness import HARNESS_ROOT
 from runs.record.manifest import RunPlan
 
 _OWN = Path(sys.executable).with_name("vllm")
-VLLM = str(_OWN) if _OWN.exists() else "vllm"  # the program of this environment
+VLLM = str(_OWN) if _OWN.exists() else "vllm"  # program of this environment
 START_TIMEOUT_S = 300.0
-# Engine options of the harness that the program has under another name, or not at all.
+# Engine options of the harness that have another name in `vllm serve`, or do not exist there.
 _NOT_OF_THE_PROGRAM = ("disable_log_stats", "enable_log_requests")
-# An engine in a run's process makes no text of responses either, and writes no line per request.
+# Like an engine in a run's process: no text of responses, and no log line per request.
 _AS_IN_A_RUN = ("--enable-scale-out", "--disable-uvicorn-access-log")
 
 
 def measure(module: str, *arguments: object, log: Path) -> Any:
-    """Run `python -m tools.bench.MODULE ARGUMENTS…` and return the JSON of its last line, if it printed any.
+    """Run `python -m tools.bench.MODULE ARGUMENTS…`, and return the JSON of its last line.
 
     Args:
         log: file for the rest of its output.
 
     Raises:
-        ExecutionError: the program failed.
+        ExecutionError: If the program failed.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as stream:
@@ -47,11 +47,11 @@ def measure(module: str, *arguments: object, log: Path) -> Any:
 
 @contextlib.contextmanager
 def vllm_serve(folder: Path, model: Path, plan: RunPlan, *more: str) -> Iterator[str]:
-    """Start `vllm serve` with the options of an engine in a run's process, and `more`; yield its URL. Its process group
-    ends on leaving.
+    """Start `vllm serve` with the options of an engine in a run's process and with `more`, and yield its URL. End its
+    process group at the end of the block.
 
     Raises:
-        ExecutionError: it did not come up.
+        ExecutionError: If it did not start.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -72,7 +72,7 @@ def vllm_serve(folder: Path, model: Path, plan: RunPlan, *more: str) -> Iterator
         end = time.monotonic() + START_TIMEOUT_S
         while not _listens(port):
             if process.poll() is not None or time.monotonic() > end:
-                raise ExecutionError("vllm serve did not come up", f"see {log}")
+                raise ExecutionError("vllm serve did not start", f"see {log}")
             time.sleep(0.2)
         yield f"http://127.0.0.1:{port}"
     finally:

@@ -1,1 +1,1 @@
-"""The stages, each in a file."""
+"""The stages, one per module."""

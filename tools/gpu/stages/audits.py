@@ -1,4 +1,4 @@
-"""Stage 3: a killed engine; the caching audit on an honest engine and on one that caches; prefix caching in a run."""
+"""Stage 3: a killed engine; the caching audit on an engine without and with a cache; prefix caching in a run."""
 
 import time
 
@@ -11,7 +11,7 @@ from tools.gpu.inputs import DUMMY_OF_AN_AUDIT, large_model, small_model, with_a
 from tools.gpu.stage import Skipped, Stage
 from tools.gpu.stages.processes import engine_core, until_running
 
-END_S = 60.0  # for a run to end after its engine died
+END_S = 60.0  # time limit for a run to end after its engine died
 
 
 def measure(stage: Stage) -> None:
@@ -19,15 +19,15 @@ def measure(stage: Stage) -> None:
     dummy = stage.options.dummy
     stage.step("kill", 10 if dummy else 60, lambda: kill_engine(stage))
     stage.step("caching-off", 20 if dummy else 140, lambda: audit(stage, "caching-off", ExitCode.OK))
-    if not dummy:  # it has no cache
+    if not dummy:  # the dummy engine has no cache
         stage.step("caching-on", 170, lambda: audit(stage, "caching-on", ExitCode.NEGATIVE, enable_prefix_caching=True))
         stage.step("prefix", 60, lambda: prefix_caching(stage))
 
 
 def audit(stage: Stage, name: str, expected: ExitCode, **arguments: object) -> None:
-    """The caching audit on the large model, whose prompts take long enough to show a cache."""
+    """Run the caching audit on the large model, whose prompts take long enough to expose a cache."""
     inputs = large_model(stage, "bf16")
-    eager = {} if stage.options.small else {"enforce_eager": True}  # starts sooner
+    eager = {} if stage.options.small else {"enforce_eager": True}  # starts faster
     options = {**with_arguments(inputs, **eager, **arguments), "scenario": "Offline", "test": "output_caching"}
     options |= DUMMY_OF_AN_AUDIT if stage.options.dummy else {}
     code = finish_audit(stage, name, start(stage, name, Load(options, {"target_qps": 1}, "audit")))
@@ -35,7 +35,7 @@ def audit(stage: Stage, name: str, expected: ExitCode, **arguments: object) -> N
 
 
 def prefix_caching(stage: Stage) -> None:
-    """A run with prefix caching must say that it is not eligible for submission, and count the reused tokens."""
+    """Check that a run with prefix caching is marked as not eligible for submission, and counts the reused tokens."""
     inputs = with_arguments(small_model(stage), enable_prefix_caching=True)
     load = offline_load(inputs, 64)
     manifest = run(stage, "prefix", Load(load.options, {**load.conf, "min_query_count": 128})).manifest
@@ -45,7 +45,7 @@ def prefix_caching(stage: Stage) -> None:
 
 
 def kill_engine(stage: Stage) -> None:
-    """kill -9 of vLLM's core during a run: exit code 4, no process left, the GPU's memory free."""
+    """Kill vLLM's core during a run with SIGKILL: expect exit code 4, no remaining process, and free GPU memory."""
     if stage.options.dummy:
         raise Skipped("a rehearsal with the dummy engine has no vLLM")
     load = offline_load(small_model(stage), 96 if stage.options.small else 512)

@@ -1,4 +1,4 @@
-"""Stage 4: the cost of the event loop. Profiles of a Server run, and how late LoadGen issued its queries."""
+"""Stage 4: the cost of the event loop, by profiles of a Server run and LoadGen's delays of issue."""
 
 import contextlib
 import re
@@ -19,8 +19,8 @@ from tools.gpu.stages.offline import offline_rate
 from tools.gpu.stages.processes import engine_core, until_running
 
 PROFILE_S = 15.0
-SHARE = 0.90  # of the Offline rate
-FAST_RATE = 300.0  # queries/s of the small model, where the loop's own work shows
+SHARE = 0.90  # share of the Offline rate
+FAST_RATE = 300.0  # queries/s of the small model, at which the loop's work dominates
 _WAITING = re.compile(r"\b(select|poll|wait|epoll|_recv|recv_multipart|sleep|acquire|futex)\b")
 
 
@@ -43,7 +43,7 @@ def measure(stage: Stage) -> None:
 
 
 def profile(stage: Stage, load: Load, seconds: float) -> MeasuredRun:
-    """Run, and look at the run's process and the engine's with py-spy."""
+    """Run, and profile the run's process and the engine's process with py-spy."""
     started = start(stage, "profiled", load)
     progress = until_running(stage, started, lambda progress: progress.elapsed_s > seconds / 6)
     processes = {"run": psutil.Process(progress.pid)}
@@ -73,13 +73,13 @@ def profile(stage: Stage, load: Load, seconds: float) -> MeasuredRun:
 
 def _spy(process: psutil.Process, path: Path, seconds: float) -> "subprocess.Popen[bytes] | None":
     command = ["py-spy", "record", "--nonblocking", "-d", f"{seconds:.0f}", "-r", "100", "-f", "raw", "-t"]
-    with contextlib.suppress(OSError):  # not installed
+    with contextlib.suppress(OSError):  # py-spy is not installed
         return subprocess.Popen([*command, "-o", str(path), "-p", str(process.pid)], stdout=subprocess.DEVNULL)
     return None
 
 
 def hottest(path: Path, count: int = 8) -> list[str]:
-    """The functions with the most samples of their own, without those that wait."""
+    """Return the functions with the most own samples, without waiting functions."""
     own: Counter[str] = Counter()
     for line in path.read_text(errors="replace").splitlines():
         stack, _, samples = line.rpartition(" ")
@@ -91,7 +91,7 @@ def hottest(path: Path, count: int = 8) -> list[str]:
 
 
 def report_lateness(stage: Stage, name: str, finished: MeasuredRun) -> None:
-    """Report how much later than by its schedule LoadGen issued queries; the schedule follows from the seed."""
+    """Report the delay of LoadGen's issues against the schedule, which follows from the seed."""
     settings = finished.result.in_force
     issued_ns = np.sort(read_requests(finished.run.requests).issue_ns)
     planned_ns = poisson_offsets_ns(settings.schedule_rng_seed, settings.target_qps, len(issued_ns))

@@ -5,13 +5,13 @@ from tools.gpu.inputs import Inputs, large_model, with_arguments
 from tools.gpu.stage import Stage
 from tools.gpu.stages.offline import offline_rate
 
-# Scenario → the share that is tried first, the next one after VALID, and after INVALID.
+# Scenario → the first tried share, the next share after VALID, and the next share after INVALID.
 SHARES = {"Server": (0.90, 0.95, 0.80), "Interactive": (0.75, 0.82, 0.60)}
-FEW_TOKENS = 4096  # of a step: steps with prompts are shorter, so that output tokens wait less
+FEW_TOKENS = 4096  # tokens per step: steps with prompts are shorter, so output tokens wait less
 
 
 def measure(stage: Stage) -> None:
-    """Two rates in each scenario, and one with a smaller token budget."""
+    """Try two rates in each scenario, and one rate with a smaller token budget."""
     rate = stage.step("rate", 1, lambda: offline_rate(stage))
     if rate is None:
         return
@@ -27,7 +27,7 @@ def measure(stage: Stage) -> None:
 
 
 def highest_valid(stage: Stage, inputs: Inputs, scenario: str, rate: float, seconds: float) -> float:
-    """The highest of two shares that is VALID; 0 if none is."""
+    """Return the higher VALID share of two tried shares; 0 if both are INVALID."""
     best, (share, higher, lower) = 0.0, SHARES[scenario]
     for _ in range(2):
         verdict = _try(stage, inputs, scenario, share, rate, seconds, f"{scenario}-{share:.2f}")
@@ -41,7 +41,7 @@ def highest_valid(stage: Stage, inputs: Inputs, scenario: str, rate: float, seco
 def _try(
     stage: Stage, inputs: Inputs, scenario: str, share: float, rate: float, seconds: float, name: str
 ) -> str | None:
-    """The verdict of a run at a share of the rate."""
+    """Return the verdict of a run at a share of the rate."""
     load = server_load(stage, inputs, scenario, share * rate, seconds)
     finished = stage.step(name, seconds + (10 if stage.options.dummy else 55), lambda: run(stage, name, load))
     return None if finished is None else finished.result.verdict

@@ -1,6 +1,6 @@
 """Stages 1 and 1b: Offline at full size, compared with `LLM.generate` on the same prompts in the same order.
 
-The two run one after the other: each engine takes 92 % of the GPU's memory.
+The two run in sequence, because each engine takes 92% of the GPU's memory.
 """
 
 import json
@@ -23,7 +23,7 @@ _RATES = "rates.json"  # samples/s by precision, for the later stages
 
 
 def measure(stage: Stage) -> None:
-    """A run and `LLM.generate` in each precision, the most important last and longest."""
+    """Measure a run and `LLM.generate` in each precision; the most important precision is last and longest."""
     small = stage.options.small
     plans: list[tuple[Precision, int, bool]] = [("bf16", 1536, True), ("fp8", 3072, True), ("fp8kv", 3072, False)]
     for precision, samples, compared in plans[:1] if small else plans:
@@ -37,7 +37,7 @@ def measure(stage: Stage) -> None:
 
 
 def repeat(stage: Stage) -> None:
-    """Three more pairs, for a spread."""
+    """Measure three more pairs, to show the variation."""
     inputs = large_model(stage, stage.options.precision)
     for number in range(1, 4):
         load = offline_load(inputs, 64 if stage.options.small else 2048)
@@ -45,7 +45,7 @@ def repeat(stage: Stage) -> None:
 
 
 def pair(stage: Stage, name: str, load: Load, compared: bool) -> float | None:
-    """A run, and `LLM.generate` with its prompts; the run's rate."""
+    """Measure a run, and `LLM.generate` with its prompts; return the run's rate."""
     finished = stage.step(f"run {name}", 20 if stage.options.dummy else 150, lambda: run(stage, f"run-{name}", load))
     if finished is None:
         return None
@@ -64,7 +64,7 @@ def _compare(stage: Stage, name: str, finished: MeasuredRun, inputs: Inputs) -> 
 
 
 def generate_rate(stage: Stage, name: str, finished: MeasuredRun, inputs: Inputs) -> float:
-    """Samples/s of one call of `LLM.generate`."""
+    """Return the samples/s of one call of `LLM.generate`."""
     if stage.options.dummy:
         raise Skipped("a rehearsal with the dummy engine has no vLLM")
     plan = engine_plan(stage.folder, inputs)
@@ -88,13 +88,13 @@ def _remember(stage: Stage, precision: str, rate: float) -> None:
 
 
 def offline_rate(stage: Stage) -> float:
-    """The Offline rate of this machine, for the stages that load it with shares of it.
+    """Return the Offline rate of this machine, for stages that use shares of it.
 
     Raises:
-        Skipped: Stage 1 did not run on this machine, and no rate was given.
+        Skipped: If stage 1 did not run on this machine, and no rate is given.
     """
     precision = "bf16" if stage.options.small else stage.options.precision
     rate = stage.options.rate or _rates(stage).get(precision)
     if not rate:
-        raise Skipped(f"no Offline rate of {precision} is known on this machine: --rate SAMPLES_PER_S")
+        raise Skipped(f"the Offline rate of {precision} on this machine is unknown: --rate SAMPLES_PER_S")
     return float(rate)

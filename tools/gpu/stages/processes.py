@@ -14,21 +14,21 @@ POLL_S = 0.2
 
 
 def until_running(stage: Stage, started: Started, far_enough: Callable[[Progress], bool]) -> Progress:
-    """Wait until LoadGen runs and the run is far enough; return its progress.
+    """Wait until LoadGen has run for a time or issued queries; return the progress.
 
     Raises:
-        ExecutionError: The run ended before, or the stage's time did.
+        ExecutionError: If the run or the stage's time ended before.
     """
     while started.process.poll() is None and stage.left_s > 0:
         progress = read_progress(started.run.progress)
         if progress is not None and progress.phase == "running" and far_enough(progress):
             return progress
         time.sleep(POLL_S)
-    raise ExecutionError(f"the run did not come so far; {started.error()}")
+    raise ExecutionError(f"the run ended too early; {started.error()}")
 
 
 def engine_core(pid: int) -> psutil.Process | None:
-    """The process in which vLLM computes, below that of a run."""
+    """Return the process in which vLLM computes, a descendant of a run's process."""
     for process in psutil.Process(pid).children(recursive=True):
         if "EngineCore" in " ".join(process.cmdline()):
             return process

@@ -15,7 +15,8 @@ from tools.gpu.stage import ALWAYS, Stage
 
 PROBE_S = 150
 _DEVICE = "name,memory.total,memory.used,driver_version,power.limit"
-# Several engines share the GPU: each gets a fixed cache, because vLLM would count the others' memory as its own.
+# Multiple engines share the GPU: each gets a fixed cache, because vLLM would count the memory of other engines as its
+# own.
 _SHARE = {"gpu_memory_utilization": 0.1, "kv_cache_memory_bytes": 2 << 30}
 
 
@@ -32,7 +33,7 @@ def measure(stage: Stage) -> None:
     rows = REHEARSAL_ROWS if small else SMALL_ROWS
     stage.step("offline", 20 if dummy else 80, lambda: run(stage, "offline", offline_load(inputs, rows)))
     loads = _loads(stage, inputs, rows)
-    # Their starts take longest, so that they start together where the machine has the memory for it.
+    # Starts take most of the time, so the runs start together if the machine has enough memory.
     groups = [[name] for name in loads] if small and not dummy else [list(loads)]
     for names in groups:
         stage.step(", ".join(names), 20 if dummy else 130, partial(_together, stage, loads, names))
@@ -45,7 +46,7 @@ def measure(stage: Stage) -> None:
 
 
 def probe(stage: Stage) -> None:
-    """Report the GPU, and what the probe finds."""
+    """Report the GPU and the findings of the probe."""
     stage.say(f"   {query_gpu(_DEVICE)}")
     command = [sys.executable, "-m", "tools.gpu.probe"]
     done = subprocess.run(command, cwd=HARNESS_ROOT, capture_output=True, text=True, timeout=PROBE_S, check=False)
@@ -59,7 +60,7 @@ def probe(stage: Stage) -> None:
 
 
 def _loads(stage: Stage, inputs: Inputs, rows: int) -> dict[str, Load]:
-    """A run of each kind besides Offline performance."""
+    """Return a load of each kind except Offline performance."""
     small = stage.options.small
     shared = inputs if small else with_arguments(inputs, **_SHARE)
     few = {**shared, "total_sample_count": 48 if small else 460}
