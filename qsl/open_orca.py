@@ -113,7 +113,7 @@ def render(system_prompt: str, question: str) -> str:
 def encode_rows(
     rows: OrcaRows, tokenizer: Tokenizer, progress: Callable[[int], None] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows in the MLCommons format, tokenized as the reference does. [ref]
+    """Return rows in the MLCommons format, tokenized as the reference does. [ref]
 
     Args:
         tokenizer: one that lacks `FIRST_RESPONSE_ID` is not Llama 2's, and prompts end with the question.

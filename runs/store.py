@@ -71,7 +71,7 @@ _HELD: dict[Type, tuple[type, ...]] = {"TEXT": (str,), "REAL": (int, float), "IN
 
 
 def odd_values(row: Mapping[str, Any], left_out: Collection[str] = ()) -> Iterator[str]:
-    """Return sentences about values that do not have the type of their column; None fits every column."""
+    """Yield sentences about values that do not have the type of their column; None fits every column."""
     for column in COLUMNS:
         value = row.get(column.name)
         if value is not None and column.name not in left_out and not isinstance(value, _HELD[column.type]):

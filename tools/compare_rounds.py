@@ -47,7 +47,7 @@ def not_judged_of(record: Record) -> dict[tuple[str, str], str]:
 
 
 def _unjudged(before: dict[tuple[str, str], str], after: dict[tuple[str, str], str]) -> Iterator[str]:
-    """Return lines on rules that were not applied on one side only, and on changed reasons."""
+    """Yield lines on rules that were not applied on one side only, and on changed reasons."""
     for sign, one, other in (("-", before, after), ("+", after, before)):
         counts = Counter(rule for rule, result in one.keys() - other.keys())
         for count in sorted(set(counts.values()), reverse=True):
@@ -64,7 +64,7 @@ def _result(finding: Record) -> str:
 
 
 def differences(before: Counter[Key], after: Counter[Key]) -> Iterator[str]:
-    """Return lines on each rule whose results differ, with the first of these results."""
+    """Yield lines on each rule whose results differ, with the first of these results."""
     gone, new = before - after, after - before
     for rule in sorted({key[0] for key in (*gone, *new)}):
         counts = (sum(count for key, count in several.items() if key[0] == rule) for several in (before, after))

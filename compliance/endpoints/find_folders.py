@@ -45,5 +45,5 @@ def run_folders(root: Path) -> list[Path]:
 
 
 def points(root: Path) -> Iterator[Path]:
-    """Yield the directories that may be points of a submission."""
+    """Return the directories that may be points of a submission."""
     return (path for depth in ("", "*/", "*/*/") for path in root.glob(f"{depth}results/*/*/r[0-9]*"))

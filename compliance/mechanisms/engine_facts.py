@@ -139,7 +139,7 @@ def _facts(engine: Any, places: list[Place], backend: Any, gaps: list[str]) -> E
 
 
 def _contradictions(places: list[Place], in_force: Mapping[Pair, str]) -> Iterator[str]:
-    """Return contradictions between the places of the recorded configuration."""
+    """Yield contradictions between the places of the recorded configuration."""
     stored = next((place for place, one in places if str(_text(one.get("quantization"))).startswith(_STORED)), None)
     plain = next((place for place, one in places if one.get("quantized") is False), None)
     if stored and plain:
@@ -158,7 +158,7 @@ def _contradictions(places: list[Place], in_force: Mapping[Pair, str]) -> Iterat
 
 
 def _lossy(settings: Mapping[str, Any]) -> Iterator[tuple[Pair, str]]:
-    """Return the lossy techniques in `settings`, each with the setting that shows it."""
+    """Yield the lossy techniques in `settings`, each with the setting that shows it."""
     cache = _text(settings.get("kv_cache_dtype"))
     if cache is not None and cache not in _PLAIN_CACHE:
         family = "turboquant_class" if cache.startswith("turboquant") else cache

@@ -188,7 +188,7 @@ def _audited(evidence: Evidence, state: AuditState) -> Iterator[Finding]:
 
 
 def audit_problems(evidence: Evidence, runs: list[Path]) -> Iterator[Finding]:
-    """Return errors in the audit runs of a performance run: of each run, and of the runs together."""
+    """Yield errors in the audit runs of a performance run: of each run, and of the runs together."""
     found, reasons = load(runs, evidence.sources)
     every = [evidence, *found]
     broken = [*reasons, *between_runs(every), *one_model(every), *one_bundle(every)]

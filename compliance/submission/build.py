@@ -362,7 +362,7 @@ def sign_off(candidates: list[Candidate], sources: ScoreSources) -> SignOff:
 
 
 def unsigned_audits(candidates: list[Candidate], sources: ScoreSources) -> Iterator[Finding]:
-    """Return refusals for errors in audit runs."""
+    """Yield refusals for errors in audit runs."""
     for candidate in candidates:
         performance = candidate.performance
         for audit in candidate.audits.values():
@@ -396,7 +396,7 @@ def _directories(candidates: list[Candidate]) -> list[Path]:
 
 
 def _unsigned(signed: SignOff, candidates: list[Candidate]) -> Iterator[Finding]:
-    """Return refusals for what the sign-off finds, or for a failure of the sign-off itself."""
+    """Yield refusals for what the sign-off finds, or for a failure of the sign-off itself."""
     if signed.blocks:
         command = f"main.py signoff --scope bundle {' '.join(f'--ref {path}' for path in _directories(candidates))}"
         fix = f"repeat the runs that `{command}` names"

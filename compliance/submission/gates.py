@@ -206,7 +206,7 @@ def _audits(of: CandidateEvidence) -> Iterator[Finding]:
 
 
 def _audit_failures(audit: Audit) -> Iterator[tuple[str, str]]:
-    """Return the violated rules and the reasons."""
+    """Yield the violated rules and the reasons."""
     state = audit_state(audit.folder, audit.test, audit.finished_run)
     recorded, result = state.recorded, state.result
     if recorded is None or result is None:
@@ -332,7 +332,7 @@ SET_CHECKS = tuple(map(check, (_reuse_unseen, _scenario_set, _several_systems)))
 
 
 def _not_official(candidate: Candidate, dataset_path: Path | None) -> Iterator[str]:
-    """Return reasons in the manifests why runs are not eligible for submission, whatever they claim.
+    """Yield reasons in the manifests why runs are not eligible for submission, whatever they claim.
 
     Args:
         dataset_path: path of the dataset, if it was moved.

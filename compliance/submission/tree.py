@@ -151,12 +151,12 @@ class Tree:
         return self.root / REHEARSAL_FILE
 
     def organizations(self) -> Iterator[tuple[str, str]]:
-        """Return (division, organization) of each directory."""
+        """Yield (division, organization) of each directory."""
         for division in DIVISIONS:
             yield from ((division, path.name) for path in subfolders(self.root / division))
 
     def places(self) -> Iterator[Place]:
-        """Return the place of every scenario directory below results/, even with unknown names."""
+        """Yield the place of every scenario directory below results/, even with unknown names."""
         for division, organization in self.organizations():
             for system in subfolders(self.results(division, organization)):
                 for benchmark in subfolders(system):

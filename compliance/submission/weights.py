@@ -121,7 +121,7 @@ def with_calibration(given: Documents, manifests: Iterable[Manifest]) -> Documen
 
 
 def lacking(documents: Documents, manifests: list[Manifest]) -> Iterator[str]:
-    """Return what the documents do not describe about the quantization of the weights."""
+    """Yield what the documents do not describe about the quantization of the weights."""
     for name, (digest, path) in recorded(manifests).items():
         if hashlib.sha256(documents.get(name, b"")).hexdigest() != digest:
             yield f"documentation/{name} differs from the file {path} of the runs (SHA-256 {digest})"

@@ -47,7 +47,7 @@ def encode_rows(
     tokenizer: Tokenizer,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows in the MLCommons format: the official prompt around each article, encoded as the reference does.
+    """Return rows in the MLCommons format: the official prompt around each article, encoded as the reference does.
 
     Args:
         progress: called with the number of rows done so far, after each batch.

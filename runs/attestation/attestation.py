@@ -130,7 +130,7 @@ def _validated(schema: type[Schema], content: dict[str, Any], path: Path) -> Sch
 
 
 def broken_files(run: RunDir, attestation: Attestation) -> Iterator[BrokenFile]:
-    """Return the run's files that were changed, removed or added. Others, such as a later verdict, are ignored."""
+    """Yield the run's files that were changed, removed or added. Others, such as a later verdict, are ignored."""
     present = dict(attested_files(run))
     for name, stated in sorted(attestation.files.items()):
         if name not in present:

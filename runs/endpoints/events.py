@@ -177,11 +177,11 @@ class Events:
         return np.asarray(self.tracked & self.completed & (self.response_kind != NOTHING))
 
     def responses(self) -> Iterator[tuple[int, Response]]:
-        """Yield the row and response of each completion."""
+        """Return the row and response of each completion."""
         return ((row, response_of(data)) for row, data in self._data("sample.complete"))
 
     def prompts(self) -> Iterator[tuple[int, str]]:
-        """Yield the row and text of each prompt that is a text."""
+        """Return the row and text of each prompt that is a text."""
         return ((row, data[1]) for row, data in self._data("sample.issued") if self.prompt_kind[row] == TEXT)
 
     def _data(self, kind: str) -> Iterator[tuple[int, Any]]:

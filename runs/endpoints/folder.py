@@ -292,7 +292,7 @@ class EndpointsRun:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Return the missing files of the client."""
+        """The missing files of the client."""
         return () if self.only_audit else tuple(name for name in FILES if not self.has(name))
 
     @property

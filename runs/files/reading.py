@@ -247,7 +247,7 @@ def _finite(word: str) -> float:
 
 
 def files_below(root: Path) -> list[Path]:
-    """Yield all files below a directory at any depth, in order, without following links."""
+    """Return all files below a directory at any depth, in order, without following links."""
     found: list[Path] = []
     waiting = [os.fspath(root)]
     while waiting:

@@ -196,7 +196,7 @@ def setting_of(number: int, words: Sequence[str]) -> Setting:
 
 
 def lines_of(text: str) -> Iterator[tuple[int, list[str], Fate]]:
-    """Return the lines of a file: number, words, and what LoadGen does with it."""
+    """Yield the lines of a file: number, words, and what LoadGen does with it."""
     for number, line in enumerate(text.split("\n"), start=1):
         words = words_of(line)
         yield number, words, fate_of(words)

@@ -94,7 +94,7 @@ class CampaignDir(Folder):
         return ResultDir(self.root / submission_name / scenario)
 
     def results(self) -> list[tuple[str, str, ResultDir]]:
-        """Yield benchmark directory, scenario and ResultDir of all existing results."""
+        """Return benchmark directory, scenario and ResultDir of all existing results."""
         return [
             (scenario.parent.name, scenario.name, ResultDir(scenario))
             for scenario in sorted(self.root.glob("*/*"))

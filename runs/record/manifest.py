@@ -351,7 +351,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def _absent_fields(part: BaseModel, place: str = "") -> Iterator[str]:
-    """Return fields with a default that the file lacks, at any depth. Omitting a field must not disable a rule that
+    """Yield fields with a default that the file lacks, at any depth. Omitting a field must not disable a rule that
     reads it.
     """
     for name in type(part).model_fields:

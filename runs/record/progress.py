@@ -57,7 +57,7 @@ class Progress:
 
     @property
     def doing(self) -> str:
-        """Return the phase as text, with the stage of the engine's start."""
+        """The phase as text, with the stage of the engine's start."""
         return self.stage or PHASES.get(self.phase, self.phase)
 
     @property

@@ -101,7 +101,7 @@ def mode_of(config: RunConfig) -> Mode:
 
 
 def _applying(settings: Sequence[Setting], model: str, scenario: str) -> Iterator[Setting]:
-    """Return the lines that LoadGen reads for a model and a scenario."""
+    """Yield the lines that LoadGen reads for a model and a scenario."""
     for one in settings:
         if one.model in ("*", model) and one.scenario in ("*", scenario) and is_read(one.key, scenario):
             yield one

@@ -36,7 +36,7 @@ class EventStream:
         self._data: list[bytes] = []
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Return the payloads of all events that these bytes complete.
+        """Yield the payloads of all events that these bytes complete.
 
         Raises:
             BadResponse: If a line is longer than LONGEST_EVENT_BYTES.

@@ -276,7 +276,7 @@ def launch(ray: Any, order: LaunchOrder, report: Callable[[LaunchEvent], None]) 
 
 
 def _keepers(ray: Any, order: LaunchOrder, group: Any, bundles: list[dict[str, int]]) -> Iterator[Any]:
-    """Return an actor for each replica."""
+    """Yield an actor for each replica."""
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     from sut.replicas.cluster_actors import ReplicaKeeper  # needs Ray

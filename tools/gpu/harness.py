@@ -122,7 +122,7 @@ class MeasuredRun:
 
     @property
     def rate(self) -> float:
-        """Return the rate in samples/s."""
+        """The rate in samples/s."""
         return (self.result.reported.samples_per_second if self.result.reported else None) or 0.0
 
     def line(self) -> str:

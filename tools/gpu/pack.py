@@ -104,7 +104,7 @@ def download(folder: Path, packages: dict[str, str]) -> None:
 
 
 def files_of(wheel: Path, whole: bool) -> Iterator[_File]:
-    """Return the files of a wheel, with their path in the target."""
+    """Yield the files of a wheel, with their path in the target."""
     unwanted = re.compile("|".join(USELESS if whole else USELESS + UNUSED))
     with zipfile.ZipFile(wheel) as archive:
         for member in archive.infolist():

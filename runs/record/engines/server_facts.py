@@ -42,7 +42,7 @@ def all_servers_remote(manifest: Manifest) -> bool:
 
 
 def late_client(observed: Observed, limits_ns: Mapping[str, int]) -> Iterator[str]:
-    """Return notes on a client whose delay (p99) exceeds `OF_A_LIMIT` of a limit. LoadGen's times include the delay.
+    """Yield notes on a client whose delay (p99) exceeds `OF_A_LIMIT` of a limit. LoadGen's times include the delay.
 
     Args:
         limits_ns: effective TTFT and TPOT limits.

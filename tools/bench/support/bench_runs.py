@@ -31,13 +31,13 @@ class Finished:
 
     @property
     def reported(self) -> Numbers:
-        """Return LoadGen's numbers."""
+        """LoadGen's numbers."""
         assert self.result.reported is not None
         return self.result.reported
 
     @property
     def rate(self) -> float:
-        """Return the rate in samples/s."""
+        """The rate in samples/s."""
         return self.reported.samples_per_second or 0.0
 
 
