@@ -141,7 +141,7 @@ def read_conf_text(path: Path, flag: str) -> str:
     Raises:
         InputError: If the file is unreadable, or in an encoding that is not based on ASCII.
     """
-    content = read_whole(path, "name a readable file", max_bytes=MIB, option=flag)
+    content = read_whole(path, "give a readable file", max_bytes=MIB, option=flag)
     if content.startswith((b"\xff\xfe", b"\xfe\xff")) or 4 * content.count(0) > len(content):
         encoding = "UTF-32" if 2 * content.count(0) > len(content) else "UTF-16"
         raise InputError(f"{flag} {path}:1: {encoding} text; LoadGen finds no key in it", "save it as UTF-8")

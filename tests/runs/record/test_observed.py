@@ -95,7 +95,7 @@ def gone() -> int:
 def test_a_run_that_failed_says_why() -> None:
     text = unfinished(ended(status="failed", error={"message": "the engine died"}))
     assert text == "the run did not finish: its manifest has the status failed (the engine died)"
-    assert "says interrupted" in unfinished(ended(status="interrupted"))
+    assert "status interrupted" in unfinished(ended(status="interrupted"))
 
 
 def test_a_run_that_still_runs(living: int, gone: int) -> None:
