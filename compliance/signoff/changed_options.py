@@ -30,7 +30,8 @@ CLASS_A = frozenset(
 )  # fmt: skip
 CLASS_B = frozenset(
     {
-        "async_scheduling", "block_size", "data_parallel_size", "distributed_executor_backend", "dtype",
+        "admission", "admission_queries", "admission_tokens", "async_scheduling", "block_size", "data_parallel_size",
+        "distributed_executor_backend", "dtype", "long_prefill_token_threshold",
         "enable_chunked_prefill", "enable_prefix_caching", "gpu_memory_utilization", "kv_cache_dtype",
         "kv_cache_memory_bytes", "load_format", "max_model_len", "max_num_batched_tokens", "max_num_seqs", "model",
         "num_gpu_blocks_override", "pipeline_parallel_size", "quantization", "speculative", "speculative_config",
@@ -58,8 +59,14 @@ SIDE_EFFECTS: dict[str, frozenset[str]] = {
     "speculative": _POOL | {"async_scheduling"},
 }
 
+# Facts of the admission of queries → option of `run`.
+_ADMISSION = {
+    "admission.policy": "admission",
+    "admission.prefill_tokens": "admission_tokens",
+    "admission.queries": "admission_queries",
+}
 # Prefixes of the facts that count as options. Facts of the system, the model and LoadGen's settings do not.
-_OPTIONS = ("resolved.environment.", "environment.", "resolved.", "engine_options.")
+_OPTIONS = ("resolved.environment.", "environment.", "resolved.", "engine_options.", "admission.")
 # Other name of an option → its name in this module.
 _SAME_OPTION = {"speculative_config": "speculative", "cache_dtype": "kv_cache_dtype"}
 
@@ -226,6 +233,8 @@ def asked_options(manifest: Manifest) -> dict[str, Any]:
 
 def option_of(key: str) -> str:
     """Return the engine option or variable of a fact: `resolved.dtype` → dtype."""
+    if key in _ADMISSION:
+        return _ADMISSION[key]
     start = next((one for one in _OPTIONS if key.startswith(one)), "")
     name = key.removeprefix(start).partition(".")[0]
     return _SAME_OPTION.get(name, name)

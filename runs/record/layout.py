@@ -60,6 +60,9 @@ class RunDir(Folder):
     )  # fmt: skip
 
 
+SIGNOFF_LEDGER = "signoffs.jsonl"  # one line for each sign-off whose verdict is in the same directory
+
+
 def audit_record(folder: Path, test: str) -> Path:
     """Return the file with the outcome of an audit."""
     return folder / f"audit_{test}.json"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from runs.record.layout import Folder, PathIn
+from runs.record.layout import SIGNOFF_LEDGER, Folder, PathIn
 
 
 class TuneDir(Folder):
@@ -21,11 +21,16 @@ class TuneDir(Folder):
     discarded = PathIn("discarded")  # interrupted runs, and tunings of another configuration
 
     def run(self, step: str, number: int) -> Path:
-        """Return the run directory of the n-th probe or confirmation run, from 1."""
+        """Return the n-th run directory of a step, from 1."""
         return self.root / f"{step}-{number}"
+
+    def signoff(self, option: str) -> Path:
+        """Return the file of the verdict on an option of the search."""
+        return self.root / f"signoff_patch_{option}.json"
 
     def contents(self) -> list[Path]:
         """Return the existing files of a tuning, except the lock and the discarded files."""
         files = (self.journal, self.record, self.user_conf, self.best, self.plot, self.estimate_conf, self.estimate)
-        runs = [path for step in ("search", "probe", "confirm") for path in self.root.glob(f"{step}-*")]
-        return [path for path in (*files, self.search_conf, self.study, *sorted(runs)) if path.exists()]
+        steps = ("search-*", "repeat-*", "accuracy-*", "probe-*", "confirm-*", self.signoff("*").name, SIGNOFF_LEDGER)
+        more = sorted(path for pattern in steps for path in self.root.glob(pattern))
+        return [path for path in (*files, self.search_conf, self.study, *more) if path.exists()]

@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 
 from runs.files.writing import append, is_special, sha256_of, write_json
+from runs.record.layout import SIGNOFF_LEDGER
 from runs.what_is import what_is
 
-LEDGER_NAME = "signoffs.jsonl"
 _OURS = ("run", "campaign")  # kinds of directories of this harness, in which a verdict may be saved
 
 
@@ -34,4 +34,4 @@ def save_verdict(path: Path, record: Mapping[str, Any]) -> None:
         "sha256": sha256_of(path),
         **{name: record[name] for name in ("audit_scope", "short_name", "verdict", "action", "ref", "cand")},
     }
-    append(path.with_name(LEDGER_NAME), orjson.dumps(line) + b"\n")
+    append(path.with_name(SIGNOFF_LEDGER), orjson.dumps(line) + b"\n")

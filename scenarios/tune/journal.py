@@ -19,7 +19,7 @@ from runs.record.fingerprint import Facts
 from scenarios.tune.rates import Tried
 
 Options = dict[str, Any]  # scheduling option → value; other options have the user's or the default value
-Step = Literal["search", "probe", "confirm"]
+Step = Literal["search", "repeat", "probe", "confirm"]  # repeat: repetition of a probe, for a sign-off
 Phase = Literal["defaults", "trial", "worth"]  # phases of a search over scheduling options
 
 
@@ -78,7 +78,16 @@ class TuneRun(_Line):
         return self.verdict == "VALID"
 
 
-Line = Configuration | Estimate | TuneRun
+class AccuracyRun(_Line):
+    """An accuracy run, for the sign-off of an option whose responses differ."""
+
+    step: Literal["accuracy"] = "accuracy"
+    number: int  # from 1
+    directory: str
+    options: Options
+
+
+Line = Configuration | Estimate | TuneRun | AccuracyRun
 _LINE: TypeAdapter[Line] = TypeAdapter(Annotated[Line, Field(discriminator="step")])
 
 
@@ -117,6 +126,11 @@ class Journal:
         found = [line for line in self._lines if isinstance(line, TuneRun) and line.step == step]
         return [line for line in found if options in (None, line.options)]
 
+    def accuracy_run(self, options: Options) -> AccuracyRun | None:
+        """Return the finished accuracy run with these options."""
+        found = (line for line in self._lines if isinstance(line, AccuracyRun) and line.options == options)
+        return next(found, None)
+
     def measured(self) -> list[TuneRun]:
         """Return all runs with a verdict in their order."""
         return [line for line in self._lines if isinstance(line, TuneRun) and line.verdict]
@@ -144,6 +158,17 @@ class Journal:
             "probes": records(self.runs("probe")),
             "confirmations": records(self.runs("confirm")),
         }
+
+
+def best_of(probes: Sequence[TuneRun]) -> TuneRun | None:
+    """Return the probe with the highest valid rate; among equal rates, the fewest options, then the earliest."""
+    valid = [probe for probe in probes if probe.valid]
+    return max(valid, key=lambda probe: (probe.target_qps, -len(probe.options)), default=None)
+
+
+def with_options(probes: Sequence[TuneRun], options: Options) -> list[TuneRun]:
+    """Return all probes of these settings that have a verdict."""
+    return [probe for probe in probes if probe.options == options and probe.verdict]
 
 
 def records(runs: Sequence[TuneRun]) -> list[dict[str, Any]]:

@@ -4,7 +4,8 @@ An optuna study in the tuning's directory proposes the settings, and rates.py ch
 The first trial finds the highest valid rate of the given settings (the defaults). Every later trial starts a little
 above the best rate so far. It ends with an INVALID first probe, which is stopped early, and continues upwards after a
 VALID probe. At the end, the search resets each option of the best settings alone and measures the difference, which is
-the option's gain. It removes an option if the best rate is still VALID without the option.
+the option's gain. It removes an option if the best rate is still VALID without the option. Each remaining option must
+pass its sign-off (signed_options.py).
 """
 
 import dataclasses
@@ -23,9 +24,10 @@ from runs.files.writing import write_atomic
 from runs.loadgen.conf_lines import encode_conf, with_setting
 from runs.processes.interrupts import critical
 from runs.wording import counted, duration
-from scenarios.tune.journal import Estimate, Options, Phase, TuneRun, records, tried_of
+from scenarios.tune.journal import Estimate, Options, Phase, TuneRun, best_of, records, tried_of, with_options
 from scenarios.tune.option_space import Space, shown
 from scenarios.tune.rates import MAX_PROBES, Bracket, next_rate, rounded
+from scenarios.tune.signed_options import SignedOptions
 from scenarios.tune.tune_runs import TuneRuns
 
 RESOLUTION = 0.03  # smallest searched difference, as a share of a trial's rate
@@ -195,17 +197,6 @@ class OptionTrials:
         return self._space.reduced(trial.params)
 
 
-def best_of(probes: Sequence[TuneRun]) -> TuneRun | None:
-    """Return the probe with the highest valid rate; among equal rates, the fewest options, then the earliest."""
-    valid = [probe for probe in probes if probe.valid]
-    return max(valid, key=lambda probe: (probe.target_qps, -len(probe.options)), default=None)
-
-
-def with_options(probes: Sequence[TuneRun], options: Options) -> list[TuneRun]:
-    """Return all probes of these settings that have a verdict."""
-    return [probe for probe in probes if probe.options == options and probe.verdict]
-
-
 def worth_of(space: Space, name: str, probes: Sequence[TuneRun], best: TuneRun) -> dict[str, Any]:
     """Return the gain of one option of the best settings, for tune.json: the rates without the option, and the best
     rate relative to them."""
@@ -265,11 +256,16 @@ class OptionSearch:
                 f"{place.study}: trials of the probes in {place.journal} are missing",
                 "restore the file, or give another --output-log-dir",
             )
+        self._signed = SignedOptions(self._runs, self._space)
+        self._best: TuneRun | None = None  # best probe of options that pass their sign-off
         scenario = runs.tune.config.scenario
         self._trials = OptionTrials(self._space, study, scenario, rate, options.search_trials, options.search_budget_s)
 
     def go(self) -> TuneRun | None:
-        """Run the remaining probes and return the best probe; None if no rate was VALID with the defaults.
+        """Run the remaining probes and return the best probe whose options pass their sign-off.
+
+        Returns:
+            None if no rate was VALID with the defaults.
 
         Raises:
             HarnessError: If a run with the defaults failed.
@@ -307,7 +303,8 @@ class OptionSearch:
             )
             probes = counted(worth["probes"], "probe")
             runs.say(f"  {worth['option']}={worth['value']}: gain {low} to {high} ({probes} without the option)")
-        return best
+        self._best = self._signed.accepted(self._probes)
+        return self._best
 
     def _next_probe(self) -> Ask | None:
         with critical():
@@ -328,7 +325,7 @@ class OptionSearch:
 
     def summary(self) -> dict[str, Any]:
         """Return the search in the form of tune.json."""
-        best = best_of(self._probes)
+        best = self._best
         return {
             "space": dict(self._space.values),
             "legs_shortened": self._short,
@@ -337,6 +334,7 @@ class OptionSearch:
             "budget_s": self._runs.tune.options.search_budget_s,
             "best": None if best is None else {"options": best.options, "target_qps": best.target_qps},
             "worth": self._worths(best),
+            "signoffs": self._signed.records,
             "probes": records(self._runs.journal.runs("search")),
         }
 

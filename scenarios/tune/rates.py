@@ -21,6 +21,10 @@ STEPS_UP = (1.12, 1.25, 1.5)  # from the highest valid rate, until a higher rate
 NEAR_STEPS_DOWN = (0.97, 0.93, 0.85, 0.7)
 NEAR_STEPS_UP = (1.04, 1.15, 1.3, 1.5)
 
+# Rates of repeated runs, as shares below a VALID rate, until a run is VALID. A temporarily slower machine costs a few
+# percent of the rate instead of the whole tuning.
+BACK_OFF = (0.0, 0.01, 0.02, 0.04, 0.08)
+
 # LoadGen issues whole datasets: slightly below the rate that needs a further dataset, a run can take half the time.
 SAVING_WORTH = 0.8  # maximum share of the expected time
 SAVING_COST = 0.01  # maximum share of the rate

@@ -33,12 +33,9 @@ from scenarios.run.plan import prepare
 from scenarios.tune.config import Tune
 from scenarios.tune.journal import Configuration, Estimate, Journal, Options, Step, TuneRun, tried_of
 from scenarios.tune.option_space import applied
-from scenarios.tune.rates import Bracket, cheaper, next_rate, rounded
+from scenarios.tune.rates import BACK_OFF, Bracket, cheaper, next_rate, rounded
 from scenarios.tune.tune_runs import TuneRuns, outcome
 
-# Rates of confirmation runs, as shares of the highest valid probe, until a run is VALID. A temporarily slower machine
-# costs a few percent of the rate instead of the whole tuning.
-BACK_OFF = (0.0, 0.01, 0.02, 0.04, 0.08)
 OFFLINE_RUNS = 3  # maximum of confirmation runs, each with more samples than the previous run
 # Offline: LoadGen issues a tenth more samples than the rate needs. Increase of the rate after a run that was too short:
 OFFLINE_MORE = 1.05

@@ -26,8 +26,8 @@ from scenarios.run.forecast import count_settings, expected_count, setting
 from scenarios.run.parent import execute_run
 from scenarios.run.plan import PreparedRun
 from scenarios.tune.config import Tune
-from scenarios.tune.journal import Estimate, Journal, Options, Step, TuneRun
-from scenarios.tune.option_space import applied
+from scenarios.tune.journal import AccuracyRun, Estimate, Journal, Options, Step, TuneRun
+from scenarios.tune.option_space import applied, shown
 from scenarios.tune.watch import SERVER_PERCENTILE, ProbeWatch, RateWatch, Stopped
 
 ESTIMATE_SAMPLES = 2_048  # minimum of samples in the Offline run of the estimate, which ends by time
@@ -169,6 +169,25 @@ class TuneRuns:
         finally:
             if watch is not None:
                 watch.close()
+
+    def accuracy_run(self, rate: float, options: Options) -> Path:
+        """Return the directory of an accuracy run with these options, which is started once.
+
+        Raises:
+            HarnessError: If the run failed.
+            Interrupted: If a signal ends the run.
+        """
+        place, found = self.tune.place, self.journal.accuracy_run(options)
+        if found is None:
+            number = self.journal.next_number("accuracy")
+            self.say(f"\naccuracy {number}: for the sign-off ({shown(options)})")
+            root = place.run("accuracy", number)
+            self.set_unfinished_aside(root)
+            values = {"target_qps": rate, "accuracy": True, "output_log_dir": root}
+            run_watched(make_config(applied(self.tune.values, options) | values), self.console, lambda _: None)
+            found = AccuracyRun(number=number, directory=root.name, options=options)
+            self.journal.add(found)
+        return place.root / found.directory
 
     def estimate_offline(self) -> Estimate:
         """Estimate the Offline rate with a run over whole datasets that ends by time.

@@ -2,12 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from compliance.judge.finding import fail
+from compliance.signoff.claim import Claim
+from compliance.signoff.signoff_verdict import Scope, SignOff
 from runs.errors import Interrupted
 from runs.files.writing import write_atomic
 from runs.loadgen.early_stopping import PERCENTILE, judge_latencies
@@ -31,9 +35,12 @@ class VirtualRuns:
     ran: list[str] = field(default_factory=list)  # names of their directories
     now_s: float = 0.0
     interrupted: str = ""  # the run in which a signal comes
+    refused: set[str] = field(default_factory=set)  # changed options that the sign-off refuses
+    signed: list[tuple[list[str], list[str], list[str]]] = field(default_factory=list)  # options, reference, candidate
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("scenarios.tune.tune_runs.execute_run", self)
+        monkeypatch.setattr("scenarios.tune.signed_options.sign_off", self.sign_off)
         monkeypatch.setattr("scenarios.tune.tune_runs.time", SimpleNamespace(monotonic=lambda: self.now_s))
 
     def __call__(self, config: RunConfig, _: object, *, watch: Callable[[Progress], None]) -> Any:
@@ -54,6 +61,12 @@ class VirtualRuns:
         result = _result(run, responses)
         write_result(run.run_dir, result)
         return SimpleNamespace(result=result)
+
+    def sign_off(self, scope: Scope, ref: list[Path], cand: list[Path], claim: Claim) -> SignOff:
+        """Return a verdict without looking at the runs."""
+        self.signed.append((claim.levers, [path.name for path in ref], [path.name for path in cand]))
+        findings = [fail("G-4/no_real_gain", "no gain")] if self.refused & {*claim.levers} else []
+        return SignOff(scope, 0.5, "open", levers=claim.levers, findings=findings)
 
 
 def _responses(run: PreparedRun) -> list[Answered]:

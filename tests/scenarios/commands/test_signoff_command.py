@@ -18,10 +18,9 @@ from compliance.signoff.signoff_verdict import SignOff, feedback
 from compliance.verify.find_results import find_results
 from qsl.embedded.articles import bundled_dataset
 from runs.errors import ExecutionError, ExitCode, InputError
-from runs.record.layout import RunDir
+from runs.record.layout import SIGNOFF_LEDGER, RunDir
 from runs.record.manifest import read_manifest
 from scenarios.audit.remeasure import Sign, remeasured
-from scenarios.audit.saved_verdict import LEDGER_NAME
 from scenarios.run.config import RunConfig
 from tests.conftest import RunMain, run_here
 from tests.support.run_commands import arguments
@@ -221,13 +220,13 @@ def test_a_verdict_and_its_ledger_are_where_they_were_asked_for(runs: FrozenRuns
     before = digests(runs("srv-1"))
     done = run_here("signoff", "--scope", "harness", "--ref", *runs.paths("srv-1", "srv-acc"), "--out", out)
     assert done.code == ExitCode.OK, done.stderr
-    assert {path.name for path in out.parent.iterdir()} == {"verdict.json", LEDGER_NAME}
+    assert {path.name for path in out.parent.iterdir()} == {"verdict.json", SIGNOFF_LEDGER}
     assert "remeasured" not in json.loads(out.read_bytes())
     assert digests(runs("srv-1")) == before
 
 
 def ledger(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / LEDGER_NAME).read_bytes().splitlines()]
+    return [json.loads(line) for line in (folder / SIGNOFF_LEDGER).read_bytes().splitlines()]
 
 
 def test_a_verdict_is_kept_beside_the_candidate_and_named_in_the_ledger(runs: FrozenRuns, tmp_path: Path) -> None:
@@ -240,7 +239,7 @@ def test_a_verdict_is_kept_beside_the_candidate_and_named_in_the_ledger(runs: Fr
     file = cand[0] / "signoff_patch.json"
     assert f"written to {file}" in done.stdout
     after = digests(tmp_path)
-    new = {f"ss-fast-1/{name}" for name in (file.name, LEDGER_NAME)}
+    new = {f"ss-fast-1/{name}" for name in (file.name, SIGNOFF_LEDGER)}
     assert (after.keys() - before.keys(), {name: after[name] for name in before}) == (new, before)
     first, second = ledger(cand[0])
     assert second["sha256"] == after["ss-fast-1/signoff_patch.json"]
@@ -257,7 +256,7 @@ def test_a_verdict_is_kept_beside_the_candidate_and_named_in_the_ledger(runs: Fr
 
 
 @pytest.mark.parametrize("planted", ["directory", "link", "pipe"])
-@pytest.mark.parametrize("name", ["signoff_harness.json", LEDGER_NAME])
+@pytest.mark.parametrize("name", ["signoff_harness.json", SIGNOFF_LEDGER])
 def test_a_verdict_that_cannot_be_saved_changes_no_exit_code(
     runs: FrozenRuns, tmp_path: Path, name: str, planted: str
 ) -> None:

@@ -11,9 +11,12 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
+from compliance.judge.finding import fail
+from compliance.signoff.claim import Claim
+from compliance.signoff.signoff_verdict import Scope, SignOff
 from runs.errors import ExitCode
 from runs.numbers.result import read_result
-from runs.record.layout import RunDir
+from runs.record.layout import SIGNOFF_LEDGER, RunDir
 from runs.record.manifest import read_manifest
 from runs.record.tune_dir import TuneDir
 from scenarios.resumed import held
@@ -192,6 +195,21 @@ def test_scheduling_options_are_searched_and_used(small: Small, runs: VirtualRun
     assert len([one for one in search["probes"] if one["options"].get("dummy_slots") == 4]) == 1
     assert {run["options"]["dummy_slots"] for run in record["probes"] + record["confirmations"]} == {18}
 
+    # The option was signed off: two runs without it, and two with it at the best rate.
+    ((levers, ref, cand),) = runs.signed
+    probes = {one["directory"]: one for one in search["probes"]}
+    assert levers == ["slots"]
+    assert [probes[name]["options"] for name in (ref[0], cand[0])] == [{}, {"dummy_slots": 18}]
+    assert probes[cand[0]]["target_qps"] == search["best"]["target_qps"]
+    assert probes[ref[0]]["target_qps"] == worth["without"]["valid"]
+    assert {*ref[1:], *cand[1:]} == {name for name in runs.ran if name.startswith("repeat-")}
+    (signed,) = search["signoffs"]
+    assert (signed["option"], signed["verdict"], signed["action"]) == ("dummy_slots", "PASS", "pass")
+    verdict = json.loads((small.place.root / signed["file"]).read_bytes())
+    assert (verdict["verdict"], verdict["levers"]) == ("PASS", ["slots"])
+    (line,) = (small.place.root / SIGNOFF_LEDGER).read_text().splitlines()
+    assert json.loads(line)["file"] == signed["file"]
+
     # What was found is one option away.
     best = yaml.safe_load(small.place.best.read_text())
     assert (best["scenario"], best["engine"], best["dummy_slots"]) == ("Server", "dummy", 18)
@@ -206,6 +224,57 @@ def test_scheduling_options_are_searched_and_used(small: Small, runs: VirtualRun
     file.write_text(yaml.safe_dump({**content, "rates_from": [str(small.place.root)]}))
     plan = run_here("campaign", "--config", file, "--dry-run")
     assert plan.code == ExitCode.OK, plan.stderr
+
+
+def test_an_option_that_its_sign_off_refuses_is_not_recommended(small: Small, runs: VirtualRuns) -> None:
+    small.conf.write_text(USER_CONF.replace("5000", "1000"))
+    runs.refused = {"slots"}
+    finished = run_here(*small.arguments(*SEARCH, "--search-trials", 3))
+    assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
+    assert "sign-off of dummy_slots=18: FAIL, action eject: G-4/no_real_gain: no gain" in finished.stdout
+    search = small.record()["search"]
+    assert (search["signoffs"][0]["option"], search["signoffs"][0]["verdict"]) == ("dummy_slots", "FAIL")
+    assert "dummy_slots" not in search["best"]["options"]
+    assert yaml.safe_load(small.place.best.read_text())["dummy_slots"] == 16
+    kept = {path.name for path in small.place.contents()}
+    assert kept >= {"signoff_patch_dummy_slots.json", SIGNOFF_LEDGER, "repeat-1"}
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_other_responses_need_an_accuracy_run_of_each_side(
+    small: Small, runs: VirtualRuns, monkeypatch: pytest.MonkeyPatch, settled: bool
+) -> None:
+    small.conf.write_text(USER_CONF.replace("5000", "1000"))
+    asked: list[list[str]] = []
+
+    def sign_off(scope: Scope, ref: list[Path], cand: list[Path], claim: Claim) -> SignOff:
+        asked.append([path.name for path in (*ref, *cand)])
+        differ = [fail("C-3/diverges_needs_accuracy_probe", "other responses")]
+        return SignOff(scope, 0.5, "open", findings=[] if settled and len(asked) > 1 else differ)
+
+    monkeypatch.setattr("scenarios.tune.signed_options.sign_off", sign_off)
+    finished = run_here(*small.arguments(*SEARCH, "--search-trials", 3))
+    assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
+    assert [name for name in runs.ran if name.startswith("accuracy-")] == ["accuracy-1", "accuracy-2"]
+    assert [len(names) for names in asked[:2]] == [4, 6]
+    assert {"accuracy-1", "accuracy-2"} <= {*asked[1]}
+    assert ("dummy_slots" in small.record()["search"]["best"]["options"]) == settled
+    # A repeated tuning starts none of the runs again.
+    ran = [*runs.ran]
+    assert run_here(*small.arguments(*SEARCH, "--search-trials", 3)).code == ExitCode.OK
+    assert runs.ran == ran
+
+
+@pytest.mark.long
+def test_an_accepted_option_is_signed_off_with_the_real_loadgen(small: Small, run_main: RunMain) -> None:
+    small.conf.write_text(USER_CONF.replace("5000", "3000"))
+    finished = run_main(*small.arguments(*SEARCH, "--search-trials", 3))
+    assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
+    for signed in small.record()["search"]["signoffs"]:
+        verdict = json.loads((small.place.root / signed["file"]).read_bytes())
+        assert (verdict["verdict"], verdict["audit_scope"]) == (signed["verdict"], "patch")
+        rules = {one["rule"] for one in verdict["reasons"] if one["severity"] == "error"}
+        assert rules <= {"G-4/overlap", "G-4/no_real_gain", "G-4/too_few_repeats"}  # by how busy the machine is
 
 
 def test_a_search_keeps_its_time_and_goes_on(small: Small, runs: VirtualRuns) -> None:

@@ -1,0 +1,85 @@
+"""The sign-off of each option that a search accepted, before the tuning recommends it.
+
+Each option is a patch: the reference runs without the option, the candidate with it, both at their highest VALID rates.
+The probes of the search have one run of each, so that the runs are repeated. An option with a FAIL is not recommended.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from compliance.signoff.baseline import MIN_REPEATS
+from compliance.signoff.claim import Claim
+from compliance.signoff.judge import sign_off
+from compliance.signoff.signoff_verdict import SignOff
+from scenarios.audit.saved_verdict import save_verdict
+from scenarios.tune.journal import Options, TuneRun, best_of, with_options
+from scenarios.tune.option_space import Space, shown
+from scenarios.tune.rates import BACK_OFF, rounded
+from scenarios.tune.tune_runs import TuneRuns
+
+_NEEDS_ACCURACY = "C-3/diverges_needs_accuracy_probe"
+
+
+class SignedOptions:
+    """The sign-offs of a search.
+
+    Args:
+        runs: Short runs, as those of the search.
+    """
+
+    def __init__(self, runs: TuneRuns, space: Space) -> None:
+        self._runs, self._space = runs, space
+        self.records: list[dict[str, Any]] = []  # sign-offs in the form of tune.json
+
+    def accepted(self, probes: Sequence[TuneRun]) -> TuneRun | None:
+        """Return the best probe whose options all pass their sign-off; None if no probe was VALID."""
+        refused: set[str] = set()
+        while (best := best_of([probe for probe in probes if not refused & probe.options.keys()])) is not None:
+            failed = next((name for name in best.options if not self._passes(name, best.options, probes)), None)
+            if failed is None:
+                break
+            refused.add(failed)
+        return best
+
+    def _passes(self, name: str, options: Options, probes: Sequence[TuneRun]) -> bool:
+        """Sign an option off, and keep the verdict. Without a verdict the option is accepted, with a note."""
+        without, place = self._space.without(name, options), self._runs.tune.place
+        sides = [without, self._space.reduced({**without, name: options[name]})]
+        runs = [self._valid_runs(side, probes) for side in sides]
+        directories = [[place.root / run.directory for run in side] for side in runs]
+        record: dict[str, Any] = {"option": name, "value": options[name], "without": without}
+        if lacking := [shown(side) for side, found in zip(sides, runs, strict=True) if not found]:
+            self._runs.say(f"sign-off of {name}={options[name]}: refused, because no run of {lacking[0]} was VALID")
+            self.records.append(record | {"verdict": None, "file": None})
+            return False
+        lever = name.removeprefix(f"{self._runs.tune.config.engine}_")  # the engine's own name
+        signed = _patch(lever, *directories)
+        if any(one.rule == _NEEDS_ACCURACY for one in signed.of("error")):
+            for side, found, where in zip(sides, runs, directories, strict=True):
+                where.append(self._runs.accuracy_run(found[0].target_qps, side))
+            signed = _patch(lever, *directories)
+        file = place.signoff(name)
+        save_verdict(file, signed.record())
+        self.records.append(record | {"verdict": signed.outcome, "action": signed.action, "file": file.name})
+        self._runs.say(f"sign-off of {name}={options[name]}: {signed.headline}")
+        self._runs.say(f"  {signed.measured_headline}; {'refused' if signed.blocks else 'accepted'}; see {file}")
+        return not signed.blocks
+
+    def _valid_runs(self, options: Options, probes: Sequence[TuneRun]) -> list[TuneRun]:
+        """Return the VALID runs of these settings at their highest rates, after repeating missing runs."""
+        journal = self._runs.journal
+        best = best_of(with_options(probes, options)) or best_of(with_options(probes, {}))
+        assert best is not None  # the search ends if no rate is VALID with the defaults
+        rates = [rounded(best.target_qps * (1 - share)) for share in BACK_OFF]
+        while True:
+            repeats = journal.runs("repeat", options)
+            found = [run for run in (*with_options(probes, options), *repeats) if run.valid and run.target_qps in rates]
+            missed = sum(not run.valid for run in repeats)
+            if len(found) >= MIN_REPEATS or missed >= len(rates):
+                return found
+            self._runs.run("repeat", rates[missed], options, f": for the sign-off ({shown(options)})", may_fail=True)
+
+
+def _patch(lever: str, ref: list[Path], cand: list[Path]) -> SignOff:
+    return sign_off("patch", ref, cand, Claim(short_name=lever, levers=[lever]))
