@@ -11,15 +11,15 @@ from tests.support.import_graph import ROOT, closure, heaviest_edges, imported_b
 # for those with an audit.
 OF_DIRECTORIES = {"": [], "endpoints": ["verdict"], "audit": ["verdict", "audit"], "curve": list(JUDGES)}
 MAX_LINES = {
-    "verify": 12_580,
-    "verify endpoints": 15_270,
-    "verify audit": 15_717,
-    "check": 27_080,
-    "check curve": 30_225,
-    "signoff": 31_265,
+    "verify": 12_640,
+    "verify endpoints": 15_330,
+    "verify audit": 15_780,
+    "check": 27_130,
+    "check curve": 30_275,
+    "signoff": 31_315,
     "gate": 16_500,
     "store": 16_500,
-    "results": 6_300,
+    "results": 6_360,
     "status": 6_000,
 }
 
