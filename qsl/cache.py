@@ -10,12 +10,12 @@ _NAME = "mlperf-llama-vllm"
 
 
 def cache_dir() -> Path:
-    """Return the cache folder; make it if it is missing.
+    """Return the cache folder, and create it if it is missing.
 
-    $MLPERF_LLAMA_VLLM_CACHE, else $XDG_CACHE_HOME/mlperf-llama-vllm, else ~/.cache/mlperf-llama-vllm.
+    It is $MLPERF_LLAMA_VLLM_CACHE, otherwise $XDG_CACHE_HOME/mlperf-llama-vllm, otherwise ~/.cache/mlperf-llama-vllm.
 
     Raises:
-        SetupError: it cannot be created.
+        SetupError: If it cannot be created.
     """
     if own := os.environ.get(CACHE_VARIABLE):
         folder = Path(own).expanduser()

@@ -1,7 +1,7 @@
-"""The dataset of a run: prompts as token IDs, reference summaries, and the hash of the file they came from.
+"""The dataset of a run: prompts as token IDs, reference summaries, and the hash of their file.
 
 Columns (MLCommons format): `input` the article, `tok_input` the prompt's token IDs, `output` the reference summary.
-The IDs are used exactly as they stand: nothing is tokenized again at run time.
+The IDs are used unchanged; a run does not tokenize.
 """
 
 from collections.abc import Sequence
@@ -21,8 +21,10 @@ from runs.errors import InputError
 COLUMNS = ("input", "tok_input", "output")
 
 _BLANKS = b" \t\r\n"
-SYNTHETIC_MARK = "Synthetic rehearsal row"  # in the last line of each reference of scripts/make_rehearsal_dataset.py
-# LoadGen's accuracy log carries IDs as int32, so no ID of a usable vocabulary is larger.
+SYNTHETIC_MARK = (
+    "Synthetic rehearsal row"  # in the last line of each reference summary of scripts/make_rehearsal_dataset.py
+)
+# LoadGen's accuracy log has IDs as int32, which limits the IDs of a vocabulary.
 LARGEST_ID = 2**31 - 1
 
 
@@ -30,8 +32,8 @@ LARGEST_ID = 2**31 - 1
 class Dataset:
     """Rows of a validated dataset, in file order."""
 
-    path: Path  # the file
-    sha256: str  # hex hash of the whole file, also when only its first rows were taken
+    path: Path  # path of the file
+    sha256: str  # SHA-256 of the whole file, even if only its first rows are used
     prompts: list[list[int]]  # token IDs per row
     targets: list[str]  # reference summary per row
 
@@ -48,8 +50,8 @@ class Dataset:
 class References:
     """The columns of a dataset that the rules need."""
 
-    sha256: str  # hex hash of the file
-    texts: list[str]  # the reference summaries; position = sample index
+    sha256: str  # SHA-256 of the file
+    texts: list[str]  # reference summaries by sample index
     prompt_tokens: NDArray[np.int64]  # length of each prompt, in tokens, an array of shape (samples,)
 
 
@@ -62,7 +64,7 @@ def load_references(path: Path) -> References:
     """Return the columns that the rules need, in a fraction of the time of `load_dataset`.
 
     Raises:
-        InputError: as `load_dataset`, which reads files that are not an array of rows with valid columns.
+        InputError: If `load_dataset` raises it; that function reads files that are not an array of valid rows.
     """
     data = read_bytes(path)
     try:
@@ -96,18 +98,20 @@ def load_dataset(
 
     Args:
         path: JSON array, JSON lines or pandas' column-oriented JSON.
-        count: take the first `count` rows; all when None. Rows beyond it are not checked.
-        vocab_size: IDs must lie in [0, vocab_size).
-        max_prompt_tokens: longest prompt the engine takes.
-        checked_sha256: the hash of a file whose rows were checked before; they are not checked again when this file
-            has it.
+        count: number of rows to take; None = all. Further rows are not checked.
+        vocab_size: IDs must be in [0, vocab_size).
+        max_prompt_tokens: longest prompt that the engine accepts.
+        checked_sha256: SHA-256 of a file whose rows were checked before; rows of a file with this hash are not
+            checked again.
 
     Raises:
-        InputError: naming file, row (0-based), column, value and the fix.
+        InputError: If a row is invalid; it names file, row (from 0), column, value and the fix.
     """
     path = Path(path)
     if count is not None and count < 1:
-        raise InputError(f"sample count {count} is below 1", "give a count of at least 1, or none for all rows")
+        raise InputError(
+            f"sample count {count} is below 1", "give a count of at least 1, or remove the option to use all rows"
+        )
     data = read_bytes(path)
     digest = sha256(data).hexdigest()
     rows = parse_rows(data, path, COLUMNS)
@@ -136,7 +140,7 @@ def check_rows(
     """Check every row's columns, types and ranges; extra columns are ignored.
 
     Raises:
-        InputError: for the first row that is wrong.
+        InputError: If a row is invalid; it names the first such row.
     """
     largest_id = LARGEST_ID if vocab_size is None else vocab_size - 1
     for number, row in enumerate(rows):
@@ -161,7 +165,7 @@ def _check_prompt(
         raise _bad_cell(path, row, "tok_input", ids, "is not a list of token IDs")
     if not ids:
         raise _bad_cell(path, row, "tok_input", ids, "is empty")
-    if set(map(type, ids)) != {int}:  # exact: a JSON true is an int to isinstance and to numpy
+    if set(map(type, ids)) != {int}:  # exact types, because isinstance and NumPy accept a JSON true as an integer
         place, value = next((place, value) for place, value in enumerate(ids) if type(value) is not int)
         raise _bad_cell(path, row, "tok_input", value, f"at position {place} is not an integer")
     try:
@@ -185,7 +189,7 @@ def _check_prompt(
         raise InputError(
             f"{path}, row {row}, column 'tok_input': {len(ids)} tokens, but the engine takes prompts of at most "
             f"{max_prompt_tokens} tokens",
-            "raise the engine's maximum model length, or leave the row out",
+            "raise the engine's maximum model length, or remove the row",
         )
 
 

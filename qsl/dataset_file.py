@@ -18,14 +18,14 @@ from runs.files.reading import GIT_LFS_POINTER, MIB, read_whole
 
 PREPARE_FIX = "make the file with scripts/prepare_dataset.py, or save the table as JSON"
 
-MAX_BYTES = 512 * MIB  # 24,576 rows of text and IDs make some 200 MB
+MAX_BYTES = 512 * MIB  # 24,576 rows of text and IDs have about 200 MB
 _PICKLE_SUFFIXES = {".pkl", ".pickle", ".pck", ".pkl.gz", ".pickle.gz", ".p", ".pt"}
 _GZIP = b"\x1f\x8b"
-# First bytes of files that are not JSON but that users pass, with the kind of each file.
+# First bytes of other files that users may pass, with their kind and the fix.
 _FOREIGN = (
-    (b"PAR1", "a Parquet file", "turn it into JSON with scripts/prepare_dataset.py --source FILE"),
+    (b"PAR1", "a Parquet file", "convert it to JSON with scripts/prepare_dataset.py --source FILE"),
     (GIT_LFS_POINTER, "a git-lfs pointer", f"fetch the file itself ({PULL})"),
-    (b"PK\x03\x04", "a zip archive", "unpack it and pass the JSON file inside"),
+    (b"PK\x03\x04", "a zip archive", "unpack it, and give the JSON file inside"),
     (b"BZh", "bzip2-compressed", "decompress it with bunzip2"),
     (b"\xfd7zXZ", "xz-compressed", "decompress it with unxz"),
     (b"\x28\xb5\x2f\xfd", "zstd-compressed", "decompress it with unzstd"),
@@ -36,10 +36,10 @@ _UTF8_BOM = b"\xef\xbb\xbf"
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the content of the file; refuse what cannot be a JSON dataset.
+    """Return the content of a file; refuse files that cannot be a JSON dataset.
 
     Raises:
-        InputError: no such file, a directory, unreadable, empty, a pickle, compressed, or another known format.
+        InputError: If the file is missing, a directory, unreadable, empty, or has a recognized other format.
     """
     try:
         data = read_whole(path, "check its permissions", max_bytes=MAX_BYTES)
@@ -47,7 +47,7 @@ def read_bytes(path: Path) -> bytes:
         if isinstance(error.__cause__, FileNotFoundError):
             raise InputError(f"dataset file {path} does not exist", "check the path; " + PREPARE_FIX) from error
         if path.is_dir():
-            raise InputError(f"dataset {path} is a directory", "pass the JSON file inside it") from error
+            raise InputError(f"dataset {path} is a directory", "give the JSON file inside it") from error
         raise
     _refuse_pickle(path, data)
     if data.startswith(_GZIP):
@@ -55,7 +55,7 @@ def read_bytes(path: Path) -> bytes:
     for magic, what, fix in _FOREIGN:
         if data.startswith(magic):
             raise InputError(f"dataset file {path} is {what}, not JSON", fix)
-    if b"\0" in data:  # before a parser takes memory for it
+    if b"\0" in data:  # before a parser allocates memory for it
         raise InputError(f"dataset file {path} is not JSON: it contains a null byte", PREPARE_FIX)
     if not data.strip():
         raise InputError(f"dataset file {path} is empty ({len(data)} bytes)", PREPARE_FIX)
@@ -76,7 +76,7 @@ def _refuse_pickle(path: Path, data: bytes) -> None:
         raise InputError(
             f"dataset file {path} is a pickle ({'by its first bytes' if binary else 'by its name'}); "
             "loading a pickle runs whatever code its author put into it, so pickles are never opened",
-            "convert it to JSON where you trust it: pandas.read_pickle(...).to_json('dataset.json')",
+            "if you trust it, convert it to JSON: pandas.read_pickle(...).to_json('dataset.json')",
         )
 
 
@@ -84,11 +84,11 @@ def parse_rows(data: bytes, path: Path, columns: Sequence[str]) -> list[dict[str
     """Return the rows of a dataset in any accepted shape, in file order.
 
     Args:
-        path: its name, for messages.
-        columns: the columns a column-oriented file must have; a row's own columns are checked by the caller.
+        path: name of the file, for messages.
+        columns: required columns of a column-oriented file; the caller checks the columns of rows.
 
     Raises:
-        InputError: not JSON, cut off, not UTF-8, or JSON of another shape.
+        InputError: If the data are not JSON, cut off, not UTF-8, or of another shape.
     """
     data = data.removeprefix(_UTF8_BOM)
     try:
@@ -110,8 +110,8 @@ def parse_rows(data: bytes, path: Path, columns: Sequence[str]) -> list[dict[str
         present = [value[column] for column in columns if column in value]
         if present and all(isinstance(cells, dict) for cells in present):
             return _from_columns(value, path, columns)
-        return [value]  # one JSON line
-    raise InputError(f"{path} holds {shorten(value)}, not a table of rows", PREPARE_FIX)
+        return [value]  # a file with a single JSON line
+    raise InputError(f"{path} contains {shorten(value)}, not a table of rows", PREPARE_FIX)
 
 
 def _is_object(line: bytes) -> bool:
@@ -169,7 +169,7 @@ def _broken_json(
     """Return the error for `data`, which starts at byte `offset` of the file and does not parse."""
     try:
         text = data.decode()
-        # Cut inside a literal, a number or an escape, the parser complains about that and not about the end.
+        # If the data end inside a literal, a number or an escape, the parser reports that instead of the end.
         at_end = len(text.rstrip()) - error.pos < 8 and not text.rstrip().endswith(("]", "}"))
         is_cut = "end of data" in error.msg or (at_end and "after document" not in error.msg)
     except UnicodeDecodeError as bad:
@@ -183,7 +183,7 @@ def _broken_json(
     if is_cut and may_be_cut and text.lstrip().startswith(("[", "{")):
         return InputError(
             f"{path}{where}: the JSON ends at byte {offset + len(data)} in the middle of a value: the file is cut",
-            "copy or download it again and compare its size or sha256",
+            "copy or download it again, and compare its size or SHA-256",
         )
     byte = offset + len(text[: error.pos].encode())
     return InputError(
@@ -192,7 +192,7 @@ def _broken_json(
 
 
 def shorten(value: object, limit: int = 60) -> str:
-    """Return `value` as Python would write it, cut to `limit` characters."""
+    """Return the Python representation of `value`, cut to `limit` characters."""
     # Slicing first keeps the cost small for a value of megabytes.
     if isinstance(value, str | bytes | list) and len(value) > limit:
         value = value[:limit]

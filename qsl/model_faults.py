@@ -16,17 +16,19 @@ from runs.errors import InputError
 from runs.files.reading import TOKENIZER, open_file, read_object, read_whole, stand_in
 
 _SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
-_DATA_TYPE = re.compile(r"auto|(torch\.)?(half|double|bfloat16|float(16|32|64|8_\w+)?|u?int\d+)")  # PyTorch's
+_DATA_TYPE = re.compile(
+    r"auto|(torch\.)?(half|double|bfloat16|float(16|32|64|8_\w+)?|u?int\d+)"
+)  # data types of PyTorch
 MAX_PARTS = 10_000
 _LOADED = (".safetensors", ".bin", ".pt")  # suffixes of the weights that vLLM loads [vLLM 0.32, default_loader.py]
-# First letters of files with such suffixes that are no weights of a model. [filter_files_not_needed_for_inference]
+# Prefixes of files with such suffixes that are not weights of a model. [filter_files_not_needed_for_inference]
 _NO_WEIGHTS = ("adapter_", "training_args.", "optimizer.", "scheduler.", "scaler.")
 _INDEX = "model.safetensors.index.json"
-_PART = re.compile(r"(.+-)(\d{5})(-of-(\d{5})\.safetensors)")  # groups: prefix, number of the part, number of parts
+_PART = re.compile(r"(.+-)(\d{5})(-of-(\d{5})\.safetensors)")  # groups: prefix, number of the part, number of all parts
 
 
 def config_faults(model: ModelFacts) -> Iterator[InputError]:
-    """Yield what an engine cannot use in a model's config.json and generation_config.json."""
+    """Yield the values in a model's config.json and generation_config.json that an engine cannot use."""
     path = model.folder / "config.json"
     if model.architecture == UNKNOWN:
         yield InputError(f"{path}: architectures is missing: the kind of model is unknown", FETCH_AGAIN)
@@ -47,16 +49,16 @@ def config_faults(model: ModelFacts) -> Iterator[InputError]:
 
 
 def weight_faults(folder: Path, vocab_size: int | None) -> Iterator[InputError]:
-    """Yield what is wrong with a folder's weights, by names, sizes and headers.
+    """Yield the faults of a folder's weights, by names, sizes and headers.
 
     Args:
-        vocab_size: of config.json; None = it is unknown.
+        vocab_size: vocab_size in config.json; None = unknown.
     """
     names = {path.name for path in folder.iterdir()}
     yield from _missing_parts(folder, names)
     weights = {name for name in names if name.endswith(_LOADED) and not name.startswith(_NO_WEIGHTS)}
     if not weights:
-        yield InputError(f"{folder} has {_instead(names)}", "name a model folder with its weights as *.safetensors")
+        yield InputError(f"{folder} has {_instead(names)}", "give a model folder with weights as *.safetensors")
     safetensors = {name for name in names if name.endswith(".safetensors")}
     for path in sorted(folder / name for name in safetensors or weights):
         try:
@@ -67,14 +69,14 @@ def weight_faults(folder: Path, vocab_size: int | None) -> Iterator[InputError]:
                 if name.endswith("embed_tokens.weight") and kind in PLAIN and shape[:1] != [vocab_size or shape[0]]:
                     raise InputError(
                         f"{path}: {name} has the shape {shape}, but config.json has vocab_size {vocab_size}",
-                        "name a folder with weights and a config.json of one model",
+                        "give a folder with weights and config.json of one model",
                     )
         except InputError as error:
             yield error
 
 
 def _instead(names: Set[str]) -> str:
-    """Return what a folder without weights contains instead."""
+    """Return the content of a folder without weights, as text."""
     if "adapter_config.json" in names:
         return "only a LoRA adapter, not a model"
     if any(name.endswith(".gguf") for name in names):
@@ -84,7 +86,7 @@ def _instead(names: Set[str]) -> str:
 
 def _missing_parts(folder: Path, names: Set[str]) -> Iterator[InputError]:
     """Yield missing files of weights, by the index or by the numbers in the names of the parts."""
-    wanted, why = set[str](), f"which {_INDEX} names"
+    wanted, why = set[str](), f"which {_INDEX} lists"
     if _INDEX in names:
         try:
             weight_map = read_object(folder / _INDEX, FETCH_AGAIN).get("weight_map")
@@ -93,9 +95,9 @@ def _missing_parts(folder: Path, names: Set[str]) -> Iterator[InputError]:
             return
         wanted = set(map(str, weight_map.values())) if isinstance(weight_map, dict) else set()
         if not wanted:
-            yield InputError(f"{folder / _INDEX} names no files of weights", FETCH_AGAIN)
+            yield InputError(f"{folder / _INDEX} lists no files of weights", FETCH_AGAIN)
     else:
-        why = "as the names of the other parts show"
+        why = "according to the names of the other parts"
         for part in filter(None, map(_PART.fullmatch, names)):
             if int(part[4]) <= MAX_PARTS:
                 wanted |= {f"{part[1]}{number:05}{part[3]}" for number in range(1, int(part[4]) + 1)}
@@ -105,10 +107,10 @@ def _missing_parts(folder: Path, names: Set[str]) -> Iterator[InputError]:
 
 
 def tokenizer_faults(folder: Path, vocab_size: int | None) -> Iterator[InputError]:
-    """Yield what is wrong with the files of a folder's tokenizer; it is not loaded, as that may import transformers.
+    """Yield the faults of a folder's tokenizer files, without loading the tokenizer, which may import transformers.
 
     Args:
-        vocab_size: of config.json; None = it is unknown.
+        vocab_size: vocab_size in config.json; None = unknown.
     """
     there = [name for name in TOKENIZER_FILES if os.path.lexists(folder / name)]
     if set(there) <= set(_SETTINGS):
@@ -132,21 +134,21 @@ def _check_content(path: Path) -> None:
 
 
 def _check_settings(path: Path) -> None:
-    """Check that a file has a JSON object. Its numbers may be as large as 10^30, which transformers writes."""
+    """Check that a file has a JSON object. Numbers up to 10^30, which transformers writes, are allowed."""
     content = read_whole(path, FETCH_AGAIN)
     try:
         if isinstance(json.loads(content), dict):
             return
-        why = "it holds no object"
+        why = "it is not a JSON object"
     except (ValueError, RecursionError) as error:
         why = f"it is not JSON ({error})"
     raise InputError(f"{path} cannot be read: {stand_in(content) or why}", FETCH_AGAIN)
 
 
 def _check_ids(path: Path, vocab_size: int | None) -> None:
-    """Check a tokenizer.json, and that the model has its IDs; `tokenizers` itself takes four times as long to load it.
+    """Check a tokenizer.json and its IDs against the model; loading it with `tokenizers` would take four times as long.
 
-    A token that only pads may lie outside, as in early Llama 2.
+    The ID of a padding token may be outside the vocabulary, as in early Llama 2.
     """
     content = read_whole(path, FETCH_AGAIN, max_bytes=TOKENIZER.file_bytes)
     try:
@@ -166,5 +168,5 @@ def _check_ids(path: Path, vocab_size: int | None) -> None:
     if vocab_size is not None and highest >= vocab_size:
         raise InputError(
             f"{path} has IDs up to {highest:,}, but config.json has vocab_size {vocab_size:,}",
-            "name a folder with a tokenizer and a config.json of one model",
+            "give a folder with tokenizer and config.json of one model",
         )

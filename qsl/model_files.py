@@ -11,14 +11,14 @@ from runs.errors import InputError, SetupError
 from runs.files.reading import MAX_TEXT_BYTES, MAX_WEIGHTS_BYTES, TOKENIZER, read_object
 from runs.files.writing import sha256_of
 
-# Files that decide what the model computes and how its IDs become text.
+# Files that determine the computation and the tokenizer of a model.
 _RELEVANT = (".safetensors", ".json", ".bin", ".model", ".txt", ".jinja")
 
-UNKNOWN = "unknown"  # architecture
+UNKNOWN = "unknown"  # architecture if config.json lacks it
 
-CALIBRATION = "calibration.md"  # how a quantized model was made
+CALIBRATION = "calibration.md"  # description of the quantization of a model
 
-_WANTED = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]  # files of a hub model that are downloaded
+_WANTED = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]  # files of a hub model to download
 
 
 @dataclass(frozen=True)
@@ -27,42 +27,44 @@ class ModelFacts:
 
     name: str  # the requested name
     folder: Path
-    revision: str | None  # commit on the hub, None for a plain folder
+    revision: str | None  # commit on the hub; None for a local folder
     vocab_size: int
     max_positions: int
     architecture: str
-    config: dict[str, Any]  # config.json
+    config: dict[str, Any]  # content of config.json
 
     @property
     def quantization(self) -> dict[str, Any]:
-        """The quantization of the weights in config.json; empty for plain weights."""
+        """The quantization settings in config.json; empty for unquantized weights."""
         found = self.config.get("quantization_config") or self.config.get("compression_config")
         return found if isinstance(found, dict) else {}
 
 
 def find_model(name: str) -> tuple[Path, str | None]:
-    """Find a model's folder, and its commit on the hub; a hub ID is looked up, and fetched if missing.
+    """Find a model's folder, and its commit on the hub; the files of a hub ID are fetched if missing.
 
     Raises:
-        InputError: no such folder or hub ID, or a folder that cannot be read.
+        InputError: If the folder or hub ID does not exist, or the folder is unreadable.
     """
     folder = Path(name).absolute()  # the engine runs in another working directory
     try:
         if folder.is_dir():
-            next(folder.iterdir(), None)  # raises for one that cannot be listed
+            next(folder.iterdir(), None)  # raises if the folder cannot be listed
             return folder, None
         there = folder.exists()
     except OSError as error:  # such as a name that is too long
         fix = (
-            "let this user read it (chmod)" if isinstance(error, PermissionError) else "name a model folder or a hub ID"
+            "give this user read permission (chmod)"
+            if isinstance(error, PermissionError)
+            else "give a model folder or a hub ID"
         )
         raise InputError(f"--model-path {name:.80}: {error.strerror}", fix) from error
     if there:
-        raise InputError(f"--model-path {name}: this is a file, not a folder", "name its folder")
+        raise InputError(f"--model-path {name}: this is a file, not a folder", "give its folder")
     if folder.is_symlink():
-        raise InputError(f"--model-path {name}: the link has no folder as its target", "name a model folder")
+        raise InputError(f"--model-path {name}: the link has no folder as its target", "give a model folder")
     if name.startswith((".", "/", "~")) or name.count("/") != 1:
-        raise InputError(f"--model-path {name}: folder does not exist", "name a model folder or a hub ID like org/name")
+        raise InputError(f"--model-path {name}: folder does not exist", "give a model folder or a hub ID like org/name")
     folder = _from_hub(name)
     return folder, folder.name
 
@@ -71,7 +73,7 @@ def facts_of(name: str, folder: Path, revision: str | None) -> ModelFacts:
     """Read the config.json of a model's folder.
 
     Raises:
-        InputError: there is none that can be used.
+        InputError: If config.json is missing or unusable.
     """
     path = folder / "config.json"
     config = read_object(path, "give --model-path a folder with a complete config.json")
@@ -79,7 +81,7 @@ def facts_of(name: str, folder: Path, revision: str | None) -> ModelFacts:
         if type(config.get(key)) is not int or config[key] < 1:
             raise InputError(
                 f"{path}: {key} is missing or not a number from 1: {config.get(key)!s:.60}",
-                "name a decoder model such as Llama",
+                "use a decoder model such as Llama",
             )
     architectures = config.get("architectures")
     return ModelFacts(
@@ -106,12 +108,12 @@ def _from_hub(name: str) -> Path:
     except Exception as error:  # the hub's client raises a dozen unrelated kinds
         raise InputError(
             f"--model-path {name}: folder does not exist, and the hub download failed: {first_line(error)}",
-            "fetch the model first, check HF_TOKEN for gated models, or name a folder",
+            "fetch the model first, check HF_TOKEN for gated models, or give a folder",
         ) from error
 
 
 def file_hashes(folder: Path) -> dict[str, str]:
-    """SHA-256 of each relevant file, of its bytes: that the hub's cache names a file by its hash proves nothing."""
+    """Return the SHA-256 of each relevant file. It is computed from the bytes: names in a cache may be wrong."""
     return {
         path.name: sha256_of(path, max_bytes=MAX_WEIGHTS_BYTES)
         for path in sorted(folder.iterdir())
@@ -121,7 +123,7 @@ def file_hashes(folder: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class SpecialIds:
-    """Token IDs by what they are for; `other`: special ones that neither end nor begin a text."""
+    """Special token IDs by purpose; `other` IDs neither begin nor end a text."""
 
     stop: tuple[int, ...]
     begin: tuple[int, ...]
@@ -132,14 +134,16 @@ BYTES = SpecialIds((EOS_ID,), (BOS_ID,))  # special IDs of the byte tokenizer
 
 
 def special_ids(model: ModelFacts | None) -> SpecialIds:
-    """End and begin from generation_config.json, else config.json; the others are the tokens of tokenizer.json that
-    are marked `special`. Added tokens without that mark are ordinary text, and a model may well answer with them.
+    """Return a model's special IDs.
+
+    IDs that begin and end texts are from generation_config.json or config.json, the others are the tokens that
+    tokenizer.json marks as `special`. A model may generate added tokens without this mark.
 
     Args:
-        model: None = no model, the byte tokenizer.
+        model: facts of the model; None = the byte tokenizer.
 
     Raises:
-        InputError: a file exists and cannot be parsed.
+        InputError: If an existing file cannot be parsed.
     """
     if model is None:
         return BYTES
@@ -149,7 +153,7 @@ def special_ids(model: ModelFacts | None) -> SpecialIds:
 
 
 def token_ids(model: ModelFacts, key: str) -> tuple[int, ...]:
-    """Token IDs of generation_config.json, else of config.json."""
+    """Return token IDs from generation_config.json, otherwise from config.json."""
     path = model.folder / "generation_config.json"
     value = _read(path).get(key, model.config.get(key))
     values = value if isinstance(value, list) else [] if value is None else [value]

@@ -1,11 +1,11 @@
-"""OpenOrca as llama2-70b asks it: the official pickle or rows of one's own, to the MLCommons format.
+"""The OpenOrca dataset of llama2-70b: conversion of the official pickle, or of other rows, to the MLCommons format.
 
 Sources, read at mlcommons/inference commit b66003e1 (2026-08-20):
   [ref]   language/llama2-70b/processorca.py and README
-  [hash]  mlcommons/endpoints, the dataset's own page: SHA-256 of the file that MLCommons distributes
+  [hash]  mlcommons/endpoints, page of the dataset: SHA-256 of the file that MLCommons distributes
 
-MLCommons distributes this dataset as a pickled DataFrame, and to load a pickle runs what it names. So only the file
-with the published hash is loaded.
+MLCommons distributes this dataset as a pickled DataFrame. Loading a pickle may run any code, so only the file with the
+published hash is loaded.
 """
 
 import gzip
@@ -27,15 +27,16 @@ from runs.files.reading import read_whole
 
 OFFICIAL_NAME = "open_orca_gpt4_tokenized_llama.sampled_24576.pkl"  # [ref]; also as .pkl.gz
 OFFICIAL_SHA256 = "b64e66e54b6267f79eb4f9ccec52d466bab3ac94747ed258c3b0f337ed166fab"  # [hash], of the .pkl
-SYSTEM_PROMPT, QUESTION, RESPONSE = "system_prompt", "question", "response"  # OpenOrca's own columns
+SYSTEM_PROMPT, QUESTION, RESPONSE = "system_prompt", "question", "response"  # columns of OpenOrca
 REFERENCE_RESPONSE = "output"  # column name in the reference's preparation [ref]
-# Llama 2's ID of a space, which it begins every response with: at the end of the prompt nobody can send it ahead. [ref]
+# Llama 2's ID of a space, with which every response begins. The prompt ends with it, so a system cannot send it early.
+# [ref]
 FIRST_RESPONSE_ID = 29871
 
 
 @dataclass(frozen=True)
 class OrcaRows:
-    """Questions and their responses, row by row; the system prompt may be empty."""
+    """Questions and their responses, by row; the system prompt may be empty."""
 
     system_prompts: list[str]
     questions: list[str]
@@ -56,27 +57,27 @@ def official_rows(
     """Return the rows of the official pickle, or of a gzip file of it, with its token IDs.
 
     Args:
-        count: take the first `count` rows.
-        published_sha256: hex hash of the pickle itself.
-        max_bytes: of the file, and of what it unpacks to.
+        count: number of rows to take; None = all.
+        published_sha256: SHA-256 of the uncompressed pickle.
+        max_bytes: maximum size of the file and of its uncompressed content.
 
     Raises:
-        InputError: another file than the published one, or too few rows.
+        InputError: If the file is not the published file, or has too few rows.
     """
     try:
         data = read_whole(path, "download it again", max_bytes=max_bytes)
         if data.startswith(b"\x1f\x8b"):
-            with gzip.open(io.BytesIO(data)) as stream:  # a few kilobytes may unpack to as many gigabytes
+            with gzip.open(io.BytesIO(data)) as stream:  # some kB may unpack to many GB
                 data = stream.read(max_bytes + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path} cannot be read: {error}", "download it again") from error
     if len(data) > max_bytes:
-        raise InputError(f"{path} holds more than {max_bytes:,} bytes", "download it again")
+        raise InputError(f"{path} unpacks to more than {max_bytes:,} bytes", "download it again")
     if (digest := sha256(data).hexdigest()) != published_sha256:
         raise InputError(
-            f"{path} is a pickle with SHA-256 {digest}, the published one has {published_sha256}; another "
+            f"{path} is a pickle with SHA-256 {digest}, the published pickle has {published_sha256}; others "
             "could run any code",
-            "fetch the file from MLCommons again, or save the table as Parquet or JSON where you trust it",
+            "fetch the file from MLCommons again, or, if you trust it, save the table as Parquet or JSON",
         )
     import pandas
 
@@ -95,7 +96,7 @@ def own_rows(path: Path, count: int | None = None) -> OrcaRows:
     """Return the rows of a Parquet, CSV, TSV, JSON or JSON lines file with columns of OpenOrca or the reference.
 
     Raises:
-        InputError: no such file, a kind not known, columns missing, a cell empty or not a string, too few rows.
+        InputError: If the file is missing or of an unsupported kind, or columns, cells or rows are missing or invalid.
     """
     columns = (SYSTEM_PROMPT, QUESTION, RESPONSE)
     cells = read_columns(
@@ -116,8 +117,8 @@ def encode_rows(
     """Return rows in the MLCommons format, tokenized as the reference does. [ref]
 
     Args:
-        tokenizer: one that lacks `FIRST_RESPONSE_ID` is not Llama 2's, and prompts end with the question.
-        progress: called with the number of rows done so far, after each batch.
+        tokenizer: tokenizer of the model; prompts end with the question if it lacks Llama 2's `FIRST_RESPONSE_ID`.
+        progress: called with the number of finished rows, after each batch.
     """
     texts = list(map(render, rows.system_prompts, rows.questions))
     last = [FIRST_RESPONSE_ID] if tokenizer.vocab_size > FIRST_RESPONSE_ID else []

@@ -12,11 +12,11 @@ from runs.files.reading import PARQUET_ROWS, SOURCE_FILE, open_file
 
 _REPAIR = "repair it, or export it again"
 _BATCH_ROWS = 4096
-_ERRORS = (OSError, ValueError, NotImplementedError, MemoryError)  # Arrow's, and of text that is not UTF-8
+_ERRORS = (OSError, ValueError, NotImplementedError, MemoryError)  # exceptions of Arrow, and for text that is not UTF-8
 
 
 class ParquetRows:
-    """A Parquet file, of which only the footer is read at first.
+    """A Parquet file; the constructor reads only its footer.
 
     Raises:
         InputError: If the footer cannot be read, or has too many rows.
@@ -55,7 +55,7 @@ class ParquetRows:
         total = 0
         with open_file(self._path, _REPAIR, max_bytes=SOURCE_FILE.file_bytes) as stream:
             try:
-                # As dictionaries: else one long text that many rows share would be copied for each row.
+                # Read as dictionaries; otherwise a long text in many rows would be copied for each row.
                 file = ParquetFile(stream, metadata=self._footer, read_dictionary=list(columns))
                 for batch in file.iter_batches(_BATCH_ROWS, columns=list(columns)):
                     batch = batch.slice(0, count - len(cells[0]))
@@ -69,7 +69,7 @@ class ParquetRows:
                         return cells
             except _ERRORS as error:
                 raise self._broken(error) from error
-        raise InputError(f"source file {self._path} has {self._rows:,} rows by its footer, but it ends before", _REPAIR)
+        raise InputError(f"source file {self._path} has {self._rows:,} rows by its footer, but has fewer rows", _REPAIR)
 
     def _check_columns(self, columns: Sequence[str]) -> None:
         """Check the columns' types in the footer before allocating memory for them."""
@@ -113,7 +113,7 @@ def _is_text(kind: Any) -> bool:
 def _compact(array: Any) -> tuple[Any, Any]:
     """Return the distinct texts of an array, and for each cell the index of its text.
 
-    A batch has the whole dictionary of its column: to read all of it for each batch would not be linear.
+    Each batch has the whole dictionary of its column. Reading all of it for each batch would take quadratic time.
     """
     from pyarrow import compute, types
 

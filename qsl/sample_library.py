@@ -11,26 +11,26 @@ from runs.errors import ExecutionError
 
 @dataclass
 class SampleLibrary:
-    """LoadGen's query sample library: the samples of one run, all of them in memory.
+    """LoadGen's query sample library: the samples of a run, all in memory.
 
-    LoadGen calls `load` from its own thread. An exception that left it would unwind through LoadGen's C++ and leave it
-    half open, so a failure is reported through `on_error` instead.
+    LoadGen calls `load` on its own thread. An exception would unwind LoadGen's C++ code and leave LoadGen half open, so
+    failures are reported to `on_error`.
     """
 
     dataset: Dataset
     on_error: Callable[[BaseException], None]
 
     def prompt(self, index: int) -> list[int]:
-        """Return the token IDs of sample `index`: the dataset's own list, which must not be changed."""
+        """Return the token IDs of sample `index`. The list belongs to the dataset and must not be changed."""
         return self.dataset.prompts[index]
 
     def load(self, indices: Sequence[int]) -> None:
-        """LoadGen callback: these samples are needed next. Never raises."""
+        """Check samples that LoadGen will issue next. This callback of LoadGen never raises."""
         try:
             for index in indices:
                 if not 0 <= index < len(self.dataset):
                     raise ExecutionError(
-                        f"LoadGen asked for sample {index}; the dataset has {len(self.dataset)} (0 to "
+                        f"LoadGen requested sample {index}, but the dataset has {len(self.dataset)} (0 to "
                         f"{len(self.dataset) - 1})",
                         "check performance_sample_count_override and the audit configuration",
                     )
@@ -39,8 +39,8 @@ class SampleLibrary:
                 self.on_error(error)
 
     def unload(self, indices: Sequence[int]) -> None:
-        """LoadGen callback: these are not needed any more. They stay in memory all the same."""
+        """Do nothing with samples that LoadGen no longer needs: they stay in memory."""
 
     def construct(self, lg: Any) -> Any:
-        """LoadGen's handle (`lg` is its module); every sample fits in memory, so both counts are the dataset's."""
+        """Return LoadGen's handle. All samples fit in memory, so both counts are the size of the dataset."""
         return lg.ConstructQSL(len(self.dataset), len(self.dataset), self.load, self.unload)

@@ -1,7 +1,6 @@
-"""Tokenizers: the one a model brings, or the byte tokenizer for engines without a model.
+"""Tokenizers of models, and the byte tokenizer for engines without a model.
 
-At run time nothing is tokenized; a tokenizer is needed to prepare a dataset and to turn responses into text for
-scoring.
+A run does not tokenize. A tokenizer is needed to prepare a dataset, and to decode responses for scoring.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,7 +20,7 @@ BYTES = "bytes"
 BOS_ID = 256  # begin-of-text ID of the byte tokenizer
 EOS_ID = 257
 
-# Files of a model folder that decide its tokenizer's behavior.
+# Files of a model folder that determine its tokenizer.
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -32,10 +31,10 @@ TOKENIZER_FILES = (
     "merges.txt",
     "vocab.txt",
 )
-# Settings of a tokenizer_config.json that change what is made of tokenizer.json. [transformers 5]
+# Settings of a tokenizer_config.json that change the effect of tokenizer.json. [transformers 5]
 _NOT_PLAIN = frozenset({"auto_map", "add_bos_token", "add_eos_token", "split_special_tokens", "fix_mistral_regex"})
 _PANIC = "PanicException"  # raised by Rust code, such as `tokenizers` on a damaged charsmap; not an Exception
-# What clean-up puts together, in this order. [transformers, clean_up_tokenization]
+# Replacements of clean-up, in this order. [transformers, clean_up_tokenization]
 _CLEAN_UP = [(f" {end}", end) for end in (".", "?", "!", ",")]
 _CLEAN_UP += [(" ' ", "'")] + [(f" {end}", end) for end in ("n't", "'m", "'s", "'ve", "'re")]
 
@@ -45,16 +44,18 @@ class Tokenizer(Protocol):
 
     @property
     def vocab_size(self) -> int:
-        """Number of IDs, special tokens included."""
+        """Number of IDs, including special tokens."""
 
     def encode(self, text: str) -> list[int]:
-        """IDs of `text` with the special tokens that the tokenizer adds by default."""
+        """Return the IDs of `text`, with the special tokens that the tokenizer adds by default."""
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Exactly `[encode(text) for text in texts]`, faster."""
+        """Return `[encode(text) for text in texts]`, but faster."""
 
     def batch_decode(self, sequences: Iterable[Any]) -> list[str]:
-        """The text of each sequence without special tokens; sequences are lists or one-dimensional integer arrays."""
+        """Return the text of each sequence without special tokens; sequences are lists or one-dimensional integer
+        arrays.
+        """
 
 
 class ByteTokenizer:
@@ -65,18 +66,18 @@ class ByteTokenizer:
     fingerprint = "bytes-1"
 
     def encode(self, text: str) -> list[int]:
-        """BOS and the bytes of `text`."""
+        """Return the begin-of-text ID and the bytes of `text`."""
         return [BOS_ID, *text.encode(errors="replace")]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """`encode` of each text."""
+        """Return `encode` of each text."""
         return [self.encode(text) for text in texts]
 
     def batch_decode(self, sequences: Iterable[Iterable[int]]) -> list[str]:
-        """The text of each sequence of IDs, without begin and end; bytes that are not UTF-8 become U+FFFD.
+        """Return the text of each sequence without special IDs; bytes that are not UTF-8 become U+FFFD.
 
         Raises:
-            InputError: an ID outside 0 to 257.
+            InputError: If an ID is outside 0 to 257.
         """
         return list(map(_decoded, sequences))
 
@@ -92,18 +93,18 @@ def _decoded(ids: Iterable[int]) -> str:
 
 
 class _ModelTokenizer:
-    """A tokenizer of Hugging Face's `tokenizers` behind `Tokenizer`.
+    """A tokenizer of Hugging Face's `tokenizers` with the interface `Tokenizer`.
 
     Args:
         backend: the `tokenizers.Tokenizer`.
-        clean_up: whether blanks before punctuation are taken out of decoded texts. The reference scores text from
-            transformers 4, which applies the tokenizer's own setting (on, for Llama 3.1: " ." becomes ".").
+        clean_up: whether blanks before punctuation are removed from decoded texts. The reference scores text from
+            transformers 4, which applies the tokenizer's setting (on for Llama 3.1: " ." becomes ".").
     """
 
     def __init__(self, backend: Any, clean_up: bool) -> None:
         backend.no_truncation()
         backend.no_padding()
-        backend.encode("a")  # raises for a post-processor that names an unknown token
+        backend.encode("a")  # raises if a post-processor uses an unknown token
         self._backend, self._clean_up = backend, clean_up
 
     @property
@@ -125,10 +126,10 @@ class _ModelTokenizer:
 
 
 def load_tokenizer(model_path: str) -> Tokenizer:
-    """The tokenizer of a local model folder or of a model ID, or the byte tokenizer for "bytes".
+    """Return the tokenizer of a model folder or model ID, or the byte tokenizer for "bytes".
 
     Raises:
-        InputError: no such model, no tokenizer in it, or one that cannot be loaded.
+        InputError: If the model does not exist, or its tokenizer is missing or unusable.
     """
     if model_path == BYTES:
         return ByteTokenizer()
@@ -146,7 +147,7 @@ def load_tokenizer(model_path: str) -> Tokenizer:
         return from_hub(f"--model-path {model_path}", partial(_by_transformers, model_path))
     except SetupError:
         raise
-    except BaseException as error:  # transformers raises OSError, ValueError, KeyError, … for files it cannot use
+    except BaseException as error:  # transformers raises OSError, ValueError, KeyError, … for unusable files
         if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
             raise
         reason = f"its files lack {error}" if isinstance(error, KeyError) else first_line(error)
@@ -158,7 +159,7 @@ def load_tokenizer(model_path: str) -> Tokenizer:
 
 
 def _check_sizes(folder: Path) -> None:
-    """Check that what transformers reads whole has regular files of a bounded size."""
+    """Check that files that transformers reads completely are regular files of a bounded size."""
     for name in (*TOKENIZER_FILES, "chat_template.jinja"):
         if (folder / name).exists():
             open_file(folder / name, "", max_bytes=TOKENIZER.file_bytes).close()
@@ -170,13 +171,13 @@ def _by_transformers(model_path: str, local: bool) -> Tokenizer:
 
     found = AutoTokenizer.from_pretrained(model_path, use_fast=True, local_files_only=local)
     if not found.is_fast:
-        raise ValueError(f"a {type(found).__name__} has no tokenizer.json, and cannot be converted to one")
+        raise ValueError(f"a {type(found).__name__} has no tokenizer.json, and cannot be converted")
     return _ModelTokenizer(found.backend_tokenizer, found.clean_up_tokenization_spaces)
 
 
 def _plain_tokenizer(folder: Path) -> Tokenizer | None:
-    """A Llama's tokenizer.json, without transformers, where its configuration names the generic class and has
-    nothing that tokenizer.json lacks, as of Llama 3.1 and the embedded model; None for any other.
+    """Load tokenizer.json without transformers, if its configuration has the generic class and no further settings, as
+    in Llama 3.1 and the embedded model; otherwise return None.
     """
     config, model = _json_object(folder / "tokenizer_config.json"), _json_object(folder / "config.json")
     path, named = folder / "tokenizer.json", config | _json_object(folder / "special_tokens_map.json")
@@ -207,10 +208,10 @@ def _json_object(path: Path) -> dict[str, Any]:
 
 
 def tokenizer_fingerprint(model_path: str) -> str:
-    """Return an identity of the tokenizer's behavior; it is cheap if the files are local.
+    """Return a fingerprint of a tokenizer, which is cheap to compute for local files.
 
     Returns:
-        Hex SHA-256 of the tokenizer's files, or of its name when it is no local folder.
+        SHA-256 of the tokenizer's files, or of its name if it is not a local folder.
     """
     folder = Path(model_path)
     parts = [ByteTokenizer.fingerprint if model_path == BYTES else ""]

@@ -22,12 +22,12 @@ from runs.files.reading import MAX_WEIGHTS_BYTES, open_file, read_object, stand_
 from runs.record.observed import Weights
 
 LONGEST_HEADER = 100_000_000  # bytes [huggingface/safetensors]
-# Names of types in headers, and of the data types that they are. [huggingface/safetensors]
+# Type in headers → data type. [huggingface/safetensors]
 PLAIN = {"BF16": "bfloat16", "F16": "float16", "F32": "float32", "F64": "float64"}
 _BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16, "I64": 64, "I32": 32, "I16": 16, "I8": 8, "U8": 8, "BOOL": 8,
          "F8_E4M3": 8, "F8_E5M2": 8}  # fmt: skip
-_PACKED_BITS = {"U8": 8, "I16": 16, "I32": 32, "I64": 64}  # types that hold several numbers each
-_WEIGHTS = ("weight", "weight_packed", "qweight")  # last part of a weight's name; all else is scales and the like
+_PACKED_BITS = {"U8": 8, "I16": 16, "I32": 32, "I64": 64}  # types that pack multiple numbers → bits
+_WEIGHTS = ("weight", "weight_packed", "qweight")  # last part of a weight's name; other tensors are scales or similar
 _SHAPE = (
     "hidden_size",
     "num_hidden_layers",
@@ -42,12 +42,12 @@ def read_weights(folder: Path) -> Weights:
     """Read the headers and the configuration of a model's folder.
 
     Raises:
-        InputError: a file cannot be read, or is no safetensors file.
+        InputError: If a file is unreadable, or not a safetensors file.
     """
     files = list(folder.glob("*.safetensors"))
     tensors = sorted(tensor for path in files for tensor in tensors_of(path))
     config = read_object(folder / "config.json", FETCH_AGAIN)
-    if config.get("quantization_config") is None:  # an older name, which engines read as well
+    if config.get("quantization_config") is None:  # an older key, which engines also read
         config["quantization_config"] = config.get("compression_config")
     method, numbers = _quantization(folder, config)
     bits = numbers[1] if numbers else 4
@@ -81,7 +81,7 @@ def open_weights(path: Path) -> BufferedReader:
     """Open a file of weights.
 
     Raises:
-        InputError: it cannot be read, is empty, or is a git-lfs pointer.
+        InputError: If the file is unreadable, empty, or a git-lfs pointer.
     """
     stream = open_file(path, FETCH_AGAIN, max_bytes=MAX_WEIGHTS_BYTES)
     if wrong := stand_in(stream.peek()):
@@ -91,10 +91,10 @@ def open_weights(path: Path) -> BufferedReader:
 
 
 def tensors_of(path: Path) -> list[tuple[str, str, list[int]]]:
-    """(name, type, shape) of each tensor. [8 bytes, little endian, with the length of a JSON object: name → facts]
+    """Yield name, type and shape of each tensor. [8 bytes, little endian: length of a JSON object: name → facts]
 
     Raises:
-        InputError: the file cannot be read, or is no safetensors file of its size.
+        InputError: If the file is unreadable, or not a safetensors file of its size.
     """
     found: list[tuple[str, str, list[int]]] = []
     with open_weights(path) as stream:
@@ -117,9 +117,9 @@ def tensors_of(path: Path) -> list[tuple[str, str, list[int]]]:
     return found
 
 
-_Numbers = tuple[str, int, int]  # fp or int, bits of the weights, bits of the activations
+_Numbers = tuple[str, int, int]  # number format (fp or int), bits of the weights, bits of the activations
 _BY_METHOD: dict[str, _Numbers] = {"fp8": ("fp", 8, 8), "fbgemm_fp8": ("fp", 8, 8), "mxfp4": ("fp", 4, 16)}
-# Of NVIDIA's Model Optimizer. [NVIDIA/TensorRT-Model-Optimizer, quant_algo]
+# Algorithms of NVIDIA's Model Optimizer. [NVIDIA/TensorRT-Model-Optimizer, quant_algo]
 _BY_ALGORITHM: dict[str, _Numbers] = {
     "FP8": ("fp", 8, 8),
     "NVFP4": ("fp", 4, 4),
@@ -131,14 +131,14 @@ _BY_ALGORITHM: dict[str, _Numbers] = {
 
 
 def _quantization(folder: Path, config: Mapping[str, Any]) -> tuple[str, _Numbers | None]:
-    """The method of quantization in the configuration, "" for none, and its numbers where they are there."""
+    """Return the quantization method in the configuration ("" for none), and its numbers if they are known."""
     quantization = config.get("quantization_config")
     if not isinstance(quantization, dict) and quantization is not None:
         raise InputError(
-            f"{folder / 'config.json'}: quantization_config is {str(quantization)[:40]!r}, no object", FETCH_AGAIN
+            f"{folder / 'config.json'}: quantization_config is {str(quantization)[:40]!r}, not an object", FETCH_AGAIN
         )
     path = folder / "hf_quant_config.json"
-    if quantization is None and path.is_file():  # written by modelopt before it used config.json
+    if quantization is None and path.is_file():  # older versions of modelopt write this file instead of config.json
         quantization = {"quant_method": "modelopt", **_object(read_object(path, FETCH_AGAIN).get("quantization"))}
     if not quantization:
         return "", None
@@ -149,7 +149,7 @@ def _quantization(folder: Path, config: Mapping[str, Any]) -> tuple[str, _Number
         return method, _of_quark(_object(quantization.get("global_quant_config")))
     if method.startswith("modelopt"):
         return method, _BY_ALGORITHM.get(str(quantization.get("quant_algo") or "").upper())
-    bits = quantization.get("bits", quantization.get("w_bit"))  # awq, gptq and others alike
+    bits = quantization.get("bits", quantization.get("w_bit"))  # key of awq, gptq and others
     return method, _BY_METHOD.get(method) or (("int", bits, 16) if bits in (2, 3, 4, 8) else None)
 
 

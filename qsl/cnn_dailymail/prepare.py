@@ -19,14 +19,14 @@ from runs.files.reading import SOURCE_FILE, open_file, read_whole
 from runs.files.temporary import temporary_folder
 
 HUB = "hub"
-PARQUET = ".parquet"  # suffix
+PARQUET = ".parquet"  # suffix of Parquet files
 HUB_DATASET, HUB_CONFIG, HUB_SPLIT = "cnn_dailymail", "3.0.0", "validation"
 CALIBRATION_SPLIT = "train"  # [ref] prepare-calibration.py
 CALIBRATION_LIST_SHA256 = "4de1bc2bcf345ba8fc118788455dfaf2e09530fd9ed4daedf2b15661324ad9a7"  # [list]
 
 ID, ARTICLE, HIGHLIGHTS = "id", "article", "highlights"
 
-# How the `datasets` library reads the other kinds. Without keep_default_na=False an article "NA" would be no article.
+# Arguments of the `datasets` library for other kinds of files. Without keep_default_na=False, the text "NA" is missing.
 _BUILDERS: dict[str, tuple[str, dict[str, Any]]] = {
     ".csv": ("csv", {"keep_default_na": False}),
     ".tsv": ("csv", {"keep_default_na": False, "sep": "\t"}),
@@ -37,7 +37,7 @@ _BUILDERS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True)
 class Articles:
-    """Articles and their highlights (reference summaries), row by row, all of them checked."""
+    """Checked articles and their highlights (reference summaries), by row."""
 
     articles: list[str]
     highlights: list[str]
@@ -51,30 +51,30 @@ def read_source(source: str, count: int | None = None) -> Articles:
 
     Args:
         source: "hub", or a Parquet, CSV, TSV, JSON or JSON lines file with the columns article and highlights.
-        count: take the first `count` rows.
+
 
     Raises:
-        InputError: no such file, a kind not known, columns missing, a cell empty or not a string, too few rows.
-        SetupError: the hub cannot be reached.
+        InputError: If the file is missing or of an unsupported kind, or columns, cells or rows are missing or invalid.
+        SetupError: If the Hugging Face Hub is unreachable.
     """
     cells = read_columns(source, (ARTICLE, HIGHLIGHTS), count)
     return Articles(cells[ARTICLE], cells[HIGHLIGHTS])
 
 
 def read_calibration(source: str, ids: Path) -> Articles:
-    """Return the articles that a list names, in its order; from the hub those of the training split.
+    """Return the articles in a list of IDs, in its order. From the hub, they are those of the training split.
 
     Args:
-        source: as in `read_source`, with a column ID as well.
-        ids: a text file with an ID a line.
+        source: source as in `read_source`, with an additional column ID.
+        ids: text file with an ID per line.
 
     Raises:
-        InputError: as `read_source`; the list cannot be read, is empty, or names an article that is missing.
+        InputError: If `read_source` raises it, or the list is unreadable, empty, or has the ID of a missing article.
     """
-    fix = "name calibration-list.txt of mlcommons/inference"
+    fix = "give calibration-list.txt of mlcommons/inference"
     named = read_whole(ids, fix, option="--ids").decode(errors="replace").split()
     if not named:
-        raise InputError(f"--ids {ids} names no article", fix)
+        raise InputError(f"--ids {ids} contains no ID", fix)
     cells = read_columns(source, (ID, ARTICLE, HIGHLIGHTS), split=CALIBRATION_SPLIT)
     place = {one: number for number, one in enumerate(cells[ID])}
     if unknown := [one for one in named if one not in place]:
@@ -95,12 +95,12 @@ def read_columns(
     or_named: Mapping[str, str] | None = None,
     split: str = HUB_SPLIT,
 ) -> dict[str, list[str]]:
-    """Read and check columns of text: `read_source` for any columns.
+    """Read and check columns of text, like `read_source` for any columns.
 
     Args:
-        may_be_empty: columns whose cells may have no text.
-        or_named: another name that a column may have.
-        split: of the hub's dataset.
+        may_be_empty: columns whose cells may be empty.
+        or_named: alternative name of each column.
+        split: split of the hub's dataset.
     """
     with temporary_folder("prepare-dataset-") as cache:
         table = _Rows(_from_hub(split)) if source == HUB else _from_file(Path(source), str(cache))
@@ -124,7 +124,7 @@ def read_columns(
 
 
 class _Rows:
-    """A table of the `datasets` library."""
+    """A table read with the `datasets` library."""
 
     def __init__(self, table: Any) -> None:
         self._table = table
@@ -140,10 +140,10 @@ class _Rows:
 
 
 def check_count(count: int | None, total: int, name: str) -> None:
-    """Refuse to take `count` rows, None for all, of so many.
+    """Refuse to take `count` rows (None = all) of `total` rows.
 
     Raises:
-        InputError: there are fewer, or `count` is no number of rows.
+        InputError: If `count` is not a number from 1 to `total`.
     """
     if count is not None and not 1 <= count <= total:
         raise InputError(
@@ -173,7 +173,7 @@ def _from_hub(split: str) -> Any:
         return from_hub(f"{HUB_DATASET} {HUB_CONFIG}", fetch)
     except SetupError:
         raise
-    except Exception as error:  # the hub's client raises errors of many libraries
+    except Exception as error:  # the hub's client raises exceptions of many libraries
         raise SetupError(
             f"{HUB_DATASET} {HUB_CONFIG} could not be fetched from the Hugging Face Hub: {first_line(error)}",
             f"check the network, or fetch the {split} split's Parquet file elsewhere and give it with --source FILE",
@@ -201,7 +201,7 @@ def _from_file(path: Path, cache: str) -> _Rows | ParquetRows:
     builder, options = _BUILDERS[path.suffix.lower()]
     try:
         table = datasets.load_dataset(builder, data_files=os.fspath(path), split="train", cache_dir=cache, **options)
-    except Exception as error:  # Arrow's, pandas' or a wrapper of either, by kind of file
+    except Exception as error:  # exceptions of Arrow, pandas or wrappers, depending on the file
         reason = first_line(error.__cause__ or error)
         if "corresponds to no data" in reason:
             raise InputError(f"source file {path} has no rows", "give a file with articles") from error

@@ -1,10 +1,10 @@
-"""A synthetic dataset of any size, to rehearse a whole submission with an engine that runs no model.
+"""A synthetic dataset of any size, for the rehearsal of a submission with an engine without a model.
 
-The rows look like the benchmark's to everything that handles them: the official prompt around each article, articles
-as long as the official ones, reference summaries that overlap with the lead of their article about as much as the
-reference model's responses overlap with the official summaries. So an engine that honestly answers with the lead of
-each article, as long as a model's response, meets the official accuracy targets. The text is the bundled articles'
-words in an order that a chain of word pairs gives; every reference summary says that it is synthetic.
+The rows resemble the benchmark's rows: they have the official prompt and articles of the official lengths. The
+reference summaries overlap with the lead of their article about as much as the reference model's responses overlap with
+the official summaries. An engine that returns the lead of each article, with the length of a model's response,
+therefore meets the official accuracy targets. The texts are random sequences of the bundled articles' words, by pairs
+of words. Every reference summary states that it is synthetic.
 """
 
 import math
@@ -20,20 +20,19 @@ from qsl.dataset import SYNTHETIC_MARK
 from qsl.embedded.articles import bundled_articles
 from qsl.tokenizers import Tokenizer
 
-# Lengths of prompts in tokens, as the official dataset has them with Llama 3's tokenizer: about 850 in the mean, the
-# longest 2,540; a few short ones. A logarithmic normal distribution, cut at both ends (which are aimed at: how many
-# tokens an article's words really have differs by a few percent).
+# Target lengths of prompts in tokens, like the official dataset with Llama 3's tokenizer: mean about 850, maximum
+# 2,540. A log-normal distribution, cut at both ends. The actual number of tokens differs by a few percent.
 SHORTEST_PROMPT_TOKENS, LONGEST_PROMPT_TOKENS = 200, 2_500
 MEDIAN_PROMPT_TOKENS, PROMPT_SPREAD = 770, 0.44
 
 SENTENCE_WORDS = (9, 24)
 SENTENCES_A_PARAGRAPH = 3
 
-# What a reference summary takes from the lead of its article. Chosen by measuring: the scores of the lead's first
-# 600 characters lie between 0.99 and 1.1 of the reference scores of both datasets (tests/qsl/test_rehearsal.py).
+# Share of the lead in a reference summary. Measured: the scores of the lead's first 600 characters are between 0.99 and
+# 1.1 of the reference scores of both datasets (tests/qsl/test_rehearsal.py).
 LEAD_WORDS = 100
 SUMMARY_SENTENCES = 3
-SUMMARY_WORDS = 18  # a sentence
+SUMMARY_WORDS = 18  # words per sentence
 COPIED_SHARE = 0.45
 LONG_RUN_SHARE = 0.52  # share of copied word sequences that have three words; the others are single words
 REVERSED_SHARE = 0.52  # share of summaries whose sentences are in the reverse order of the lead
@@ -42,7 +41,7 @@ _WORD = re.compile(r"[A-Za-z][a-z]+")
 
 
 class _Chain:
-    """Words that follow each word in the bundled articles, as often as they occur there."""
+    """A Markov chain of words: the words that follow each word in the bundled articles, with their frequency."""
 
     def __init__(self) -> None:
         following: defaultdict[str, list[str]] = defaultdict(list)
@@ -73,8 +72,8 @@ def make_rows(
     """Generate `count` rows; equal arguments give equal rows.
 
     Args:
-        tokenizer: decides how many words make a prompt of the wanted length.
-        progress: called with the number of rows done so far.
+        tokenizer: tokenizer that determines the length of prompts.
+        progress: called with the number of finished rows.
     """
     chain = _Chain()
     draw = random.Random(f"rehearsal {seed}")
@@ -107,10 +106,10 @@ def _text(sentences: list[list[str]]) -> str:
 
 
 def _summary(sentences: list[list[str]], words: list[str], number: int, draw: random.Random) -> str:
-    """Sentences that each take runs of words from a part of the lead, in its order, between words of no meaning.
+    """Return sentences with word sequences from parts of the lead, in its order, between meaningless words.
 
-    In many rows the parts come in reverse order: the longest common subsequence of the whole texts is then shorter
-    than that of sentence and sentence, as it is with real summaries.
+    In many rows the sentences are in reverse order, so that the longest common subsequence of the whole texts is
+    shorter than that of the sentences, as in real summaries.
     """
     lead = [word for sentence in sentences for word in sentence][:LEAD_WORDS]
     part = -(-len(lead) // SUMMARY_SENTENCES)

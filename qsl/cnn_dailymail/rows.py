@@ -13,8 +13,8 @@ from qsl.tokenizers import Tokenizer
 from runs.errors import InputError
 from runs.files.writing import write_atomic
 
-# The official instruction around one article [mlcommons/inference, language/llama3.1-8b/download_cnndm.py]: it decides
-# the token IDs of every prompt, so not a character of it may change.
+# The official instruction around one article [mlcommons/inference, language/llama3.1-8b/download_cnndm.py]: it
+# determines the token IDs of every prompt, so its characters must not change.
 _HEAD, _TAIL = (
     "Summarize the following news article in 128 tokens. "
     "Please output the summary only, without any other text.\n\nArticle:\n",
@@ -37,7 +37,7 @@ class Prepared:
 
 
 def render(article: str) -> str:
-    """Return the prompt for `article`, which is inserted unchanged; braces in it have no meaning."""
+    """Return the prompt for `article`, which is inserted unchanged, including braces."""
     return _HEAD + article + _TAIL
 
 
@@ -50,7 +50,7 @@ def encode_rows(
     """Return rows in the MLCommons format: the official prompt around each article, encoded as the reference does.
 
     Args:
-        progress: called with the number of rows done so far, after each batch.
+        progress: called with the number of finished rows, after each batch.
     """
     return encoded(articles, map(render, articles), highlights, tokenizer, progress=progress)
 
@@ -63,7 +63,9 @@ def encoded(
     last_ids: Sequence[int] = (),
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows in the MLCommons format from the texts of their three columns; `last_ids` end every prompt."""
+    """Yield rows in the MLCommons format from the texts of their three columns; `last_ids` are appended to every
+    prompt.
+    """
     texts = iter(prompts)
     for start in range(0, len(inputs), _BATCH):
         batch = inputs[start : start + _BATCH]
@@ -78,8 +80,8 @@ def write_rows(output: Path, rows: Iterable[dict[str, Any]]) -> Prepared:
     """Write rows in the MLCommons format as one JSON array, whole or not at all.
 
     Raises:
-        OSError: `output` cannot be written.
-        InputError: the tokenizer returned no IDs for a prompt.
+        OSError: If `output` cannot be written.
+        InputError: If the tokenizer returned no IDs for a prompt.
     """
     lines: list[bytes] = []
     lengths: list[int] = []

