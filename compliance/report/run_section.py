@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from compliance.accuracy.accuracy_files import ScoresRecord, read_scores_record
+from compliance.accuracy.accuracy_files import ACCURACY_OUTCOMES, ScoresRecord, read_scores_record
 from compliance.evidence.run_evidence import RunEvidence
 from compliance.evidence.run_verdict import judge_run
 from compliance.judge.finding import Finding
@@ -35,6 +35,7 @@ class RunSection:
     directory: Path
     manifest: Manifest
     result: Result
+    outcome: str  # as `status` shows it
     scores: list[dict[str, Any]]
     reasons: list[str]
     notes: list[str]
@@ -46,12 +47,6 @@ class RunSection:
     @property
     def good(self) -> bool:
         return not self.manifest.exit_code
-
-    @property
-    def outcome(self) -> str:
-        if self.manifest.plan.mode == "performance":
-            return self.result.verdict
-        return "scored" if self.good else "FAIL"
 
 
 def run_section(root: Path, key: str, name: str) -> RunSection:
@@ -72,9 +67,11 @@ def run_section(root: Path, key: str, name: str) -> RunSection:
     ]
     scores: list[dict[str, Any]] = []
     findings: list[Finding] = []
+    outcome: str = result.verdict
     if manifest.plan.mode == "accuracy":
         record = read_scores_record(run_dir)
         scores, below = score_rows(record)
+        outcome = ACCURACY_OUTCOMES[record.passed]
         reasons += below
         notes.append("the scores come from accuracy.json; `main.py verify` rescores the responses")
     else:
@@ -104,6 +101,7 @@ def run_section(root: Path, key: str, name: str) -> RunSection:
         directory=root,
         manifest=manifest,
         result=result,
+        outcome=outcome,
         scores=scores,
         reasons=reasons,
         notes=notes,
@@ -138,7 +136,8 @@ def overview_of(root: Path) -> Picture:
     plan, observed = manifest.plan, manifest.observed
     version = manifest.engine.versions.get(plan.engine, "")
     title = f"{result.scenario} {plan.mode}, {Path(manifest.model.name).name}, {plan.engine} {version}".rstrip()
-    title += f": {result.verdict}"
+    scored = result.verdict == "DONE"
+    title += f": {ACCURACY_OUTCOMES[read_scores_record(run).passed] if scored else result.verdict}"
     if not manifest.official:
         title += " (not eligible for submission)"
     lines = [str(result.load)] if result.load else []

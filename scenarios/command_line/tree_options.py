@@ -50,7 +50,12 @@ def system_file(path: Path | None, folders: Iterable[Path]) -> "SystemFile | Non
         if len(named) > 1:
             raise InputError(f"campaigns name different system files: {', '.join(named)}", "give --system FILE")
         path = next(map(Path, named), None)
-    return None if path is None else read_system_file(with_underscores(read_yaml(path, "--system")))
+    if path is None:
+        return None
+    try:
+        return read_system_file(with_underscores(read_yaml(path, "--system")))
+    except InputError as error:  # The user may not know which file the campaign names.
+        raise InputError(error.message.replace("--system:", f"--system {path}:", 1), error.fix) from error
 
 
 def _named_by_campaign(folder: Path) -> str:

@@ -8,7 +8,7 @@ decides the next rate (scenarios/tune/rates.py), so that an interrupted tuning c
 
 import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -295,6 +295,8 @@ class _Run:
             tell(f"{run.step:<8}{run.number}  {run.target_qps:>9g} samples/s  {outcome(run)}")
         if confirmed is None:
             tell(f"no rate was confirmed; see {place.record} and the run directories beside it")
+            for text in _never_met(self._done("probe")):
+                tell(f"  {text}")
             return ExitCode.NEGATIVE
         directory = place.root / confirmed.directory
         verdict = read_result(RunDir(directory).result).verdict
@@ -312,6 +314,15 @@ class _Run:
         tell(f"  python main.py run --config {quote(str(place.best))}")
         tell(f"  in the file of a campaign: `rates_from: [{place.root}]`")
         return ExitCode.OK
+
+
+def _never_met(probes: list[TuneRun]) -> Iterator[str]:
+    """Yield the limits that every response at the lowest rate exceeded."""
+    for probe in sorted(probes, key=lambda one: one.target_qps)[:1]:
+        for name in ("ttft", "tpot"):
+            if probe.queries_answered and getattr(probe, f"late_{name}") == probe.queries_answered:
+                limit = f"{name.upper()} limit of {getattr(probe, f'{name}_limit_ms'):g} ms"
+                yield f"every response at {probe.target_qps:g} queries/s exceeded the {limit}; use a faster system"
 
 
 def _best_yaml(tune: Tune, options: Options, rate: float | None) -> str:

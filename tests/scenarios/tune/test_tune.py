@@ -4,6 +4,7 @@ The dummy engine with slots is a queue of known capacity: four slots of about 39
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -158,6 +159,12 @@ def test_a_hopeless_probe_is_stopped(small: Small, run_main: RunMain) -> None:
     assert "because the verdict is certain" in manifest.error["message"]
     assert b"VALID" not in RunDir(small.place.run("probe", 1)).result.read_bytes()
     assert "no rate was confirmed" in finished.stdout
+
+
+def test_a_limit_that_every_response_exceeds_is_named(small: Small, runs: VirtualRuns) -> None:
+    finished = run_here(*small.arguments("--offline-qps", 400, "--max-probes", 2, "--dummy-ttft-ms", 9_000))
+    assert finished.code == ExitCode.NEGATIVE, finished.stdout + finished.stderr
+    assert re.search(r"every response at [\d.]+ queries/s exceeded the TTFT limit of \d+ ms", finished.stdout)
 
 
 def test_offline_finds_the_rate_of_a_full_run(small: Small, runs: VirtualRuns) -> None:
