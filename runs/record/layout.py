@@ -91,7 +91,6 @@ class CampaignDir(Folder):
 
     configuration = PathIn("campaign.json")  # resolved options
     lock = PathIn("campaign.lock")  # held while the campaign runs
-    journal = PathIn("journal.jsonl")  # one JSON line per step
 
     def result(self, submission_name: str, scenario: str) -> ResultDir:
         return ResultDir(self.root / submission_name / scenario)

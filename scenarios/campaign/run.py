@@ -1,9 +1,7 @@
 """The execution of a campaign, which keeps finished runs, and sets all other runs aside and repeats them."""
 
-import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import orjson
 from rich import box
@@ -131,17 +129,15 @@ class _Run:
         write_json(self._place.configuration, {"schema_version": 1, "asked": asked, "legs": runs})
         pending = self._pending()
         if pending:
-            self._note("start", pending=[run.name for run in pending])
             try:
-                with if_abandoned(self._note_interruption):
+                with if_abandoned(self._say_how_to_go_on):
                     for place, run in enumerate(pending):
                         check()
                         self._print_header(run, pending[place:])
                         self._one(run)
             except Interrupted as error:
-                self._note_interruption(error)
+                self._say_how_to_go_on(error)
                 raise
-            self._note("end", states={name: state.status for name, state in self._states.items()})
             self._say("")
             self._print_table()
         return self._close()
@@ -150,18 +146,15 @@ class _Run:
         """Start one run, and check its files. A failed run does not end the campaign."""
         name = run.name
         self._set_aside(run)
-        self._note("run starts", run=name)
         self._failed.pop(name, None)
         try:
             self._run(run)
         except HarnessError as error:
             self._failed[name] = error
-            self._note("run failed", run=name, exit_code=int(error.exit_code), message=error.message)
             self._say(f"{name} failed: {error}")
         with self._console.status("verifying"):
             self._examine([other for other in self._runs if other.result == run.result], only=run)
         state = self._states[name]
-        self._note("run ends", run=name, status=state.status, text=state.text)
         if state.status == "done":
             self._say(f"{name}: done ({state.text})")
         elif name not in self._failed:
@@ -194,7 +187,6 @@ class _Run:
                 if (run.result.root / name).exists():
                     (run.result.root / name).rename(discarded / f"{stem}-{name}")
         folder.rename(discarded / stem)
-        self._note("set aside", run=run.name, to=str(discarded / stem))
         self._say(f"the earlier files of {run.name} are now in {discarded / stem}")
 
     def _run(self, run: CampaignRun) -> None:
@@ -226,18 +218,11 @@ class _Run:
     def _pending(self) -> list[PlannedRun]:
         return [run for run in self._runs if not self._states[run.name].done]
 
-    def _note_interruption(self, _: Interrupted) -> None:
-        self._note("interrupted")
+    def _say_how_to_go_on(self, _: Interrupted) -> None:
         self._say("\ninterrupted; to continue, start the same command again")
 
     def _say(self, text: str) -> None:
         say(self._console, text)
-
-    def _note(self, event: str, **facts: Any) -> None:
-        """Write a line to the journal, which no program reads."""
-        line = orjson.dumps({"time_ns": time.time_ns(), "event": event, **facts}, option=orjson.OPT_APPEND_NEWLINE)
-        with self._place.journal.open("ab") as journal:
-            journal.write(line)
 
     def _print_table(self) -> None:
         """Print a line per run: state, number of samples, duration, and numbers or reason."""

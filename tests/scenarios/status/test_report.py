@@ -80,6 +80,7 @@ def test_the_page_stands_alone(text: str) -> None:
 def test_the_page_says_what_was_measured(text: str, measured: Path) -> None:
     assert text.count("<section id=") >= 3
     assert "INVALID" in text
+    assert ">no target applies<" in text
     assert "min_duration" in text
     assert "a $x$ &lt;b&gt;&amp;amp; long" in text
     assert re.search(r"<th>input tokens</th><td>[\d,.]+ per sample, from", text)
