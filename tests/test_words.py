@@ -38,6 +38,7 @@ FIELDS = {
     "tests/signoff/*.py": {"borrow_answers", "lever", "levers"},  # a fault that frozen cases name
     "runs/record/*.py": {"answers"},
     "tests/*.py": {"answers"},
+    "docs/json.md": {"leg", "legs", "levers", "lever_class", "lever_decomposition", "lever_evidence", "answer"},
     "sut/endpoint/*.py": {"answers", "longest_answer_ns"},
     "*": {
         "answers_with_cached_count", "answers_with_their_id", "answers_with_their_prompt", "answers_in_one_chunk",
