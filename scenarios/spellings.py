@@ -9,15 +9,17 @@ ACCEPTED = {
 
 # Field of a run → other options of MLCommons' scripts, of vLLM's and guidellm's benchmarks, and of MLPerf clients.
 _SPELLINGS = {
+    "admission_queries": ("concurrency", "max_concurrency"),
     "api_model_name": ("served_model_name",),
     "api_server": ("base_url", "host", "port", "target", "url"),
     "dataset_path": ("data", "dataset"),
+    "engine": ("backend",),
     "max_new_tokens": ("max_tokens",),
     "model_path": ("model",),
     "output_log_dir": ("artifact_dir", "log_dir", "output_path", "result_dir"),
     "target_qps": ("qps", "rate", "request_rate"),
     "tensor_parallel_size": ("tp",),
-    "total_sample_count": ("max_requests", "num_prompts", "num_samples", "request_count"),
+    "total_sample_count": ("max_requests", "n_samples", "num_prompts", "num_samples", "request_count"),
 }
 
 # Field with KEY=VALUE pairs → keys that are options of other programs.

@@ -185,7 +185,8 @@ def _unknown_option(error: click.NoSuchOption) -> InputError:
     """Name the option of this command that replaces an option of another program, or the nearest option."""
     above = error.ctx or click.Context(cli)
     field, key = field_and_key(error.option_name)
-    near = [f"did you mean {name}?" for name in (error.possibilities or ())[:1]]
+    alike = difflib.get_close_matches(error.option_name, error.possibilities or (), 1, cutoff=0.8)
+    near = [f"did you mean {name}?" for name in alike]
     near += [f"see `python {above.command_path} --help`"]
     for option in above.command.params:
         if field and option.name == field:

@@ -110,6 +110,7 @@ def test_spellings_of_scripts_in_circulation() -> None:
         ("verify DIR --model-name M", "here: --model-path"),  # accepted where runs start
         ("verify DIR --request-rate 4", "see `python main.py verify --help`"),
         ("run --scenrio Offline", "did you mean --scenario?"),
+        ("run --hf-token x", "see `python main.py run --help`"),
     ],
 )
 def test_an_option_of_another_program_is_answered_with_ours(
