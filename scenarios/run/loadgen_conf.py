@@ -234,10 +234,10 @@ def _most_ms(benchmark: Benchmark, scenario: Scenario) -> dict[str, float]:
 def _default_conf(config: RunConfig, benchmark: Benchmark, sample_count: int) -> Path:
     if config.dataset_path is None:
         return TRIAL_CONF if config.is_trial else EMBEDDED_CONF
-    if config.accuracy or sample_count >= benchmark.performance_samples:
+    if sample_count >= benchmark.samples(mode_of(config)):
         return USER_CONF
-    paced = LOADGEN_SCENARIO[config.scenario] == "Server" and config.target_qps is None and config.audit_conf is None
-    return TRIAL_CONF if paced else OWN_DATA_CONF
+    measured = LOADGEN_SCENARIO[config.scenario] == "Server" and not config.accuracy
+    return TRIAL_CONF if measured and config.target_qps is None and config.audit_conf is None else OWN_DATA_CONF
 
 
 def _check_counts(

@@ -166,7 +166,7 @@ def test_each_row_of_the_users_own_is_issued_once(
         ({"scenario": "Server"}, TRIAL_CONF, None),
         ({"scenario": "Server", "target_qps": 20.0}, OWN_DATA_CONF, 40),
         ({"scenario": "Server", "audit_conf": ROOT / "audit.config"}, OWN_DATA_CONF, None),
-        ({"scenario": "Server", "accuracy": True}, USER_CONF, 40),
+        ({"scenario": "Server", "accuracy": True}, OWN_DATA_CONF, 40),
         ({"scenario": "Offline"}, OWN_DATA_CONF, 40),
         ({"scenario": "Offline", "total_sample_count": 5}, OWN_DATA_CONF, 5),
         ({"scenario": "Offline", "user_conf": USER_CONF}, USER_CONF, 13_400),
@@ -187,7 +187,7 @@ def test_settings_for_few_rows(
 def test_the_whole_dataset_of_the_benchmark_has_the_official_settings(
     make_dataset: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Benchmark, "performance_samples", 2)
+    monkeypatch.setattr(Benchmark, "samples", lambda self, mode: 2)
     for scenario in ("Offline", "Server"):
         asked = {"scenario": scenario, "engine": "dummy", "dataset_path": make_dataset([1, 2], [3, 4])}
         run = prepare(make_config(asked))
