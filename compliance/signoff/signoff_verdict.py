@@ -134,7 +134,7 @@ class SignOff(Verdict):
         if self.error is not None:
             return f"DEGRADED: no verdict, because the sign-off itself failed: {self.error.message}"
         word = f"{self.outcome}{' (unverifiable)' if self.unverifiable else ''}, action {self.action}"
-        worst = self.of("error") or self.of("warning")
+        worst = self.of("error") or sorted(self.of("warning"), key=lambda one: action_of(one) != self.action)
         reasons = [f"{finding.rule}: {finding.sentence}" for finding in worst]
         return f"{word}: {shortened_list(reasons, 1)}" if reasons else word
 

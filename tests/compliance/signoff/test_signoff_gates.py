@@ -64,6 +64,8 @@ def test_a_fail_outranks_a_flag_and_a_flag_a_pass() -> None:
     assert decide(flags) == ("FLAG", "downgrade_headline")
     assert decide([*flags[:2], warn("G-2/overstated", "")]) == ("FLAG", "correct_headline")
     assert decide([*flags, fail("P-1/missing_raw", "")]) == ("FAIL", "eject")
+    both = patch(findings=[warn("B-4/contended", "busy"), warn("G-2/overstated", "too large")])
+    assert both.headline == "FLAG, action correct_headline: G-2/overstated: too large; and 1 more"
 
 
 @pytest.mark.parametrize(
