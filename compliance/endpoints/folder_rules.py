@@ -9,7 +9,7 @@ import numpy as np
 from compliance.endpoints.compare import Difference, compare_report, compare_summary, differences, reported_metrics
 from compliance.endpoints.derive import COMPLETED, FAILED, INPUT, OUTPUT, ROUNDING, TPOT, Metrics
 from compliance.endpoints.endpoints_evidence import COMPLETE, EndpointsEvidence
-from compliance.endpoints.load import RERUN, SECOND
+from compliance.endpoints.load import AGENTIC, RERUN, SECOND
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared, fail, note, warn
 from compliance.judge.rule import OURS
@@ -18,7 +18,6 @@ from runs.endpoints.folder import PERFORMANCE
 from runs.endpoints.layout import EVENTS, REPORT, SAMPLES, SNAPSHOT, SUMMARY
 from runs.wording import counted, printable
 
-AGENTIC = "agentic_inference"  # load pattern whose client ends samples itself, in any order
 MAX_SHOWN = 8  # differences of one file that are findings of their own
 TOKENS_OFF_PCT = 1.0  # percent
 # Share of the samples; an honest server sends one or two of 60 short responses in one piece.

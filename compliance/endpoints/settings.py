@@ -30,7 +30,6 @@ Row = tuple[str, str, bool, object, object]  # rule, text, whether the rule is m
     "contradiction",
     ("endpoints-settings", "warning", OURS, "setting that the client checks before a run", RERUN),
     ("endpoints-streaming", "warning", OURS, "events of first tokens and later pieces", RERUN),
-    ("endpoints-min-duration", "warning", OURS, "duration of the measured phase", "raise n_samples_to_issue"),
     ("endpoints-max-duration", "warning", OURS, "duration of the measured phase", RERUN),
     ("endpoints-drain", "warning", OURS, "time from the last issue to the last response", RERUN),
     ("endpoints-output-limit", "warning", OURS, "tokens of the longest response", RERUN),
@@ -86,10 +85,7 @@ def _streaming(case: EndpointsEvidence, load: Load) -> Iterator[Row]:
 def _durations(case: EndpointsEvidence, load: Load) -> Iterator[Row]:
     runtime, timeout_s = load.config.settings.runtime, load.config.settings.drain.performance_timeout_s
     took_s = (load.end_ns - load.start_ns) / SECOND
-    least_s, most_s = (float(limit_ms) * MS / SECOND for limit_ms in (runtime.min_duration_ms, runtime.max_duration_ms))
-    # Without n_samples_to_issue the number of samples follows from min_duration_ms: see endpoints-count.
-    if runtime.n_samples_to_issue is not None:
-        yield "min-duration", "", took_s >= least_s, f"{took_s:.2f} s", f"at least {least_s:.2f} s (min_duration_ms)"
+    most_s = float(runtime.max_duration_ms) * MS / SECOND  # n_samples_to_issue overrides min_duration_ms
     if most_s:
         right = took_s <= most_s + TURN_NS / SECOND
         yield "max-duration", "", right, f"{took_s:.2f} s", f"at most {most_s:.2f} s (max_duration_ms)"

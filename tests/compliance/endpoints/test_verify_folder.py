@@ -89,6 +89,15 @@ def test_the_size_of_a_data_set_is_found_by_its_order() -> None:
     assert dataset_size(replayed_order(42, 200_000, 100), 42)[1] is False  # too many sizes to try them all
 
 
+def test_an_agentic_run_may_repeat_a_sample_with_another_salt(copy_of: CopyOf) -> None:
+    update("sample.issued", 3, data=lambda old: [old[0], f"[salt: 1] {old[1]}", *old[2:]])(folder := copy_of("poisson"))
+    assert found_by(judge_folder(folder), "prompts").severity == "error"
+    in_config("settings/load_pattern/type", "agentic_inference")(folder)
+    verdict = judge_folder(folder)
+    assert found_by(verdict, "order").severity == "note"
+    assert "endpoints-prompts" not in {one.rule for one in verdict.findings}
+
+
 def test_tokens_are_counted_as_the_client_counts_them(recorded: Path) -> None:
     case = EndpointsEvidence(read_folder(recorded / "poisson"), BYTES)
     assert case.run.summary is not None
