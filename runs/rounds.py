@@ -94,7 +94,7 @@ class RoundBenchmark(_Data):
     percentiles: dict[str, float] = Field(default_factory=dict)  # percentiles that differ from the scenario's default
     max_tokens: dict[str, int] = Field(default_factory=dict)  # limit of a response by mode, in tokens
     speculative_decoding: tuple[str, ...] = ()  # scenarios in which the rules allow it
-    # Limits in the rules that the official checker lacks, by scenario and ID; all other fields are from the checker.
+    # Limits in the rules that differ from the official checker's, by scenario and rule; other fields are the checker's.
     rules_differ: dict[str, str] = Field(default_factory=dict)
     sources: dict[str, str]
 
@@ -126,6 +126,11 @@ class RoundBenchmark(_Data):
     def accuracy_samples_of(self, scenario: str) -> int:
         """Return the number of samples of an accuracy run."""
         return self.accuracy_samples.get(scenario, self.accuracy_samples.get(_ANY, self.data_set))
+
+    def in_rules(self, scenario: str, rule: str) -> str:
+        """The limit that the rules have instead of the checker's, as a text behind the checker's."""
+        other = self.rules_differ.get(f"{scenario} {rule}", self.rules_differ.get(f"{_ANY} {rule}"))
+        return f" (the official checker; inference_rules.adoc has {other})" if other else ""
 
     def keys_of(self, scenario: str) -> tuple[str, ...]:
         """Return the benchmark's names in LoadGen's settings of a scenario."""

@@ -63,6 +63,8 @@ _IN_RULES = {
     "llama2-70b-interactive": "Llama2-70b", "llama3.1-405b": "Llama3.1-405B", "mixtral-8x7b": "Mixtral-8x7B",
     "deepseek-r1": "DeepSeek", "gpt-oss-120b": "GPT-OSS-120B", "qwen3.6-27b": "Qwen3.6-27B",
 }  # fmt: skip
+# The same for models in its table of benchmarks only, or with another name there.
+_WITHOUT_SETTINGS = {"3d-unet": "3D UNET", "dlrm-v3": "DLRMv3", "deepseek-r1": "DeepSeek-r1"}
 _ARITHMETIC = {ast.Mult: operator.mul, ast.Add: operator.add, ast.Sub: operator.sub, ast.Div: operator.truediv}
 
 
@@ -346,7 +348,7 @@ class Table:
 
     def _of_rules(self, model: str, name: str) -> Iterator[tuple[str, Any, str]]:
         """Yield facts that only the rules have: speculative decoding, and limits that differ from the checker's."""
-        of_model = _IN_RULES.get(name)
+        of_model = _IN_RULES.get(name, _WITHOUT_SETTINGS.get(name))
         if self._own_rules is None or of_model is None:
             old = self._before.get("benchmarks", {}).get(model, {})
             for field in ("rules_differ", "speculative_decoding"):
@@ -363,6 +365,9 @@ class Table:
                     if scenario in limits and limits[scenario][key] != int(value) * 1_000_000:
                         differ[f"{scenario} perf-{key}"] = f"{value} ms"
                         at.append(number)
+        for number, key, value in self._quality(model, name):
+            differ[key] = value
+            at.append(number)
         if differ:
             yield "rules_differ", differ, _rules_at(*at)
         begin = next((n for n, line in enumerate(self._own_rules, 1) if "[[appendix-speculative" in line), len(rows))
@@ -373,6 +378,25 @@ class Table:
         }
         if allowed:
             yield "speculative_decoding", list(allowed), _rules_at(*allowed.values())
+
+    def _quality(self, model: str, name: str) -> Iterator[tuple[int, str, str]]:
+        """Size of the dataset and targets in the table of benchmarks, if they differ from the checker's."""
+        edge, suite = not self._of("required-scenarios-datacenter", model), ""
+        size, target = self._of("performance-sample-count", model), self._of("accuracy-target", model)
+        targets = dict(_pairs(target[0])) if target and isinstance(target[0], list) else {}
+        of_model = _WITHOUT_SETTINGS.get(name, _IN_RULES.get(name, ""))
+        for number, line in enumerate(self._own_rules or (), start=1):
+            suite = found[1] if (found := re.match(r"The (\w+) suite includes", line)) else suite
+            cells = [cell.strip() for cell in line.split("|")]
+            if len(cells) < 7 or cells[3] != of_model or (suite == "Edge") != edge or not cells[5].isdigit():
+                continue
+            if size and int(cells[5]) != size[0]:
+                yield number, "any perf-sample-count", f"{int(cells[5]):,}"
+            share = 0.999 if model.endswith("99.9") else 0.99
+            for score, value in re.findall(r"(rouge1|rouge2|rougeL|exact[ _]match)[ =]([\d.]+\d)", cells[6]):
+                key = score.replace(" ", "_") if score.startswith("exact") else score.upper()
+                if key in targets and abs(share * float(value) / targets[key] - 1) > 1e-3:
+                    yield number, f"any accuracy-target {key}", f"{share * float(value):.6g}"
 
 
 def _rules_at(*lines: int) -> str:

@@ -116,6 +116,11 @@ def numbers_in(text: str) -> dict[str, float]:
     return found
 
 
+def datasets_in(text: str) -> list[str]:
+    """Return the names in the table of datasets."""
+    return [row[0] for row in _ROW.findall(text)]
+
+
 def contradictions(text: str) -> Iterator[Fault]:
     """Yield the numbers of a text that contradict its other numbers."""
     numbers = numbers_in(text)

@@ -7,7 +7,7 @@ compared with a tolerance.
 import itertools
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
@@ -33,8 +33,9 @@ from runs.numbers.numbers import (
 from runs.record.finished_run import ACCURACY, PERFORMANCE
 
 PRINTED = 2 * SIX_DIGITS  # tolerance for the quotient of two printed rates
-ZONES = timedelta(hours=26)  # tolerance for time zones and for the time to load samples
+ZONES = timedelta(hours=15)  # tolerance for time zones (-12 to +14 hours) and for the time to load samples
 CLOCK_S = 0.1  # tolerance in seconds between two readings of one clock
+_BUILT = ("loadgen_build_date_utc", "loadgen_build_date_local")
 _TARGET_LATENCY = "effective_target_latency_ns"
 _SERVER = RATE_KEYS["Server"]
 
@@ -163,12 +164,25 @@ def _settings(detail: DetailLog) -> Iterator[Told]:
 
 
 def _dates(detail: DetailLog) -> Iterator[Told]:
-    """Compare test_datetime (UTC) with power_begin (local time zone)."""
-    dated, begin = str(detail.get("test_datetime")), power_time(detail.get("power_begin"))
+    """Compare pairs of dates in UTC and in the local time zone, and the length of the run with the last record."""
+    begin, end = power_time(detail.get("power_begin")), power_time(detail.get("power_end"))
+    dates = [("test_datetime", _date(detail, "test_datetime"), "power_begin", begin)]
+    dates.append((_BUILT[0], _date(detail, _BUILT[0]), _BUILT[1], _date(detail, _BUILT[1])))
+    for first, one, second, other in dates:
+        if one is not None and other is not None and abs(other - one) > ZONES:
+            yield f"{first} is {detail.get(first)}, {second} {detail.get(second)}", first, second
+    if begin is None or end is None or not detail.last_ms:
+        return
+    window_s, logged_s = (end - begin).total_seconds(), detail.last_ms / 1000
+    if logged_s < window_s * (1 - PRINTED) - CLOCK_S:
+        said = f"power_begin and power_end are {window_s:.3f} s apart, but the last record is of {logged_s:.3f} s"
+        yield said, "power_end"
+
+
+def _date(detail: DetailLog, key: str) -> datetime | None:
     with suppress(ValueError):
-        apart = begin and begin - datetime.strptime(f"{dated}+0000", "%Y-%m-%dT%H:%M:%SZ%z")
-        if apart and abs(apart) > ZONES:
-            yield f"test_datetime is {dated}, power_begin {detail.get('power_begin')}", "test_datetime", "power_begin"
+        return datetime.fromisoformat(str(detail.get(key)).removesuffix("Z")).replace(tzinfo=UTC)
+    return None
 
 
 def _loaded_set(detail: DetailLog) -> Iterator[Told]:

@@ -71,6 +71,7 @@ class DetailLog:
     warnings: list[LogRecord] = field(default_factory=list)
     error_count: int = 0  # number of all errors, including those beyond MAX_KEPT_RECORDS
     warning_count: int = 0
+    last_ms: float = 0.0  # time_ms of the last record
     repeated: dict[str, int] = field(
         default_factory=dict
     )  # key → line of its second record, for keys that LoadGen writes once
@@ -271,7 +272,7 @@ def _take(log: DetailLog, seen: set[str], text: bytes, number: int, cut: bool) -
     is_error, is_warning = metadata.get("is_error"), metadata.get("is_warning")
     if type(is_error) is not bool or type(is_warning) is not bool:
         raise _damaged(log.path, number, f"({key}) lacks is_error or is_warning", cut)
-    log.values[key] = record["value"]
+    log.values[key], log.last_ms = record["value"], time_ms
     log.error_count += is_error
     log.warning_count += is_warning and not is_error
     if is_error or is_warning:

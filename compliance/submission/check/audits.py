@@ -261,6 +261,8 @@ def _expected(audit: _Audit, name: str, text: str) -> Iterator[tuple[str, float,
         yield "max output tokens", max(lengths), 0.0, responses
         yield "mean output tokens", sum(lengths) / len(lengths), _PRINTED, responses
     run = audit.run(audit.test)
+    if audit.test == "TEST09" and run is not None and run.logged and run.tokens:
+        yield "mean output tokens", run.tokens, 1e-3 * run.tokens, run.detail
     if run is not None and run.logged:
         yield _LOGGED.get(audit.test, ""), run.logged, 0.0, run.detail
     for key, setting in _LIMITS.items():

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from compliance.accuracy.accuracy_text import stated_score
-from compliance.accuracy.evaluation_text import Fault, contradictions, failures, numbers_in, scored_samples
+from compliance.accuracy.evaluation_text import Fault, contradictions, datasets_in, failures, numbers_in, scored_samples
 from compliance.judge.check import decides
 from compliance.judge.rule import OURS, Rank
 from compliance.submission.check.audits import AUDIT_TEXTS, FALLBACK
@@ -19,6 +19,7 @@ _UNBOUNDED = frozenset({"GEN_LEN", "TOKENS_PER_SAMPLE", "FID_SCORE", "DLRM_NE"})
 # Factor on the lowest allowed score. In 3,300 closed scores of v4.1, v5.1 and v6.0 the highest is 1.065 (3d-unet-99),
 # except 1.46 of a retinanet result that was scored on a part of the dataset.
 REACH = 1.15
+_DATASET = "gpqa_diamond"  # [mlperf] compliance/TEST07/README.md, acc_eval_compliance_gpqa.parquet
 _FOLDER = re.compile(r"(?<=/)[^/\s'\",:]+(?=/)")
 _SCENARIOS = frozenset(name.lower() for name in (*SCENARIOS, "MultiStream"))
 
@@ -48,10 +49,25 @@ def check_scores(result: Result) -> None:
     text = _text_of(path)
     for rule, fault in _scores(result, text):
         result.findings.add(rule, path, *fault[:2], decided_by=[fault.key])
+    path07 = result.tree.audit(result.place, "TEST07") / AUDIT_TEXTS["TEST07"][0]
+    for rule, fault in _test07(result, _text_of(path07)):
+        result.findings.add(rule, path07, *fault[:2], severity="warning", decided_by=[fault.key])
     for name, count in scored_samples(text):
         if count != result.accuracy_samples and name != "gen_num":  # the rule accuracy-samples on gen_num is an error
             found, wanted = f"{name} is {count:,}", f"{result.accuracy_samples:,}"
             result.findings.add("accuracy-samples", path, found, wanted, severity="warning", decided_by=[name])
+
+
+def _test07(result: Result, text: str) -> Iterator[tuple[str, Fault]]:
+    """Yield other datasets than the one of TEST07, and a score that the model does not reach."""
+    if other := [name for name in datasets_in(text) if name != _DATASET]:
+        yield "audit-numbers", Fault(f"scores of {', '.join(other)}", f"scores of {_DATASET}", other[0])
+    threshold, score = result.entry.audit_settings.get("TEST07", {}).get("test07_accuracy_threshold"), numbers_in(text)
+    if threshold and (value := score.get("exact_match", 0.0)) > REACH * threshold:
+        yield (
+            "accuracy-reach",
+            Fault(f"exact_match is {value:.10g}", f"at most {REACH * threshold:.10g}", "exact_match"),
+        )
 
 
 def scores_in(path: Path) -> dict[str, float]:

@@ -49,6 +49,7 @@ def _check_text(path: Path, result: Result) -> tuple[bool, str]:
             low, high = limits.low, limits.high
             if (low is not None and value < low) or (high is not None and value > high):
                 required = f"at least {low:.10g}" if high is None else f"{low or 0:.10g} to {high:.10g}"
+                required += result.entry.in_rules(result.scenario_name, f"accuracy-target {score}")
                 findings.add("accuracy-target", path, f"{score} is {value:.10g}", required)
     counts = stated_score(lines, "gen_num")
     if counts.numbers and counts.values != [result.accuracy_samples]:

@@ -11,10 +11,11 @@ from compliance.submission.check.findings import Findings
 
 # Kinds of accelerators of the rounds v4.1 to v6.1. A kind that is missing here is not judged.
 _KIND = re.compile(
-    r"(?<![A-Za-z0-9])"
+    r"(?:(?<![A-Za-z0-9])|(?<=\d[xX]))"
     r"(GH200|GB[23]00|[HAB][123]00|L40S?|L4|T4|MI3\d{2}[XA]?|B[567]0|RTX ?(?:PRO ?)?\d{4}|\d{4} Ada)(?!\d)",
     re.IGNORECASE,
 )
+_PROCESSOR = re.compile(r"(?:EPYC|Xeon)(?:[ -](?:Platinum|Gold|Silver))?[ -](\d{4}[A-Z]*)", re.IGNORECASE)
 _COUNT_BEFORE = re.compile(r"(?<![A-Za-z0-9.])(\d{1,4}) ?[xX] ?(?:[A-Za-z]+[- ]){0,2}$")
 _COUNT_BEHIND = re.compile(r"[\w.\- ]{0,40}?[xX](\d{1,4})(?![A-Za-z0-9])")
 _GIGABYTES = re.compile(r"(?<![\d.])(\d{2,3}) ?G[Bb]?(?![a-z0-9])")
@@ -48,6 +49,11 @@ def check_names(path: Path, value: dict[str, Any], findings: Findings) -> None:
             if named and count and int(named[1]) not in (count, count * times):
                 found = f"{where} is {name!r}"
                 findings.add("system-hosts", path, found, f"{field} {count}", decided_by=[field])
+        processor = "host_processor_model_name"
+        kinds = _PROCESSOR.findall(spaced)
+        if kinds and not any(kind.upper() in str(value.get(processor)).upper() for kind in kinds):
+            found = f"{where} is {name!r}"
+            findings.add("system-hosts", path, found, f"{processor} {value.get(processor)}", decided_by=[processor])
 
 
 def _accelerators(name: str, value: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -58,13 +64,17 @@ def _accelerators(name: str, value: dict[str, Any]) -> Iterator[tuple[str, str, 
     named = list(_KIND.finditer(name))
     if kinds and named and not kinds & {_plain(one[0]) for one in named}:
         yield named[0][0], f"accelerator_model_name {model}", "accelerator_model_name"
-    counts = {
+    counts = [
         int(found[1])
         for one in named
         if (found := _COUNT_BEFORE.search(name[: one.start()]) or _COUNT_BEHIND.match(name[one.end() :]))
-    }
-    if counts and nodes and of_node is not None and not counts & {of_node, nodes * of_node} and "cpu" not in name:
-        said = f"{', '.join(map(str, sorted(counts)))} accelerators"
+    ]
+    total = (nodes or 0) * (of_node or 0)
+    # One of multiple nodes may have fewer; a name may give the count of each kind.
+    least = total - (of_node or 0) if nodes and nodes > 1 else total - 1
+    right = any(least < count <= total for count in (*counts, sum(counts)))
+    if counts and nodes and of_node is not None and not right and "cpu" not in name:
+        said = f"{', '.join(map(str, sorted(set(counts))))} accelerators"
         yield said, f"number_of_nodes {nodes}, accelerators_per_node {of_node}", "accelerators_per_node"
     capacity = _CAPACITY.match(str(value.get("accelerator_memory_capacity")))
     sizes = [float(size) for text in (name, model) for size in _GIGABYTES.findall(text)]
