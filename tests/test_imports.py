@@ -11,15 +11,15 @@ from tests.support.import_graph import ROOT, closure, heaviest_edges, imported_b
 # for those with an audit.
 OF_DIRECTORIES = {"": [], "endpoints": ["verdict"], "audit": ["verdict", "audit"], "curve": list(JUDGES)}
 MAX_LINES = {
-    "verify": 12_645,
-    "verify endpoints": 15_335,
-    "verify audit": 15_780,
-    "check": 27_145,
-    "check curve": 30_290,
-    "signoff": 31_335,
+    "verify": 12_665,
+    "verify endpoints": 15_355,
+    "verify audit": 15_800,
+    "check": 27_205,
+    "check curve": 30_350,
+    "signoff": 31_355,
     "gate": 16_500,
     "store": 16_500,
-    "results": 6_360,
+    "results": 6_365,
     "status": 6_000,
 }
 
