@@ -9,7 +9,12 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+from runs.errors import SetupError
+
+if TYPE_CHECKING:
+    from runs.record.manifest import RunPlan
 
 ANSWERED = 0  # replaces a used response ID; LoadGen's IDs are pointers, so never 0
 
@@ -108,7 +113,11 @@ class EngineObserved:
 
 
 class Engine(Protocol):
-    """An engine. Its life cycle: `start`, any number of `submit`, `observed`, `stop`."""
+    """An engine. Its life cycle: `start`, any number of `submit`, `observed`, `stop`.
+
+    A kept engine serves several runs: `start`; for each run `begin`, any number of `submit`, `observed`, `abandon`;
+    `stop`.
+    """
 
     async def start(self) -> EngineReport:
         """Start the engine, and compare every requested option with the effective value.
@@ -117,6 +126,14 @@ class Engine(Protocol):
             InputError: If the engine does not have an option or refuses it.
             SetupError: If an option does not take effect, or the engine does not start.
         """
+
+    async def begin(self, plan: "RunPlan") -> None:
+        """Take over the sampling parameters and the scenario of the next run, and reset the observations.
+
+        Raises:
+            SetupError: the engine cannot serve a second run.
+        """
+        raise SetupError("this engine serves one run only", "start it for each run")
 
     def submit(self, request: Request) -> None:
         """Hand over a request and return at once; `request.sink` receives the output."""
@@ -137,5 +154,9 @@ class Engine(Protocol):
             ExecutionError: If the engine no longer responds.
         """
         return EngineObserved()
+
+    async def abandon(self) -> None:
+        """End the requests without a response, because their run is over."""
+        return
 
     async def stop(self) -> None: ...

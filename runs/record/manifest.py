@@ -59,7 +59,7 @@ _OF_A_FINISHED_RUN = (
 )
 
 # Fields that manifests of earlier versions lack. No rule may depend on them.
-_LATER = frozenset({"trial", "plan.trial"})
+_LATER = frozenset({"trial", "plan.trial", "plan.replicas.kept"})
 
 Status = Literal["planned", "running", "finished", "failed", "interrupted"]
 
@@ -114,6 +114,15 @@ class ClusterPlan(BaseModel):
     nodes: list[ClusterNode]
 
 
+class KeptEngine(StrictModel):
+    """An engine that serves several runs (sut/replicas/kept_engine.py), as one of these runs sees it."""
+
+    folder: str  # temporary folder with the socket of each replica
+    start_time_ns: int  # start of the engine
+    run: int = Field(ge=1)  # number of this run on the engine
+    log: str  # output of the engine
+
+
 class ReplicasPlan(BaseModel):
     """The plan of multiple engines behind one LoadGen."""
 
@@ -121,6 +130,7 @@ class ReplicasPlan(BaseModel):
 
     places: list[ReplicaPlace]
     cluster: ClusterPlan | None = None  # None = all on the run's machine
+    kept: KeptEngine | None = None  # None = the engines serve this run only
 
     @model_validator(mode="after")
     def _on_nodes(self) -> Self:

@@ -16,6 +16,7 @@ class TuneDir(Folder):
     search_conf = PathIn("search.user.conf")  # user.conf of the short runs of a search
     study = PathIn("search.study.jsonl")  # optuna's study of the search
     plot = PathIn("rates.svg")
+    engine_log = PathIn("engine.log")  # output of the engine that serves the probes
     estimate_conf = PathIn("estimate.user.conf")  # user.conf of the Offline estimate
     estimate = PathIn("estimate")
     discarded = PathIn("discarded")  # interrupted runs, and tunings of another configuration
@@ -30,7 +31,7 @@ class TuneDir(Folder):
 
     def contents(self) -> list[Path]:
         """Return the existing files of a tuning, except the lock and the discarded files."""
-        files = (self.journal, self.record, self.user_conf, self.best, self.plot, self.estimate_conf, self.estimate)
+        files = (self.journal, self.record, self.user_conf, self.best, self.plot, self.engine_log)
         steps = ("search-*", "repeat-*", "accuracy-*", "probe-*", "confirm-*", self.signoff("*").name, SIGNOFF_LEDGER)
         more = sorted(path for pattern in steps for path in self.root.glob(pattern))
-        return [path for path in (*files, self.search_conf, self.study, *more) if path.exists()]
+        return [path for path in (*files, self.estimate_conf, self.estimate, self.search_conf, self.study, *more) if path.exists()]

@@ -3,11 +3,12 @@
 This module is independent of the individual audits; `compliance.audits` defines their runs and checks.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -31,8 +32,11 @@ from scenarios.console import say
 from scenarios.run.config import RunConfig, make_config, without_trial
 from scenarios.run.forecast import expected_count
 from scenarios.run.loadgen_conf import refuse_missing_rate
-from scenarios.run.parent import Previous, execute_run
+from scenarios.run.parent import Previous, engine_keeper, execute_run
 from scenarios.run.plan import PreparedRun, prepare
+
+if TYPE_CHECKING:
+    from sut.replicas.kept_engine import EngineKeeper
 
 
 def run_audit(
@@ -78,8 +82,15 @@ def run_audit(
         done(audit_record(folder, test.name))
         return ExitCode.OK
     _make(folder)
-    finish = partial(_run_one, config=config, folder=folder, console=console, previous=previous)
-    return record_end(folder, lambda: _judge(test, request, runs_in_turn(test, request, finish), folder, tell, done))
+
+    def judged() -> ExitCode:
+        with contextlib.ExitStack() as at_the_end:
+            keeper = at_the_end.enter_context(engine_keeper(config, folder)) if test.keeps_engine else None
+            finish = partial(_run_one, config=config, folder=folder, console=console, previous=previous, keeper=keeper)
+            finished = runs_in_turn(test, request, finish)
+        return _judge(test, request, finished, folder, tell, done)
+
+    return record_end(folder, judged)
 
 
 def _judge(
@@ -133,14 +144,16 @@ def _show_plan(
     tell("dry run: nothing was started or written")
 
 
-def _run_one(spec: RunSpec, config: RunConfig, folder: Path, console: Console, previous: Previous) -> RunArtifacts:
+def _run_one(
+    spec: RunSpec, config: RunConfig, folder: Path, console: Console, previous: Previous, keeper: "EngineKeeper | None"
+) -> RunArtifacts:
     conf: Path | None = None
     if (text := spec.render()) is not None:
         conf = folder / f"{spec.label}.audit.config"
         write_atomic(conf, text)
     run_config = _run_config(config, spec, folder, conf)
     say(console, f"\naudit run {spec.label}")
-    execute_run(run_config, console, previous=previous)
+    execute_run(run_config, console, previous=previous, keeper=keeper)
     run = RunArtifacts(RunDir(folder / spec.label), spec=spec)
     run.check_engaged()
     return run

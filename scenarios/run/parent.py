@@ -8,6 +8,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -28,13 +29,33 @@ from sut.engines import engine_kind
 if TYPE_CHECKING:
     from scenarios.run.manifest_writer import RunOutcome
     from scenarios.run.plan import PreparedRun
+    from sut.replicas.kept_engine import EngineKeeper
 
 Previous = Callable[[], str | None]  # digest of the preceding attestation of the campaign
 
 
-def _early_run(config: RunConfig) -> EarlyRun:
+KEPT_REASON = "the engine serves several runs"
+
+
+@contextlib.contextmanager
+def engine_keeper(config: RunConfig, folder: Path) -> Iterator["EngineKeeper | None"]:
+    """Keep the engine of several runs within the block; None if the engine is a server or on a cluster.
+
+    Args:
+        folder: Directory for the output of the engine.
+    """
+    if engine_kind(config.engine).own_processes or config.cluster is not None:
+        yield None
+        return
+    from sut.replicas.kept_engine import EngineKeeper  # Most runs need none.
+
+    with EngineKeeper(folder / "engine.log") as keeper:
+        yield keeper
+
+
+def _early_run(config: RunConfig, keeper: "EngineKeeper | None") -> EarlyRun:
     kind = engine_kind(config.engine)
-    if config.has_replicas or kind.own_processes:
+    if keeper is not None or config.has_replicas or kind.own_processes:
         return EarlyRun(NO_ENGINE, {})
     # In SingleStream, the core of a CPU engine is in the run's process.
     environment = kind.early_environment(config, light=config.is_light)
@@ -79,6 +100,7 @@ def execute_run(
     prepared: Callable[["PreparedRun"], None] = lambda _: None,
     watch: Callable[[Progress], None] = lambda _: None,
     previous: Previous = lambda: None,
+    keeper: "EngineKeeper | None" = None,
 ) -> "RunOutcome":
     """Prepare, execute and check one run, and print its closing summary.
 
@@ -87,13 +109,14 @@ def execute_run(
         prepared: Called with the checked run before it starts.
         watch: Called with each heartbeat; raises to end the run.
         previous: Returns the digest of the preceding attestation of the campaign.
+        keeper: Keeps the engine for several runs, which are not eligible for submission.
 
     Raises:
         HarnessError: If the run was refused or did not finish; manifest.json and result.json state the reason.
         Interrupted: If a signal ends the run.
     """
     started_s = time.monotonic()
-    with _early_run(config) as process:
+    with _early_run(config, keeper) as process:
         # Import these modules while the run's process imports the engine's code, which takes longer.
         from runs.attestation.signing_key import load_signer
         from runs.attestation.statements import attest
@@ -103,6 +126,9 @@ def execute_run(
 
         check()
         run = prepare(config, partial(say, console))
+        if keeper is not None:
+            run.plan = keeper.take(run.plan)
+            run.unofficial_reasons.append(KEPT_REASON)
         signer = load_signer(config.signing_key)
         if config.output_log_dir is None:
             run.run_dir = RunDir(free_directory(run.run_dir.root))

@@ -29,6 +29,7 @@ from scenarios.console import say
 from scenarios.discarded import set_aside
 from scenarios.resumed import CHANGED_FIX, held, model_hashes
 from scenarios.run.config import make_config
+from scenarios.run.parent import engine_keeper
 from scenarios.run.plan import prepare
 from scenarios.tune.config import Tune
 from scenarios.tune.journal import Configuration, Estimate, Journal, Options, Step, TuneRun, tried_of
@@ -90,7 +91,9 @@ def run_tune(tune: Tune, console: Console, *, restart_changed: bool, dry_run: bo
             runs.say("\ninterrupted; to continue, start the same command again")
 
         def work() -> ExitCode:
-            return _Run(_opened(runs, configuration, restart_changed)).go()
+            opened = _opened(runs, configuration, restart_changed)
+            with engine_keeper(tune.config, tune.place.root) as keeper:
+                return _Run(dataclasses.replace(opened, keeper=keeper)).go()
 
         try:
             with if_abandoned(say_how_to_go_on):

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -30,6 +30,9 @@ from scenarios.tune.journal import AccuracyRun, Estimate, Journal, Options, Step
 from scenarios.tune.option_space import applied, shown
 from scenarios.tune.watch import SERVER_PERCENTILE, ProbeWatch, RateWatch, Stopped
 
+if TYPE_CHECKING:
+    from sut.replicas.kept_engine import EngineKeeper
+
 ESTIMATE_SAMPLES = 2_048  # minimum of samples in the Offline run of the estimate, which ends by time
 # Options of the latency scenarios that Offline refuses, and the model key of Interactive.
 _NOT_OFFLINE = frozenset({"admission", "admission_tokens", "admission_queries", "lg_model_name", "enable_log_trace"})
@@ -47,6 +50,7 @@ class TuneRuns:
     prepared: PreparedRun  # checked run of the tuned scenario; the runs differ in rate and searched options only
     journal: Journal
     console: Console
+    keeper: "EngineKeeper | None" = None  # keeps the engine for all runs except confirmation runs
 
     def say(self, text: str) -> None:
         say(self.console, text)
@@ -110,7 +114,12 @@ class TuneRuns:
         self.set_unfinished_aside(run_dir.root)
         started_s = time.monotonic()
         values = {**applied(self.tune.values, options), "target_qps": rate, "output_log_dir": run_dir.root}
-        outcome_facts = self._run(make_config(values), run_dir, planned, started_s + time_s, may_fail=may_fail)
+        keeper = self.keeper
+        if step == "confirm" and keeper is not None:
+            keeper.stop()  # A confirmation run is like a run for a submission.
+            keeper = None
+        end_s = started_s + time_s
+        outcome_facts = self._run(make_config(values), run_dir, planned, end_s, keeper, may_fail=may_fail)
         record = TuneRun(
             step=step,
             number=number,
@@ -139,7 +148,14 @@ class TuneRuns:
         return self.prepared.plan.loadgen_scenario == "Server"
 
     def _run(
-        self, config: RunConfig, run_dir: RunDir, planned: RunCount, end_s: float, *, may_fail: bool
+        self,
+        config: RunConfig,
+        run_dir: RunDir,
+        planned: RunCount,
+        end_s: float,
+        keeper: "EngineKeeper | None",
+        *,
+        may_fail: bool,
     ) -> dict[str, Any]:
         """Follow a run until its end, or until it can no longer be VALID; return its fields of the journal line."""
         watch = None
@@ -155,7 +171,7 @@ class TuneRuns:
                 raise _TimeIsUp("stopped: the search's time is over")
 
         try:
-            return _of_result(run_watched(config, self.console, on_progress))
+            return _of_result(run_watched(config, self.console, on_progress, keeper))
         except Stopped as stopped:
             assert watch is not None
             assert watch.tally is not None
@@ -207,19 +223,27 @@ class TuneRuns:
         values |= {"scenario": "Offline", "lg_model_name": key, "user_conf": place.estimate_conf}
         watch = RateWatch(self.tune.options.estimate_s)
         rate, source = None, "a full Offline run"
+        config = make_config({**values, "output_log_dir": place.estimate})
         try:
-            result = run_watched(make_config({**values, "output_log_dir": place.estimate}), self.console, watch)
+            if self.keeper is not None:
+                self.keeper.engine_plan = self.prepared.plan  # of the probes
+            result = run_watched(config, self.console, watch, self.keeper)
             rate = result.reported.samples_per_second if result.reported else None
         except Stopped as stopped:
             rate, source = watch.samples_per_second, f"an Offline run, {stopped.message.partition(':')[0]}"
+        finally:
+            if self.keeper is not None:
+                self.keeper.engine_plan = None
         if not rate:
             raise ExecutionError(f"{place.estimate}: the Offline run has no rate", "give --offline-qps QPS")
         return Estimate(samples_per_second=rate, source=source, directory=place.estimate.name)
 
 
-def run_watched(config: RunConfig, console: Console, watch: Callable[[Progress], None]) -> Result:
+def run_watched(
+    config: RunConfig, console: Console, watch: Callable[[Progress], None], keeper: "EngineKeeper | None" = None
+) -> Result:
     """Start a run that `watch` may end."""
-    return execute_run(config, console, watch=watch).result
+    return execute_run(config, console, watch=watch, keeper=keeper).result
 
 
 def _of_result(result: Result) -> dict[str, Any]:

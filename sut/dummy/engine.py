@@ -11,12 +11,16 @@ import time
 import zlib
 from array import array
 from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING
 
 from runs.benchmark import SamplingPolicy
 from runs.errors import ExecutionError, SetupError
 from sut.dummy.fault import Fault
 from sut.dummy.kind import SHORTEST_OUTPUT
 from sut.engine import Engine, EngineLimits, EngineReport, Request
+
+if TYPE_CHECKING:
+    from runs.record.manifest import RunPlan
 
 
 @dataclass(eq=False)
@@ -51,6 +55,10 @@ class DummyEngine(Engine):
             configuration=options,
             limits=EngineLimits(queries=self.slots or None),
         )
+
+    async def begin(self, plan: "RunPlan") -> None:
+        self.sampling = SamplingPolicy(**plan.sampling)
+        self._slots_free_s = []
 
     def response(self, prompt_ids: list[int]) -> list[int]:
         """Return the output for a prompt, at most max_tokens IDs."""

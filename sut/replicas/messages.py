@@ -104,7 +104,8 @@ read_for_run = msgspec.msgpack.Decoder(ToRun).decode
 
 
 class ReplicaSpec(msgspec.Struct):
-    """The first line that a replica's process reads on its standard input, as JSON."""
+    """The first line that a replica's process reads on its standard input, as JSON. A kept replica gets one for each
+    run; its first spec has no address and no keys."""
 
     index: int
     address: str
@@ -116,3 +117,5 @@ class ReplicaSpec(msgspec.Struct):
     devices: list[str]
     numa_node: int | None
     variables: dict[str, str]  # environment variables that select the devices
+    kept: bool = False  # the engine is kept for several runs
+    listen_fd: int | None = None  # socket on which a kept replica waits for runs

@@ -12,11 +12,12 @@ import msgspec
 from runs.errors import ExecutionError, SetupError, error_of
 from runs.machine.environment import boot_id
 from runs.record.fingerprint import Facts, describe, differences
-from runs.record.manifest import RunPlan
+from runs.record.manifest import ReplicasPlan, RunPlan
 from sut.engine import Engine, EngineLimits, EngineObserved, EngineReport, Request
 from sut.event_loop import allow_open_files
 from sut.loadgen_sut import int32_ids
 from sut.replicas.cluster import ClusterProcesses
+from sut.replicas.kept_engine import KeptProcesses
 from sut.replicas.messages import (
     Heartbeat,
     Observations,
@@ -179,8 +180,8 @@ class ReplicaPool(Engine):
     def __init__(self, plan: RunPlan) -> None:
         assert plan.replicas is not None
         self._plan = plan
-        self._places, cluster = plan.replicas.places, plan.replicas.cluster
-        self._processes: Processes = ClusterProcesses(cluster, self._places) if cluster else LocalProcesses()
+        self._places, self._kept = plan.replicas.places, plan.replicas.kept
+        self._processes = _processes(plan.replicas)
         self._prompts: dict[int, bytes] = {}  # sample → prompt as int32 bytes
         self._sending: list[ReplicaHandle] = []  # replicas with queries in their outbox
         self._next_tag = 0
@@ -211,11 +212,13 @@ class ReplicaPool(Engine):
                 secret_key=pair.secret,
                 plan=plan.model_copy(update={"environment": place.environment}).model_dump(mode="json"),
                 **place.model_dump(include={"cores", "devices", "numa_node", "variables"}),
+                kept=self._kept is not None,
             )
             for index, (place, pair) in enumerate(zip(self._places, keys, strict=True))
         ])  # fmt: skip
         self.handles = [ReplicaHandle(index, self._processes, plan.stall_timeout_s) for index in range(count)]
         while not all(handle.ready for handle in self.handles):
+            self._processes.copy_log()
             if self._failure is not None:
                 raise self._failure
             for handle in self.handles:
@@ -225,6 +228,7 @@ class ReplicaPool(Engine):
                     text = f"{handle.where} ended before it was ready, {how}"
                     raise self._failure or SetupError(text, "see engine.log")
             await asyncio.sleep(POLL_S)
+        self._processes.copy_log()
         return self._report()
 
     def _report(self) -> EngineReport:
@@ -367,6 +371,12 @@ class ReplicaPool(Engine):
         self._connections_timer.cancel()
         self._transport.close()
         self._socket.stop()
+
+
+def _processes(plan: ReplicasPlan) -> Processes:
+    if plan.cluster is not None:
+        return ClusterProcesses(plan.cluster, plan.places)
+    return LocalProcesses() if plan.kept is None else KeptProcesses(plan.kept)
 
 
 def _identity(ready: Ready) -> Facts:

@@ -6,7 +6,7 @@ import platform
 import signal
 import subprocess
 import sys
-from typing import Protocol
+from typing import IO, Protocol
 
 import msgspec
 
@@ -34,6 +34,10 @@ class Processes(Protocol):
 
     def end(self) -> None:
         """End all replicas and their child processes."""
+
+    def copy_log(self) -> None:
+        """Copy the output of replicas to that of the run, unless they write there themselves."""
+        return
 
 
 class LocalProcesses(Processes):
@@ -63,34 +67,41 @@ class ReplicaProcess:
 
     Args:
         own_group: whether the replica leads its own process group.
+        output: File for its output; None: the output of this process.
+        temporary: Its directory for temporary files; "": that of this process.
     """
 
-    def __init__(self, spec: ReplicaSpec, *, own_group: bool = False) -> None:
+    def __init__(
+        self, spec: ReplicaSpec, *, own_group: bool = False, output: IO[bytes] | None = None, temporary: str = ""
+    ) -> None:
         # The plan's variables come first: libraries that change a process's title search for the first variable, so a
         # library must not change that variable.
         variables = {**spec.plan["environment"], **os.environ, **spec.variables, **module_path()}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "sut.replicas.replica"],
-            env={**variables, "PYTHONUNBUFFERED": "1"},
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "sut.replicas.replica", spec.plan["engine"]],  # the engine for those who read `ps`
+            env={**variables, "PYTHONUNBUFFERED": "1", **({"TMPDIR": temporary} if temporary else {})},
             stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
             start_new_session=own_group,
+            pass_fds=() if spec.listen_fd is None else (spec.listen_fd,),
         )
-        self.pid = self._process.pid
-        assert self._process.stdin is not None
+        self.pid = self.process.pid
+        assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # `ended` reports a process that has ended already
-            self._process.stdin.write(msgspec.json.encode(spec) + b"\n")
-            self._process.stdin.flush()
+            self.process.stdin.write(msgspec.json.encode(spec) + b"\n")
+            self.process.stdin.flush()
 
     def ended(self) -> str | None:
         """Return how the process ended; None while it runs."""
-        code = self._process.poll()
+        code = self.process.poll()
         if code is None:
             return None
         return f"exit code {code}" + (f" ({signal.Signals(-code).name})" if code < 0 else "")
 
     def end(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        self.process.kill()
+        self.process.wait()
 
 
 def place_of(devices: list[str], cores: list[int]) -> str:

@@ -1,7 +1,9 @@
-"""One replica: an engine in its own process, `python -m sut.replicas.replica`.
+"""One replica: an engine in its own process, `python -m sut.replicas.replica ENGINE`.
 
 The first line of its standard input is its `ReplicaSpec`. The process ends when its standard input is closed, because
-the run has ended then. Its output goes to engine.log.
+its owner has ended then. A replica of one run connects to the run at once, and its output goes to engine.log. A kept
+replica (sut/replicas/kept_engine.py) waits for runs on a Unix socket: each connection brings the spec of a run in a
+line, and lasts as long as the run.
 """
 
 import asyncio
@@ -10,30 +12,31 @@ import ctypes
 import os
 import platform
 import signal
+import socket
 import sys
 import threading
-import time
 import traceback
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 import psutil
 import zmq
 
-from runs.errors import ExecutionError, HarnessError, error_record
+from runs.errors import ExecutionError, HarnessError, SetupError, error_record
 from runs.files.reading import MAX_WEIGHTS_BYTES
 from runs.files.writing import sha256_of
 from runs.machine.environment import boot_id, software_versions
 from runs.processes.age import age_s, processor_s
 from runs.processes.workers import ignore_signals
 from runs.record.manifest import RunPlan
-from sut.engine import Engine, Request
+from sut.engine import Engine, EngineReport, Request
 from sut.engines import engine_kind
 from sut.event_loop import freeze_garbage_collection, new_event_loop
 from sut.loadgen_sut import int32_ids
+from sut.replicas.kept_engine import FIXED_AT_START
 from sut.replicas.messages import (
     Failure,
     Heartbeat,
@@ -52,54 +55,44 @@ from sut.replicas.transport import GATHER_S, HEARTBEAT_MARK, KeyPair, Transport,
 
 HEARTBEAT_S = 0.5
 POLL_S = 0.25
+MAX_SPEC_BYTES = 16 << 20  # line with the spec of a run
 _SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237}  # system calls [linux: syscall_64.tbl, asm-generic/unistd.h]
 _MPOL_PREFERRED = 1  # linux/mempolicy.h: prefer this node while it has free memory
 
 
-class Replica:
-    """An engine and the transport to its run."""
+class EngineHost:
+    """The engine of this process, which starts when its first run waits for it."""
 
     def __init__(self, spec: ReplicaSpec) -> None:
-        self._spec = spec
-        self._keys = KeyPair(spec.public_key, spec.secret_key)
-        self._stopped = asyncio.Event()
-        self._first_tokens: list[tuple[int, int, int]] = []
-        self._responses: list[Response] = []
-        self._may_gather = may_gather(spec.plan["loadgen_scenario"])
-        self._engine: Engine | None = None
-        self._transport: Transport
-        self._family: list[psutil.Process] = [psutil.Process()]
+        self.spec = spec
+        self.plan = RunPlan.model_validate(spec.plan)
+        self.engine: Engine | None = None  # None until it runs
+        self.family: list[psutil.Process] = [psutil.Process()]
+        self._start: asyncio.Future[tuple[EngineReport, ReplicaInfo]] | None = None
 
-    async def run(self) -> None:
-        """Serve queries until the run is over. Report an engine that does not start or dies."""
-        spec = self._spec
-        name = str(spec.index).encode()
-        socket = replica_socket(spec.address, spec.run_key, self._keys, name)
-        self._transport = transport = Transport(socket, self._receive)
-        threading.Thread(target=self._beat, args=(name + HEARTBEAT_MARK,), name="heartbeat", daemon=True).start()
-        try:
-            plan = RunPlan.model_validate(spec.plan)
-            weights = asyncio.ensure_future(asyncio.to_thread(_weights, plan.model_path))
-            kind = engine_kind(plan.engine)
-            await asyncio.to_thread(kind.warm_import)
-            engine = kind.make(plan)
-            report = await engine.start()
-            self._engine = engine
-            self._family = [psutil.Process(), *psutil.Process().children(recursive=True)]
-            freeze_garbage_collection()
-            transport.send(encode(Ready(self._info(await weights), report)))
-            while not self._stopped.is_set():
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopped.wait(), POLL_S)
-                engine.check_alive()
-            await engine.stop()
-        except Exception as error:
-            traceback.print_exc()
-            self._fail(error)
-        transport.close()
+    def start(self) -> "asyncio.Future[tuple[EngineReport, ReplicaInfo]]":
+        """Start the engine, once.
+
+        Raises (when awaited):
+            HarnessError: If it does not start.
+        """
+        if self._start is None:
+            self._start = asyncio.ensure_future(self._started())
+        return self._start
+
+    async def _started(self) -> tuple[EngineReport, ReplicaInfo]:
+        weights = asyncio.ensure_future(asyncio.to_thread(_weights, self.plan.model_path))
+        kind = engine_kind(self.plan.engine)
+        await asyncio.to_thread(kind.warm_import)
+        engine = kind.make(self.plan)
+        report = await engine.start()
+        self.engine = engine
+        self.family = [psutil.Process(), *psutil.Process().children(recursive=True)]
+        freeze_garbage_collection()
+        return report, self._info(await weights)
 
     def _info(self, weights: dict[str, str]) -> ReplicaInfo:
-        spec = self._spec
+        spec = self.spec
         return ReplicaInfo(
             host=platform.node(),
             boot_id=boot_id(),
@@ -110,6 +103,63 @@ class Replica:
             weights_sha256=weights,
             start_s=round(age_s(psutil.Process()) or 0.0, 2),
         )
+
+
+class Session:
+    """One run on the engine of this process, and the transport to it. A sink of the engine."""
+
+    def __init__(self, host: EngineHost, spec: ReplicaSpec) -> None:
+        self._host = host
+        self._spec = spec
+        self._keys = KeyPair(spec.public_key, spec.secret_key)
+        self._name = str(spec.index).encode()
+        self._stopped = asyncio.Event()
+        self._over = threading.Event()  # ends the heartbeat; what the engine still sends is dropped
+        self._first_tokens: list[tuple[int, int, int]] = []
+        self._responses: list[Response] = []
+        self._may_gather = may_gather(spec.plan["loadgen_scenario"])
+        self._engine: Engine | None = None
+        self._cpu_before_s = 0.0
+
+    def stop(self) -> None:
+        """End the session: the run is over."""
+        self._stopped.set()
+
+    async def serve(self) -> bool:
+        """Serve until the run is over. Report to the run if the engine does not start, or dies.
+
+        Returns:
+            Whether the engine can serve another run.
+        """
+        host, spec = self._host, self._spec
+        asyncio.get_running_loop().set_exception_handler(self._fail_in_callback)
+        socket = replica_socket(spec.address, spec.run_key, self._keys, self._name)
+        self._transport = transport = Transport(socket, self._receive)
+        threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
+        try:
+            report, info = await asyncio.shield(host.start())
+            engine = host.engine
+            assert engine is not None
+            if spec.kept:
+                plan = RunPlan.model_validate(spec.plan)
+                if changed := [name for name in FIXED_AT_START if getattr(plan, name) != getattr(host.plan, name)]:
+                    raise SetupError(f"{', '.join(changed)}: different from those of the kept engine", "start another")
+                await engine.begin(plan)
+                self._cpu_before_s = processor_s(host.family)
+            self._engine = engine
+            transport.send(encode(Ready(info, report)))
+            while not self._stopped.is_set():
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopped.wait(), POLL_S)
+                engine.check_alive()
+            return True
+        except Exception as error:
+            traceback.print_exc()
+            self._fail(error)
+            return False
+        finally:
+            self._over.set()
+            transport.close()
 
     # From the run -------------------------------------------------------------------------------------------------
 
@@ -170,29 +220,67 @@ class Replica:
     def _flush(self) -> None:
         results = ResultBatch(self._first_tokens, self._responses)
         self._first_tokens, self._responses = [], []
-        self._transport.send(encode(results))
+        if not self._over.is_set():
+            self._transport.send(encode(results))
 
     def _fail(self, error: BaseException) -> None:
         if not isinstance(error, HarnessError):
             error = ExecutionError(f"{type(error).__name__}: {error}")
-        self._transport.send(encode(Failure(error_record(error))))
+        if not self._over.is_set():
+            self._transport.send(encode(Failure(error_record(error))))
+
+    def _fail_in_callback(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        loop.default_exception_handler(context)
+        self._fail(context.get("exception") or ExecutionError(f"event loop: {context.get('message')}"))
 
     # On the heartbeat's thread ---------------------------------------------------------------------------------------
 
-    def _beat(self, name: bytes) -> None:
-        spec = self._spec
-        socket = replica_socket(spec.address, spec.run_key, self._keys, name)
+    def _beat(self) -> None:
+        spec, host = self._spec, self._host
+        socket = replica_socket(spec.address, spec.run_key, self._keys, self._name + HEARTBEAT_MARK)
         with contextlib.suppress(zmq.ContextTerminated), socket:
-            while True:
+            while not self._over.is_set():
                 engine = self._engine
                 heartbeat = Heartbeat(
                     engine.activity() if engine else 0,
                     engine.generated_tokens() if engine else None,
-                    round(processor_s(self._family), 3),
+                    round(max(0.0, processor_s(host.family) - self._cpu_before_s), 3),
                 )
                 with contextlib.suppress(zmq.Again):  # the run does not read messages at present
                     socket.send(encode(heartbeat), zmq.NOBLOCK)
-                time.sleep(HEARTBEAT_S)
+                self._over.wait(HEARTBEAT_S)
+
+
+async def _serve_runs(host: EngineHost, listener: socket.socket) -> None:
+    """Serve one run after another until the engine fails."""
+    loop = asyncio.get_running_loop()
+    listener.setblocking(False)
+    host.start().add_done_callback(lambda started: started.exception())  # A run reports its failure.
+    while True:
+        connection, _ = await loop.sock_accept(listener)
+        reader, writer = await asyncio.open_connection(sock=connection, limit=MAX_SPEC_BYTES)
+        with contextlib.closing(writer):
+            line = await reader.readline()
+            if not line.endswith(b"\n"):
+                continue  # the run ended before it sent its spec
+            session = Session(host, msgspec.json.decode(line, type=ReplicaSpec))
+            run_over = asyncio.ensure_future(reader.read())
+            run_over.add_done_callback(lambda _, session=session: session.stop())  # type: ignore[misc]
+            usable = await session.serve()
+            run_over.cancel()
+            if usable and host.engine is not None:
+                await host.engine.abandon()
+        if not usable:
+            return
+
+
+async def _serve(spec: ReplicaSpec) -> None:
+    host = EngineHost(spec)
+    if spec.listen_fd is not None:
+        os.set_inheritable(spec.listen_fd, False)
+        await _serve_runs(host, socket.socket(fileno=spec.listen_fd))
+    elif await Session(host, spec).serve() and host.engine is not None:
+        await host.engine.stop()
 
 
 def _weights(model_path: str) -> dict[str, str]:
@@ -217,7 +305,7 @@ def bind(cores: list[int], numa_node: int | None) -> None:
         print(f"memory of NUMA node {numa_node} was not granted: {os.strerror(ctypes.get_errno())}", flush=True)
 
 
-def _end_with_the_run() -> None:
+def _end_with_the_owner() -> None:
     """End this process and its descendants when the standard input closes."""
     sys.stdin.buffer.read()
     for process in psutil.Process().children(recursive=True):
@@ -230,11 +318,11 @@ def main() -> NoReturn:
     """Run the replica that the standard input describes."""
     ignore_signals()
     spec = msgspec.json.decode(sys.stdin.buffer.readline(), type=ReplicaSpec)
-    threading.Thread(target=_end_with_the_run, name="leg", daemon=True).start()
+    threading.Thread(target=_end_with_the_owner, name="owner", daemon=True).start()
     bind(spec.cores, spec.numa_node)
     print(f"replica {spec.index}: process {os.getpid()}\n", end="", flush=True)  # one write: replicas share engine.log
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(Replica(spec).run())
+        runner.run(_serve(spec))
     zmq.Context.instance().term()
     sys.stdout.flush()
     os._exit(0)

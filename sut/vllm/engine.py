@@ -7,7 +7,7 @@ The run's process adds requests and reads at most two outputs per request: the f
 import asyncio
 import contextlib
 import importlib.metadata
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import ValidationError
 
@@ -18,6 +18,9 @@ from runs.record.observed import QueryTimes
 from sut.engine import Engine, EngineLimits, EngineObserved, EngineReport, Request
 from sut.vllm.interface import Interface
 from sut.vllm.options_in_force import difference, find_option, plain
+
+if TYPE_CHECKING:
+    from runs.record.manifest import RunPlan
 
 # Prefixes of the environment variables in the manifest: vLLM's, and those that affect how an engine computes: threads,
 # instruction sets, data types of a library, synchronous kernels. Each of them could slow a reference run down.
@@ -82,6 +85,7 @@ class VllmEngine(Engine):
             kind = InputError if isinstance(error, ValueError | TypeError | OSError) else SetupError
             raise kind(f"vLLM did not start: {_reason(error)}", "see engine.log") from error
         self._tokens_input = vllm.tokens_input
+        self._interface = vllm
         self._parameters = vllm.sampling_parameters(self._sampling, stream=stream)
         self._count_core_outputs()
         return self._report(vllm.version)
@@ -146,6 +150,23 @@ class VllmEngine(Engine):
                 step_tokens=scheduler.max_num_batched_tokens * parallel.data_parallel_size,
             ),
         )
+
+    async def begin(self, plan: "RunPlan") -> None:
+        self._sampling = SamplingPolicy(**plan.sampling)
+        self._stream_first_token = plan.loadgen_scenario != "Offline"
+        self._parameters = self._interface.sampling_parameters(self._sampling, stream=self._stream_first_token)
+        self._query_times = QueryTimes()
+        await self._forget_prompts()
+
+    async def _forget_prompts(self) -> None:
+        """Empty the cache of prefixes, which is off unless the user turned it on."""
+        await self._llm.reset_prefix_cache()
+
+    async def abandon(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()  # vLLM aborts the request
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def submit(self, request: Request) -> None:
         task = asyncio.get_running_loop().create_task(self._run(request))
@@ -252,6 +273,13 @@ class OneProcessVllmEngine(VllmEngine):
         self._stepping = bool(self._open)
         if self._stepping:
             asyncio.get_running_loop().call_soon(self._step)
+
+    async def _forget_prompts(self) -> None:
+        self._llm.reset_prefix_cache()
+
+    async def abandon(self) -> None:
+        self._llm.abort_request(list(self._open))
+        self._open.clear()
 
     def check_alive(self) -> None:
         if self._dead:

@@ -43,7 +43,9 @@ class VirtualRuns:
         monkeypatch.setattr("scenarios.tune.signed_options.sign_off", self.sign_off)
         monkeypatch.setattr("scenarios.tune.tune_runs.time", SimpleNamespace(monotonic=lambda: self.now_s))
 
-    def __call__(self, config: RunConfig, _: object, *, watch: Callable[[Progress], None]) -> Any:
+    def __call__(
+        self, config: RunConfig, _: object, *, watch: Callable[[Progress], None], keeper: object = None
+    ) -> Any:
         run = prepare(config)
         name = run.run_dir.root.name
         self.ran.append(name)

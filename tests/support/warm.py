@@ -6,6 +6,8 @@ A `main.py` that is started anew (tests/conftest.py) starts its runs anew, as a 
 its libraries read variables when they are loaded.
 """
 
+import importlib
+import itertools
 import multiprocessing
 import os
 import signal
@@ -27,8 +29,8 @@ from tests.support import patience
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = [__name__, "main", "scenarios.run.parent", "scenarios.run.plan", "scenarios.audit.run"]
 MODULES += ["compliance.verify.result_verdict", "compliance.accuracy.rouge", "compliance.accuracy.punkt"]
-MODULES += ["scenarios.run.process", "compliance.report.report_page", "tests.support.cheats"]
-RUN = ["-m", "scenarios.run.start"]
+MODULES += ["scenarios.run.process", "compliance.report.report_page", "tests.support.cheats", "sut.replicas.replica"]
+STARTED = ("scenarios.run.start", "sut.replicas.replica")  # processes of a run, and of a replica
 FOR_RUNS = "for-runs"  # a folder whose `sitecustomize` does nothing in main.py
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(MODULES)
@@ -138,11 +140,11 @@ def _take_environment(environment: Mapping[str, str]) -> None:
 
 
 class _Popen(subprocess.Popen):  # type: ignore[type-arg]
-    """Forks a run's process instead of starting a Python, unless that is to find a `sitecustomize`."""
+    """Forks a run's or a replica's process instead of starting a Python, unless that is to find a `sitecustomize`."""
 
     def __init__(self, args: Any, *positional: Any, **named: Any) -> None:
-        if args[1:3] == RUN and args[3] != "vllm" and not _is_customized(named["env"]):
-            named["preexec_fn"] = partial(_become_run, args[3:], named["env"])
+        if args[1] == "-m" and args[2] in STARTED and args[3] != "vllm" and not _is_customized(named["env"]):
+            named["preexec_fn"] = partial(_become, args[2], args[3:], named["env"], named.get("pass_fds", ()))
         super().__init__(args, *positional, **named)
 
 
@@ -156,11 +158,13 @@ def _is_customized(environment: Mapping[str, str]) -> bool:
     return any(Path(path, "sitecustomize.py").exists() for path in environment["PYTHONPATH"].split(os.pathsep))
 
 
-def _become_run(arguments: list[str], environment: Mapping[str, str]) -> NoReturn:
-    """In the new process, whose session, directory and standard streams are those of the run; it never returns to be
+def _become(module: str, arguments: list[str], environment: Mapping[str, str], files: Sequence[int]) -> NoReturn:
+    """In the new process, whose session, directory and standard streams are those of the child; it never returns to be
     another program. With the pipe that would tell of that, all that a Python would not have inherited is closed."""
     try:
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        kept = [2, *sorted(files), os.sysconf("SC_OPEN_MAX")]
+        for before, after in itertools.pairwise(kept):
+            os.closerange(before + 1, after)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
@@ -169,12 +173,11 @@ def _become_run(arguments: list[str], environment: Mapping[str, str]) -> NoRetur
         _take_environment(environment)
         sys.stdin = open(0, closefd=False)  # noqa: SIM115
         sys.stdout, sys.stderr = (open(number, "w", buffering=1, closefd=False) for number in (1, 2))  # noqa: SIM115
-        sys.argv = ["start.py", *arguments]
-        from scenarios.run import start
+        sys.argv = [module, *arguments]
         from tests.support import cheats
 
         cheats.install()
-        start.main()
+        importlib.import_module(module).main()
     except BaseException:
         traceback.print_exc()
     finally:

@@ -1,8 +1,8 @@
 """The audit output_caching, which compares the pace of repeated queries with new queries.
 
-It has three kinds of runs, each in a new process: a reference of unique samples; the same number of queries that repeat
-one sample; and a few samples in changing order, for caches that skip immediate repetitions. caching_steps.py decides
-the next run and the outcome.
+It has three kinds of runs, back to back on one engine: a reference of unique samples; the same number of queries that
+repeat one sample; and a few samples in changing order, for caches that skip immediate repetitions. caching_steps.py
+decides the next run and the outcome.
 """
 
 import re
@@ -84,6 +84,7 @@ class OutputCaching(AuditTest[CachingOptions]):
     name = "output_caching"
     summary = "Compare the rate of repeated samples with unique samples. Offline, SingleStream."
     options = CachingOptions
+    keeps_engine = True
 
     def validate(self, request: Request) -> None:
         if request.scenario not in DEFAULT_THRESHOLD:

@@ -14,7 +14,7 @@ from sut.replicas.cluster_process import report_dead_nodes
 from sut.replicas.messages import Heartbeat, ReplicaSpec, ResultBatch, read_for_run
 from sut.replicas.pool import PREFILL_WEIGHT, ReplicaHandle, lightest
 from sut.replicas.processes import LocalProcesses
-from sut.replicas.replica import Replica
+from sut.replicas.replica import Session
 from sut.watchdog import WORKING_FACTOR, Watchdog
 from tests.support.fakes import Clock
 
@@ -37,7 +37,7 @@ def test_outcomes_of_several_turns_travel_together_where_no_latency_is_judged(
 
     async def run() -> list[Any]:
         spec = ReplicaSpec(0, "", "", "", "", {"loadgen_scenario": scenario}, [], [], None, {})
-        replica = Replica(spec)
+        replica = Session(SimpleNamespace(), spec)
         replica._transport = wire = Wire()
         for tag in (1, 2):
             replica.complete(Request(replica, [5], tag), [7, 8], "stop", 0)

@@ -1,0 +1,149 @@
+"""An engine that serves several runs: started once, warmed once, started again when it ended, and never left behind."""
+
+import io
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from rich.console import Console
+
+from runs.errors import ExecutionError, Interrupted, SetupError
+from runs.record.fingerprint import AUDITED, fingerprint
+from runs.record.layout import RunDir
+from runs.record.manifest import Manifest, read_manifest
+from runs.record.progress import Progress
+from runs.record.requests_log import read_requests
+from scenarios.run.config import make_config
+from scenarios.run.parent import KEPT_REASON, execute_run
+from sut.replicas.kept_engine import MAX_RESTARTS, EngineKeeper
+from tests.conftest import ROOT
+from tests.support.dummy_runs import DummyRuns, judged
+from tests.support.patience import until
+from tests.support.run_commands import LONG_USER_CONF, USER_CONF, digests, is_running
+
+Run = Callable[..., RunDir]
+
+
+@pytest.fixture
+def keeper(tmp_path: Path) -> Iterator[EngineKeeper]:
+    with EngineKeeper(tmp_path / "engine.log") as kept:
+        yield kept
+
+
+@pytest.fixture
+def run(keeper: EngineKeeper, tmp_path: Path) -> Run:
+    """Runs on the kept engine."""
+
+    def start(name: str, scenario: str, *, conf: str = USER_CONF, watch: Any = lambda _: None, **more: Any) -> RunDir:
+        user_conf = tmp_path / f"{name}.conf"
+        user_conf.write_text(conf)
+        values = {"scenario": scenario, "engine": "dummy", "user_conf": user_conf, "output_log_dir": tmp_path / name}
+        execute_run(make_config({**values, **more}), Console(file=io.StringIO()), watch=watch, keeper=keeper)
+        return RunDir(tmp_path / name)
+
+    return start
+
+
+def manifest(run_dir: RunDir) -> Manifest:
+    return read_manifest(run_dir.manifest)
+
+
+def number_on_engine(one: Manifest) -> int:
+    assert one.plan.replicas is not None
+    assert one.plan.replicas.kept is not None
+    return one.plan.replicas.kept.run
+
+
+def test_one_engine_serves_all_scenarios(run: Run, tmp_path: Path) -> None:
+    slow = {"dummy_ttft_ms": 250.0}
+    made = [run(f"{number}-{name}", name, **slow) for number, name in enumerate(("Offline", "SingleStream", "Offline"))]
+    manifests = [manifest(one) for one in made]
+    assert len({one.replicas[0].pid for one in manifests}) == 1
+    assert list(map(number_on_engine, manifests)) == [1, 2, 3]
+    assert [one.engine.warm_up.prompts for one in manifests if one.engine.warm_up] == [4, 0, 0]
+    assert all(KEPT_REASON in one.unofficial_reasons and not one.official for one in manifests)
+    assert digests(made[0].root) == digests(made[2].root)
+    for one in made:
+        assert judged(one.root).outcome == "PASS"
+
+
+def test_it_is_the_system_that_a_run_of_its_own_has(run: Run) -> None:
+    alone, kept = RunDir(DummyRuns()("Offline")), run("kept", "Offline")
+    facts = [AUDITED.of(fingerprint(manifest(one))) for one in (alone, kept)]
+    assert [(one["replicas"], one["engine"]) for one in facts] == [(None, "dummy")] * 2
+
+
+def test_requests_of_a_run_that_was_stopped_do_not_reach_the_next(run: Run) -> None:
+    class StoppedError(Interrupted):
+        pass
+
+    def stop(progress: Progress) -> None:
+        if progress.phase == "running" and progress.issued:
+            raise StoppedError("enough")
+
+    slow = {"dummy_ttft_ms": 2_000.0, "dummy_slots": 1}  # two minutes for all samples
+    with pytest.raises(StoppedError):
+        run("stopped", "Offline", watch=stop, **slow)
+    conf = LONG_USER_CONF + "*.Offline.min_query_count = 1\n*.Offline.sample_concatenate_permutation = 0\n"
+    second = run("next", "Offline", conf=conf + "*.Offline.target_qps = 0.001\n", **slow)
+    assert number_on_engine(manifest(second)) == 2
+    table = read_requests(second.requests)
+    assert (table.complete_ns - table.issue_ns).max() < 60e9  # behind nothing of the first run
+
+
+def test_an_engine_that_dies_is_started_again_but_not_for_ever(run: Run, keeper: EngineKeeper) -> None:
+    def kill(progress: Progress) -> None:
+        if progress.phase == "running":
+            for process in keeper.processes():
+                os.kill(process, signal.SIGKILL)
+
+    for number in range(MAX_RESTARTS + 1):
+        with pytest.raises(ExecutionError, match="kept engine"):
+            run(f"killed-{number}", "Server", conf=LONG_USER_CONF, watch=kill)
+    assert keeper.starts == MAX_RESTARTS + 1
+    with pytest.raises(ExecutionError, match=f"the engine ended {MAX_RESTARTS + 1} times"):
+        run("refused", "Offline")
+
+
+def test_other_options_need_another_engine(run: Run, keeper: EngineKeeper) -> None:
+    first = manifest(run("first", "Offline"))
+    second = manifest(run("second", "Offline", dummy_ttft_ms=3.0))
+    assert first.replicas[0].pid != second.replicas[0].pid
+    assert second.engine.configuration["ttft_ms"] == 3.0
+    assert keeper.starts == 1  # of this engine
+
+
+def test_an_engine_that_does_not_start(run: Run) -> None:
+    with pytest.raises(SetupError, match="was asked not to start"):
+        run("failed", "Offline", dummy_fault=["start"])
+
+
+_OWNER = """
+import sys, time
+from pathlib import Path
+from runs.record.manifest import read_manifest
+from sut.replicas.kept_engine import EngineKeeper
+with EngineKeeper(Path(sys.argv[2])) as keeper:
+    keeper.take(read_manifest(Path(sys.argv[1])).plan)
+    print(*keeper.processes(), flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_outlives_its_owner(number: signal.Signals, tmp_path: Path) -> None:
+    output = tmp_path / "output"
+    command = [sys.executable, "-c", _OWNER, DummyRuns()("Offline") / "manifest.json", tmp_path / "engine.log"]
+    with output.open("wb") as file:
+        owner = psutil.Popen(command, stdout=file, cwd=ROOT, env={**os.environ, "TMPDIR": str(tmp_path)})
+    until(lambda: output.read_text().strip(), "the engine's process")
+    engine = psutil.Process(int(output.read_text()))
+    owner.send_signal(number)
+    owner.wait()
+    until(lambda: not is_running(engine), "the end of the engine")
+    until(lambda: not list(tmp_path.glob("engine-*")), "the end of its folder")
