@@ -185,6 +185,11 @@ class RunPlan(BaseModel):
         return cluster.nodes if cluster is not None else []
 
     @property
+    def is_warm(self) -> bool:
+        """True if the engine has served a run before."""
+        return self.replicas is not None and self.replicas.kept is not None and self.replicas.kept.run > 1
+
+    @property
     def engine_record(self) -> EngineRecord:
         """The requirements of this engine's configuration."""
         return engine_record(self.engine)

@@ -95,8 +95,9 @@ async def warm_up(
     """
     clock = asyncio.get_running_loop().time
     started = clock()
-    count = plan.warmup_prompts
-    if plan.compiles:
+    compiles = plan.compiles and not plan.is_warm
+    count = 0 if plan.is_warm else plan.warmup_prompts
+    if compiles:
         count = max(count, 1 + prompts_for_full_steps(prompts, report.limits))
     made = random_prompts(prompts, count, report.vocab_size)
     groups = [made[:1], made[1:]]
@@ -108,7 +109,7 @@ async def warm_up(
         alike = RequestGroup(engine)
         alike.submit(group)
         output_tokens += await alike.end()
-    if plan.compiles and report.limits.queries:
+    if compiles and report.limits.queries:
         short = _unknown_prompts(prompts, [SHORT_PROMPT_TOKENS] * report.limits.queries, report.vocab_size)
         batch = RequestGroup(engine)
         groups.append(await _grow(engine, batch, short, longest_batch_s / plan.sampling["max_tokens"]))

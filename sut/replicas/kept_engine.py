@@ -13,7 +13,6 @@ import socket
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -84,10 +83,8 @@ class EngineKeeper(contextlib.AbstractContextManager["EngineKeeper"]):
         assert self._kept is not None
         self._runs += 1
         kept = self._kept.model_copy(update={"run": self._runs})
-        changes: dict[str, Any] = {"replicas": ReplicasPlan(places=_places(plan), kept=kept), "environment": {}}
-        if self._runs > 1:
-            changes |= {"warmup_prompts": 0, "compiles": False}  # The engine is warm.
-        return plan.model_copy(update=changes)
+        replicas = ReplicasPlan(places=_places(plan), kept=kept)
+        return plan.model_copy(update={"replicas": replicas, "environment": {}})
 
     def _start(self, plan: RunPlan) -> None:
         with contextlib.ExitStack() as started:

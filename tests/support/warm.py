@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MODULES = [__name__, "main", "scenarios.run.parent", "scenarios.run.plan", "scenarios.audit.run"]
 MODULES += ["compliance.verify.result_verdict", "compliance.accuracy.rouge", "compliance.accuracy.punkt"]
 MODULES += ["scenarios.run.process", "compliance.report.report_page", "tests.support.cheats", "sut.replicas.replica"]
-STARTED = ("scenarios.run.start", "sut.replicas.replica")  # processes of a run, and of a replica
+RUN, REPLICA = ["-m", "scenarios.run.start"], ["-m", "sut.replicas.replica"]
 FOR_RUNS = "for-runs"  # a folder whose `sitecustomize` does nothing in main.py
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(MODULES)
@@ -140,10 +140,12 @@ def _take_environment(environment: Mapping[str, str]) -> None:
 
 
 class _Popen(subprocess.Popen):  # type: ignore[type-arg]
-    """Forks a run's or a replica's process instead of starting a Python, unless that is to find a `sitecustomize`."""
+    """Forks the process of a run or of a kept replica instead of starting a Python, unless that is to find a
+    `sitecustomize`."""
 
     def __init__(self, args: Any, *positional: Any, **named: Any) -> None:
-        if args[1] == "-m" and args[2] in STARTED and args[3] != "vllm" and not _is_customized(named["env"]):
+        kept = args[1:3] == REPLICA and named["pass_fds"]
+        if (args[1:3] == RUN or kept) and args[3] != "vllm" and not _is_customized(named["env"]):
             named["preexec_fn"] = partial(_become, args[2], args[3:], named["env"], named.get("pass_fds", ()))
         super().__init__(args, *positional, **named)
 
