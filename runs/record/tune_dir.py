@@ -34,4 +34,8 @@ class TuneDir(Folder):
         files = (self.journal, self.record, self.user_conf, self.best, self.plot, self.engine_log)
         steps = ("search-*", "repeat-*", "accuracy-*", "probe-*", "confirm-*", self.signoff("*").name, SIGNOFF_LEDGER)
         more = sorted(path for pattern in steps for path in self.root.glob(pattern))
-        return [path for path in (*files, self.estimate_conf, self.estimate, self.search_conf, self.study, *more) if path.exists()]
+        return [
+            path
+            for path in (*files, self.estimate_conf, self.estimate, self.search_conf, self.study, *more)
+            if path.exists()
+        ]
