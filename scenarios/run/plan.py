@@ -217,8 +217,12 @@ def _unofficial(inputs: _Inputs, plan: RunPlan, engine: EnginePlan) -> list[str]
     benchmark, model = inputs.benchmark, inputs.model
     reasons = [TRIAL_REASON] if plan.trial else []
     reasons += engine.unofficial_reasons
-    if inputs.sampling != benchmark.sampling[plan.mode]:
-        reasons.append(f"sampling differs from the benchmark's: {inputs.sampling}")
+    official = asdict(benchmark.sampling[plan.mode])
+    differs = [
+        f"{name} {value}, not {official[name]}" for name, value in plan.sampling.items() if value != official[name]
+    ]
+    if differs:
+        reasons.append(f"sampling differs from the benchmark's: {'; '.join(differs)}")
     reasons += data_reasons(benchmark, plan, bundled=inputs.config.dataset_path is None)
     if any(SYNTHETIC_MARK in target for target in inputs.dataset.targets):
         reasons.append("the dataset is synthetic")

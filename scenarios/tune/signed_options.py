@@ -53,12 +53,12 @@ class SignedOptions:
             self._runs.say(f"sign-off of {name}={options[name]}: refused, because no run of {lacking[0]} was VALID")
             self.records.append(record | {"verdict": None, "file": None})
             return False
-        lever = name.removeprefix(f"{self._runs.tune.config.engine}_")  # the engine's own name
-        signed = _patch(lever, *directories)
+        option = name.removeprefix(f"{self._runs.tune.config.engine}_")  # the engine's own name
+        signed = _patch(option, *directories)
         if any(one.rule == _NEEDS_ACCURACY for one in signed.of("error")):
             for side, found, where in zip(sides, runs, directories, strict=True):
                 where.append(self._runs.accuracy_run(found[0].target_qps, side))
-            signed = _patch(lever, *directories)
+            signed = _patch(option, *directories)
         file = place.signoff(name)
         save_verdict(file, signed.record())
         self.records.append(record | {"verdict": signed.outcome, "action": signed.action, "file": file.name})
@@ -81,5 +81,5 @@ class SignedOptions:
             self._runs.run("repeat", rates[missed], options, f": for the sign-off ({shown(options)})", may_fail=True)
 
 
-def _patch(lever: str, ref: list[Path], cand: list[Path]) -> SignOff:
-    return sign_off("patch", ref, cand, Claim(short_name=lever, levers=[lever]))
+def _patch(option: str, ref: list[Path], cand: list[Path]) -> SignOff:
+    return sign_off("patch", ref, cand, Claim(short_name=option, levers=[option]))

@@ -203,9 +203,9 @@ def test_scheduling_options_are_searched_and_used(small: Small, runs: VirtualRun
     assert {run["options"]["dummy_slots"] for run in record["probes"] + record["confirmations"]} == {18}
 
     # The option was signed off: two runs without it, and two with it at the best rate.
-    ((levers, ref, cand),) = runs.signed
+    ((options, ref, cand),) = runs.signed
     probes = {one["directory"]: one for one in search["probes"]}
-    assert levers == ["slots"]
+    assert options == ["slots"]
     assert [probes[name]["options"] for name in (ref[0], cand[0])] == [{}, {"dummy_slots": 18}]
     assert probes[cand[0]]["target_qps"] == search["best"]["target_qps"]
     assert probes[ref[0]]["target_qps"] == worth["without"]["valid"]
