@@ -16,9 +16,11 @@ from runs.rounds import model_of
 
 # Scores that are lengths, distances or entropies. All other scores are at most 1, or 100 in percent.
 _UNBOUNDED = frozenset({"GEN_LEN", "TOKENS_PER_SAMPLE", "FID_SCORE", "DLRM_NE"})
-# Factor on the lowest allowed score. In 3,300 closed scores of v4.1, v5.1 and v6.0 the highest is 1.065 (3d-unet-99),
-# except 1.46 of a retinanet result that was scored on a part of the dataset.
-REACH = 1.15
+# Factor on the lowest allowed score, by score. In 3,300 closed scores of v4.1, v5.1 and v6.0 the highest have at most half
+# of this excess (DICE 1.065, mAP 1.047, ROUGE2 1.037, AUC 1.009), except 1.46 of a retinanet result that was scored on
+# a part of the dataset.
+REACH = 1.1
+_REACH = {"DICE": 1.15, "AUC": 1.02, "F1": 1.02, "acc": 1.025, "ACCURACY": 1.03}
 _DATASET = "gpqa_diamond"  # [mlperf] compliance/TEST07/README.md, acc_eval_compliance_gpqa.parquet
 _FOLDER = re.compile(r"(?<=/)[^/\s'\",:]+(?=/)")
 _SCENARIOS = frozenset(name.lower() for name in (*SCENARIOS, "MultiStream"))
@@ -88,8 +90,8 @@ def _scores(result: Result, text: str) -> Iterator[tuple[str, Fault]]:
                 yield "accuracy-range", Fault(found, "at most 100", score)
             elif result.is_open:
                 continue
-            elif value > REACH * low:
-                yield "accuracy-reach", Fault(found, f"at most {REACH * low:.10g}", score)
+            elif value > (most := _REACH.get(score, REACH) * low):
+                yield "accuracy-reach", Fault(found, f"at most {most:.10g}", score)
             elif value < low != limits.low:  # The checker accepts it, because it compares percent with a share.
                 yield "accuracy-reach", Fault(found, f"at least {low:.10g} (percent), or at most 1 (share)", score)
 
