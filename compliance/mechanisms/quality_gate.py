@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from compliance.judge.check import WITHOUT_INPUT, Need, check, decides, judge
-from compliance.judge.finding import Finding, Severity, note
+from compliance.judge.finding import Finding, Severity
 from compliance.judge.rule import OURS
 from compliance.judge.text import by_severity, finding_lines, not_judged_lines
 from compliance.judge.verdict import Verdict
@@ -278,12 +278,10 @@ def judge_rows(
 
 
 def _judge_row(of: RowEvidence) -> RowOutcome:
-    found, said = judge(of, ROW_CHECKS), dict[str, Finding]()
-    for finding in found.findings:  # gate/review may repeat the sentence of another rule
-        said.setdefault(finding.sentence, finding)
+    found = judge(of, ROW_CHECKS)
     lacking = [one for one in found.not_judged if one.what == WITHOUT_INPUT]
     file = of.judged.file
-    findings = [one if one.files else replace(one, files=(file,)) for one in said.values()]
+    findings = [one if one.files else replace(one, files=(file,)) for one in found.findings]
     return RowOutcome(
         of.judged.source, file, of.row, of.divisions, of.evaluation, findings=findings, not_judged=lacking
     )
@@ -360,18 +358,23 @@ def _recorded(of: RowEvidence) -> Iterable[Finding]:
 
 
 @decides("gate", also=("gate/review",))
-def _review(of: RowEvidence) -> Iterable[Finding]:
+def _review(of: RowEvidence) -> Iterator[Finding]:
     """Report what a person should review."""
-    review, quality, status = [*of.declared.issues], of.judged.quality, of.row["quality_eval_status"]
-    review += [of.registries.error] if of.registries.error else []
-    review += of.engine.gaps if quality is None else of.judged.row[VALIDATION]["issues"]
+    quality, status = of.judged.quality, of.row["quality_eval_status"]
+    issues = [*of.declared.issues, *([] if quality is None else of.judged.row[VALIDATION]["issues"])]
+    issues += [of.registries.error] if of.registries.error else []
+    reported = {one.sentence for one in check_declaration(of.row, of.registries)}
+    for issue in dict.fromkeys(issues):
+        if issue not in reported:
+            required = "values that fit their fields, the registries and the manifest"
+            yield differs("gate/review", "note", "declaration", issue, required)
+    for gap in of.engine.gaps if quality is None else ():
+        yield differs("gate/review", "note", "recorded engine configuration", gap, "the columns of the engine")
     if quality is not None and quality.directory and of.row["mechanism"] != BASELINE:
         outcome = "passes" if quality.passed else f"does not pass: {quality.reasons[0]}"
-        if status != "completed":
-            outcome = f"{outcome}; quality_eval_status is {status}"
+        what, required = f"rescored accuracy run {quality.directory}", f"as quality_eval_status declares: {status}"
         if status != "completed" or (of.evaluation.how == ATTACHED and not quality.passed):
-            review.append(f"the rescored accuracy run {quality.directory} {outcome}")
-    return (note("gate/review", sentence) for sentence in review)
+            yield differs("gate/review", "note", what, outcome, required)
 
 
 @decides(

@@ -217,7 +217,7 @@ def _of_result(
     for run in result.runs:  # add the techniques that only the accuracy run shows
         if run.dir.root != run_dir.root:
             other = facts_of_run(run.dir, run.manifest)
-            contradictions = engine.contradictions + other.contradictions
+            contradictions = tuple(dict.fromkeys(engine.contradictions + other.contradictions))
             engine = replace(engine, in_force=other.in_force | engine.in_force, contradictions=contradictions)
     if manifest is not None:
         recorded = manifest.mechanism

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pydantic import ValidationError
 
 from compliance.mechanisms.declaration import (
@@ -21,6 +22,7 @@ from compliance.mechanisms.declaration_rules import check_declaration, validate
 from compliance.mechanisms.row import rows_of_runs
 from compliance.mechanisms.technique_registry import QUALITY_FILE, REGISTRY_DIR, load_registries, registries_or_error
 from compliance.signoff.judge import sign_off
+from runs.attestation.attestation import read_attestation
 from runs.errors import ExitCode, InputError
 from runs.record.layout import RunDir
 from scenarios.run.config import load_yaml, make_config
@@ -222,10 +224,16 @@ def test_an_edited_record_is_read_like_any_other_row(garbage: dict[str, Any]) ->
 def test_a_real_run_records_what_it_declares_and_the_gate_reads_it_there(
     run_main: Callable[..., Finished], tmp_path: Path
 ) -> None:
-    run = tmp_path / "run"
-    done = run_main(*arguments("Offline", run, "--mechanism", "speculative_decoding/eagle3"))
+    run, declared, results = tmp_path / "run", tmp_path / "eagle3.yaml", tmp_path / "results.json"
+    eagle3 = {"mechanism": "speculative_decoding", "mechanism_variant": "eagle3", "quality_results": str(results)}
+    declared.write_text(yaml.safe_dump({**eagle3, "quality_results": results.name}))
+    missing = run_main(*arguments("Offline", run, "--mechanism", declared))
+    assert (missing.code, f"cannot read {results}" in missing.stderr) == (ExitCode.BAD_INPUT, True)
+    assert not run.exists()
+    results.write_text("{}")
+    done = run_main(*arguments("Offline", run, "--mechanism", declared))
     assert done.code == ExitCode.OK, done.stderr
-    eagle3 = {"mechanism": "speculative_decoding", "mechanism_variant": "eagle3"}
+    assert "quality_results.json" in read_attestation(RunDir(run)).files
     manifest = json.loads((run / "manifest.json").read_bytes())
     assert manifest["asked"]["mechanism"] == eagle3
     judged = run_main("gate", run)

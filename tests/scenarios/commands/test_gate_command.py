@@ -58,9 +58,7 @@ def test_a_completed_evaluation_has_to_pass_when_derived_again(
     code, text = call("gate", result.root, *COMPLETED, "--division", "closed")
     assert code == 0, text
     with_target(reachable(result.accuracy, 0.985))
-    assert (
-        f"the rescored accuracy run {result.accuracy.root} does not pass: rouge1" in call("gate", result.root, *FP8)[1]
-    )
+    assert f"rescored accuracy run {result.accuracy.root}: does not pass: rouge1" in call("gate", result.root, *FP8)[1]
     code, text = call("gate", result.root, *COMPLETED[:-1])  # refuted: closed without --strict
     assert code == 1
     assert "completed_evaluation_passes" in text

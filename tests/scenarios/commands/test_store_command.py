@@ -62,6 +62,42 @@ def test_from_run_to_row_to_gate(call: Any, result: ResultDir, db: Path, tmp_pat
     assert call("gate", rows)[0] == 1  # its own column still tells
 
 
+def test_a_supported_cache_is_stored_with_the_results_file_that_shows_it(
+    call: Any, result: ResultDir, db: Path, tmp_path: Path
+) -> None:
+    for run in (result.performance, result.accuracy):
+        say_in_manifest(run, kv_cache_dtype="fp8")
+    file, rows, missing = tmp_path / "ruler.json", tmp_path / "rows.json", tmp_path / "missing.json"
+    file.write_text('{"metric": "ruler_avg_score", "value": 0.927, "n": 6500, "baseline": 0.931}')
+    ingest = ("store", "ingest", "--db", db, result.root, "--declaration", ROOT / "configs" / "mechanism-fp8-kv.yaml")
+    claim = ("--quality-eval-id", "ruler_v1", "--quality-eval-status", "completed", "--support-status", "supported")
+    code, text = call(*ingest, *claim)
+    assert code == 0
+    assert "stored as reviewed_preview, not as supported: gate/completed_evaluation_passes: results file" in text
+    (row,) = exported(call, db)
+    assert (row["support_status"], row["quality_evidence"]) == ("reviewed_preview", "declared only")
+    assert "results file of ruler_v1: missing" in row["support_status_reason"]
+
+    assert call(*ingest, *claim, "--quality-results", missing)[0] == 2
+    shown = ("--quality-results", file, "--quality-delta-summary=-0.43%", "--replace")
+    assert "stored as" not in call(*ingest, *claim, *shown)[1]
+    (row,) = exported(call, db)
+    assert (row["support_status"], row["support_status_reason"]) == ("supported", None)
+    assert (row["quality_evidence"], row["quality_results"]) == ("declared, results file attached", str(file))
+    rows.write_text(json.dumps([row]))
+    assert call("gate", rows, "--strict")[0] == 0
+    file.write_text(file.read_text().replace("0.927", "0.93"))
+    code, text = call("gate", rows)
+    assert (code, "SHA-256 of the results file: " in text) == (1, True)
+
+
+def test_a_contradicted_technique_is_not_certified(call: Any, result: ResultDir, db: Path) -> None:
+    say_in_manifest(result.performance, kv_cache_dtype="fp8")
+    assert "stored as reviewed_preview" in call("store", "ingest", "--db", db, result.performance.root)[1]
+    (row,) = exported(call, db)
+    assert (row["mechanism"], row["certification"], row["valid"]) == ("baseline", None, 1)
+
+
 @pytest.mark.parametrize(
     "change",
     [
