@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from compliance.judge.check import decides
-from compliance.judge.finding import Finding
+from compliance.judge.finding import Finding, Severity
 from compliance.judge.rule import OURS
 from compliance.mechanisms.declaration import QUALITY_BASELINE, QUALITY_RESULTS, Declaration
 from compliance.mechanisms.declaration_rules import claims_support, differs
@@ -118,15 +118,16 @@ def _stored(results: QualityResults, row: Mapping[str, Any]) -> Finding | None:
 
 def _as_declared(results: QualityResults, row: Mapping[str, Any], needed: bool) -> Finding | None:
     """Check that the change in a results file is no worse than the declared change."""
-    change, what = declared_change(row["quality_delta_summary"] or "", results.metric), _change_of(results)
-    if change is None:
-        required = "a declared change in quality_delta_summary, such as -0.43%"
-        return differs(COMPLETED, "error" if needed else "warning", what, f"{results.change:+.2f}%", required)
-    declared, rounding = change
-    if results.change >= declared - rounding - 1e-9:
-        return None
-    required = f"at least {declared:+g}%, as declared in quality_delta_summary"
-    return differs(COMPLETED, "error", what, f"{results.change:+.2f}%", required)
+    change, shown = declared_change(row["quality_delta_summary"] or "", results.metric), f"{results.change:+.2f}%"
+    severity: Severity = "error" if needed else "warning"
+    required = "a declared change in quality_delta_summary"
+    if change is not None:
+        declared, rounding = change
+        if results.change >= declared - rounding - 1e-9:
+            return None
+        severity, required = "error", f"at least {declared:+g}%, as declared in quality_delta_summary"
+    fix = f"declare the change that the file shows: quality_delta_summary: {results.metric} {shown}"
+    return replace(differs(COMPLETED, severity, _change_of(results), shown, required), fix=fix)
 
 
 def _review(results: QualityResults) -> Finding | None:

@@ -319,7 +319,7 @@ def _eligible(of: RowEvidence) -> Iterator[Finding]:
     found = of.divisions[str(of.division)]
     if not found["eligible"]:
         known = found["eligible"] is not None
-        what, why = f"eligible in the {of.division} division", f"{'no' if known else 'unknown'}: {found['reason']}"
+        what, why = f"eligible in the {of.division} division", f"{'no' if known else 'unknown'} ({found['reason']})"
         severity: Severity = "error" if known else "warning"
         yield differs("gate/eligible_in_division", severity, what, why, "yes", division=of.division)
 

@@ -237,7 +237,7 @@ def test_a_refused_campaign_leaves_nothing(small: Small) -> None:
         ({"mechanism": {**FP8, **COMPLETED, "quality_eval_id": "ruler_v1", "support_status": "supported"}},
          "results file of ruler_v1: missing"),
         ({"mechanism": {"mechanism": "kv_compression", "mechanism_variant": "kvtc_class"}},
-         "eligible in the closed division: no: compression of the KV cache other than quantization"),
+         "eligible in the closed division: no (compression of the KV cache other than quantization"),
     ],
 )  # fmt: skip
 def test_a_technique_that_the_gate_closes_is_refused_before_an_engine_starts(
