@@ -78,7 +78,7 @@ def test_both_formats(tmp_path: Path, evaluation: str, content: Any, metric: str
     [
         ("{", "not JSON"),
         ("", "empty"),
-        ("[1]", "holds no object"),
+        ("[1]", "is not a JSON object"),
         ('{"metric": "ruler_avg_score", "value": NaN, "n": 1, "baseline": 0.9}', "NaN"),
         ({**PLAIN, "value": True}, "value: Input should be a valid number"),
         ({**PLAIN, "value": "0.9"}, "value: Input should be a valid number"),
