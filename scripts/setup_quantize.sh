@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds .venv-quantize: llm-compressor and the versions of packages that it wants, in front of what .venv has.
+# Builds .venv-quantize: llm-compressor and its requirements, which take precedence over the packages of .venv.
 # Usage: scripts/setup_quantize.sh   (after `make setup`)
 set -eu
 cd "$(dirname "$0")/.."
@@ -17,7 +17,7 @@ torch=$(.venv/bin/python -c 'import importlib.metadata as of; print(of.version("
 echo "torch==$torch" > .venv-quantize/constraint.txt
 .venv-quantize/bin/python -m pip --disable-pip-version-check --no-input install -q \
     -c .venv-quantize/constraint.txt -r requirements/quantize.txt 2> .venv-quantize/pip.log ||
-    { cat .venv-quantize/pip.log >&2; exit 3; } # what it says of vLLM, which is not used there, is no matter
+    { cat .venv-quantize/pip.log >&2; exit 3; } # pip's conflicts with vLLM do not matter, because vLLM is not used there
 .venv-quantize/bin/python -c 'import llmcompressor' > /dev/null
 echo "$stamp" > .venv-quantize/stamp
 echo "setup: done"

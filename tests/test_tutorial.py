@@ -1,4 +1,4 @@
-"""docs/walk.md up to the check before the upload, typed line by line in a fresh clone, with short runs of the dummy
+"""docs/tutorial.md up to the check before the upload, typed line by line in a fresh clone, with short runs of the dummy
 engine and the embedded model's tokenizer.
 
 What comes from outside is put in its place, the files that the reader is told to edit are edited, the benchmark is
@@ -20,7 +20,7 @@ from tests.conftest import ROOT
 from tests.support.docs import CommandLine, command_lines
 
 ROWS = 128
-WALK = ROOT / "docs" / "walk.md"
+WALK = ROOT / "docs" / "tutorial.md"
 MODEL, DATA = "../Llama-3.1-8B-Instruct", "../mlperf/cnn_eval.json"
 REHEARSAL_DATA = "../mlperf/rehearsal.json"
 
