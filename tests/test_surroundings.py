@@ -116,9 +116,9 @@ def test_the_outcome_is_the_same(
     with OUTPUTS[output]() as stream:
         monkeypatch.setattr("sys.stdout", stream)
         found = main.main(CALLS[name])
-    told = capsys.readouterr().err
-    refused = place == "not-utf-8" and found == 2 and "not UTF-8" in told
-    assert refused or found == ordinary[name] or (output, found) == ("full", 4), told
+    reported = capsys.readouterr().err
+    refused = place == "not-utf-8" and found == 2 and "not UTF-8" in reported
+    assert refused or found == ordinary[name] or (output, found) == ("full", 4), reported
     assert not list(Path.cwd().rglob("*.tmp*"))
 
 
@@ -167,9 +167,9 @@ def test_a_directory_is_no_file_to_write(
     monkeypatch.chdir(made)
     command, option = name.split()
     assert main.main([*CALLS[command], option, place]) == 3
-    told = capsys.readouterr().err
-    assert "cannot be written: Is a directory" in told
-    assert "fix: " in told
+    reported = capsys.readouterr().err
+    assert "cannot be written: Is a directory" in reported
+    assert "fix: " in reported
 
 
 def at_import(name: str, *signals: signal.Signals) -> str:

@@ -171,8 +171,8 @@ def run_as_left(folder: Path, spec: RunSpec) -> RunArtifacts:
     manifest = run.manifest or read_manifest(run.dir.manifest)
     if manifest.status != "finished":
         raise ExecutionError(f"{run.dir.root}: {unfinished(manifest)}")
-    if broken := attested(run.dir):
-        raise ExecutionError(f"{run.dir.root}: a file was changed after the run ended: {broken[0].text}")
+    if changed := attested(run.dir):
+        raise ExecutionError(f"{run.dir.root}: a file was changed after the run ended: {changed[0].text}")
     run.check_engaged()
     given = read_record(run.dir.audit_config, _FIX).decode(errors="replace") if run.dir.audit_config.exists() else None
     if given != spec.render():

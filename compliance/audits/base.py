@@ -156,16 +156,16 @@ class AuditTest(ABC, Generic[Options]):
             )
 
     def result(
-        self, checks: Sequence[Finding], runs: Sequence["RunArtifacts"], *, kept: str = "", **others: Any
+        self, checks: Sequence[Finding], runs: Sequence["RunArtifacts"], *, met: str = "", **others: Any
     ) -> AuditResult:
         """Return the verdict by the findings.
 
         Args:
-            kept: Reason if no rule is violated.
+            met: Reason if no rule is violated.
             others: Fields of `AuditResult`, which take precedence.
         """
         failed = [check for check in checks if check.violated]
-        reason = failed[0].sentence if failed else kept
+        reason = failed[0].sentence if failed else met
         outcome: dict[str, Any] = {"passed": not failed, "reason": reason, "text_name": self.text_name, **others}
         summaries = tuple(run.record() for run in runs)
         required = any(self.name in run.benchmark.entry.audits for run in runs)

@@ -112,7 +112,7 @@ class _Pair:
         return any(rate["test"] * SLOWER < rate["expected"] for rate in rates)
 
 
-State = Literal["passed", "failed", "open", "kept or disturbed"]
+State = Literal["passed", "failed", "open", "met or disturbed"]
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ def _judge(plan: Plan, stage: Sequence[Measurement], kind: str) -> _Kind:
         return _Kind("passed", max(settled, key=lambda pair: pair.limit_ratio))
     if settled:
         deciding_rate = min(fresh, key=lambda pair: pair.limit_ratio)
-        return _Kind("kept or disturbed", deciding_rate, deciding_rate.limit_ratio >= CLEAR_EXCESS)
+        return _Kind("met or disturbed", deciding_rate, deciding_rate.limit_ratio >= CLEAR_EXCESS)
     return _Kind("open", mildest[-1])
 
 

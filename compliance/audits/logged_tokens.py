@@ -86,7 +86,7 @@ def judge_entries(
         f"{expected_count}"),
         ResponseRule(
             "test06-ids", "token IDs", "are not whole token IDs", f"whole {dtype.name} IDs of at least 0",
-            kept=f"all {total} are {dtype.name}",
+            met=f"all {total} are {dtype.name}",
         ).check(torn, total),
     ]  # fmt: skip
     for rule in rules:
@@ -105,17 +105,17 @@ class ResponseRule:
 
     id: str
     name: str
-    broken: str  # verb phrase for responses that violate the rule
+    violation: str  # verb phrase for responses that violate the rule
     required: str
     fault: Callable[[AccuracyEntry, Ids], str] = lambda entry, ids: ""  # problem of a response, or an empty text
-    kept: str = ""  # found value if all responses meet the rule
+    met: str = ""  # found value if all responses meet the rule
 
     def check(self, faults: Sequence[str], total: int) -> Finding:
         """Return the finding on all responses."""
-        found, count = self.kept or f"all {total} responses meet the rule", len(faults)
+        found, count = self.met or f"all {total} responses meet the rule", len(faults)
         if faults:
             more = f" and {count - NAMED_IN_MESSAGES} more" if count > NAMED_IN_MESSAGES else ""
-            found = f"{count} of {total} responses {self.broken} ({'; '.join(faults[:NAMED_IN_MESSAGES])}{more})"
+            found = f"{count} of {total} responses {self.violation} ({'; '.join(faults[:NAMED_IN_MESSAGES])}{more})"
         return compared(self.id, self.name, not faults and total > 0, found, self.required, answers=count)
 
 
@@ -162,10 +162,10 @@ def _special_id_rules(stops: set[int], begins: set[int], others: set[int]) -> It
     if others:
         required = f"none of the {len(others)} other special IDs of the tokenizer"
         yield ResponseRule("test06-special-ids", "other special IDs", "contain one", required, any_of(other))
-    required, broken = f"at most one of the IDs {listed(stops)}", "contain more than one"
-    yield ResponseRule("test06-end-once", "end-of-sequence IDs", broken, required, too_many)
-    required, broken = f"no token after {listed(stops)}", "continue after an end-of-sequence ID"
-    yield ResponseRule("test06-end-last", "tokens after an end-of-sequence ID", broken, required, too_early)
+    required, violation = f"at most one of the IDs {listed(stops)}", "contain more than one"
+    yield ResponseRule("test06-end-once", "end-of-sequence IDs", violation, required, too_many)
+    required, violation = f"no token after {listed(stops)}", "continue after an end-of-sequence ID"
+    yield ResponseRule("test06-end-last", "tokens after an end-of-sequence ID", violation, required, too_early)
 
 
 def official_text(entries: Sequence[AccuracyEntry], *, scenario: str) -> str:

@@ -95,7 +95,7 @@ class TwoModeAudit(AuditTest[TwoModeOptions]):
         head = f"{self.heading} check pass: {all(check.passed for check in checks)}\n"
         details = {"threshold": threshold, "logged_answers": len(logged), "accuracy_answers": len(responses)}
         text = self.text_of(head, rule, (), checks)
-        return self.result(checks, runs[:2], kept=checks[0].sentence, rule=rule, text=text, details=details)
+        return self.result(checks, runs[:2], met=checks[0].sentence, rule=rule, text=text, details=details)
 
     @abstractmethod
     def rule(self, threshold: float) -> str:

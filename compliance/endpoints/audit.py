@@ -161,10 +161,10 @@ def _judged(
     if too_fast := _too_fast(paces[0]):
         yield from against
         yield compared("endpoints-audit-too-fast", f"{REFERENCE}: {too_fast[0]}", False, *too_fast[1:], root)
-        broken = next((one for one in against if one.severity == "error"), None)
-        ours = f"FAIL, {broken.text}" if broken else "no verdict, because the reference run is too short"
+        violated = next((one for one in against if one.severity == "error"), None)
+        ours = f"FAIL, {violated.text}" if violated else "no verdict, because the reference run is too short"
         text = f"{_client_verdict(client)}; this program: {ours}"
-        yield note("endpoints-audit-verdict", text, root, client=client.passed, ours=False if broken else None)
+        yield note("endpoints-audit-verdict", text, root, client=client.passed, ours=False if violated else None)
         return
     paced = findings = compare_paces(*paces, threshold, least_ttft_ns=MIN_TTFT_NS)
     if not all(one.passed for one in paced) and _decodes_alike(reference, cached):
@@ -175,7 +175,7 @@ def _judged(
         ]  # fmt: skip
     findings = [*findings, *against]
     yield from findings
-    broken = next((one for one in findings if one.severity == "error"), None)
+    violated = next((one for one in findings if one.severity == "error"), None)
     rate, issued = deciding_rate(paced).numbers, [[pace.lengths[one] for one in pace.issued] for pace in paces]
     prompts, responses = np.mean(issued[1], axis=0) / np.mean(issued[0], axis=0)
     ours = (
@@ -183,8 +183,8 @@ def _judged(
     )
     ours += f"prompts {prompts:.0%}, responses {responses:.0%}"
     ours += f"; cold start of the reference run: {cold_ns / 1e9:.2f} s" if cold_ns else ""
-    text = f"{_client_verdict(client)}; this program: {f'FAIL, {broken.text}' if broken else ours}"
-    yield note("endpoints-audit-verdict", text, root, client=client.passed, ours=broken is None)
+    text = f"{_client_verdict(client)}; this program: {f'FAIL, {violated.text}' if violated else ours}"
+    yield note("endpoints-audit-verdict", text, root, client=client.passed, ours=violated is None)
 
 
 def _client_verdict(client: ClientVerdict) -> str:

@@ -91,6 +91,6 @@ class EndpointsEvidence:
         report = self.run.summary or self.run.snapshot
         return report is not None and report.state == COMPLETE
 
-    def leave(self, what: str, why: str) -> None:
+    def mark_not_checked(self, what: str, why: str) -> None:
         """Note that a part of a rule is not checked."""
         self.left.append(NotJudged(what, why))

@@ -43,7 +43,7 @@ def check_files(case: EndpointsEvidence) -> Iterator[Finding]:
     found = ", ".join(run.missing) or "none"
     yield compared("endpoints-files", "", not run.missing, found, "none", run.root, missing=run.missing)
     for name in run.missing:
-        case.leave(name, "the file is missing")
+        case.mark_not_checked(name, "the file is missing")
     if (summary := run.summary) is not None:
         done = summary.complete and summary.state == COMPLETE
         found = f"{printable(summary.state, 40)}, statistics {'complete' if summary.complete else 'incomplete'}"
@@ -63,7 +63,7 @@ def order_of_events(case: EndpointsEvidence) -> Iterator[Finding]:
         return
     agentic = run.config is not None and run.config.settings.load_pattern.type == AGENTIC
     if agentic:
-        case.leave("order of completions", "the client of an agentic run ends samples itself")
+        case.mark_not_checked("order of completions", "the client of an agentic run ends samples itself")
     found = f"{sum(events.counts.values()):,} events of {counted(len(events), 'sample')}"
     odd = list(_odd(events, agentic, case.is_complete))[:MAX_SHOWN]
     yield from odd or [compared("endpoints-events", "", True, found, "", events.path)]
@@ -196,10 +196,10 @@ def _token_series(case: EndpointsEvidence, events: Events, reported: Metrics) ->
             continue
         count, total, most = reported[name]["count"], reported[name]["total"], int(texts.sum())
         if not count and most:
-            case.leave(title, "the client counted no tokens, because it found no tokenizer for the model")
+            case.mark_not_checked(title, "the client counted no tokens, because it found no tokenizer for the model")
             continue
         other = "the tokenizer of --model-path gives other counts"
-        case.leave(title, other if case.model_path else "give --model-path to count tokens")
+        case.mark_not_checked(title, other if case.model_path else "give --model-path to count tokens")
         of_bytes, of_text = sizes[texts], name != TPOT and bool((kinds[texts] == TEXT).all())
         problems = {
             f"{name}.count: {count}, texts: {most}": count > most or (name != TPOT and count != most),
@@ -276,7 +276,7 @@ def honest_tokens(case: EndpointsEvidence) -> Iterator[Finding]:
     """Compare the reported tokens with the texts, and with the number of tokens that the requests allow."""
     events, config, total, ours = case.run.events, case.run.config, case.reported_tokens, case.total_tokens
     if total is None or events is None:
-        case.leave("tokens", "the client counted no tokens")
+        case.mark_not_checked("tokens", "the client counted no tokens")
         return
     files = case.run.path(SUMMARY), events.path
     if ours is not None:
@@ -288,17 +288,17 @@ def honest_tokens(case: EndpointsEvidence) -> Iterator[Finding]:
         else:
             yield (fail if abs(off) > TOKENS_OFF_PCT else warn)("endpoints-tokens", text, *files, **found)
     elif case.model_path is not None:
-        case.leave("tokens", "responses with reasoning or tool calls need a chat template to be counted")
+        case.mark_not_checked("tokens", "responses with reasoning or tool calls need a chat template to be counted")
     most = config.model_params.max_new_tokens if config is not None else None
     if most is None:
-        case.leave("tokens of the server", "config.yaml has no max_new_tokens")
+        case.mark_not_checked("tokens of the server", "config.yaml has no max_new_tokens")
         return
     limit = most * int(events.answered.sum())
     over = 100 * (total / limit - 1) if limit else 0.0
     if over <= TOKENS_OFF_PCT:
         text = f"{total:,} reported, {limit:,} allowed"
         yield compared("endpoints-tokens-served", "", True, text, "", events.path, reported=total, allowed=limit)
-        case.leave("tokens of the server", "the directory records neither usage nor token IDs of the server")
+        case.mark_not_checked("tokens of the server", "the directory records neither usage nor token IDs of the server")
         return
     # Without a tokenizer the client's count could be wrong, so the rule is a warning.
     text = (

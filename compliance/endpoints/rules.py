@@ -123,9 +123,9 @@ def point(case: EndpointsEvidence) -> Iterator[Finding]:
             ("tpot", bool(p90 and p90 > 0), "none" if p90 is None else f"{p90 / 1e6:.3f} ms", "above 0 ms"),
         ]
     else:
-        case.leave("duration", "the published rules state no duration for the Offline point")
+        case.mark_not_checked("duration", "the published rules state no duration for the Offline point")
     if size is None:
-        case.leave("number of samples", "the size of the dataset is unknown")
+        case.mark_not_checked("number of samples", "the size of the dataset is unknown")
     else:
         rows.append(("samples", sent % size == 0, sent, f"a multiple of the dataset's {size} rows"))
     if "dataset" in rules:
@@ -134,14 +134,16 @@ def point(case: EndpointsEvidence) -> Iterator[Finding]:
         wanted = f"{rules['dataset']}, {rules['rows']} rows"
         rows.append(("dataset", right, f"{', '.join(names)}, {size} rows", wanted))
     else:
-        case.leave("dataset", "the published rules state no dataset for this model")
+        case.mark_not_checked("dataset", "the published rules state no dataset for this model")
     if "sampling" in rules:
         given = case.run.raw_config.get("model_params")
         sampling = {key: given.get(key) for key in rules["sampling"]} if isinstance(given, dict) else {}
         rows.append(("sampling", sampling == rules["sampling"], sampling, rules["sampling"]))
     else:
-        case.leave("sampling and output limits", "the published rules state no sampling parameters for this model")
-    case.leave("steady state and power", "the client does not record them")
+        case.mark_not_checked(
+            "sampling and output limits", "the published rules state no sampling parameters for this model"
+        )
+    case.mark_not_checked("steady state and power", "the client does not record them")
     for rule, right, found, required in rows:
         yield compared(
             f"endpoints-rule-{rule}", "", right, str(found), str(required), case.run.path(CONFIG), load.events.path
@@ -164,7 +166,7 @@ def accuracy(case: EndpointsEvidence) -> Iterator[Finding]:
         return
     _, rules = model_rules(case)
     if "targets" not in rules:
-        case.leave("accuracy", "the published rules state no target for this model")
+        case.mark_not_checked("accuracy", "the published rules state no target for this model")
         return
     for name, entry in entries.items():
         count, least = entry.get("num_samples", entry.get("unit_samples")), rules["accuracy_samples"]
@@ -175,7 +177,7 @@ def accuracy(case: EndpointsEvidence) -> Iterator[Finding]:
         for score, (low, high) in rules["targets"].items():
             found = scores.get(score, scores.get("score") if len(rules["targets"]) == 1 else None)
             if found is None:
-                case.leave("accuracy", f"{score} of {name} is missing")
+                case.mark_not_checked("accuracy", f"{score} of {name} is missing")
                 continue
             right = found >= low and (high is None or found <= high)
             limit = f"at least {low:g}" + ("" if high is None else f", at most {high:g}")
@@ -221,7 +223,7 @@ def rescored(case: EndpointsEvidence) -> Iterator[Finding]:
         if not place:
             continue
         if dataset_path is None:
-            case.leave("scores", "give --dataset-path to rescore the responses")
+            case.mark_not_checked("scores", "give --dataset-path to rescore the responses")
             continue
         rows = parse_rows(read_bytes(dataset_path), dataset_path, (column,))
         if max(place.values()) >= len(rows):

@@ -86,7 +86,7 @@ def prompts(case: EndpointsEvidence) -> Iterator[Finding]:
         yield compared("endpoints-shared-prompts", "", shared <= allowed, f"{shared}", f"at most {allowed}", place)
     measured = case.run.datasets(measured=True)
     if case.dataset_path is None or len(measured) != 1 or not (kinds == TEXT).all():
-        case.leave("prompts", "give --dataset-path to compare text prompts with the rows of the dataset")
+        case.mark_not_checked("prompts", "give --dataset-path to compare text prompts with the rows of the dataset")
         return
     dataset = parse_rows(read_bytes(case.dataset_path), case.dataset_path, ())
     if (size := load.size[0]) is not None and load.repeats is None:
@@ -97,7 +97,7 @@ def prompts(case: EndpointsEvidence) -> Iterator[Finding]:
     columns = (*named, "article", "prompt")
     column = next((name for name in columns if dataset and isinstance(dataset[0].get(str(name)), str)), None)
     if column is None:
-        case.leave("prompts", f"{case.dataset_path} has none of the columns in config.yaml")
+        case.mark_not_checked("prompts", f"{case.dataset_path} has none of the columns in config.yaml")
         return
     index_of = dict(zip(load.rows.tolist(), load.index.tolist(), strict=True))
     wrong = sum(

@@ -80,7 +80,7 @@ def judge_folder(
         return verdict
     case = EndpointsEvidence(verdict.run, model_path, dataset_path)
     if case.run.only_audit:
-        case.leave("a measured run", "the directory holds only an audit")
+        case.mark_not_checked("a measured run", "the directory holds only an audit")
     found = judge(case, AUDIT_ALONE if case.run.only_audit else CHECKS)
     verdict.findings, verdict.applied, verdict.error = found.findings, frozenset(found.applied), found.error
     verdict.not_judged = [*case.left, *found.not_judged]
@@ -128,7 +128,7 @@ def _audit(case: EndpointsEvidence) -> Iterator[Finding]:
         if found.error is not None:
             raise found.error
         for one in (*run.left, *found.not_judged):
-            case.leave(f"{', '.join(one.rules) or one.what} of the audit's {name}", one.why)
+            case.mark_not_checked(f"{', '.join(one.rules) or one.what} of the audit's {name}", one.why)
 
 
 _SERIES = {"ttft": TTFT, "tpot": TPOT, "latency": LATENCY}

@@ -45,13 +45,13 @@ def read_and_attested(run: RunDir) -> tuple[Attestation | None, list[Finding]]:
     """Read the attestation and compare the files of the run with it. The attestation is None if it is unreadable."""
     try:
         attestation = read_attestation(run)
-        broken = list(broken_files(run, attestation))
-        if _truncated_since(run, broken, attestation.files):
-            broken = [one for one in broken if one.name not in (run.accuracy_log.name, run.accuracy_text.name)]
+        changed = list(broken_files(run, attestation))
+        if _truncated_since(run, changed, attestation.files):
+            changed = [one for one in changed if one.name not in (run.accuracy_log.name, run.accuracy_text.name)]
     except InputError as error:
         return None, [fail("attested", error.message, run.seal)]
     findings = []
-    for one in broken:
+    for one in changed:
         stated = f", attested: {one.stated}" if one.stated else "; the attestation does not list it"
         found = f": SHA-256 {one.found}" if one.found else ""
         findings.append(fail("attested", f"{one.name} was {_SAID[one.state]}{found}{stated}", run.root / one.name))
@@ -61,9 +61,9 @@ def read_and_attested(run: RunDir) -> tuple[Attestation | None, list[Finding]]:
 _SAID = {"changed": "changed after the run ended", "missing": "removed", "added": "added after the run ended"}
 
 
-def _truncated_since(run: RunDir, broken: list[BrokenFile], stated: dict[str, str]) -> bool:
+def _truncated_since(run: RunDir, changed: list[BrokenFile], stated: dict[str, str]) -> bool:
     """Check that the official truncation alone changed log and text. The text then ends with the attested log hash."""
-    names = {one.name for one in broken if one.state == "changed"}
+    names = {one.name for one in changed if one.state == "changed"}
     log, text = run.accuracy_log.name, run.accuracy_text.name
     if not {log, text} <= names:
         return False

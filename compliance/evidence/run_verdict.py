@@ -62,7 +62,7 @@ class RunVerdict(Verdict):
     @property
     def misplaced(self) -> bool:
         """Whether the mode of the log differs from the mode that its directory claims."""
-        return any(one.rule in ("perf-mode", "accuracy-mode") for one in self.broken)
+        return any(one.rule in ("perf-mode", "accuracy-mode") for one in self.violated)
 
     @property
     def checks(self) -> list[Finding]:

@@ -164,7 +164,7 @@ class Judgement:
                 self.reasons[rule] = what, f"{known[1]} or {why}"
         self.error = self.error or other.error
 
-    def leave(self, checks: Iterable[Check], why: str) -> None:
+    def skip(self, checks: Iterable[Check], why: str) -> None:
         """Mark the rules of checks as not applied, because their input is missing."""
         reasons = dict.fromkeys((rule for one in checks for rule in one.rules), (WITHOUT_INPUT, why))
         self.take(Judgement(reasons=reasons))

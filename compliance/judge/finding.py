@@ -35,13 +35,13 @@ class Finding:
         find_rule(self.rule)
 
     @property
-    def known(self) -> Rule:
+    def definition(self) -> Rule:
         """Definition of the rule."""
         return find_rule(self.rule)
 
     @property
     def kind(self) -> Kind:
-        return self.known.kind
+        return self.definition.kind
 
     @property
     def passed(self) -> bool:
@@ -80,7 +80,7 @@ class Finding:
 
     def as_json(self) -> dict[str, Any]:
         """Return the finding for programs, with source and fix of the rule. NumPy's numbers become plain numbers."""
-        rule, plain = self.known, orjson.dumps(dict(self.numbers), option=orjson.OPT_SERIALIZE_NUMPY)
+        rule, plain = self.definition, orjson.dumps(dict(self.numbers), option=orjson.OPT_SERIALIZE_NUMPY)
         return {
             "rule": rule.id,
             "kind": rule.kind,

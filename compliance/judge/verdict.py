@@ -78,19 +78,19 @@ class Verdict:
         return [one for member in self.members for one in member.contradictions] + own
 
     @property
-    def broken(self) -> list[Finding]:
+    def violated(self) -> list[Finding]:
         """Violated rules of the subject itself, counted or not, without contradictions."""
         return [one for one in self.of("error") if not self._contradicts(one)]
 
     @property
     def _fails(self) -> bool:
-        return (self.held_official and bool(self.declared)) or any(map(self.counts, self.broken))
+        return (self.held_official and bool(self.declared)) or any(map(self.counts, self.violated))
 
     @property
     def failures(self) -> list[str]:
         """Reasons for FAIL, as sentences."""
         found = [f"{one.title}{text}" for one in self.members for text in one.failures]
-        found += [one.sentence for one in self.broken if self.counts(one)]
+        found += [one.sentence for one in self.violated if self.counts(one)]
         return found + (self.declared if self.held_official else [])
 
     @property
@@ -130,7 +130,7 @@ class Verdict:
             text
             for one in (*self.members, self)
             if not one.held_official
-            for text in (*one.declared, *(finding.sentence for finding in one.broken if not one.counts(finding)))
+            for text in (*one.declared, *(finding.sentence for finding in one.violated if not one.counts(finding)))
         ]
         return list(dict.fromkeys(reasons))
 

@@ -333,8 +333,8 @@ def _verified(of: RowEvidence) -> Iterator[Finding]:
     """Check the files of the run, or the columns of a row without files."""
     rule, row = "gate/run_verified", of.judged.row
     if of.judged.quality is not None:
-        if of.judged.broken is not None:
-            yield differs(rule, "error", *of.judged.broken)
+        if of.judged.invalid is not None:
+            yield differs(rule, "error", *of.judged.invalid)
         return
     for name, good in (("status", "success"), ("certification", CERTIFICATION)):
         if (value := row.get(name, good)) != good:

@@ -97,7 +97,7 @@ class MechanismRow:
     engine: EngineFacts | None = None
     quality: QualityEvidence | None = None
     # What differs, its value and the required value, if the files are not of a finished run or disagree.
-    broken: tuple[str, str, str] | None = None
+    invalid: tuple[str, str, str] | None = None
 
 
 def rows_of_runs(
@@ -256,10 +256,10 @@ def _declared(
     if values["quality_delta_summary"] is None and values["quality_eval_id"] in (None, quality.evaluation):
         row["quality_delta_summary"] = quality.delta
     why = None if row["certification"] else row["error_message"]
-    broken = why and ("files of the run", why, "files of a finished run that agree")
+    invalid = why and ("files of the run", why, "files of a finished run that agree")
     said = [finding.sentence for finding in misdeclared(values, engine)]
     row["evidence"] = {"gaps": engine.gaps, "misdeclared": said, "quality": asdict(quality)}
-    return MechanismRow(row, row["run_directory"], file, engine, quality, broken)
+    return MechanismRow(row, row["run_directory"], file, engine, quality, invalid)
 
 
 def _status(result: ResultRuns, verdict: ResultVerdict, manifest: Manifest | None) -> dict[str, Any]:
@@ -269,7 +269,7 @@ def _status(result: ResultRuns, verdict: ResultVerdict, manifest: Manifest | Non
     """
     error = result.error or verdict.error
     if error is None:
-        failed = [*verdict.of("error"), *(one for part in verdict.parts for one in part.broken if part.counts(one))]
+        failed = [*verdict.of("error"), *(one for part in verdict.parts for one in part.violated if part.counts(one))]
         mixed = verdict.contradictions or any(part.misplaced for part in verdict.parts)
         valid: int | None = int(verdict.outcome == "PASS")
         if failed and all(one.rule in _NOT_KNOWN for one in failed):  # a performance run is valid without accuracy
@@ -295,7 +295,7 @@ def quality_evidence(result: ResultRuns, verdict: ResultVerdict) -> QualityEvide
         return replace(
             found, unknown=(verdict.error.message if verdict.error else "the accuracy run could not be checked",)
         )
-    failed = [one for one in part.broken if part.counts(one)]
+    failed = [one for one in part.violated if part.counts(one)]
     failures = [one.sentence for one in failed if one.rule not in _NOT_KNOWN]
     unknown = [one.sentence for one in part.contradictions]
     unknown += [one.sentence for one in failed if one.rule in _NOT_KNOWN]
@@ -465,5 +465,5 @@ def _with_evidence(
     ]
     # These columns come from the files, because the run's declaration adds to that of the row.
     own = {name: by_files[name] for name in (VALIDATION, *_BY_SCORING, "valid", *FIELD_NAMES)}
-    broken = same.broken or next(iter(different), None)
-    return replace(same, row={**by_files, **row, **own}, source=source, file=path, broken=broken)
+    invalid = same.invalid or next(iter(different), None)
+    return replace(same, row={**by_files, **row, **own}, source=source, file=path, invalid=invalid)

@@ -144,7 +144,7 @@ def _questions(verdict: ResultVerdict) -> Iterator[str]:
     for part in verdict.parts:
         for finding in part.findings:
             if finding.severity in ("error", "warning"):
-                fix = finding.fix or finding.known.fix
+                fix = finding.fix or finding.definition.fix
                 yield f"{part.mode}: {finding.sentence}. What is the cause?{f' Fix: {fix}.' if fix else ''}"
         path = RunDir(Path(part.directory)).manifest
         if not path.is_file():

@@ -96,8 +96,10 @@ def _scores_coherent(evidence: Evidence) -> Iterator[Finding]:
     scores, target = evidence.details.get("scores"), evidence.details.get("target")
     part = evidence.part
     if part is None or not scores or not part.scored_again:
-        broken = part.broken if part is not None else []
-        why = next((one.found for one in broken if one.rule == "accuracy-scored-again"), "the responses have no scores")
+        violated = part.violated if part is not None else []
+        why = next(
+            (one.found for one in violated if one.rule == "accuracy-scored-again"), "the responses have no scores"
+        )
         yield fail("C-1/not_scored_again", f"the responses were not rescored: {why}", evidence.dir.root)
         return
     name = metric_of(evidence.benchmark).means[0]
@@ -171,9 +173,9 @@ def printable_share(texts: Iterable[str]) -> tuple[float, int]:
 )
 def correctness(of: Sides) -> Iterator[Finding]:
     """Check the reference (C-1), then that the candidate has the same responses (C-2) or passing scores (C-3)."""
-    broken = [finding for finding in coherent(of.ref) if finding.severity != "note"]
-    yield from broken
-    if any(finding.severity == "error" for finding in broken):
+    violated = [finding for finding in coherent(of.ref) if finding.severity != "note"]
+    yield from violated
+    if any(finding.severity == "error" for finding in violated):
         of.verdict.correctness_status = "unverifiable_noncoherent_reference"
         return
     found = _same_responses(of.ref, of.cand)
@@ -227,7 +229,7 @@ def _below_target(evidence: Evidence, reference: Evidence) -> list[str]:
     if part is None or not scores:
         return [f"{evidence.dir.root} has no scores"]
     if evidence.details.get("target"):
-        return [check.sentence for check in part.broken if "metric" in check.numbers]
+        return [check.sentence for check in part.violated if "metric" in check.numbers]
     ours = reference.details.get("scores")
     if not ours:
         return [f"{reference.dir.root} has no scores to compare with"]

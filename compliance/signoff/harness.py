@@ -95,13 +95,13 @@ def _parity(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
         RunArtifacts.of(accuracy, RunSpec("accuracy", "accuracy")),
         RunArtifacts.of(performance, RunSpec("performance")),
     ]
-    for broken, kept, audit in audits:
+    for violated, met, audit in audits:
         try:
             result = audit.verify(request_beside(performance, audit), runs)
         except HarnessError as error:
-            yield fail(broken, f"{audit.name} cannot be applied: {error.message}", performance.dir.root)
+            yield fail(violated, f"{audit.name} cannot be applied: {error.message}", performance.dir.root)
         else:
-            rule, make = (kept, note) if result.passed else (broken, fail)
+            rule, make = (met, note) if result.passed else (violated, fail)
             yield make(rule, result.reason, performance.dir.root)
 
 
@@ -181,9 +181,9 @@ def _audited(evidence: Evidence, state: AuditState) -> Iterator[Finding]:
         text = f"queries of repeated samples in the output_caching audit: {fewest}, required: at least {unique}"
         yield warn("H-5/caching_audit_absent", text, state.record)
         return
-    broken = list(audit_problems(evidence, [run.dir.root for run in state.runs]))
-    yield from broken
-    if state.result is not None and all(reason.severity != "error" for reason in broken):
+    violated = list(audit_problems(evidence, [run.dir.root for run in state.runs]))
+    yield from violated
+    if state.result is not None and all(reason.severity != "error" for reason in violated):
         yield note(_PASSED, f"re-evaluated: {state.result.reason}", state.record)
 
 
@@ -191,9 +191,9 @@ def audit_problems(evidence: Evidence, runs: list[Path]) -> Iterator[Finding]:
     """Yield errors in the audit runs of a performance run: of each run, and of the runs together."""
     found, reasons = load(runs, evidence.sources)
     every = [evidence, *found]
-    broken = [*reasons, *between_runs(every), *one_model(every), *one_bundle(every)]
-    broken += [reason for other in found for reason in run_proofs(other).findings]
-    yield from (reason for reason in broken if reason.severity == "error" and reason.rule not in _AUDIT_RULES)
+    violated = [*reasons, *between_runs(every), *one_model(every), *one_bundle(every)]
+    violated += [reason for other in found for reason in run_proofs(other).findings]
+    yield from (reason for reason in violated if reason.severity == "error" and reason.rule not in _AUDIT_RULES)
     yield from one_system(every, AUDIT)
 
 

@@ -119,7 +119,7 @@ def _rederived(evidence: Evidence) -> Iterator[Finding]:
     assert part is not None
     official = part.claims_official and evidence.manifest is not None
     to_ask = [check for check in part.checks if check.severity == "warning"]
-    for finding in (*part.contradictions, *part.broken, *to_ask):
+    for finding in (*part.contradictions, *part.violated, *to_ask):
         if finding.rule == _DECIDED_BY_C1 or (finding.kind == "official" and not official):
             continue
         reported[finding.rule] += 1

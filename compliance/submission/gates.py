@@ -71,13 +71,13 @@ class CandidateEvidence:
         return verify_result(self.candidate.result, sources=self.request.sources)
 
     @cached_property
-    def broken(self) -> list[tuple[RunVerdict, Finding]]:
+    def violated(self) -> list[tuple[RunVerdict, Finding]]:
         """Violated rules that refuse the result, including official rules that its runs do not claim to meet."""
         allowed = NOT_IN_OPEN if self.request.division == "open" else ()
         return [
             (part, found)
             for part in (self.verdict.parts if self.verdict.outcome != "ERROR" else ())
-            for found in part.broken
+            for found in part.violated
             if found.rule not in allowed and (part.claims_official or found.rule not in _OFFICIAL_INPUTS)
         ]
 
@@ -91,9 +91,9 @@ class CandidateEvidence:
         """All reasons why the result is not eligible for submission, including those that do not refuse it."""
         if not self.whole:
             return []
-        reasons, refused = list(self.inputs), [found for _, found in self.broken]
+        reasons, refused = list(self.inputs), [found for _, found in self.violated]
         for part in (part for part in self.verdict.parts if not part.claims_official):
-            official = [found for found in part.broken if found.kind == "official" and found not in refused]
+            official = [found for found in part.violated if found.kind == "official" and found not in refused]
             reasons += [*part.declared, *(found.sentence for found in official)]
         if self.request.division == "network" and not all(map(all_servers_remote, self.candidate.manifests().values())):
             reasons.append("the manifest does not show that every server runs on another machine than LoadGen")
@@ -138,7 +138,7 @@ def _verified(of: CandidateEvidence) -> Iterator[Finding]:
     verdict, error = of.verdict, of.verdict.error
     contradictions = [(part, found) for part in verdict.parts for found in part.contradictions]
     reasons = [("log-damaged", error.message)] if error is not None else []
-    reasons += [(found.rule, f"{part.mode}: {found.sentence}") for part, found in contradictions + of.broken]
+    reasons += [(found.rule, f"{part.mode}: {found.sentence}") for part, found in contradictions + of.violated]
     reasons += [(found.rule, found.sentence) for found in verdict.of("error")]
     for rule, reason in reasons:
         see = f"see `main.py verify {of.candidate.result.home} --official`"
@@ -171,7 +171,7 @@ def _technique(of: CandidateEvidence) -> Iterator[Finding]:
     gate = judge_rows([row_to_submit(result, of.verdict, run, registries)], registries, division=division)
     for found in (one for row in gate.matched for one in row.of("error")):
         see = f"see `main.py gate {result.home}`"
-        yield of.refuse(found.rule, f"technique: {found.sentence}", f"{found.fix or found.known.fix}; {see}")
+        yield of.refuse(found.rule, f"technique: {found.sentence}", f"{found.fix or found.definition.fix}; {see}")
 
 
 @decides("submit", needs=_WHOLE, also=("perf-seeds", "accuracy-seeds"))
@@ -215,8 +215,8 @@ def _audit_failures(audit: Audit) -> Iterator[tuple[str, str]]:
     if absent := [name for name in IDS if name not in (recorded.model_extra or {})]:
         yield "submit/audit", f"{', '.join(absent)} missing in {state.record.name}"
         return
-    if broken := [found for run in state.runs for found in judge_run(RunEvidence.of(run)).contradictions]:
-        yield from ((found.rule, f"{audit.test}: {found.sentence}") for found in broken)
+    if violated := [found for run in state.runs for found in judge_run(RunEvidence.of(run)).contradictions]:
+        yield from ((found.rule, f"{audit.test}: {found.sentence}") for found in violated)
         return
     for run in state.runs:
         if run.detail.error_count:

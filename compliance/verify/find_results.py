@@ -39,7 +39,7 @@ def find_results(paths: list[Path], scenario: Scenario | None = None, only: str 
     Args:
         paths: Paths from the command line.
         scenario: Claimed scenario. Default: from the manifest, otherwise from the limits in the log.
-        only: PERFORMANCE or ACCURACY: leave out runs of the other mode.
+        only: PERFORMANCE or ACCURACY: omit runs of the other mode.
 
     Raises:
         InputError: If a path has no logs, or no run is left to verify.

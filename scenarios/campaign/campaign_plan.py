@@ -79,7 +79,7 @@ def refuse_closed(declared: Mapping[str, Any], prepared: PreparedRun, division: 
     (judged,) = judge_rows([row], registries, division=division).matched
     if errors := judged.of("error"):
         reasons = "; ".join(f"{one.rule}: {one.sentence}" for one in errors)
-        raise InputError(f"the gate closes {judged.title}: {reasons}", errors[0].fix or errors[0].known.fix)
+        raise InputError(f"the gate closes {judged.title}: {reasons}", errors[0].fix or errors[0].definition.fix)
 
 
 def _planned(run: CampaignRun, prepared: PreparedRun, identity: Facts) -> PlannedRun:

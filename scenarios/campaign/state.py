@@ -100,8 +100,8 @@ def _judge(runs: list[PlannedRun], ignored: frozenset[str]) -> tuple[dict[str, R
         error = unread
     if error is not None:
         return {run.kind: RunState(Verdict(error=error)) for run in runs}, None
-    if broken := verdict.of("error"):
-        return {run.kind: RunState(Verdict(findings=broken)) for run in runs}, verdict
+    if violated := verdict.of("error"):
+        return {run.kind: RunState(Verdict(findings=violated)) for run in runs}, verdict
     return {run.kind: _state(parts[run.kind], ignored) for run in runs}, verdict
 
 
@@ -110,7 +110,7 @@ def _state(part: RunVerdict, ignored: frozenset[str]) -> RunState:
         return _damaged(f"the files contradict each other: {part.contradictions[0].sentence}")
     if not part.claims_official:  # Scores without a target (small dataset) neither pass nor fail.
         ignored |= {"accuracy-no-target"}
-    failed = [one for one in part.broken if part.counts(one) and one.rule not in ignored]
+    failed = [one for one in part.violated if part.counts(one) and one.rule not in ignored]
     return RunState(Verdict(findings=failed), "" if failed else _numbers(part))
 
 

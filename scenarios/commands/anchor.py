@@ -49,12 +49,12 @@ def anchor(runs: tuple[Path, ...], ledger: Path | None, timestamp: str | None) -
         if not found:
             raise what_is(path).refused(f"a directory with {RunDir(path).seal.name}, the attestation of a finished run")
         read |= {str(seal.parent): read_and_attested(RunDir(seal.parent)) for seal in found}
-    broken = [finding for _, findings in read.values() for finding in findings]
-    for finding in broken:
+    violated = [finding for _, findings in read.values() for finding in findings]
+    for finding in violated:
         tell(f"{finding}")
-    if broken:
+    if violated:
         tell("no run was anchored")
-        command_output.put(findings=[finding.as_json() for finding in broken])
+        command_output.put(findings=[finding.as_json() for finding in violated])
         return ExitCode.NEGATIVE
     statements = {name: statement for name, (statement, _) in read.items() if statement is not None}
     if ledger is not None:

@@ -52,4 +52,4 @@ def doctor(**asked: Any) -> ExitCode:
     from scenarios.run.machine_checks import DoctorRequest
     from scenarios.terminal import Terminal
 
-    return print_report(Terminal(), DoctorRequest(**asked, told=command_output.put))
+    return print_report(Terminal(), DoctorRequest(**asked, put_facts=command_output.put))

@@ -162,7 +162,9 @@ def _submit_folders(
 
 def _refusals(findings: "Sequence[Finding]") -> list[str]:
     lines = [f"REFUSED: {counted(len(findings), 'reason')}, no tree was built"]
-    for (_, fix), group in groupby(findings, key=lambda refusal: (refusal.sentence, refusal.fix or refusal.known.fix)):
+    for (_, fix), group in groupby(
+        findings, key=lambda refusal: (refusal.sentence, refusal.fix or refusal.definition.fix)
+    ):
         lines += [f"  {refusal}" for refusal in group]
         lines.append(f"    fix: {fix}")
     return lines

@@ -56,7 +56,7 @@ class DoctorRequest:
     api_key_env: str | None = None
     api_ca: Path | None = None
     cluster: str | None = None
-    told: Callable[..., None] = lambda **_: None  # receives the full facts, for --json
+    put_facts: Callable[..., None] = lambda **_: None  # receives the full facts, for --json
 
 
 @decides(
@@ -287,7 +287,7 @@ def _cluster(asked: DoctorRequest) -> Iterator[Row]:
     from sut.replicas.cluster import survey_cluster
 
     survey, ours = survey_cluster(str(asked.cluster)), harness_facts()
-    asked.told(cluster=survey.model_dump(mode="json", exclude={"planned", "trouble"}))
+    asked.put_facts(cluster=survey.model_dump(mode="json", exclude={"planned", "trouble"}))
     offered = {name: sum(node.resources[name] for node in survey.nodes) for name in ("CPU", "GPU")}
     text = ", ".join(f"{count:g} {name}" for name, count in offered.items())
     yield "cluster", "pass", f"{survey.address}: {len(survey.nodes)} nodes offer {text}"

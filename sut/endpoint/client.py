@@ -135,7 +135,7 @@ class Client:
         silence_s = max(self.silence_s, GAP_FACTOR * slowest_s) if slowest_s else float("inf")
         for exchange in self.pool.busy():
             if reason := exchange.overdue(now_ns, silence_s):
-                exchange.broken(reason)
+                exchange.cut_off(reason)
         asyncio.get_running_loop().call_later(CHECK_INTERVAL_S, self._check_overdue)
 
     def close(self) -> None:

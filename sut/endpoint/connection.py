@@ -112,7 +112,7 @@ class HttpConnection(asyncio.Protocol):
         exchange, self.exchange = self.exchange, None
         self._transport.abort()
         if exchange is not None:
-            exchange.broken(reason)
+            exchange.cut_off(reason)
 
     # httptools ----------------------------------------------------------------------------------------------
 

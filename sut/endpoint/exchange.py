@@ -175,7 +175,7 @@ class Exchange:
         try:
             self._end(read_ns)
         except BadResponse as fault:
-            self.broken(str(fault))
+            self.cut_off(str(fault))
 
     def _end(self, read_ns: int) -> None:
         if self._status != 200:
@@ -250,7 +250,7 @@ class Exchange:
         first_line = b"".join(self._parts).strip().split(b"\n")[0]
         return f"status {self._status}: {error_words(first_line) or 'empty body'}"
 
-    def broken(self, reason: str) -> None:
+    def cut_off(self, reason: str) -> None:
         """Record that the connection or the response was cut."""
         if self._status != 200 and self._parts and not reason.startswith("status"):
             reason = self._refusal()

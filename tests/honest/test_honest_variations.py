@@ -43,7 +43,7 @@ class Judge:
         """verify's outcome, and the rules that are violated."""
         (result,) = find_results([root])
         verdict = verify_result(result, sources=self._sources)
-        broken = [check.rule for part in verdict.parts for check in (*part.broken, *part.contradictions)]
+        broken = [check.rule for part in verdict.parts for check in (*part.violated, *part.contradictions)]
         broken += [check.rule for check in verdict.of("error")]
         return verdict.outcome + "".join(f": {reason}" for reason in verdict.findings), frozenset(broken)
 

@@ -275,13 +275,13 @@ def test_an_index_out_of_range_is_reported_and_not_raised(index: int) -> None:
 
 
 def test_whoever_is_told_of_errors_does_no_harm() -> None:
-    told: list[BaseException] = []
+    reported: list[BaseException] = []
 
     def broken(error: BaseException) -> None:
-        told.append(error)
+        reported.append(error)
         raise RuntimeError("observer")
 
     library = SampleLibrary(DATASET, broken)
     library.load([7])
     library.load(None)  # type: ignore[arg-type]
-    assert [type(error) for error in told] == [ExecutionError, TypeError]
+    assert [type(error) for error in reported] == [ExecutionError, TypeError]

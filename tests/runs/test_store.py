@@ -144,8 +144,8 @@ def test_groups_count_all_runs_and_average_valid_ones(tmp_path: Path) -> None:
             ]
         )
         groups = store.grouped(["scenario", "mechanism"])
-        told = [[one[name] for name in ("scenario", "runs", "succeeded", "valid_runs")] for one in groups]
-        assert told == [["Offline", 3, 3, 2], ["Server", 1, 0, 0]]
+        reported = [[one[name] for name in ("scenario", "runs", "succeeded", "valid_runs")] for one in groups]
+        assert reported == [["Offline", 3, 3, 2], ["Server", 1, 0, 0]]
         assert [one["throughput_tok_s_mean"] for one in groups] == [200.0, None]
         assert [one["throughput_tok_s_best"] for one in groups] == [300.0, None]
         assert store.grouped(["scenario"], {"valid": "null"})[0]["runs"] == 1

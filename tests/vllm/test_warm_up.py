@@ -33,10 +33,10 @@ def test_nothing_is_compiled_or_captured_after_the_warm_up(inductor: bool, tmp_p
         finally:
             process.kill()
     assert process.returncode == 0, stderr[-3000:]
-    told = json.loads(stdout.splitlines()[-1])
+    reported = json.loads(stdout.splitlines()[-1])
     # The counters count: the start compiled the model or took it from vLLM's cache; where it traces, the warm-up did.
-    counted = told["started"] if inductor else told["warm"]["torch"]["stats"]
+    counted = reported["started"] if inductor else reported["warm"]["torch"]["stats"]
     assert {"num_aot_compiles", "num_aot_artifacts_loaded", "unique_graphs"} & counted.keys()
-    assert told["ended"] == told["warm"]
-    assert told["largest_batch"] == told["warm_up"]["queries_at_once"] == LIMITS["max_num_seqs"]
-    assert told["warm_up"]["prompt_tokens_at_once"] > LIMITS["max_num_batched_tokens"]
+    assert reported["ended"] == reported["warm"]
+    assert reported["largest_batch"] == reported["warm_up"]["queries_at_once"] == LIMITS["max_num_seqs"]
+    assert reported["warm_up"]["prompt_tokens_at_once"] > LIMITS["max_num_batched_tokens"]

@@ -157,8 +157,8 @@ class OutputCaching(AuditTest[CachingOptions]):
             used += f", raised from {plan.samples}"
         used += f"; the reference took {reference.pace.seconds:.3g} s; {counted(len(runs), 'run')}"
         if failed:
-            broken = f"{failed[0].text}: {failed[0].found}"
-            text, reason = f"TEST FAIL: {broken}, required {failed[0].required}", f"{broken} ({scores}; {used})"
+            violated = f"{failed[0].text}: {failed[0].found}"
+            text, reason = f"TEST FAIL: {violated}, required {failed[0].required}", f"{violated} ({scores}; {used})"
         else:
             text, reason = "TEST PASS", f"{scores}; {used}"
         head = f"Verifying performance.\nreference score = {before}\ntest score = {after}\n{text}\n"

@@ -59,7 +59,7 @@ class OfficialTest06(AuditTest[AuditOptions]):
         return self.result(
             checks,
             [run],
-            kept=f"{len(run.entries)} logged responses met every rule",
+            met=f"{len(run.entries)} logged responses met every rule",
             rule=f"exactly {LOGGED_SAMPLES} logged responses, each of {MIN_TOKENS_LOADGEN_ACCEPTS} to {max_tokens} "
             "token IDs with an equal token_count; except in Offline, a reported first token equal to that of the "
             f"response; no begin-of-sequence ID {listed(request.bos_ids)} as the first token, and one in at most "

@@ -109,10 +109,11 @@ def with_causes(tree: Tree, places: Sequence[Place], findings: Iterable[Finding]
     known = {tuple(astuple(place)[:count]) for place in places for count in range(len(SUBJECT) + 1)}
     known |= {home[:count] for home in tree.organizations() for count in (1, 2)}
     about = [(finding, _subject(finding.files[0], known)) for finding in findings]
-    broken = {(subject, finding.rule) for finding, subject in about}
+    violated = {(subject, finding.rule) for finding, subject in about}
     selected = is_selection(tree, findings)
     return [
-        CausedFinding(finding, subject, _cause(tree, finding, subject, broken, selected)) for finding, subject in about
+        CausedFinding(finding, subject, _cause(tree, finding, subject, violated, selected))
+        for finding, subject in about
     ]
 
 
@@ -131,14 +132,14 @@ def is_selection(tree: Tree, findings: Iterable[Finding]) -> bool:
 
 
 def _cause(
-    tree: Tree, finding: Finding, subject: tuple[str, ...], broken: set[tuple[tuple[str, ...], str]], selected: bool
+    tree: Tree, finding: Finding, subject: tuple[str, ...], violated: set[tuple[tuple[str, ...], str]], selected: bool
 ) -> str:
     if selected:
-        path, missed = finding.files[0], weight_of(finding.known) in (AUDITS, FILES)
+        path, missed = finding.files[0], weight_of(finding.definition) in (AUDITS, FILES)
         absent = missed and path.name in LOADGEN_LOGS and not (tree.root / path).exists()
         if finding.rule in _OF_A_SELECTION or absent:
             return SELECTION
-    follows = finding.rule in _FOLLOWS_EXTRA_TOKEN and any((subject, rule) in broken for rule in _SHOWS_EXTRA_TOKEN)
+    follows = finding.rule in _FOLLOWS_EXTRA_TOKEN and any((subject, rule) in violated for rule in _SHOWS_EXTRA_TOKEN)
     return EXTRA_TOKEN if follows or finding.rule in _SHOWS_EXTRA_TOKEN else finding.rule
 
 

@@ -134,7 +134,7 @@ def _print_finding(console: Console, finding: Finding, where: str) -> None:
     text = Text(f"  {shown.line_with_place}")
     text.stylize(_COLORS[finding.severity], 0, text.plain.index(finding.rule))
     console.print(text, soft_wrap=True, highlight=False)
-    _line(console, f"    fix: {finding.fix} ({finding.known.source})", "dim")
+    _line(console, f"    fix: {finding.fix} ({finding.definition.source})", "dim")
 
 
 def _sign_off_lines(checked: Checked) -> Iterator[str]:

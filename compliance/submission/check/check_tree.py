@@ -46,12 +46,12 @@ def catalog() -> tuple[Rule, ...]:
     return tuple(find_rule(rule) for rule in sorted(every))
 
 
-def not_judged(place: Place, judged: Judgement, broken: frozenset[str], *, with_runs: bool) -> tuple[NotJudged, ...]:
+def not_judged(place: Place, judged: Judgement, violated: frozenset[str], *, with_runs: bool) -> tuple[NotJudged, ...]:
     """Return the rules that were not applied to a result, by reason."""
     reasons: dict[str, tuple[str, str]] = {}
-    nothing = "a log is damaged" if "log-damaged" in broken else f"the rules do not apply to {place.scenario}"
+    nothing = "a log is damaged" if "log-damaged" in violated else f"the rules do not apply to {place.scenario}"
     for rule in (rule.id for rule in catalog()):
-        if rule in broken:
+        if rule in violated:
             continue
         if place.division == "open" and rule in FREE_IN_OPEN:
             reasons[rule] = NOT_APPLICABLE, OPEN_IS_FREE
@@ -138,12 +138,12 @@ class Checked(Verdict):
     @cached_property
     def rules_not_applied(self) -> dict[str, tuple[NotJudged, ...]]:
         """The rules that were not applied to each result."""
-        broken: dict[tuple[str, ...], set[str]] = {}
+        violated: dict[tuple[str, ...], set[str]] = {}
         for one in self.caused:
-            broken.setdefault(one.subject, set()).add(one.finding.rule)
+            violated.setdefault(one.subject, set()).add(one.finding.rule)
         return {
             str(place): not_judged(
-                place, judged, frozenset(broken.get(astuple(place), ())), with_runs=self.signed is not None
+                place, judged, frozenset(violated.get(astuple(place), ())), with_runs=self.signed is not None
             )
             for place, judged in self.judgements.items()
         }

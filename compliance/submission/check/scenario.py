@@ -108,7 +108,7 @@ def _performance(result: Result) -> None:
     detail = read_log(run, result.findings)
     checks = PERFORMANCE + (runs.FOREIGN_PERFORMANCE if result.benchmark is None else OUR_PERFORMANCE)
     if detail is None:
-        result.judged.leave((*CLAIMS["performance"], *checks), result.absent("log"))
+        result.judged.skip((*CLAIMS["performance"], *checks), result.absent("log"))
         return
     result.runs.append(RunIdentity.of("performance", run, detail))
     _judge(result, "performance", run, detail, checks)
@@ -131,9 +131,9 @@ def _accuracy(result: Result) -> None:
     if result.scores_readable and is_regular(run.accuracy_log):
         checks += ours
     else:  # Other rules report the missing files.
-        result.judged.leave(ours, f"accuracy/{run.accuracy_text.name} with all scores, and accuracy/{RESPONSES}")
+        result.judged.skip(ours, f"accuracy/{run.accuracy_text.name} with all scores, and accuracy/{RESPONSES}")
     if detail is None:
-        result.judged.leave((*CLAIMS["accuracy"], *checks), f"accuracy/{DETAIL}")
+        result.judged.skip((*CLAIMS["accuracy"], *checks), f"accuracy/{DETAIL}")
     else:
         _judge(result, "accuracy", run, detail, checks)
 

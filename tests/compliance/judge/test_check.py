@@ -113,9 +113,9 @@ def test_a_check_that_finds_no_input_and_one_that_finds_a_damaged_one(made: Simp
     assert found.not_judged == []  # another check has applied the rule
     with pytest.raises(ZeroDivisionError):
         judge(Run(), of(raises(ZeroDivisionError())))
-    told = judge(Run(), of(raises(ZeroDivisionError())), lambda error: [fail("two", type(error).__name__)])
-    assert [one.text for one in told.findings] == ["ZeroDivisionError"]
-    assert told.error is None
+    reported = judge(Run(), of(raises(ZeroDivisionError())), lambda error: [fail("two", type(error).__name__)])
+    assert [one.text for one in reported.findings] == ["ZeroDivisionError"]
+    assert reported.error is None
     with pytest.raises(UnknownRuleError):
         judge(Run(), of(raises(UnknownRuleError("x"))), lambda _: ())
 
@@ -127,7 +127,7 @@ def test_parts_of_one_subject_are_judged_together() -> None:
     assert [(left.what, left.why, left.rules) for left in one.not_judged] == [
         (WITHOUT_INPUT, "y", ("a",)), (WITHOUT_INPUT, "file or text", ("b",))
     ]  # fmt: skip
-    one.leave(of(print), "nothing there")
+    one.skip(of(print), "nothing there")
     assert one.reasons["one"] == (WITHOUT_INPUT, "nothing there")
     assert [left.rules for left in grouped({"b": ("w", "y"), "a": ("w", "y")})] == [("a", "b")]
 

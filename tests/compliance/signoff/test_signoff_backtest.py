@@ -52,8 +52,8 @@ def test_a_case_of_each_kind_gets_its_verdict_and_its_true_reason() -> None:
 def test_every_case_gets_its_verdict_and_its_true_reason() -> None:
     outcomes = list(run_cases())
     assert [f"{one.case.name}: {one.verdict.headline}" for one in outcomes if not one.right] == []
-    told = [one.case.name for one in outcomes if one.case.anchor and one.by_rules]
-    assert told == [], "these need no anchor"
+    reported = [one.case.name for one in outcomes if one.case.anchor and one.by_rules]
+    assert reported == [], "these need no anchor"
     found = {name: round(value, 3) for name, value in score(outcomes).items()}
     # Without an anchor: those whose files were edited, with care, after the run.
     assert found == {

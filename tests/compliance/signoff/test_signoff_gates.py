@@ -118,10 +118,10 @@ def test_a_hidden_latency_is_told_and_hidden_on_purpose_fails() -> None:
         "cand": {"tokens_per_second": 1100.0, "ttft_p99_ms": 9446.0, "tpot_p99_ms": 21.0},
     }
     verdict = patch(e2e_delta_pct=10.0, metrics=metrics)
-    told = list(headline_integrity(verdict, TOKENS, Claim()))
-    assert words(told) == [("FLAG", "hidden_regression")]
-    assert told[0].numbers == {"metric": "ttft_p99_ms", "before": 2916.0, "after": 9446.0}
-    verdict.findings, verdict.compared = told, True
+    reported = list(headline_integrity(verdict, TOKENS, Claim()))
+    assert words(reported) == [("FLAG", "hidden_regression")]
+    assert reported[0].numbers == {"metric": "ttft_p99_ms", "before": 2916.0, "after": 9446.0}
+    verdict.findings, verdict.compared = reported, True
     assert verdict.record()["headline_integrity"] == "flag"
     alone = Claim(reported_metrics=[TOKENS])
     verdict.findings = list(headline_integrity(verdict, TOKENS, alone))
@@ -191,8 +191,8 @@ def test_a_side_effect_is_inert_only_when_nothing_came_near_it(
     expected = ("NOTE", "inert_side_effect") if without_effect else ("FAIL", "unproven_side_effect")
     assert words(reasons) == [expected]
     assert patch(findings=reasons, compared=True).record()["same_conditions_ok"] is without_effect
-    told = [inert(["kv_cache_tokens"], run, run, Claim(conditions="identical"))]  # type: ignore[arg-type]
-    assert words(told) == [("FLAG", "side_effect_not_told") if without_effect else expected]
+    reported = [inert(["kv_cache_tokens"], run, run, Claim(conditions="identical"))]  # type: ignore[arg-type]
+    assert words(reported) == [("FLAG", "side_effect_not_told") if without_effect else expected]
 
 
 def test_numbers_of_numpy_stand_in_the_record_as_plain_ones() -> None:

@@ -98,8 +98,8 @@ def test_runs_that_explain_an_option_are_of_the_bundles_scenario_and_system(runs
 def test_runs_that_are_no_submission_are_told_of(runs: FrozenRuns, tmp_path: Path, slug: str, values: Values) -> None:
     ref, cand = runs.paths("off-1", "off-2", "off-acc"), [edited(runs, tmp_path, "off-fast-1", values)]
     verdict = sign_off("patch", ref, [*cand, runs("off-fast-2")], Claim(levers=["tpot_ms"]))
-    told = {one.slug: one.severity for one in verdict.findings}
-    assert (told[slug], verdict.outcome) == ("warning", "FLAG")
+    reported = {one.slug: one.severity for one in verdict.findings}
+    assert (reported[slug], verdict.outcome) == ("warning", "FLAG")
 
 
 @pytest.mark.parametrize(

@@ -138,8 +138,8 @@ def test_the_weights_of_an_official_run_are_on_record_and_one_model(
                 }
             },
         )
-    told = reasons(build(rehearsal=False))
-    assert f"{BENCHMARK}/Server: model.sha256.model.safetensors: " in told
+    reported = reasons(build(rehearsal=False))
+    assert f"{BENCHMARK}/Server: model.sha256.model.safetensors: " in reported
     for path in campaign.root.rglob("manifest.json"):
         edit(path, observed={"model": {"weights": None}})
     with pytest.raises(InputError, match=r"manifest\.json: .*observed.model: files or weights"):

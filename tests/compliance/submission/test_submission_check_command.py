@@ -215,7 +215,7 @@ def test_both_checkers_accept_published_results(tmp_path: Path) -> None:
 
 
 def test_the_documentation_has_every_rule() -> None:
-    told = re.search(r"warnings are\s+(.*?)\.\s", DOCUMENT.read_text(), re.DOTALL)
-    assert told is not None
+    reported = re.search(r"warnings are\s+(.*?)\.\s", DOCUMENT.read_text(), re.DOTALL)
+    assert reported is not None
     warnings = {rule.id for rule in all_rules().values() if (rule.kind, rule.severity) == ("tree", "warning")}
-    assert set(re.findall(r"`([a-z-]+)`", told[1])) == warnings
+    assert set(re.findall(r"`([a-z-]+)`", reported[1])) == warnings

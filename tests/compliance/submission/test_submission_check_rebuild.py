@@ -110,9 +110,9 @@ def test_a_description_of_other_weights(tree: Path, campaign: CampaignDir) -> No
         path.write_bytes(row.format("A" * 64).encode())
     findings, _ = held(tree, campaign.root)
     assert {one.rule for one in findings} == {"runs-differ"}
-    told = "\n".join(one.found for one in findings)
-    assert told.count("describes other weights than those of the runs") == len(rows), told
-    assert all(Path(name).name in told for name in rows)
+    reported = "\n".join(one.found for one in findings)
+    assert reported.count("describes other weights than those of the runs") == len(rows), reported
+    assert all(Path(name).name in reported for name in rows)
 
 
 def test_what_no_submitter_has(tree: Path, campaign: CampaignDir) -> None:
@@ -134,7 +134,7 @@ def test_a_rehearsal_without_its_marks(build: Submit, campaign: CampaignDir, tmp
     for path in tree.rglob("Box.json"):
         path.write_text(json.dumps({"framework": "vLLM 0.32.0"}))
     findings, (signed,) = held(tree, campaign.root)
-    refused = [finding.found for finding in findings if finding.known.kind == "submit"]
+    refused = [finding.found for finding in findings if finding.definition.kind == "submit"]
     assert "not eligible for submission: the dummy engine runs no model" in refused
     assert signed.verdict is not None
 

@@ -34,10 +34,10 @@ def checked_of(root: Path, *found: tuple[Place, str]) -> Checked:
 
 def test_every_rule_has_a_weight_and_a_source_that_can_be_found() -> None:
     weights = {rule.id: weight_of(rule) for rule in all_rules().values()}
-    told = {"log-summary": COPIES, "log-duplicate": COPIES, "audit-missing": AUDITS, "test06-count": AUDITS,
+    reported = {"log-summary": COPIES, "log-duplicate": COPIES, "audit-missing": AUDITS, "test06-count": AUDITS,
             "perf-ttft": LIMITS, "user-conf-differs": SETTINGS, "log-config": SETTINGS, "log-missing": FILES,
             "tree-unknown": FILES, "accuracy-target": LIMITS, "accuracy-size": FILES}  # fmt: skip
-    assert {rule: weights[rule] for rule in told} == told
+    assert {rule: weights[rule] for rule in reported} == reported
     for rule in RULES.values():
         begins = ("mlcommons/", "LoadGen ", "MLPerf Endpoints", "a rule of this harness", "runs/")
         assert rule.source_in_full.startswith(begins)
@@ -116,10 +116,10 @@ def test_what_a_finding_is_about(tmp_path: Path, file: str, subject: str) -> Non
     checked = checked_of(tmp_path)
     checked.findings = [fail("tree-unknown", "x", Path(file))]
     assert "/".join(checked.caused[0].subject) == subject
-    (told,) = checked.record()["findings"]
-    parts = [told[name] for name in ("division", "organisation", "system", "benchmark", "scenario")]
+    (reported,) = checked.record()["findings"]
+    parts = [reported[name] for name in ("division", "organisation", "system", "benchmark", "scenario")]
     assert parts == [*filter(None, subject.split("/")), *[None] * (5 - len([*filter(None, subject.split("/"))]))]
-    assert (told["file"], told["files"], told["cause"]) == (file, [file], "tree-unknown")
+    assert (reported["file"], reported["files"], reported["cause"]) == (file, [file], "tree-unknown")
 
 
 def test_the_lines_that_a_finding_is_about(tmp_path: Path) -> None:
@@ -131,13 +131,13 @@ def test_the_lines_that_a_finding_is_about(tmp_path: Path) -> None:
     found = Finding(
         "log-summary", "error", "it differs", files, decided_by=("absent", "min_duration (ms)", "min_duration")
     )
-    (told,) = located(tmp_path, [found])
-    assert told.line == 2
-    assert [(path.name, line) for path, line, _ in shown_lines(tmp_path, told, 30)] == [
+    (reported,) = located(tmp_path, [found])
+    assert reported.line == 2
+    assert [(path.name, line) for path, line, _ in shown_lines(tmp_path, reported, 30)] == [
         ("summary.txt", 2),
         ("detail.txt", 2),
     ]
-    assert next(text for *_, text in shown_lines(tmp_path, told, 30)) == "min_duration (ms): 0\\x1b"
+    assert next(text for *_, text in shown_lines(tmp_path, reported, 30)) == "min_duration (ms): 0\\x1b"
     absent = Finding("log-missing", "error", "", (Path("nowhere"),), found="file does not exist", decided_by=("a",))
     assert located(tmp_path, [absent]) == [absent]
 

@@ -98,12 +98,12 @@ def test_what_the_runs_recorded_is_used() -> None:
 def test_all_missing_fields_are_told_together_with_examples() -> None:
     with pytest.raises(InputError) as caught:
         described({"cooling": "air"})
-    told = f"{caught.value.message}\n{caught.value.fix}"
+    reported = f"{caught.value.message}\n{caught.value.fix}"
     for name in ("status", "host_memory_configuration", "host_storage_type", "accelerator_host_interconnect"):
         assert name in caught.value.message
-        assert f"\n    {name}: " in told
-    assert "cooling" not in told
-    assert "host_processor_model_name" not in told  # recorded
+        assert f"\n    {name}: " in reported
+    assert "cooling" not in reported
+    assert "host_processor_model_name" not in reported  # recorded
     lines = yaml.safe_load(caught.value.fix.partition("\n")[2])
     read_system_file(lines)  # what the message proposes can be pasted
     with pytest.raises(InputError, match="1 field of the system description missing: cooling"):

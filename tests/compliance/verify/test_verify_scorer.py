@@ -125,9 +125,11 @@ def test_models_are_looked_for_on_this_machine_alone(
         local_model("org/model", used)
     put(hub_cache, "org/model", used, main=False)
     assert Path(local_model("org/model", used)).name == used
-    with pytest.raises(InputError, match="org/other is neither a folder nor in the local Hugging Face cache") as told:
+    with pytest.raises(
+        InputError, match="org/other is neither a folder nor in the local Hugging Face cache"
+    ) as reported:
         local_model("org/other")
-    assert "hf download org/other" in told.value.fix
+    assert "hf download org/other" in reported.value.fix
     for gone in (str(tmp_path / "gone"), "./gone", "a/b/c", "plain"):
         with pytest.raises(InputError, match="does not exist"):
             local_model(gone)
@@ -153,7 +155,7 @@ def test_a_run_of_a_model_that_is_not_here_is_not_scored_and_nothing_is_fetched(
     run.manifest.write_text(json.dumps(manifest))
     verdict = judged(run.root)
     assert verdict.parts[0].details["scores_from"] == "accuracy.txt"
-    (unscored,) = [one for one in verdict.parts[0].broken if one.rule == "accuracy-scored-again"]
+    (unscored,) = [one for one in verdict.parts[0].violated if one.rule == "accuracy-scored-again"]
     assert "model org/model is neither a folder" in unscored.found
     asked = ScoreSources(Path(manifest["plan"]["dataset_path"]), "org/model")
     verdict = judged(run.root, sources=asked)

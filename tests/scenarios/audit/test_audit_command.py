@@ -180,8 +180,8 @@ def test_an_audit_that_was_refused_leaves_its_directory_free(run_main: RunMain, 
     )
     finished = run_main(*arguments("TEST06", "Offline", out, "--dummy-fault", "die@5"))
     check_no_verdict(finished, out, ExitCode.FAILED, "died")
-    told = run_here("status", out)
-    assert (told.code, told.stdout.startswith("failed "), "died" in told.stdout) == (4, True, True)
+    reported = run_here("status", out)
+    assert (reported.code, reported.stdout.startswith("failed "), "died" in reported.stdout) == (4, True, True)
     finished = run_main(*arguments("TEST06", "Offline", out))
     check_no_verdict(finished, out, ExitCode.REFUSED, "already contains an audit")
 

@@ -148,9 +148,9 @@ def test_an_interrupted_campaign_goes_on(small: Small, start_main: StartMain, ru
     assert campaign.wait().code == ExitCode.INTERRUPTED
     assert not alive(group)
     assert small.starts() == {}
-    told = run_here("status", small.place.root)
-    assert told.stdout.startswith("interrupted "), told.stdout
-    assert "0 of 3 runs done; interrupted by SIGINT" in told.stdout
+    reported = run_here("status", small.place.root)
+    assert reported.stdout.startswith("interrupted "), reported.stdout
+    assert "0 of 3 runs done; interrupted by SIGINT" in reported.stdout
 
     small.conf.write_text(USER_CONF)
     again = run_main(*small.arguments())
@@ -182,10 +182,10 @@ def test_a_commit_between_runs_is_told_at_once(done: Small) -> None:
     """What would refuse the submission hours later; the runs stay what they are."""
     for path in done.place.root.rglob("manifest.json"):
         edit(path, observed={"harness": {"git_commit": "0" * 40}})
-    told = run_here(*done.arguments("--dry-run"))
-    assert told.code == ExitCode.OK, told.stdout + told.stderr
-    assert "6 of 6 runs are done" in told.stdout
-    assert "note: finished runs have commit 0000" in " ".join(told.stdout.split())
+    reported = run_here(*done.arguments("--dry-run"))
+    assert reported.code == ExitCode.OK, reported.stdout + reported.stderr
+    assert "6 of 6 runs are done" in reported.stdout
+    assert "note: finished runs have commit 0000" in " ".join(reported.stdout.split())
 
 
 @pytest.mark.parametrize(("division", "status"), [("closed", "negative"), ("open", "done")])

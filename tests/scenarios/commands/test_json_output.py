@@ -51,10 +51,10 @@ def test_a_mistake_in_any_command(command: str) -> None:
 
 
 def test_the_log_of_the_engine_is_shown(tmp_path: Path, run_main: RunMain) -> None:
-    told = run_main(*arguments("Offline", tmp_path / "run", "-v", "--dummy-fault", "raise@5"))
-    assert told.code == 4
-    assert "| Traceback (most recent call last):" in told.stdout
-    assert "Traceback" not in told.stderr
+    reported = run_main(*arguments("Offline", tmp_path / "run", "-v", "--dummy-fault", "raise@5"))
+    assert reported.code == 4
+    assert "| Traceback (most recent call last):" in reported.stdout
+    assert "Traceback" not in reported.stderr
 
 
 def test_quiet(tmp_path: Path, run_main: RunMain) -> None:

@@ -21,7 +21,7 @@ if sys.argv[1] == "-c":
     print(json.dumps(dict.fromkeys(["llmcompressor", "compressed-tensors", "transformers", "torch"], "1.0")))
     sys.exit()
 job = json.loads(pathlib.Path(sys.argv[2]).read_text())
-pathlib.Path({told!r}).write_text(json.dumps(job))
+pathlib.Path({reported!r}).write_text(json.dumps(job))
 if {fails}:
     print("CUDA out of memory")
     sys.exit(1)
@@ -45,7 +45,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def interpreter(folder: Path, *, fails: bool = False) -> Path:
     path = folder / "python"
-    path.write_text(INTERPRETER.format(python=sys.executable, told=str(folder / "job.json"), fails=fails))
+    path.write_text(INTERPRETER.format(python=sys.executable, reported=str(folder / "job.json"), fails=fails))
     path.chmod(0o755)
     return path
 

@@ -230,8 +230,8 @@ def test_accuracy_has_three_outcomes(tmp_path: Path, passed: bool | None, code: 
     edit(run.accuracy_json, passed=passed)
     edit(run.manifest, exit_code=code)
     for command in ("status", "results"):
-        told = run_here(command, run.root)
-        assert (told.code, outcome in told.stdout) == (code, True), told
+        reported = run_here(command, run.root)
+        assert (reported.code, outcome in reported.stdout) == (code, True), reported
 
 
 def test_what_was_discarded_is_left_out(tmp_path: Path, measured: Path) -> None:
@@ -314,8 +314,8 @@ RECORDS = {
 @pytest.mark.parametrize(("name", "content"), [(name, content) for name, all_ in RECORDS.items() for content in all_])
 def test_a_damaged_record_is_told(name: str, content: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(content)
-    told = run_here("status", tmp_path)
-    assert (told.code, name in told.stdout) == (2, True)
+    reported = run_here("status", tmp_path)
+    assert (reported.code, name in reported.stdout) == (2, True)
     refused = run_here("report", tmp_path)
     assert (refused.code, refused.stderr.startswith("error: ")) == (2, True)
 
@@ -323,5 +323,5 @@ def test_a_damaged_record_is_told(name: str, content: str, tmp_path: Path) -> No
 def test_a_damaged_journal_is_told(tmp_path: Path) -> None:
     (tmp_path / "tune.lock").write_text("")
     (tmp_path / "journal.jsonl").write_text('{"step": "probe", "verdict": "VALID"}\n')
-    told = run_here("status", tmp_path)
-    assert (told.code, "journal.jsonl:1" in told.stdout) == (2, True)
+    reported = run_here("status", tmp_path)
+    assert (reported.code, "journal.jsonl:1" in reported.stdout) == (2, True)

@@ -103,18 +103,18 @@ async def probe_server(url: str, row: Row, **options: Any) -> None:
         Box(url, trick=row.make(), honest_for=3) as box,  # the probes
         started(box.url, connections=len(PROMPTS), **options) as engine,
     ):
-        told = await responses(engine, PROMPTS)
-        if all(events[-1][0] == "done" for events in told):
-            told += await responses(engine, PROMPTS)
-        failed = [failure_of(events) for events in told if events[-1][0] == "failed"]
+        reported = await responses(engine, PROMPTS)
+        if all(events[-1][0] == "done" for events in reported):
+            reported += await responses(engine, PROMPTS)
+        failed = [failure_of(events) for events in reported if events[-1][0] == "failed"]
         if row.ends:
             assert failed
             assert any(words in failed[0] for words in row.ends.split("|")), failed
             return
         assert not failed
         seen = await engine.observed()
-        assert seen.engines[0]["client"]["answers"] == len(told)
-        assert all(seen.engines[0]["client"][name] == len(told) for name in row.counted), seen.engines
+        assert seen.engines[0]["client"]["answers"] == len(reported)
+        assert all(seen.engines[0]["client"][name] == len(reported) for name in row.counted), seen.engines
         assert [row.noted in note for note in seen.notes if "but the client received" in note] == [True] * bool(
             row.noted
         )

@@ -67,8 +67,8 @@ async def test_an_idle_connection_is_renewed_before_the_server_closes_it() -> No
         started(server.url, connections=1) as engine,
     ):
         await asyncio.sleep(3.0)
-        told = await responses(engine, PROMPTS)
-        assert all(events[-1][0] == "done" for events in told)
+        reported = await responses(engine, PROMPTS)
+        assert all(events[-1][0] == "done" for events in reported)
         assert (await engine.observed()).engines[0]["client"]["connections_renewed"] >= 1
 
 

@@ -16,9 +16,9 @@ from tests.sut.endpoint.endpoint_runs import PROMPTS, SAMPLING, SERVERS, ask_all
 @pytest.mark.parametrize("name", SERVERS)
 async def test_ids_go_in_and_come_out(name: str, streaming: bool) -> None:
     async with SERVERS[name]() as server:
-        report, told = await ask_all(server.url, streaming=streaming)
+        report, reported = await ask_all(server.url, streaming=streaming)
         assert report.configuration["dialect"] == name.split()[0]
-        for prompt, events in zip(PROMPTS, told, strict=True):
+        for prompt, events in zip(PROMPTS, reported, strict=True):
             ids = response_ids(prompt, SAMPLING.max_tokens)
             first = [("first", ids[0])] if streaming else []
             assert events == [*first, ("done", (ids, "length", 0))]

@@ -22,8 +22,8 @@ async def test_a_fault_ends_the_request_and_nothing_is_sent_twice(name: str) -> 
         started(server.url, connections=1, vocab_size=1_000) as engine,
     ):
         before = len(server.requests)
-        (told,) = await responses(engine, PROMPTS[:1])
-        message = failure_of(told)
+        (reported,) = await responses(engine, PROMPTS[:1])
+        message = failure_of(reported)
         assert server.url in message
         assert "query 0, sample 0" in message
         assert any(word in message for word in words.split("|")), message
@@ -53,13 +53,13 @@ async def test_responses_that_come_whole_end_a_run_whose_times_count(times_count
         return [b"".join(step for step in steps if isinstance(step, bytes))]
 
     async with faulty(change, connections=1, times_count=times_count) as engine:
-        told = await responses(engine, PROMPTS[:1] * (exchange.FEW_RESPONSES + 1))
+        reported = await responses(engine, PROMPTS[:1] * (exchange.FEW_RESPONSES + 1))
         assert (await engine.observed()).engines[0]["client"]["answers_read_at_once"] == exchange.FEW_RESPONSES + 1
-        assert all(events[-1][0] == "done" for events in told[:-1])
+        assert all(events[-1][0] == "done" for events in reported[:-1])
         if times_count:
-            assert "TPOT is 0" in failure_of(told[-1])
+            assert "TPOT is 0" in failure_of(reported[-1])
         else:
-            assert told[-1][-1][0] == "done"
+            assert reported[-1][-1][0] == "done"
 
 
 def test_a_client_that_is_late_itself_does_not_blame_the_server() -> None:
@@ -76,8 +76,8 @@ def test_a_client_that_is_late_itself_does_not_blame_the_server() -> None:
         late = asyncio.ensure_future(be_late())
         failed: list[str] = []
         while not failed:
-            told = await responses(engine, PROMPTS[:1] * 2 * exchange.FEW_RESPONSES)
-            failed = [failure_of(events) for events in told if events[-1][0] == "failed"]
+            reported = await responses(engine, PROMPTS[:1] * 2 * exchange.FEW_RESPONSES)
+            failed = [failure_of(events) for events in reported if events[-1][0] == "failed"]
         late.cancel()
         (late_ms,) = re.findall(r"its event loop was (\d+) ms late", failed[0])
         assert int(late_ms) > PAUSE_S * 1e3
@@ -92,8 +92,8 @@ async def test_a_response_that_stands_still_is_given_up(kept: int, monkeypatch: 
     monkeypatch.setattr(exchange, "END_LIMIT_S", 2.0)
     change: Change = lambda steps: [*steps[:kept], HANG]  # noqa: E731
     async with faulty(change, silence_s=2.0) as engine:
-        (told,) = await responses(engine, PROMPTS[:1])
-        assert ("no end of the response" if kept == 3 else "then nothing") in failure_of(told)
+        (reported,) = await responses(engine, PROMPTS[:1])
+        assert ("no end of the response" if kept == 3 else "then nothing") in failure_of(reported)
 
 
 @pytest.mark.parametrize("with_head", [True, False])
@@ -112,9 +112,9 @@ async def test_a_listener_hears_of_one_end_only() -> None:
     """A reset behind a fault that was told already adds nothing that LoadGen could be told twice."""
     change: Change = lambda steps: [steps[0], b"data: {]\n\n", RESET]  # noqa: E731
     async with faulty(change, connections=1) as engine:
-        (told,) = await responses(engine, PROMPTS[:1])
+        (reported,) = await responses(engine, PROMPTS[:1])
         await asyncio.sleep(0.2)
-        assert [kind for kind, _ in told] == ["first", "failed"]
+        assert [kind for kind, _ in reported] == ["first", "failed"]
 
 
 async def test_a_response_that_comes_twice_ends_the_run() -> None:

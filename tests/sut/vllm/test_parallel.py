@@ -143,8 +143,8 @@ def test_more_replicas_than_cores() -> None:
 def test_a_process_is_kept_on_its_cores() -> None:
     core = sorted(os.sched_getaffinity(0))[-1]
     code = f"import os; from sut.replicas.replica import bind; bind([{core}], 0); print(os.sched_getaffinity(0))"
-    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert told.splitlines()[-1] == f"{{{core}}}"
+    reported = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert reported.splitlines()[-1] == f"{{{core}}}"
 
 
 def gpus(devices: int) -> VllmKind:
