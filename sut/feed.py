@@ -13,8 +13,8 @@ from typing import Protocol
 
 from sut.engine import EngineLimits, Request
 
-# Prompts that wait in the engine, in steps full of prompts. An engine takes at most one such step at a time, so the
-# loop has all these steps to hear of a response and to hand the next query over.
+# Prompts that wait in the engine, as a number of steps full of prompts. During these steps, the loop must receive a
+# response and hand over the next query.
 AHEAD_STEPS = 16
 MIN_AHEAD = 32  # minimum number of queries that wait in the engine
 

@@ -1,9 +1,9 @@
 """`observed` of manifest.json: facts of the machine, and measurements of a run.
 
 contention: use of the cores by other processes. loop_lag: delays of the run's event loop, which passes data between
-    LoadGen and the engine, so first tokens and responses may be reported with this delay. query_times of an engine: the
-    parts of the queries' time inside vLLM, from its statistics. Queries are computed together, so these are shares of
-    the queries' time, not of the accelerator's time; prefill and decode include the cost of preemption.
+LoadGen and the engine, so first tokens and responses may be reported with this delay. query_times of an engine: the
+parts of the queries' time inside vLLM, from its statistics. Queries are computed together, so these are shares of
+the queries' time, not of the accelerator's time; prefill and decode include the cost of preemption.
 """
 
 from typing import Annotated
