@@ -38,7 +38,6 @@ FIELDS = {
     "tests/compliance/submission/*.py": {"legs_found"},
     "compliance/*.py": {"answers", "answers_sha256"},
     "scenarios/tune/signed_options.py": {"levers"},
-    "tests/support/virtual_tune.py": {"levers"},
     "tests/signoff/*.py": {"borrow_answers", "lever", "levers"},  # a fault that frozen cases name
     "runs/record/*.py": {"answers"},
     "tests/*.py": {"answers"},
