@@ -39,7 +39,7 @@ def test_results_are_read_and_judged(path: Path) -> None:
         ["performance: output tokens: 129.00 per sample on average"] if one_too_many else []
     )
     text = as_text(verdict)
-    assert "seeds: those of v5.1" in text
+    assert "seeds of v5.1" in text
     assert "truncated for submission" in text
     for score in ("rouge1", "rouge2", "rougeL", "rougeLsum", "gen_len"):
         assert f"  {score} " in text
