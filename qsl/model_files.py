@@ -105,9 +105,9 @@ def _from_hub(name: str) -> Path:
         return from_hub(f"--model-path {name}", fetch)
     except SetupError:
         raise
-    except Exception as error:  # the hub's client raises a dozen unrelated kinds
+    except Exception as error:  # the hub's client raises many unrelated exceptions
         raise InputError(
-            f"--model-path {name}: folder does not exist, and the hub download failed: {first_line(error)}",
+            f"--model-path {name}: folder does not exist, and the download failed: {first_line(error)}",
             "fetch the model first, check HF_TOKEN for gated models, or give a folder",
         ) from error
 

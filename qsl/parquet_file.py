@@ -1,5 +1,5 @@
 """Columns of text of a Parquet file. A small file can claim, or unpack to, any number of rows and bytes: the rows, the
-sizes in the footer and the text itself are therefore bounded, and only the columns asked for are read.
+sizes in the footer and the text itself are therefore bounded, and only the requested columns are read.
 """
 
 from collections.abc import Sequence

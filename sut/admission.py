@@ -87,7 +87,7 @@ class Admission:
         return None
 
     def prefilled(self, request: Request) -> None:
-        """Note a query's first token, or its response without one; counted once."""
+        """Record a query's first token, or its response if it has no first token; counted once."""
         admitted = self._admitted.pop(request.seq, None)
         if admitted is None:
             return
@@ -96,7 +96,7 @@ class Admission:
         self._ns_a_token += SMOOTHING * ((self.clock() - started_ns) / tokens - self._ns_a_token)
 
     def completed(self, request: Request) -> None:
-        """Note a query's response."""
+        """Record a query's response."""
         self.prefilled(request)  # a response in one piece has no separate first token
         self._in_engine.discard(request.seq)
 

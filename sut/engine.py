@@ -1,7 +1,7 @@
 """The interface of an engine, seen from the system under test.
 
 An engine takes a `Request` (token IDs) and calls the request's sink with the first token and the finished output
-(token IDs). It knows nothing of LoadGen; the system under test knows nothing of the engine's kind.
+(token IDs). It does not use LoadGen, and the system under test does not depend on the engine's kind.
 Everything here happens on one asyncio event loop.
 """
 
@@ -31,7 +31,7 @@ class Request:
     issue_ns: int = 0
     first_token_ns: int = field(default=0, init=False)
     heard_ns: int = field(default=0, init=False)  # time at which a server's client read the data that it passes on
-    replica: int | None = field(default=None, init=False)  # number of the replica, if there are several
+    replica: int | None = field(default=None, init=False)  # number of the replica in a run with replicas
     priority: int = field(default=0, init=False)  # engines with priorities compute the lowest first
 
 

@@ -31,7 +31,6 @@ INTERFACES = {
 FIELDS = {
     "compliance/signoff/*.py": {"lever", "levers", "lever_class", "lever_evidence", "lever_decomposition"},
     "tests/compliance/signoff/*.py": {"lever", "levers", "lever_class", "lever_decomposition"},
-    "scenarios/tune/*.py": {"levers"},
     "tests/support/virtual_tune.py": {"levers"},
     "compliance/signoff/provenance.py": {"legs"},
     "compliance/submission/check/check_tree.py": {"legs_found"},

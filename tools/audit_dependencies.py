@@ -1,6 +1,6 @@
 """Report known vulnerabilities of the locked packages: `python -m tools.audit_dependencies`, a part of `make lint`.
 
-pip-audit asks for the advisories; uv runs it in an environment of its own. The report is kept for a day, and shown with
+pip-audit requests the advisories; uv runs it in a separate environment. The report is kept for a day, and shown with
 its date when the advisories cannot be reached. The exit code is always 0, because a commit does not cause an advisory.
 """
 
@@ -24,7 +24,7 @@ from runs.processes.child import run_program
 from scripts.run_uv import NOT_FOUND
 
 PIP_AUDIT = "pip-audit==2.10.1"
-FIRST = ("click", "numpy", "pydantic")  # asked for first: some networks have packages without advisories
+FIRST = ("click", "numpy", "pydantic")  # requested first: some networks have packages without advisories
 FIRST_LIMIT_S, TIME_LIMIT_S = 20.0, 60.0
 FRESH_S = 86_400.0
 SHOWN = 5  # packages named in a line

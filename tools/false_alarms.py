@@ -44,7 +44,7 @@ REVIEWED = {
     "perf-cut-short": ManualReview(
         4, 4, "false: max_query_count above min_query_count; now a warning for such benchmarks"
     ),
-    "perf-network-name": ManualReview(10, 0, "true, and allowed: systems of several nodes"),
+    "perf-network-name": ManualReview(10, 0, "true, and allowed: systems of multiple nodes"),
     "perf-tokens-accuracy": ManualReview(1, 0, "accuracy.txt counts each token twice"),
     "system-accelerators": ManualReview(4, 0, "72 nodes with 4 accelerators each, named 72x; 4x of 8 or of 1"),
     "system-hosts": ManualReview(6, 0, "processors given as accelerators; a processor that the name does not have"),

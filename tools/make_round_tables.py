@@ -127,7 +127,7 @@ class Constants:
             case ast.Dict():
                 pairs = zip(node.keys, node.values, strict=True)
                 return {self._value(key): self._value(value) for key, value in pairs if key is not None}
-        raise ValueError(f"line {node.lineno}: {ast.unparse(node)} is no literal")
+        raise ValueError(f"line {node.lineno}: {ast.unparse(node)} is not a literal")
 
 
 class Conf:

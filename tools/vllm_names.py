@@ -1,4 +1,4 @@
-"""Check the names and signatures of vLLM that sut/vllm uses, in wheels of several versions, without importing vLLM.
+"""Check the names and signatures of vLLM that sut/vllm uses, in wheels of multiple versions, without importing vLLM.
 
 Usage: python -m tools.vllm_names [VERSION…]   default: VERSIONS, and the vLLM of requirements/gpu.lock
 
@@ -187,7 +187,7 @@ def _decorators(node: ast.AST) -> list[str]:
 def _unaccepted(place: str, node: ast.AST, call: Call, *, is_method: bool = False) -> Iterator[str]:
     """Yield why a function does not accept a call."""
     if not isinstance(node, Function):
-        yield f"{place} is no function"
+        yield f"{place} is not a function"
         return
     skipped = int(is_method and "staticmethod" not in _decorators(node))
     positional = [one.arg for one in (*node.args.posonlyargs, *node.args.args)][skipped:]

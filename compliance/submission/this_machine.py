@@ -81,5 +81,5 @@ def _disk_type(disk: Path) -> str:
 
 
 def _speed(mbit: str) -> str:
-    known = mbit.isdecimal() and int(mbit) > 0  # -1 where the driver does not know it
+    known = mbit.isdecimal() and int(mbit) > 0  # -1 if the driver does not report it
     return f"{int(mbit) / 1000:g} Gbit/s" if known else "speed unknown"

@@ -46,7 +46,7 @@ def append(path: Path, lines: bytes) -> None:
     """Add whole lines to a file that only grows.
 
     Raises:
-        OSError: it is a link, a directory or a pipe without a reader, or cannot be written.
+        OSError: If the path is a link, a directory or a pipe without a reader, or cannot be written.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     with os.fdopen(descriptor, "ab") as stream:

@@ -1,7 +1,7 @@
 """The accelerators that this process may use, with the facts that each vendor's tool or library gives.
 
 If every tool of a vendor is absent or fails, its device nodes are counted: each gets a row without facts, whose
-`problem` says why.
+`problem` has the reason.
 """
 
 import importlib

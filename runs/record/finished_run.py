@@ -1,6 +1,6 @@
 """One finished run: its files, each parsed once and on demand, and its scenario, benchmark and round.
 
-Rules take a `FinishedRun`, so a command that applies several rules reads each file once.
+Rules take a `FinishedRun`, so a command that applies multiple rules reads each file once.
 """
 
 from dataclasses import dataclass

@@ -16,7 +16,7 @@ _REUSED_AFTER_NS = 60 * 10**9
 def unfinished(manifest: Manifest) -> str:
     """Return why a run did not finish, as a sentence without a full stop.
 
-    A manifest that says `running` does not prove it: the process that closes the manifest may have been killed,
+    The status `running` in a manifest is no proof: the process that closes the manifest may have been killed,
     or the disk was full.
     """
     text = f"the run did not finish: its manifest has the status {manifest.status}"

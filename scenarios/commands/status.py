@@ -46,7 +46,7 @@ def status(folders: tuple[Path, ...], watch: bool, interval: float | None, outpu
     refused, 4 failed, killed or silent, 130 interrupted.
     """
     if interval is not None and math.isnan(interval):
-        raise InputError(f"--interval {interval} is no time", "give seconds, such as 2")
+        raise InputError(f"--interval {interval} is not a time", "give seconds, such as 2")
     from scenarios.status.snapshot import as_json, as_markdown, take_snapshot
     from scenarios.terminal import Terminal
 

@@ -119,7 +119,8 @@ class Access:
             raise InputError(f"--api-key-env {key_variable}: the variable is not set", "export it before the run")
         if not re.fullmatch(r"[!-~]{1,4096}", key):  # characters that a header's value may contain
             raise InputError(
-                f"--api-key-env {key_variable}: the key has spaces or characters outside ASCII", "export the bare key"
+                f"--api-key-env {key_variable}: the key has spaces or characters outside ASCII",
+                "export the key without spaces and other characters",
             )
         return cls(key, ca_file)
 

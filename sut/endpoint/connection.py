@@ -178,7 +178,7 @@ class ConnectionPool:
     size: int  # number of connections
     on_error: Callable[[BaseException], None]  # called when a lost connection cannot be opened again
     renew_unused: bool = False  # renew unused connections, too: the server's limit counts from the opening
-    single_use: bool = False  # one exchange a connection: the server closes it without notice
+    single_use: bool = False  # one exchange per connection: the server closes it without notice
 
     def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -250,10 +250,10 @@ def _read_llama(payload: bytes, response: Completion, _: EventForm) -> None:
         raise _reported(bytes(event.error) or payload)
     response.ids += event.tokens
     if event.tokens_predicted is not None and event.tokens_predicted != len(response.ids):
-        raise BadResponse(f"{len(response.ids)} IDs came so far, and the server counts {event.tokens_predicted}")
+        raise BadResponse(f"{len(response.ids)} IDs came so far, but the server reports {event.tokens_predicted}")
     if event.stop:
         if event.truncated:
-            raise BadResponse("the server cut the context: raise its context size")
+            raise BadResponse("the server truncated the context: raise the server's context size")
         response.finish_reason = _FINISH_REASONS.get(event.stop_type or "", event.stop_type)
         response.prompt_tokens, response.completion_tokens = event.tokens_evaluated, event.tokens_predicted
         response.cached_tokens = event.timings.cache_n if event.timings else None

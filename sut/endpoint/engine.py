@@ -1,6 +1,6 @@
 """A server as the system under test: token IDs in, token IDs out, over HTTP.
 
-One engine is the client of one server, on one event loop. Several servers have several engines, each in its own
+One engine is the client of one server, on one event loop. Multiple servers have multiple engines, each in its own
 process; so does one server if one core is too slow for its client.
 """
 

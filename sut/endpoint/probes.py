@@ -73,7 +73,7 @@ async def _show_min_tokens(client: Client, prompt: list[int], ids: list[int]) ->
     response = await _ask(client, prompt, template)
     if len(response.ids) < least:
         raise SetupError(
-            f"server {client.address.url}: min_tokens {least} was asked for, and {len(response.ids)} id(s) came",
+            f"server {client.address.url}: min_tokens {least} was requested, but {len(response.ids)} IDs came",
             "use a server version that honors min_tokens",
         )
     return True

@@ -182,7 +182,7 @@ async def read_card(address: ServerAddress, access: Access, model_name: str | No
 
     Raises:
         SetupError: If the server does not respond, refuses, or lists no models.
-        InputError: If the server has no model of this name, or has several models and no name is given.
+        InputError: If the server has no model of this name, or has multiple models and no name is given.
     """
     reply = await ask(address, access, "/v1/models")
     own_address = "give the server's own address, http://HOST:PORT, without a path"
@@ -198,7 +198,7 @@ async def read_card(address: ServerAddress, access: Access, model_name: str | No
     names = [card.id for card in listed.data]
     if model_name is None and len(names) > 1:
         raise InputError(
-            f"server {address.url} serves several models: {', '.join(names[:5])}", "choose one with --api-model-name"
+            f"server {address.url} serves multiple models: {', '.join(names[:5])}", "choose one with --api-model-name"
         )
     if model_name is not None and model_name not in names:
         raise InputError(

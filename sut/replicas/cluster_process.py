@@ -122,7 +122,7 @@ class Nodes:
         ]
 
     def _clock_offset_ms(self, number: int) -> float:
-        """Return the lead of a node's clock over this machine's, by the shortest of several calls."""
+        """Return the lead of a node's clock over this machine's, by the shortest of multiple calls."""
         readings = []
         for _ in range(CLOCK_READINGS):
             before_ns = time.time_ns()
@@ -177,7 +177,7 @@ def _planned(nodes: Nodes, facts: list[NodeFacts], wanted: PlanRequest) -> list[
     for node in (facts[number] for number in computing):
         if node.unreachable is not None:
             raise SetupError(
-                f"node {node.name} does not reach this machine at the address that Ray knows: {node.unreachable}",
+                f"node {node.name} does not reach this machine at the address that Ray reports: {node.unreachable}",
                 "allow connections from this node (the run listens on a port that the system chooses)",
             )
         for name in ("version", "git_commit"):

@@ -142,7 +142,7 @@ class VllmKind(EngineKind[VllmOptions]):
         """Return the number of data-parallel ranks, and the devices of each, on this machine.
 
         Raises:
-            InputError: a parallel size that is no whole number from 1.
+            InputError: If a parallel size is not a whole number from 1.
         """
         machine, arguments = self._machine(), asked.engine_arg
         stages = parallel_size(arguments, "pipeline_parallel_size")

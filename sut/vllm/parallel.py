@@ -97,7 +97,7 @@ def choose_layout(
         fits = "hardly fit" if not need.fits(parts, device_bytes) else "fit" if parts == 1 else "do not fit on fewer"
         why = (
             f"{need.weights_bytes / GIB:.1f} GiB of weights and {need.cache_bytes / GIB:.1f} GiB of cache for "
-            f"{MIN_QUERIES_PER_COPY} of the longest queries {fits} ({device_bytes / GIB:.1f} GiB a {place})"
+            f"{MIN_QUERIES_PER_COPY} of the longest queries {fits} ({device_bytes / GIB:.1f} GiB per {place})"
         )
     if devices == copies == parts == 1:
         return Layout(1, 1)

@@ -66,7 +66,7 @@ def run(work: Path, sizes: Sizes) -> BenchPart:
     part.notes.append(
         "client: streaming, 128 ids in two chunks, prompts of 870 IDs, one process; the first rate is by its processor "
         "time; the TTFT includes the server's part. Offline: one server with the options that the harness gives its "
-        "own engine, told to make no text and to log no requests. vllm bench serve asks the same server for text, the "
+        "own engine, without text and request logs. vllm bench serve requests text from the same server, with the "
         "same prompts in the same order, at once, 128 tokens each."
     )
     return part

@@ -1,6 +1,6 @@
 """The requirements of a run's manifest, by the kind of its engine.
 
-Rules know engines by this table only, not by the run's manifest, which may be forged.
+Rules use this table instead of the run's manifest, which may be forged.
 """
 
 from dataclasses import dataclass
