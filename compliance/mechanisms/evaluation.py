@@ -4,7 +4,7 @@ The accuracy run of a benchmark is recomputed. Another evaluation needs a result
 declared change.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -99,43 +99,29 @@ def evaluate(
             found = unshown(f"results file of {named}", error.message, f"complete results of {named}")
             found = replace(found, files=(Path(path),), fix=error.fix)
         else:
-            compared = (_stored(results, row), _as_declared(results, row, needed), _review(results))
             facts = asdict(results) | {"change_percent": results.change}
-            of_file = [replace(one, files=(Path(path),), numbers=facts) for one in compared if one is not None]
-            return Evaluation(ATTACHED, results, tuple(of_file))
+            found_in = (replace(one, files=(Path(path),), numbers=facts) for one in _compare(results, row, needed))
+            return Evaluation(ATTACHED, results, tuple(found_in))
     return Evaluation(DECLARED_ONLY, None, (found,))
 
 
-def _stored(results: QualityResults, row: Mapping[str, Any]) -> Finding | None:
-    """Compare a results file with its hash at the time when the row was stored."""
-    stored = row.get("quality_results_sha256")
-    if stored in (None, results.sha256):
-        return None
-    return differs(
-        COMPLETED, "error", "SHA-256 of the results file", results.sha256, f"{str(stored)[:64]}, as in the row"
-    )
-
-
-def _as_declared(results: QualityResults, row: Mapping[str, Any], needed: bool) -> Finding | None:
-    """Check that the change in a results file is no worse than the declared change."""
-    change, shown = declared_change(row["quality_delta_summary"] or "", results.metric), f"{results.change:+.2f}%"
-    severity: Severity = "error" if needed else "warning"
-    required = "a declared change in quality_delta_summary"
-    if change is not None:
-        declared, rounding = change
-        if results.change >= declared - rounding - 1e-9:
-            return None
-        severity, required = "error", f"at least {declared:+g}%, as declared in quality_delta_summary"
-    fix = f"declare the change that the file shows: quality_delta_summary: {results.metric} {shown}"
-    return replace(differs(COMPLETED, severity, _change_of(results), shown, required), fix=fix)
-
-
-def _review(results: QualityResults) -> Finding | None:
-    if results.value >= MIN_SCORE * results.baseline:
-        return None
-    required = "at least -1% without a review"
-    return differs("gate/review", "note", _change_of(results), f"{results.change:+.2f}%", required)
-
-
-def _change_of(results: QualityResults) -> str:
-    return f"change of {results.metric} in the results file"
+def _compare(results: QualityResults, row: Mapping[str, Any], needed: bool) -> Iterator[Finding]:
+    """Compare a results file with the declaration, and with its hash at the time when the row was stored."""
+    stored, change = row.get("quality_results_sha256"), f"{results.change:+.2f}%"
+    if stored not in (None, results.sha256):
+        required = f"{str(stored)[:64]}, as in the row"
+        yield differs(COMPLETED, "error", "SHA-256 of the results file", results.sha256, required)
+    what = f"change of {results.metric} in the results file"
+    fix = f"declare the change that the file shows: quality_delta_summary: {results.metric} {change}"
+    declared, rounding = declared_change(row["quality_delta_summary"] or "", results.metric) or (None, 0)
+    if declared is None:
+        severity: Severity = "error" if needed else "warning"
+        yield replace(differs(COMPLETED, severity, what, change, "a declared change in quality_delta_summary"), fix=fix)
+    elif results.change < declared - rounding - 1e-9:
+        required = f"at least {declared:+g}%, as declared in quality_delta_summary"
+        yield replace(differs(COMPLETED, "error", what, change, required), fix=fix)
+    if results.value < MIN_SCORE * results.baseline:
+        yield differs("gate/review", "note", what, change, "at least -1% without a review")
+    engine = results.engine or ""
+    if row["mechanism"] == "kv_quantization" and engine.startswith("vllm") and "kv_cache_dtype" not in engine:
+        yield differs("gate/review", "note", "options of the evaluation in the results file", engine, "kv_cache_dtype")

@@ -37,10 +37,8 @@ _SUITES = {
     "ruler_v1": _Suite(("ruler",), (), "ruler_avg_score"),
     "longbench_v2": _Suite(("longbench2",), ("acc",), "longbench_avg_f1"),
     "humaneval": _Suite(("humaneval", "humaneval_instruct"), ("pass@1",), "humaneval_pass_at_1"),
-    "math_500": _Suite(
-        ("minerva_math500", "hendrycks_math500"), ("math_verify", "exact_match"), "math_500_accuracy"
-    ),
-}  # fmt: skip
+    "math_500": _Suite(("minerva_math500", "hendrycks_math500"), ("math_verify", "exact_match"), "math_500_accuracy"),
+}
 _NOT_MEASURED = -1  # score that RULER's tasks give a context length without samples
 
 
@@ -63,6 +61,7 @@ class QualityResults:
     value: float
     n: int  # number of samples
     baseline: float  # score without the technique
+    engine: str | None  # engine and its options, as lm-evaluation-harness was started
 
     @property
     def change(self) -> float:
@@ -72,7 +71,8 @@ class QualityResults:
     @property
     def text(self) -> str:
         score = f"{self.metric} {self.value:g}, baseline {self.baseline:g} ({self.change:+.2f}%), {self.n:,} samples"
-        return f"{score}, {self.path}, SHA-256 {self.sha256[:16]}…"
+        engine = f", evaluated with {self.engine}" if self.engine else ""
+        return f"{score}{engine}, {self.path}, SHA-256 {self.sha256[:16]}…"
 
 
 def read_results(path: Path, evaluation: QualityEval, declared_baseline: float | None) -> QualityResults:
@@ -103,9 +103,8 @@ def read_results(path: Path, evaluation: QualityEval, declared_baseline: float |
     if (found.value > 1) is not (baseline > 1):
         scales = f"value {found.value:g} and baseline {baseline:g} have different scales"
         raise InputError(f"{path}: {scales}", "give both scores from 0 to 1, or both from 0 to 100")
-    return QualityResults(
-        str(path), hashlib.sha256(content).hexdigest(), found.metric, found.value, found.n, float(baseline)
-    )
+    digest, engine = hashlib.sha256(content).hexdigest(), _engine_of(_mapping(given, "config"))
+    return QualityResults(str(path), digest, found.metric, found.value, found.n, float(baseline), engine)
 
 
 def _of_lm_eval(given: Mapping[str, Any], path: Path, evaluation: str) -> dict[str, Any]:
@@ -134,6 +133,13 @@ def _of_lm_eval(given: Mapping[str, Any], path: Path, evaluation: str) -> dict[s
     if not done or done < all_samples:
         raise InputError(f"{path}: samples of {task}: {done:,} of {all_samples:,}", "evaluate all samples")
     return {"metric": suite.key, "value": value, "n": done}
+
+
+def _engine_of(config: Mapping[str, Any]) -> str | None:
+    options = config.get("model_args")
+    if isinstance(options, dict):
+        options = ",".join(f"{name}={value}" for name, value in options.items())
+    return f"{config['model']} {options or ''}".strip()[:400] if config.get("model") else None
 
 
 def _mapping(given: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -191,6 +191,18 @@ def test_what_claims_no_support_needs_no_file(tmp_path: Path) -> None:
     assert gate(worse).closed  # contradicted
 
 
+@pytest.mark.parametrize(
+    ("options", "notes"),
+    [("pretrained=m,kv_cache_dtype=fp8", 0), ({"pretrained": "m", "kv_cache_dtype": "fp8"}, 0), ("pretrained=m", 1)],
+)
+def test_an_evaluation_without_the_technique_is_for_review(tmp_path: Path, options: Any, notes: int) -> None:
+    path = written(tmp_path, lm_eval("ruler", {"4096,none": 0.927}, config={"model": "vllm", "model_args": options}))
+    outcome = gate(supported(path, quality_baseline=0.931), strict=True)
+    assert not outcome.closed
+    assert "evaluated with vllm pretrained=m" in outcome.as_text()
+    assert len([one for one in outcome.matched[0].of("note") if "results file" in one.text]) == notes
+
+
 def test_a_large_loss_that_is_declared_is_for_review(tmp_path: Path) -> None:
     outcome = gate(supported(written(tmp_path, {**PLAIN, "value": 0.5}), "-46.3%"), strict=True)
     assert not outcome.closed
