@@ -31,7 +31,7 @@ def listening(path: Path) -> None:
         os.chdir(there)
 
 
-# What a file can be instead of what was asked for; each is refused wherever a file is read.
+# Objects in place of a requested file; each is refused wherever a file is read.
 FILES: dict[str, Callable[[Path], object]] = {
     "absent": lambda path: None,
     "adirectory": Path.mkdir,

@@ -93,7 +93,7 @@ def test_an_old_python_can_read_it() -> None:
     imported = {
         name.name.partition(".")[0] for node in tree.body if isinstance(node, ast.Import) for name in node.names
     }
-    assert imported == {"os", "signal", "sys"}  # what takes longer to import would hear no signal
+    assert imported == {"os", "signal", "sys"}  # further imports would delay the handling of signals
 
 
 @pytest.mark.parametrize("module", ["click", "pydantic", "scenarios.command_line.dispatch"])

@@ -371,7 +371,7 @@ def test_a_changed_file_is_refused_by_its_name(shop: Shop) -> None:
         assert "pip installs the packages" in done.stdout
         assert "mlcommons_loadgen" in done.stderr.replace("-", "_")
         assert (shop.stamp.read_text(), (shop.checkout / ".venv-before").exists()) == (stamp, False)
-        # By uv: the same lock, from an empty cache.
+        # uv installs the same lock from an empty cache.
         uv = [shop.checkout / ".venv" / "bin" / "python", shop.checkout / "scripts" / "run_uv.py", "pip", "install"]
         lock = ["--require-hashes", "--no-deps", "--no-index", "--find-links", shop.wheels]
         there = ["--target", shop.checkout / "there", "-r", shop.checkout / "requirements" / "cpu.lock", "--no-cache"]
@@ -395,7 +395,8 @@ def test_without_uv_pip_installs_the_same(shop: Shop) -> None:
     assert (packages / "torch-2.0+cpu.dist-info" / "INSTALLER").read_text().strip() == "pip"
     assert list((packages / "__pycache__").glob("mlperf_loadgen.*.pyc"))
 
-    # What is made -----------------------------------------------------------------------------------------------------
+    # Created files
+    # -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.vllm

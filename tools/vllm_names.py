@@ -41,7 +41,7 @@ class Use:
 
     module: str
     name: str
-    call: Call | None = None  # of a function
+    call: Call | None = None  # expected call, if the name is a function
     fields: tuple[str, ...] = ()  # attributes, enum members and constructor arguments
     methods: tuple[tuple[str, Call], ...] = ()
 

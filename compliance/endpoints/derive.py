@@ -25,7 +25,7 @@ from runs.endpoints.events import MESSAGES, NO_TIME, NOTHING, TEXT, Column, Even
 from runs.loadgen.early_stopping import late_queries_allowed
 
 Values = Column | NDArray[np.float64]
-Metrics = dict[str, Any]  # as in final_snapshot.json, by name: a counter's value, or the statistics of a series
+Metrics = dict[str, Any]  # metric in final_snapshot.json → value of a counter, or statistics of a series
 
 PERCENTILES = (99.9, 99.0, 97.0, 95.0, 90.0, 80.0, 75.0, 50.0, 25.0, 10.0, 5.0, 1.0)
 BUCKETS = 30

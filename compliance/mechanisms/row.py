@@ -96,7 +96,7 @@ class MechanismRow:
     file: Path  # file with the declaration
     engine: EngineFacts | None = None
     quality: QualityEvidence | None = None
-    # What differs, its value and the required value, if the files are not of a finished run or disagree.
+    # Name, value and required value of the difference, if the files are not of a finished run or disagree.
     invalid: tuple[str, str, str] | None = None
 
 

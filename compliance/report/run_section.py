@@ -35,7 +35,7 @@ class RunSection:
     directory: Path
     manifest: Manifest
     result: Result
-    outcome: str  # as `status` shows it
+    outcome: str  # outcome in the words of `status`
     scores: list[dict[str, Any]]
     reasons: list[str]
     notes: list[str]

@@ -23,7 +23,7 @@ class GroupEnd(BaseModel):
     model_config = ConfigDict(frozen=True, defer_build=True)
 
     exit_code: OurExitCode
-    message: str = ""  # of the error; empty without an error
+    message: str = ""  # message of the error; empty without an error
 
 
 def record_end(folder: Path, act: Callable[[], ExitCode]) -> ExitCode:

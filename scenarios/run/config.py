@@ -32,7 +32,7 @@ class RunOptions(BaseModel):
 
     model_config = ConfigDict(defer_build=True)
 
-    # What to run
+    # The run
     scenario: Scenario = option_field(
         ..., "LoadGen scenario. Interactive is LoadGen's Server with tighter latency limits.", "what"
     )

@@ -56,7 +56,7 @@ class RunStatus(_Status):
     progress: Progress | None = field(default=None, repr=False)
     manifest: "Manifest | None" = field(default=None, repr=False)
     result: "Result | None" = field(default=None, repr=False)
-    scores: Mapping[str, float] = field(default_factory=dict, repr=False)  # of a finished accuracy run
+    scores: Mapping[str, float] = field(default_factory=dict, repr=False)  # scores of a finished accuracy run
     endpoints: EndpointsRun | None = field(default=None, repr=False)  # run of the MLPerf Endpoints client
 
     @property

@@ -226,7 +226,7 @@ class TuneRuns:
         config = make_config({**values, "output_log_dir": place.estimate})
         try:
             if self.keeper is not None:
-                self.keeper.engine_plan = self.prepared.plan  # of the probes
+                self.keeper.engine_plan = self.prepared.plan  # plan of the probes' engine
             result = run_watched(config, self.console, watch, self.keeper)
             rate = result.reported.samples_per_second if result.reported else None
         except Stopped as stopped:

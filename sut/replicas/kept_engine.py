@@ -25,7 +25,7 @@ from sut.replicas.messages import ReplicaSpec
 from sut.replicas.processes import Processes, ReplicaProcess, place_of
 
 MAX_RESTARTS = 2
-MAX_LOG_BYTES = 4 << 20  # copied at a time
+MAX_LOG_BYTES = 4 << 20  # maximum size copied at a time
 # Parts of a run's plan that the start of the engine fixes.
 FIXED_AT_START = ("engine", "engine_options", "model_path")
 
@@ -45,7 +45,7 @@ class EngineKeeper(contextlib.AbstractContextManager["EngineKeeper"]):
         self._kept: KeptEngine | None = None
         self._runs = 0  # on the engine that runs
         self.starts = 0
-        self.engine_plan: RunPlan | None = None  # its engine serves all runs; None: the engine that each run plans
+        self.engine_plan: RunPlan | None = None  # plan whose engine serves all runs; None = each run has its own engine
 
     def __exit__(self, *_: object) -> None:
         self.stop()

@@ -114,7 +114,7 @@ class Session:
         self._keys = KeyPair(spec.public_key, spec.secret_key)
         self._name = str(spec.index).encode()
         self._stopped = asyncio.Event()
-        self._over = threading.Event()  # ends the heartbeat; what the engine still sends is dropped
+        self._over = threading.Event()  # ends the heartbeat; later output of the engine is dropped
         self._first_tokens: list[tuple[int, int, int]] = []
         self._responses: list[Response] = []
         self._may_gather = may_gather(spec.plan["loadgen_scenario"])

@@ -37,7 +37,7 @@ SEVERITIES = ("error", "warning", "note", "pass")
 _COUNT = re.compile(r"  x(\d+)$")
 _WORD = re.compile(r"[\w.:+-]{1,40}")
 _FINDING = {"rule", "severity"}
-ROWS = {"store": "rows", "results": "results"}  # by the command, where its rows are
+ROWS = {"store": "rows", "results": "results"}  # command → key of its rows
 # Columns of rows that differ from machine to machine.
 NO_FACTS = frozenset(("run_id", "timestamp", "ingested_at", "started", "run_directory", "directory", "manifest_sha256"))
 # Objects whose keys are data.
@@ -196,7 +196,7 @@ def as_text(head: str, cases: Mapping[str, Facts], bases: Mapping[str, str]) -> 
     return "\n".join(lines) + "\n"
 
 
-WORTH_IT = 0.5  # of the size of a whole case
+WORTH_IT = 0.5  # maximum size of a difference, as a share of the whole case
 
 
 def _size(lines: Iterable[str]) -> int:

@@ -398,7 +398,7 @@ def pairs() -> Iterator[Input]:
 
 # Files that were mutated, or that something else lies in place of ----------------------------------------------------
 
-# Of a run, a tree and an Endpoints directory. The other files hold paths of this machine, or what the product wrote.
+# Files of a run, a tree and an Endpoints directory. Other files have paths of this machine, or output of the product.
 _OF_A_RUN = {
     "performance": ("mlperf_log_detail.txt", "mlperf_log_summary.txt", "requests.jsonl"),
     "accuracy": ("mlperf_log_detail.txt", "mlperf_log_accuracy.json", "accuracy.txt"),

@@ -20,7 +20,7 @@ from tests.honest.variations import LATE, OFFLINE_TOO, STEPPED, VARIATIONS
 from tests.support import warm
 from tests.support.dummy_runs import USER_CONF, DummyRuns
 
-# Of these the issue is that a reader is told, or that the machine was too busy to compare with anything.
+# Rules that only inform the reader, or state that the machine was too busy for a comparison.
 FLAGGED = {
     *("busy", "very-busy", "fast-legs-on-a-busy-machine", "late-159-ms", "late-338-ms", "stopped-900-ms"),
 }
@@ -88,7 +88,7 @@ def test_an_honest_result_is_accepted(judge: Judge, tmp_path: Path, name: str, s
     finally:
         for path in tmp_path.rglob("*"):
             if path.is_dir() and not path.is_symlink():
-                path.chmod(0o755)  # what is read-only could not be removed
+                path.chmod(0o755)  # read-only directories could not be removed
 
 
 SCENARIOS = ("SingleStream", "Interactive", "Offline", "Server")
@@ -99,7 +99,7 @@ def test_each_scenario_as_it_is(judge: Judge, tmp_path: Path, scenario: str) -> 
     accepted(judge, scenario, judge.copy(scenario, tmp_path / "result").root, tmp_path)
 
 
-# By name: how the runs are started, and their user.conf.
+# Name → start of the runs, and their user.conf.
 LEAST = """
 *.Offline.min_duration = 1
 *.Offline.min_query_count = 65
@@ -145,7 +145,7 @@ def test_an_unusual_run_is_accepted(judge: Judge, tmp_path: Path, name: str) -> 
     assert decision in ("PASS", "FLAG"), reasons
 
 
-# By name: the locale's source and letters, where this machine can make it.
+# Name → source and encoding of a locale, if this machine can build it.
 LOCALES = {"C": None, "tr_TR.UTF-8": ("tr_TR", "UTF-8"), "de_DE.ISO-8859-1": ("de_DE", "ISO-8859-1")}
 
 

@@ -12,7 +12,7 @@ from tests.support.run_commands import USER_CONF
 
 pytestmark = pytest.mark.long
 
-# By name: what a namespace of its own has in place of what the kernel tells; EMPTY is an empty file.
+# Name → files that replace the kernel's files in a separate namespace; EMPTY is an empty file.
 MACHINES = {
     "no-processor-times": "mount --bind EMPTY /proc/stat",
     "no-processor-name": "mount --bind EMPTY /proc/cpuinfo && mount --bind EMPTY /proc/loadavg",

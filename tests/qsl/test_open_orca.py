@@ -71,7 +71,7 @@ def test_other_rows(tmp_path: Path) -> None:
     rows = own_rows(tmp_path / "rows.jsonl", 4)
     assert (len(rows), rows.system_prompts[0], rows.questions[1]) == (4, "", given[1]["question"])
     (first, *_) = list(encode_rows(rows, LlamaTwo()))
-    assert first["tok_input"][-1] == FIRST_RESPONSE_ID  # what every response begins with is no first token
+    assert first["tok_input"][-1] == FIRST_RESPONSE_ID  # the ID that begins every response is in the prompt
     (plain, *_) = list(encode_rows(rows, ByteTokenizer()))
     assert first["tok_input"][:-1] == plain["tok_input"]
     assert (first["input"], first["output"]) == (render("", given[0]["question"]), given[0]["response"])

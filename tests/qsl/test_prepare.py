@@ -276,7 +276,7 @@ def test_a_hub_that_does_not_respond(monkeypatch: pytest.MonkeyPatch) -> None:
     for find in (find_model, load_tokenizer):
         with pytest.raises(SetupError, match=r"127\.0\.0\.1:9 is unreachable"):
             find("nobody/nothing")
-    assert from_hub("a model", lambda local: local)  # what the cache has
+    assert from_hub("a model", lambda local: local)  # content of the cache
 
 
 def test_a_hub_that_refuses_is_there(monkeypatch: pytest.MonkeyPatch) -> None:

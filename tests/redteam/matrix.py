@@ -54,7 +54,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "Offline": ("", *_BY_TIME, "merge-equal", "answer-early", "drop"),
 }
 
-# What a check says of a system. STOPPED: the run or the audit ended with an error that names the contradiction.
+# Outcomes of a check on a system. STOPPED: the run or the audit ended with an error that names the contradiction.
 PASSES, CAUGHT, STOPPED, REFUSED, NO_VERDICT = "–", "FAIL", "stopped", "n/a", "no verdict"
 Row = dict[str, str]
 
@@ -142,7 +142,7 @@ def _said(code: int) -> str:
 
 
 def _main(folder: Path, kind: str, *arguments: object) -> int:
-    # What a cheat keeps on disk is its own.
+    # Each cheat has its own files on disk.
     code, stdout, stderr = warm.run(arguments, folder, {STORE: str(folder / "store"), CHEAT: kind})
     return _told(folder, (code, stdout + stderr))
 

@@ -65,7 +65,7 @@ def test_every_cheat_is_described_and_changes_what_is_served(
     for seq in range(HONEST_QUERIES + 3):
         served.append(Service(list(honest.response), honest.prefill_tokens, honest.decode_tokens))
         cheat(Request(FakeSink(), [seq % 2, *range(49)], seq=seq, sample_index=seq % 2), served[-1])
-    assert (served == [honest] * len(served)) is (kind == "overcount")  # of which the SUT alone knows
+    assert (served == [honest] * len(served)) is (kind == "overcount")  # a cheat that only the SUT sees
 
 
 # The audits, by the replayed schedule ---------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ def test_the_tables_are_true(scenario: str, tmp_path: Path) -> None:
     assert examine_all(scenario, tmp_path) == documented(scenario)
 
 
-REPETITIONS = 20  # of every audit, spread over the scenarios that it can run in
+REPETITIONS = 20  # repetitions of every audit, distributed over its scenarios
 SCENARIOS_OF = {
     "output_caching": ("SingleStream", "Offline"), "TEST06": SCENARIOS, "output_consistency": SCENARIOS
 }  # fmt: skip

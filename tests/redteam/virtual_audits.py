@@ -25,7 +25,7 @@ from tests.support.cheats import CheatContext, CheatingEngine, make_cheat
 from tests.support.virtual import Answered, JumpingLoop, issue_all, issued, schedule_ns
 
 AUDITS = ("output_caching", "TEST06", "output_consistency", "output_length")
-TARGET_QPS = 40.0  # of a Server run
+TARGET_QPS = 40.0  # queries/s of a Server run
 # As tests/redteam/matrix.py has them.
 MODEL: dict[str, Any] = {"ttft_ms": 2.0, "prefill_us": 20.0, "tpot_ms": 0.02, "slots": 4}
 CACHING_MODEL = MODEL | {"prefill_us": 120.0, "slots": 1}

@@ -31,8 +31,13 @@ USER_CONF = """
 FAST_CONF = USER_CONF.replace("target_latency = 60", "target_latency = 2")
 MODEL = ("--total-sample-count", "32", "--dummy-ttft-ms", "20", "--dummy-prefill-us", "10", "--dummy-tpot-ms", "0.2")
 SLOTS = {"Offline": "4", "Server": "16", "SingleStream": "16", "Interactive": "16"}
-SCENARIOS = {"ss": "SingleStream", "srv": "Server", "off": "Offline", "int": "Interactive"}  # by a name's beginning
-MODES = {"acc": "--accuracy", "trace": "--enable-log-trace"}  # by its end
+SCENARIOS = {
+    "ss": "SingleStream",
+    "srv": "Server",
+    "off": "Offline",
+    "int": "Interactive",
+}  # prefix of a name → scenario
+MODES = {"acc": "--accuracy", "trace": "--enable-log-trace"}  # suffix of a name → option
 PLAIN = (
     "ss-1", "ss-2", "ss-acc", "ss-trace", "srv-1", "srv-2", "srv-acc", "srv-trace", "off-1", "off-2", "off-acc",
     "off-trace", "ss-3", "off-3", "srv-3", "int-1", "int-acc", "ss-same-a",

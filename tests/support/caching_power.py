@@ -33,7 +33,7 @@ from tests.support.fakes import FakeSink
 from tests.support.virtual import issued
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "audits.md"
-AUDITS = 200  # of each system
+AUDITS = 200  # number of audits per system
 DATASET = 13_368
 SPEEDS_MS = (1, 10, 100, 1_000, 10_000)  # a sample
 # The scenario, and requests computed at a time.
@@ -81,7 +81,7 @@ def _token_s() -> tuple[float, float]:
     return PREFILL_SHARE / float(prompt), (1 - PREFILL_SHARE) / float(output)
 
 
-# What an undisturbed system does --------------------------------------------------------------------------------------
+# An undisturbed system --------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -194,7 +194,7 @@ class Machine:
 
 
 Chance = np.random.Generator
-# What is wrong: a function of chance and of how long an undisturbed reference takes that gives the system's speed.
+# Disturbance → function of a random generator and the undisturbed duration that returns the system's speed.
 Disturbance = Callable[[Chance, float], Machine]
 
 

@@ -34,7 +34,7 @@ PREFIX_BLOCK_TOKENS = 16  # prefixes are shared in blocks, as engines do
 STORE = "DUMMY_CHEAT_STORE"  # environment variable: a directory that outlives a run
 CANNED_RESPONSE = list(b"The article reports on recent events and the people involved in them.")
 GUESSED_FIRST_ID = 1
-HELD_SHARE = 0.875  # of the limit: 1.75 of the 2 s that Server allows, as in published results of v6.1
+HELD_SHARE = 0.875  # share of the limit: 1.75 of Server's 2 s, as in published results of v6.1
 HELD_JITTER = 0.05  # so much more or less, that it does not show
 DROP_ONE_IN = 4
 REPEATS = 8
@@ -76,7 +76,7 @@ class CheatContext:
 Maker = Callable[[CheatContext], Cheat]
 Each = Callable[[CheatContext, Request, Service], None]
 
-CHEAT_KINDS: dict[str, str] = {}  # what each does
+CHEAT_KINDS: dict[str, str] = {}  # name → description
 _MAKERS: dict[str, Maker] = {}
 
 

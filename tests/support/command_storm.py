@@ -28,7 +28,7 @@ from tests.support.run_commands import LONG_USER_CONF, USER_CONF
 from tests.support.signal_storm import become_reaper, ended, orphans
 
 GRACE_S = 60.0  # ends within a second or two on an idle machine; a run that ignores it is killed after ten
-LATEST_S = {"short run": 1.2, "accuracy run": 1.2, "audit": 2.5, "campaign": 8.0}  # of the first signal
+LATEST_S = {"short run": 1.2, "accuracy run": 1.2, "audit": 2.5, "campaign": 8.0}  # latest time of the first signal
 ELSE_LATEST_S = 4.0
 PAUSE_S = 0.5  # at most between two signals
 TUNE_CONF = USER_CONF.replace("min_duration = 600", "min_duration = 1500")

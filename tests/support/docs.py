@@ -19,7 +19,7 @@ from scenarios.tune.config import TuneOptions
 from tests.conftest import ROOT
 
 FRONT = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "tools/README.md", "tools/gpu/README.md")
-WORKED_EXAMPLE = ROOT / "docs/add-an-audit.md"  # of files that are not there; tests/test_audit_pages.py types it whole
+WORKED_EXAMPLE = ROOT / "docs/add-an-audit.md"  # example with missing files; tests/test_audit_pages.py runs it
 DOCUMENTS = [*(ROOT / name for name in FRONT), *sorted({*(ROOT / "docs").glob("*.md")} - {WORKED_EXAMPLE})]
 SHELL = ("", "sh", "bash")
 OTHER = ("text", "yaml")

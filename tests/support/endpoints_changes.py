@@ -10,7 +10,7 @@ import yaml
 from runs.endpoints.layout import CONFIG, EVENTS, SAMPLES
 
 Change = Callable[[Path], object]
-Lines = list[dict[str, Any]]  # of events.jsonl
+Lines = list[dict[str, Any]]  # lines of events.jsonl
 
 
 def at(path: str, value: Any) -> Callable[[Any], None]:

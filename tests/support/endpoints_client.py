@@ -32,7 +32,7 @@ from tests.support.small_tokenizer import make_tokenizer
 PROGRAM = "MLPERF_ENDPOINTS_CLIENT"
 RECORDED = Path(__file__).parents[1] / "compliance" / "endpoints" / "folders.tar.xz"
 ROWS = 24
-WORDS = (6, 60)  # of the shortest and the longest prompt
+WORDS = (6, 60)  # words of the shortest and the longest prompt
 
 
 @dataclasses.dataclass
@@ -106,7 +106,7 @@ class Case:
     others: dict[str, Any] = dataclasses.field(default_factory=dict)
     server: dict[str, Any] = dataclasses.field(default_factory=dict)
     interrupt_s: float | None = None  # the client gets ^C then
-    samples: int | None = None  # of the dataset
+    samples: int | None = None  # samples of the dataset
     accuracy: bool = False  # with a phase for it, scored by string_match: ROUGE needs a hub
     tokenizer: bool = True
 

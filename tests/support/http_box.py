@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from tests.support.http_server import HttpServer, Reply, Step, json_reply
 
 Events = AsyncGenerator[bytes, None]  # server-sent events as they come; a body that is no stream is one
-Trick = Callable[[dict[str, Any], Events], AsyncIterator[Step]]  # of the request's body and its response
+Trick = Callable[[dict[str, Any], Events], AsyncIterator[Step]]  # function of a request's body and its response
 
 
 async def honest(body: dict[str, Any], events: Events) -> AsyncIterator[Step]:

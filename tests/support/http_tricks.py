@@ -189,5 +189,5 @@ ROWS: dict[str, Row] = {
     "sends all events at once": Row(_whole(lambda events: [b"".join(events)]), counted=("answers_read_at_once",)),
     "moves ids to the first event": Row(_whole(_ids_in_front), counted=("first_tokens_with_others",)),
     "shortens answer and count": Row(_shorter, noted="but the client received"),
-    "changes ids": Row(_each(_other_ids)),  # what the accuracy run is for
+    "changes ids": Row(_each(_other_ids)),  # only an accuracy run detects this
 }

@@ -123,7 +123,7 @@ def vocabulary(number: object) -> dict[str, Any]:
     return {"model": {"vocab": {"a": number}}}
 
 
-# What is done to a folder, and what is said about it.
+# Change of a model's folder → message.
 BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "no config": (without("config.json"), "config.json: No such file"),
     "empty config": (changed("config.json", b""), "config.json cannot be read: it is empty"),

@@ -21,7 +21,7 @@ from qsl.embedded.articles import bundled_dataset
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / ".pytest_cache" / "runs"  # `make clean` removes it
 KEPT_S = 2 * 24 * 3600.0
-# What a run imports.
+# Packages that a run imports.
 RUN = (
     *("main.py", "runs", "qsl", "sut", "scenarios/run", "scenarios/command_line", "compliance/accuracy"),
     *("tests/support/cheats.py", "tests/support/warm.py", "tests/support/null_sut.py"),
@@ -55,7 +55,7 @@ def _filled(folder: Path, make: Make) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
         if not made.exists() or not folder.exists():
-            shutil.rmtree(folder, ignore_errors=True)  # of one who failed
+            shutil.rmtree(folder, ignore_errors=True)  # folder of a failed caller
             folder.mkdir()
             make(folder)
             made.touch()

@@ -12,7 +12,7 @@ import pytest
 from tests.support.run_commands import is_running
 
 HEAD, SECOND = "127.0.0.2", "127.0.0.3"  # Ray takes 127.0.0.1 for no address of a node
-STARTS = 3  # of a cluster: Ray gives each node half a minute, which a busy machine may not keep
+STARTS = 3  # attempts to start a cluster: Ray's limit of 30 s per node is short on a busy machine
 # Asked without importing it, which every test process would do that collects tests.
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed (docs/parallel.md)")
 

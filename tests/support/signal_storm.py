@@ -37,11 +37,11 @@ RUNS = {
     "ignores": "trap '' INT TERM HUP; sleep 600 & sleep 600",
     "computes": "sleep 600",
 }
-GRACE_S = 20.0  # of a case; ends within a second on an idle machine
+GRACE_S = 20.0  # time limit of a case, which ends within a second on an idle machine
 ORPHAN_S = 5.0  # in which a process that was killed is gone
 REACHED_S = 0.5  # in which an instruction is reached, or not at all
-LATEST_S = 0.06  # of a signal at a random time
-INSTRUCTIONS = 9_000  # of one case, roughly: half of them while it waits
+LATEST_S = 0.06  # latest random time of a signal
+INSTRUCTIONS = 9_000  # approximate number of instructions of a case; half of them while it waits
 TRACED = {sys.modules[name].__file__ for name in ("contextlib", "subprocess")} | {
     module.__file__ for module in (child, interrupts, listening, supervisor)
 }

@@ -28,7 +28,7 @@ SYSTEM = {
     "host_networking": "1x Ethernet", "host_network_card_count": "1", "cooling": "air",
 }  # fmt: skip
 SCENARIOS = ("Offline", "Server")
-CALIBRATION = b"# Calibration\n"  # of the weights that `claim_official` claims
+CALIBRATION = b"# Calibration\n"  # calibration.md of the weights in `claim_official`
 
 
 CONFIGURATION = {

@@ -286,7 +286,7 @@ def server_log_as_interactive(tree: Tree) -> Path | None:
     return tree.performance(other).detail
 
 
-# What was answered: accuracy.txt and the accuracy log, cut as the official tool cuts it -------------------------------
+# Responses: accuracy.txt and the accuracy log, truncated by the official tool -------------------------------
 
 
 def accuracy_text(tree: Tree) -> Path:
@@ -421,7 +421,7 @@ def the_performance_log_as_audit(tree: Tree) -> Path | None:
     return Path(shutil.copy(tree.performance(place).detail, run.detail))
 
 
-# What the submitter says: the system, measurements, README.md, user.conf, the code ------------------------------------
+# The submitter's files: system, measurements, README.md, user.conf, code ------------------------------------
 
 
 def system(tree: Tree) -> Path:

@@ -19,7 +19,7 @@ from tests.support.once import kept
 from tests.support.published import PUBLISHED
 from tests.support.recorded import recorded
 
-SAMPLES = 100  # of the short runs
+SAMPLES = 100  # samples of the short runs
 MIN_DURATION_MS = 500
 TEST06 = {
     "mode": 2,

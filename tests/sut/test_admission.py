@@ -150,7 +150,7 @@ def test_priority_hands_the_hopeless_over_at_once_and_lets_the_engine_put_them_l
     admission.offer(query(64, 10, issue_ns=now_ns))  # 1,000 ns
     assert seqs(admitted)[60:] == [60, 61, 62, 63, 64]
     assert [request.priority for request in admitted[60:]] == [0, STEPPED_BACK, 0, STEPPED_BACK, 0]
-    admission.prefilled(admitted[61])  # of no effect on the bound
+    admission.prefilled(admitted[61])  # no effect on the bound
     admission.offer(query(65, 10, issue_ns=now_ns))
     assert admitted[-1].priority == STEPPED_BACK
 

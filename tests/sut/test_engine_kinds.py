@@ -32,7 +32,7 @@ def test_a_kinds_options_are_options_of_a_run(kind: EngineKind[Any]) -> None:
 
 
 def test_the_defaults_make_a_plan_of_plain_data(kind: EngineKind[Any]) -> None:
-    least = {"endpoint": {"api_server": "http://localhost:8000"}}  # what there is no default for
+    least = {"endpoint": {"api_server": "http://localhost:8000"}}  # options without a default
     asked = kind.options(**least.get(kind.name, {}))
     plan = kind.plan(asked, FACTS)
     assert all(isinstance(value, str) for value in plan.environment.values())

@@ -93,7 +93,7 @@ def test_values_outside_the_range_are_kept_at_its_ends() -> None:
     assert histogram.percentile_ms(99) is None
     histogram.add(np.array([0.0, -5.0, 1e18]))
     assert histogram.percentile_ms(50) == pytest.approx(0.001)
-    assert histogram.percentile_ms(99.9) == pytest.approx(1e-3 * 1.02**1199, rel=1e-3)  # of the last bin
+    assert histogram.percentile_ms(99.9) == pytest.approx(1e-3 * 1.02**1199, rel=1e-3)  # value of the last bin
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")

@@ -181,7 +181,8 @@ def test_before_loadgen_a_silent_engine_is_given_longer_but_not_for_ever(run: Ru
     assert 20 * WORKING_FACTOR <= found_s <= 20 * WORKING_FACTOR + 1
 
 
-# What computes -------------------------------------------------------------------------------------------------------
+# Detection of computing processes
+# -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("share", "working"), [(0.0, False), (0.9, False), (1.1, True)])

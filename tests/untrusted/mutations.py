@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-# What may stand where a value was expected.
+# Objects in place of an expected value.
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2**63 - 1, 2**64 - 1, -(2**63), 1e308, -1e308, 5e-324, "", "x", "x" * 70_000, "\0",
     "nan", "1e999", "/dev/zero", "/proc/self/mem", "../../..", "~", "http://[", "٣٤", "\ud7ff\U0001f600", "{}",
@@ -163,7 +163,8 @@ CONTENTS: dict[str, Change] = {
 }  # fmt: skip
 
 
-# What lies there instead ----------------------------------------------------------------------------------------------
+# Objects in place of a file
+# ----------------------------------------------------------------------------------------------
 
 
 def _sized(size: int) -> Callable[[Path], object]:

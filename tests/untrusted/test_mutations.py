@@ -135,7 +135,7 @@ ROWS = (
 DATA = '[{"input": "a b", "tok_input": [3, 4, 5], "output": "c"}, {"input": "d", "tok_input": [6], "output": "e f"}]'
 _DRY = ("run", "--dry-run", "--engine", "dummy", "--scenario", "Server", "--output-log-dir", "{out}/run")
 
-# What each input is like, and the command that reads it: {file}, {run} (a result) and {out} are put in.
+# Input → its content, and the command that reads it; {file}, {run} (a result) and {out} are replaced.
 INPUTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "run.yaml": (RUN, ("run", "--dry-run", "--config", "{file}", "--output-log-dir", "{out}/run")),
     "campaign.yaml": (CAMPAIGN, ("campaign", "--dry-run", "--config", "{file}")),

@@ -68,7 +68,7 @@ def tampering(
     TAMPERINGS.append(Tampering(name, changes, runs, scenario, by, sealed))
 
 
-# What is changed ------------------------------------------------------------------------------------------------------
+# Changes ------------------------------------------------------------------------------------------------------
 
 
 def put(path: str, value: object, file: str = MANIFEST) -> Change:

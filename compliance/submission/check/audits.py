@@ -35,7 +35,8 @@ AUDIT_TEXTS = {
     "TEST06": ("verify_accuracy.txt",), "TEST07": ("verify_accuracy.txt",), "TEST08": ("verify_accuracy.txt",),
     "TEST09": ("verify_output_len.txt",),
 }  # fmt: skip
-# What verify_performance.py of TEST01 and TEST04 compares, by LoadGen's scenario. [mlperf] compliance/TEST01, TEST04
+# Scores that verify_performance.py of TEST01 and TEST04 compares, by LoadGen's scenario. [mlperf] compliance/TEST01,
+# TEST04
 _RATES = {"Offline": "result_samples_per_second", "Server": "result_completed_samples_per_sec"}
 # Half of the last decimal of rates with two decimals: Server rates of the summary (TEST04, TEST01) and TEST09's means.
 _PRINTED = 0.0051

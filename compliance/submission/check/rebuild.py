@@ -165,7 +165,7 @@ def _request(
     tree: Tree, first: Place, output: Path, results: list[Path], manifests: dict[str, Manifest], made_of: TreeInputs
 ) -> SubmitRequest:
     division: Division = next((one for one in DIVISIONS if one == first.division), "closed")
-    # What --system does not name is the submitter's statement in the tree.
+    # Fields that --system lacks are taken from the submitter's description in the tree.
     found = object_or_empty(tree.system(first.division, first.organization, first.system))
     given = given_in(found, manifests["performance"]) if manifests else SystemFile({}, {})
     if made_of.given is not None:

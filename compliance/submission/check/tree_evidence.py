@@ -80,7 +80,7 @@ class Result:
     details: dict[str, DetailLog] = field(default_factory=dict)  # name of a readable run → log
     runs: list["RunIdentity"] = field(default_factory=list)  # identities, to compare with other runs
     scores_readable: bool = False  # whether all scores in accuracy.txt are readable
-    answers_sha256: str = ""  # as accuracy.txt has it
+    answers_sha256: str = ""  # SHA-256 of the accuracy log in accuracy.txt
     logged: dict[Path, LoggedSamples] = field(default_factory=dict)  # accuracy logs that were read
     judged: Judgement = field(default_factory=Judgement)
 

@@ -17,7 +17,7 @@ from compliance.audits.caching_steps import (
 )
 from compliance.audits.pace import Pace
 
-Seconds = Callable[[Run, int], float]  # of a sample, by the run and its place among all runs
+Seconds = Callable[[Run, int], float]  # run, index of the run → seconds per sample
 
 
 def play(seconds: Seconds, *, most: int = 13_368, samples: int = 64, **plan: int) -> tuple[Outcome, list[str]]:

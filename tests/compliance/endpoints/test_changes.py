@@ -194,7 +194,7 @@ def in_snapshot(path: str, value: Any) -> Change:
     return in_json(SNAPSHOT, at(path, value))
 
 
-# What is changed, by the folder, and the rules that find it.
+# Folder → change → rules that find the change.
 CHANGES: dict[str, dict[str, tuple[Change, str]]] = {
     "concurrency": {
         "order seed": (in_config(ORDER_SEED, 43), "order"),

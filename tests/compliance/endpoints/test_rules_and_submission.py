@@ -29,7 +29,7 @@ AS_ASKED = both(
     in_config("datasets/0/name", "cnn_dailymail::llama3_8b"),
     in_config(RUNTIME, lambda old: old | SEEDS),
 )
-# What the recorded folder does not keep: it is small, and its order follows from other seeds.
+# Rules that the recorded folder violates: it is small, and its order follows from other seeds.
 ALWAYS = {"dataset", "duration"}
 CHANGES: dict[str, tuple[Change, set[str]]] = {
     "nothing": (both(), ALWAYS),

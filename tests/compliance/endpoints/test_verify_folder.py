@@ -67,7 +67,7 @@ def test_an_audit_that_ran_alone_is_judged(recorded: Path, tmp_path: Path) -> No
     assert "a measured run" in {one.what for one in verdict.not_judged}
     assert found_by(verdict, "audit-verdict").numbers["ours"] is True
     (shown,) = take_snapshot([folder]).entries
-    assert (shown.kind, shown.exit_code) == ("audit", ExitCode.NEGATIVE)  # by the client's verdict
+    assert (shown.kind, shown.exit_code) == ("audit", ExitCode.NEGATIVE)  # the client's verdict
     in_json("audit/audit_output_caching_test.json", lambda verdict: verdict.update(audit_qps=90.0, passed=True))(folder)
     assert "endpoints-audit-numbers" in {one.rule for one in judge_folder(folder).of("error")}
 

@@ -334,7 +334,7 @@ def test_first_tokens_on_cores_that_others_used(
         (1750.0, 0.4, (20, 128), False),  # whatever the jitter
         (1300.0, 0.5, (60, 128), False),  # and where most responses are long
         (300.0, 0.2, (20, 128), True),  # too early for anything to be gained
-        (1750.0, 0.2, (128, 129), None),  # of one length: nothing tells
+        (1750.0, 0.2, (128, 129), None),  # responses of one length allow no verdict
     ],
 )
 @pytest.mark.parametrize("queued_ms", [50.0, 900.0])

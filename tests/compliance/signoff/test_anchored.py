@@ -28,7 +28,7 @@ from tests.support.signoff_fixtures import FrozenRuns
 from tests.support.tsa import Authority, served
 
 OTHER_KEY = signer_of(Ed25519PrivateKey.generate())
-RUNS = ("srv-1", "srv-acc")  # of one result
+RUNS = ("srv-1", "srv-acc")  # runs of one result
 
 
 class Anchored:
@@ -83,7 +83,7 @@ def one_digit(path: Path) -> None:
     path.write_bytes(content[:place] + (b"7" if content[place] != ord("7") else b"3") + content[place + 1 :])
 
 
-EDITS: dict[str, Callable[[RunDir, RunDir], object]] = {  # of the performance and the accuracy run
+EDITS: dict[str, Callable[[RunDir, RunDir], object]] = {  # changes of the performance and the accuracy run
     "a digit in the record": lambda first, _: one_digit(first.manifest),
     "a digit in the answers": lambda _, second: one_digit(second.accuracy_log),
     "answers sooner": lambda first, _: shorten_requests(first, 0.8),

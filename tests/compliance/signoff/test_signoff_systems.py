@@ -33,7 +33,7 @@ from tests.support.signoff_fixtures import FrozenRuns, as_word, evidence, slugs
 RUNS = ("ss-1", "ss-acc", "srv-1", "srv-acc")
 ANOTHER = {**dict.fromkeys(("vendor", *ACCELERATOR_FACTS)), "name": "another"}  # an accelerator
 POWER_TIME = "%m-%d-%Y %H:%M:%S.%f"
-Values = dict[str, Any]  # by their place in the manifest
+Values = dict[str, Any]  # key in the manifest → value
 
 
 def edited(runs: FrozenRuns, folder: Path, name: str, values: Values) -> Path:
@@ -44,7 +44,7 @@ def edited(runs: FrozenRuns, folder: Path, name: str, values: Values) -> Path:
     return copy.root
 
 
-# Of another name; by the boot's ID it would be one that was renamed.
+# A host of another name; with an equal boot ID it would be a renamed host.
 ELSEWHERE = {"observed.host.hostname": "another", "observed.host.boot_id": "another"}
 LATER = dict.fromkeys(("start_time_ns", "end_time_ns"), 2 * 365 * 86_400 * 10**9)
 
@@ -204,7 +204,7 @@ def prefix_caching(folder: Path) -> None:
             set_record(run, {"engine.configuration.enable_prefix_caching": True})
 
 
-# What is changed of an audit; the reason that is given, what it is worth, and what it says.
+# Change of an audit → rule, severity and text of the finding.
 CACHING: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "another engine": (other_engine, "FAIL caching_audit_forged", "manifest.json was changed after the run ended"),
     "another engine, sealed anew": (

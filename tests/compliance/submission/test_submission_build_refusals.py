@@ -291,7 +291,7 @@ def exchanged(entries: list[Json]) -> list[Json]:
 
 AUDIT, AUDITED = "audit/TEST06", "audit/TEST06/performance"
 RESPONSES, TOKENS = "mlperf_log_accuracy.json", '"result_completed_tokens_per_second", "value": '
-# What is changed of one result, and a sentence that is given for it.
+# Change of a result → a sentence of the refusal.
 CHANGES: dict[str, tuple[Change, str]] = {
     "an edited log": (
         text("performance/run_1/mlperf_log_detail.txt", TOKENS, f"{TOKENS}1"),
@@ -350,7 +350,7 @@ def test_runs_that_are_named_have_the_audits_of_their_result(campaign: CampaignD
     other = ResultDir(Path(shutil.copytree(result.root, tmp_path / "other"))).audit("TEST06")
     (candidate,) = gather([*runs, other])
     assert [audit.folder for audit in candidate.audits.values()] == [other]
-    beside = campaign.result(BENCHMARK, "Offline").audit("TEST06")  # of another scenario
+    beside = campaign.result(BENCHMARK, "Offline").audit("TEST06")  # an audit of another scenario
     shutil.rmtree(result.audit("TEST06"))
     shutil.copytree(beside, result.audit("TEST06"))
     assert gather(runs)[0].audits == {}

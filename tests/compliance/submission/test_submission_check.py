@@ -160,7 +160,7 @@ def longer_responses(division: str) -> Change:
     return change
 
 
-# What is changed, the rules that are violated, and what one of the findings says.
+# Change → violated rules, and the text of a finding.
 DIFFERENT: dict[str, tuple[Change, set[str], str]] = {
     "an older LoadGen": (older_loadgen, set(), ""),
     "cut within a number": (cut_at(b""), set(), ""),

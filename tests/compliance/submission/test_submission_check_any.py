@@ -211,7 +211,7 @@ def test_another_systems_log_is_a_duplicate_and_the_same_systems_other_target_is
     shutil.copy(description, description.with_name("another-node.json"))
     found = [found.files[0] for found in check_tree(tree.root, SHORT).findings if found.rule == "log-duplicate"]
     assert found
-    assert len(found) == len({path.parent for path in found})  # of each run once
+    assert len(found) == len({path.parent for path in found})  # one finding per run
 
 
 def test_the_edge_may_infer_a_scenario_and_the_data_centre_may_not(tree: Tree) -> None:

@@ -170,7 +170,7 @@ BAD = 'log.error("a/run_1 qsl_rng_seed is wrong, expected=1, found=2")\nlog.erro
     [
         (OK, "ok", []),
         (BAD + "sys.exit(1)", "errors", ["a/run_1 qsl_rng_seed is wrong, expected=1, found=2"]),
-        (OK + "sys.exit(1)", "errors", []),  # its exit code counts as well
+        (OK + "sys.exit(1)", "errors", []),  # the exit code counts, too
         ("raise TypeError('no model')", "crashed", []),
     ],
 )

@@ -105,7 +105,7 @@ def test_all_missing_fields_are_told_together_with_examples() -> None:
     assert "cooling" not in reported
     assert "host_processor_model_name" not in reported  # recorded
     lines = yaml.safe_load(caught.value.fix.partition("\n")[2])
-    read_system_file(lines)  # what the message proposes can be pasted
+    read_system_file(lines)  # the proposed lines are valid
     with pytest.raises(InputError, match="1 field of the system description missing: cooling"):
         described(example()["system"] | {"cooling": "  "})
 
@@ -218,7 +218,7 @@ def test_the_machine_is_known_by_its_facts() -> None:
     assert not is_the_machine(official_record(host=here | {"hostname": "another"}, accelerators=[]))
     assert not is_the_machine(official_record(host=here | {"cpu": "another"}, accelerators=[]))
     assert not is_the_machine(official_record(host=here | {"memory_bytes": here["memory_bytes"] * 2}, accelerators=[]))
-    assert not is_the_machine(official_record(host=here, accelerators=[GPU]))  # that GPU is not here
+    assert not is_the_machine(official_record(host=here, accelerators=[GPU]))  # this machine has no such GPU
 
 
 MODEL = {"name": "meta-llama/Llama-3.1-8B-Instruct"}

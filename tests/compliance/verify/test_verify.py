@@ -48,7 +48,7 @@ def test_an_honest_short_run_passes_and_says_why_it_is_not_official(
     assert "mlperf_log_detail.txt" in record["log_sha256"][str(run.root)]
 
 
-# What is verified, how, the exit code, and how the line of the verdict begins.
+# Path, options, exit code, and the beginning of the verdict's line.
 FAILED: dict[str, tuple[str, tuple[str, ...], str]] = {
     "by the official rules": ("Server", ("--official",), "performance: min_duration: 1,500 ms"),
     "an audit's leg": ("caching/audit/output_caching/repeat-3", (), "performance: audit settings: effective_"),

@@ -101,7 +101,7 @@ def test_in_a_git_repository_the_lines_are_committed(tmp_path: Path) -> None:
     with pytest.raises(ExecutionError, match="git does not commit: not today"):
         add_to_ledger(tmp_path, {"a": statement(1)})
     hook.unlink()
-    for number in (1, 2, 2):  # what git refused is committed with the next
+    for number in (1, 2, 2):  # lines that git refused are committed with the next lines
         add_to_ledger(tmp_path, {"a": statement(number)})
     assert len(git(tmp_path, "log", "--format=%s").splitlines()) == 2
     assert git(tmp_path, "show", f"HEAD:{LEDGER_NAME}") == (tmp_path / LEDGER_NAME).read_text()

@@ -95,7 +95,8 @@ def test_a_file_removed_or_added_is_found(run: RunDir) -> None:
     assert broken(run) == [("engine.log", "missing"), ("audit.config", "added")]
 
 
-# What is no statement ----------------------------------------------------------------------------------------------
+# Files that are not statements
+# ----------------------------------------------------------------------------------------------
 
 
 def changed(**values: object) -> Callable[[Json], object]:

@@ -205,7 +205,7 @@ def test_files_at_random(read: Read, content: bytes, key: str, scenario: Scenari
     judged = judge_conf(text, Path("user.conf"), BENCHMARKS[key], scenario)
     if judged.problems:
         return
-    # What is accepted means the same without the lines that were passed over.
+    # An accepted file has the same effect without the skipped lines.
     assert read(content, key, of_loadgen)[0] == 0
     stored = stored_lines(text)
     for name in KEYS:

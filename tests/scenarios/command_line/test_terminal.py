@@ -61,7 +61,7 @@ def test_the_name_of_a_data_set_cannot_control_the_terminal(
     assert not {"\x1b", "\x07", "\x9b", "\x7f"} & set(printed.out + printed.err)
 
 
-# What they write are words of their own, at a signal.
+# These modules write only their own messages at a signal.
 OTHERS = ("scenarios/command_line/dispatch.py", "scenarios/run/process.py", "runs/processes/listening.py")
 
 

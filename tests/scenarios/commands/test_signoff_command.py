@@ -61,7 +61,7 @@ def test_the_runs_of_both_sides_are_run_anew_and_signed_off_after_the_last(run_m
     sides = ("--ref", *(folder / name for name in names[:2]), "--cand", *(folder / name for name in names[2:]))
     asked = ("--noise-band", 0.0001, "--remeasure", 1, "--out", out, "--feedback", mend)
     done = run_main("signoff", "--scope", "patch", *sides, *asked)
-    assert done.code in (ExitCode.OK, ExitCode.NEGATIVE), done.stderr  # by how busy the machine is
+    assert done.code in (ExitCode.OK, ExitCode.NEGATIVE), done.stderr  # depends on the load of the machine
     assert "repeated the performance runs 1 time, of at most 1" in done.stdout
     # The old runs are unchanged in discarded/, and the new runs are in their places.
     turns = ("ref-1", "cand-1", "ref-2", "cand-2")

@@ -75,7 +75,7 @@ def test_a_limit_that_is_passed_stands_out() -> None:
 def test_time_to_go() -> None:
     assert time_to_go_s(server(completed=0)) is None
     assert time_to_go_s(server(elapsed_s=0.0)) is None
-    # By count 100 s, by the clock 500 s: Offline ends with its last sample, the others with the clock as well.
+    # 100 s by the count, 500 s by the clock: Offline ends with its last sample, other scenarios also with the clock.
     half = server(expected=200, completed=100, elapsed_s=100.0)
     assert time_to_go_s(half) == 500.0
     half.scenario = "Offline"

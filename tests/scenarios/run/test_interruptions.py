@@ -111,7 +111,7 @@ def test_child_killed(start_main: StartMain, tmp_path: Path) -> None:
     (out / ".progress.json.1.tmp").write_text("half a heart")  # as a writer leaves it that is killed while writing
     os.kill(run_pid(out), signal.SIGKILL)
     check_failed(started.wait(), out, ExitCode.FAILED, "killed by SIGKILL")
-    assert len(read_requests(RunDir(out).requests)) > 0  # what was done is kept
+    assert len(read_requests(RunDir(out).requests)) > 0  # completed requests are kept
     assert not socket_of(engine).parent.exists()
 
 

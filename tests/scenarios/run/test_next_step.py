@@ -55,7 +55,7 @@ def test_within_the_official_limits_the_rate_of_the_trial_is_next() -> None:
     (line,) = said("Server", (200, 900), (30, 60))
     assert offered(line) == 0.24
     assert "512 queries" in line  # whole datasets above early stopping's 459
-    assert "37 min" in line  # by the schedule of this round
+    assert "37 min" in line  # duration by the schedule of this round
 
 
 @pytest.mark.parametrize(("scenario", "ttft_ms", "tpot_ms"), [("Server", 2_000, 100), ("Interactive", 500, 30)])

@@ -74,7 +74,7 @@ def test_the_embedded_conf_is_not() -> None:
         (DATACENTER, "Server", "*.*.use_token_latencies", "1", None),
         (DATACENTER, "Server", "*.*.infer_token_latencies", "0", None),
         (DATACENTER, "Server", "*.*.infer_token_latencies", "1", "infer_token_latencies is 1"),
-        (DATACENTER, "Server", "*.*.token_latency_scaling_factor", "69", None),  # of no effect alone
+        (DATACENTER, "Server", "*.*.token_latency_scaling_factor", "69", None),  # no effect alone
         (DATACENTER, "Server", "*.Server.ttft_latency", "2000", None),
         (DATACENTER, "Server", "*.Server.ttft_latency", "1500", None),
         (DATACENTER, "Server", "*.Server.ttft_latency", "2001", "2,001 ms is above the limit of 2,000 ms"),
@@ -88,7 +88,7 @@ def test_the_embedded_conf_is_not() -> None:
         (EDGE, "SingleStream", "*.*.target_latency_percentile", "89", "89% is below the required 90%"),
         (DATACENTER, "Server", "*.MultiStream.samples_per_query", "4", None),
         (DATACENTER, "Server", "*.*.performance_issue_same_index", "3", None),
-        (DATACENTER, "Offline", "*.*.accuracy_sample_count_override", "5", None),  # of a performance run
+        (DATACENTER, "Offline", "*.*.accuracy_sample_count_override", "5", None),  # no effect in a performance run
         *(
             (DATACENTER, "Server", f"*.*.{key}", value, reason and f"{key} is {value}")
             for key in ("performance_issue_unique", "performance_issue_same", "max_duration", "max_query_count",

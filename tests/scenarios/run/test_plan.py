@@ -298,7 +298,8 @@ def test_lines_without_effect_are_noted_and_the_bytes_of_the_file_kept(tmp_path:
     assert encode_conf(run.user_conf).startswith(content[: content.index(b"*")])
 
 
-# What LoadGen would not survive -------------------------------------------------------------------------------------
+# Values with which LoadGen would crash
+# -------------------------------------------------------------------------------------
 
 
 SAME, UNIQUE, COUNTED = "performance_issue_same_index", "performance_issue_unique", "accuracy_sample_count_override"
@@ -324,7 +325,7 @@ UNIQUE_OF = f"{UNIQUE} = 1\n*.*.performance_sample_count_override"
         *[(f"{COUNTED} = {harmless}", {"accuracy": True}, "", "") for harmless in (0, 64, 65)],
         (f"{COUNTED} = 63", {"accuracy": True}, f"{COUNTED} 63 is below the 64 samples", "--total-sample-count 63"),
         (f"{COUNTED} = 63", {"accuracy": True, "total_sample_count": 63}, "", ""),
-        (f"{COUNTED} = 63", {}, "", ""),  # of no effect in a performance run
+        (f"{COUNTED} = 63", {}, "", ""),  # no effect in a performance run
     ],
 )
 @pytest.mark.parametrize("option", ["audit_conf", "user_conf"])
@@ -412,7 +413,7 @@ def test_too_little_disk_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert "--output-log-dir" in refused.value.fix
 
 
-# What is not eligible for submission
+# Runs that are not eligible for submission
 # -----------------------------------------------------------------------------------------------
 
 

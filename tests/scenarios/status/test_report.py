@@ -87,7 +87,7 @@ def test_the_page_says_what_was_measured(text: str, measured: Path) -> None:
     assert "<th>finish reasons</th><td>stop" in text
     assert "probe 1" in text
     assert ">p50</th>" in text
-    assert "p99.9" not in text  # by too few queries
+    assert "p99.9" not in text  # too few queries for p99.9
     assert re.search(r'alt="TTFT: p99 [\d,.]+ ms of 2,000 ms; 0 late of \d+ allowed"', text)
 
 

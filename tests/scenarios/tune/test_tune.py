@@ -39,7 +39,7 @@ USER_CONF = """
 ROOMY = USER_CONF.replace("ttft_latency = 300", "ttft_latency = 60000\n*.Server.tpot_latency = 10000")
 QUEUE = ("--dummy-slots", 4, "--dummy-ttft-ms", 35)
 WIDE = ("--dummy-slots", 40)  # ten times that, for runs of which only the order matters
-# What the slots compute in a second: 35 ms and 0.05 ms for each of about 79 tokens after the first.
+# Throughput of the slots: a query takes 35 ms, and 0.05 ms for each of about 79 tokens after the first.
 CAPACITY_QPS = 4 / (0.035 + 0.05e-3 * 79)
 
 
@@ -217,7 +217,7 @@ def test_scheduling_options_are_searched_and_used(small: Small, runs: VirtualRun
     (line,) = (small.place.root / SIGNOFF_LEDGER).read_text().splitlines()
     assert json.loads(line)["file"] == signed["file"]
 
-    # What was found is one option away.
+    # The found setting differs in one option.
     best = yaml.safe_load(small.place.best.read_text())
     assert (best["scenario"], best["engine"], best["dummy_slots"]) == ("Server", "dummy", 18)
     assert best["user_conf"] == str(small.place.user_conf.resolve())
@@ -281,7 +281,7 @@ def test_an_accepted_option_is_signed_off_with_the_real_loadgen(small: Small, ru
         verdict = json.loads((small.place.root / signed["file"]).read_bytes())
         assert (verdict["verdict"], verdict["audit_scope"]) == (signed["verdict"], "patch")
         rules = {one["rule"] for one in verdict["reasons"] if one["severity"] == "error"}
-        assert rules <= {"G-4/overlap", "G-4/no_real_gain", "G-4/too_few_repeats"}  # by how busy the machine is
+        assert rules <= {"G-4/overlap", "G-4/no_real_gain", "G-4/too_few_repeats"}  # depends on the load of the machine
 
 
 def test_a_search_keeps_its_time_and_goes_on(small: Small, runs: VirtualRuns) -> None:

@@ -120,7 +120,8 @@ def test_a_damaged_line_is_named(tmp_path: Path, damage: str) -> None:
         Journal(path)
 
 
-# What ends a run early ------------------------------------------------------------------------------------------------
+# Reasons to end a run early
+# ------------------------------------------------------------------------------------------------
 
 
 def heartbeat(phase: str = "running", **more: Any) -> Progress:
@@ -137,7 +138,7 @@ def line(seq: int, ttft_ms: int) -> bytes:
 
 def test_a_probe_is_ended_by_the_late_query_too_many(tmp_path: Path) -> None:
     requests = tmp_path / "requests.jsonl"
-    watch = ProbeWatch(requests, 1_307, 0.99)  # of 1,307 queries five may be late
+    watch = ProbeWatch(requests, 1_307, 0.99)  # five of 1,307 queries may be late
     watch(heartbeat("warm-up"))
     watch(heartbeat())  # no file yet
     partial = partial_path(requests)
@@ -165,7 +166,7 @@ def test_an_estimate_ends_when_the_rate_is_known() -> None:
         watch(heartbeat(elapsed_s=float(second), completed=0 if second < 8 else 10 * (second - 8)))
     with pytest.raises(Stopped, match="after 30 s"):
         watch(heartbeat(elapsed_s=30.0, completed=220))
-    assert watch.samples_per_second == pytest.approx(10)  # of the time after the engine had filled up
+    assert watch.samples_per_second == pytest.approx(10)  # over the time after the engine was full
 
 
 def test_an_estimate_waits_for_enough_responses() -> None:
@@ -198,7 +199,7 @@ def test_runs_of_a_search_do_not_take_whole_data_sets(tmp_path: Path, make_datas
     short = shortened(runs)
     assert short.count(20).samples == 1_280  # 60 s, rounded up to 256
     assert short.count(2).samples == 1_024
-    # What LoadGen is given says the same.
+    # LoadGen's settings agree.
     run = prepare(make_config({**short.tune.values, "target_qps": 20.0, "output_log_dir": tmp_path / "run"}), print)
     assert replace(short, prepared=run).count(20) == short.count(20)
     assert runs.tune.values["user_conf"].read_text() == "*.Server.target_qps = 1\n"

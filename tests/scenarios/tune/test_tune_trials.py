@@ -94,7 +94,7 @@ def test_the_best_settings_are_found_and_cost_few_full_runs() -> None:
     assert best.target_qps > 0.95 * capacity(BEST)
     assert best.options["data_parallel_size"] == 2
     assert len(probes) < 90
-    # What costs a whole run is a probe that is VALID: the defaults' and those of trials that were better.
+    # Only VALID probes take a whole run: the probe of the defaults and probes of better trials.
     assert sum(1 for one in probes if one.valid) < 20
 
 

@@ -21,7 +21,7 @@ from tests.support.editing import each_record, edit_lines, read_records, write_r
 Json = dict[str, Any]
 _STAMPS = ("issue_ns", "first_token_ns", "complete_ns")
 _POWER_TIME = "%m-%d-%Y %H:%M:%S.%f"
-_SEED = 11  # of what a fault draws: the same in every back-test
+_SEED = 11  # seed of the random faults, constant in every back-test
 _POWER_TIME = "%m-%d-%Y %H:%M:%S.%f"
 
 

@@ -10,7 +10,7 @@ from runs.record.layout import RunDir
 from tests.support.editing import change_responses, each_record, read_records, write_records
 
 Json = dict[str, Any]
-_SEED = 7  # of what a fault draws: the same in every back-test
+_SEED = 7  # seed of the random faults, constant in every back-test
 
 
 def add_to_requests(run: RunDir, changes: list[Json]) -> None:

@@ -115,7 +115,7 @@ def test_other_options_need_another_engine(run: Run, keeper: EngineKeeper) -> No
     second = manifest(run("second", "Offline", dummy_ttft_ms=3.0))
     assert first.replicas[0].pid != second.replicas[0].pid
     assert second.engine.configuration["ttft_ms"] == 3.0
-    assert keeper.starts == 1  # of this engine
+    assert keeper.starts == 1  # starts of this engine
 
 
 def test_an_engine_that_does_not_start(run: Run) -> None:
