@@ -7,7 +7,7 @@ from runs.errors import InputError
 
 FaultKind = Literal["start", "raise", "fail", "die", "swallow", "twice", "empty", "freeze"]
 FAULT_KINDS: dict[FaultKind, str] = {
-    "start": "the engine does not come up",
+    "start": "the engine does not start",
     "raise": "submit raises at query N",
     "fail": "query N ends with an error",
     "die": "the engine is dead from query N on",

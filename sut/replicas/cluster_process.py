@@ -217,7 +217,7 @@ def _plans(
                 raise SetupError(
                     f"node {node.name} offers Ray {node.resources[kind]:g} {kind}, {len(needs)} replicas there need "
                     f"{need}",
-                    "ask for fewer --replicas, or start Ray on that node with all its cores and devices",
+                    "lower --replicas, or start Ray on that node with all its cores and devices",
                 )
         planned += [PlannedReplica(one.place.model_copy(update={"node": number}), one.engine) for one in plans]
     return planned

@@ -197,7 +197,7 @@ class ReplicaPool(Engine):
             SetupError: If a replica ended, differs from the first, or the system allows too few open files.
         """
         plan, count = self._plan, len(self._places)
-        allow_open_files(FILES_A_REPLICA * count, f"{count} replicas", "ask for fewer --replicas")
+        allow_open_files(FILES_A_REPLICA * count, f"{count} replicas", "lower --replicas")
         keys = [KeyPair.new() for _ in self._places]
         self._socket = RunSocket(self._processes.listen_on, {pair.public for pair in keys})
         poll_s = GATHERED_POLL_S if may_gather(plan.loadgen_scenario) else 0.0

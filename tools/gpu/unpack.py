@@ -28,7 +28,7 @@ def install(carried: Path, site: Path) -> int:
         shutil.copy(carried / SUMS, kept / SUMS)
     if not (kept / SUMS).exists():
         if installed is None:
-            return _say(f"no parts in {carried}: copy the parts and {SUMS} there", FAILED)
+            return _say(f"no parts in {carried}: copy the parts and {SUMS} to this directory", FAILED)
         return _say(f"{site} is installed", INSTALLED)
     *parts, (digest, archive) = (line.split() for line in (kept / SUMS).read_text().splitlines())
     if installed == digest:

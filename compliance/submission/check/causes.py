@@ -126,7 +126,7 @@ def _subject(file: Path, known: set[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def is_selection(tree: Tree, findings: Iterable[Finding]) -> bool:
-    """Return whether the tree is a part of a round: it has several submitters, and source code of none."""
+    """Return whether the tree is a part of a round: it has multiple submitters and no source code."""
     homes = list(tree.organizations())
     return len(homes) > 1 and sum(finding.rule == "tree-source" for finding in findings) >= len(homes)
 
