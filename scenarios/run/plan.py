@@ -25,6 +25,7 @@ from runs.record.layout import RunDir
 from runs.record.manifest import AdmissionPlan, ClusterNode, ClusterPlan, ReplicaPlace, ReplicasPlan, RunPlan
 from runs.record.observed import Weights
 from runs.record.official_inputs import data_set_reasons, model_reasons
+from runs.wording import counted
 from scenarios.run.config import RunConfig
 from scenarios.run.loadgen_conf import read_conf
 from scenarios.run.machine_checks import check_installed, check_model, required
@@ -235,7 +236,7 @@ def data_reasons(benchmark: Benchmark, plan: RunPlan, *, bundled: bool) -> list[
     if bundled:
         reasons = [f"the bundled articles are not {benchmark.data_set}"]
     elif plan.sample_count != needed:
-        reasons = [f"{plan.sample_count:,} samples instead of the {needed:,} of {benchmark.submission_name}"]
+        reasons = [f"{counted(plan.sample_count, 'sample')} instead of the {needed:,} of {benchmark.submission_name}"]
     else:
         reasons = data_set_reasons(benchmark, plan.dataset_sha256)
     if plan.scenario not in benchmark.scenarios:
