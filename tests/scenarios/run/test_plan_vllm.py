@@ -119,7 +119,7 @@ def test_vllm_on_gpus(gpus: int, size_of_two: int, for_vllm: Callable[..., Prepa
 
 
 def test_options_given_twice(for_vllm: Callable[..., PreparedRun]) -> None:
-    with pytest.raises(InputError, match="--dtype and --engine-arg dtype are both given"):
+    with pytest.raises(InputError, match="--dtype and --engine-arg dtype are both set"):
         for_vllm(dtype="half", engine_arg={"dtype": "half"})
     with pytest.raises(InputError, match="--model-path"):
         for_vllm(engine_arg={"model": "other"})
