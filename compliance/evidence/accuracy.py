@@ -1,6 +1,7 @@
 """Rules on the scores of an accuracy run and their origin."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from compliance.evidence import performance
 from compliance.evidence.plausibility import scores_within_reach
@@ -83,7 +84,9 @@ def scores(run: RunEvidence) -> Iterator[Finding]:
         yield compared("accuracy-no-target", "target scores", False, verdict.label, required, run.dir.accuracy_text)
         return
     yield scores_within_reach(verdict.metric, verdict.scores, verdict.targets)
-    yield from verdict.findings
+    for one in verdict.findings:
+        rule = f"accuracy-target {str(one.numbers['metric']).upper()}"
+        yield replace(one, required=one.required + run.requirements.entry.in_rules(run.scenario_name, rule))
 
 
 # CLAIM, OF_ANY and OF_OURS are explained in performance.py.
