@@ -148,7 +148,7 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "no tokens": (changed("tokenizer.json", {"model": {"vocab": {}}}), "json is not a tokenizer: it has no tok"),
     "tokenizer settings": (changed("tokenizer_config.json", POINTER), "tokenizer_config.json cannot be read: it is a"),
     "too many tokens": (changed("config.json", config(vocab_size=257)), "tokenizer.json has IDs up to 257, but"),
-    "missing part": (without(PARTS[1]), f"lacks {PARTS[1]}, which {INDEX} names"),
+    "missing part": (without(PARTS[1]), f"lacks {PARTS[1]}, which {INDEX} lists"),
     "part pointer": (changed(PARTS[0], POINTER), f"{PARTS[0]} contains no weights: it is a git-lfs pointer"),
     "empty part": (changed(PARTS[0], b""), f"{PARTS[0]} contains no weights: it is empty"),
     "cut part": (cut, f"{PARTS[1]} is not a safetensors file: "),
