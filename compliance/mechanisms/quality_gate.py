@@ -369,7 +369,9 @@ def _review(of: RowEvidence) -> Iterator[Finding]:
             required = "values that fit their fields, the registries and the manifest"
             yield differs("gate/review", "note", "declaration", issue, required)
     for gap in of.engine.gaps if quality is None else ():
-        yield differs("gate/review", "note", "recorded engine configuration", gap, "the columns of the engine")
+        yield differs(
+            "gate/review", "note", "recorded engine configuration", gap, "kv_cache_dtype, quantization or speculative"
+        )
     if quality is not None and quality.directory and of.row["mechanism"] != BASELINE:
         outcome = "passes" if quality.passed else f"does not pass: {quality.reasons[0]}"
         what, required = f"rescored accuracy run {quality.directory}", f"as quality_eval_status declares: {status}"
