@@ -57,7 +57,10 @@ SIDE_EFFECTS: dict[str, frozenset[str]] = {
     "kv_cache_dtype": _POOL | {"attention_backend"},
     "dtype": _POOL | {"kv_cache_dtype", "attention_backend"},
     "speculative": _POOL | {"async_scheduling"},
+    "data_parallel_size": _POOL,
 }
+# Option → variables that the harness derives from it, unless the user sets them: each rank has its own cores.
+_DERIVED = dict.fromkeys(("data_parallel_size", "tensor_parallel_size"), frozenset({"VLLM_CPU_OMP_THREADS_BIND"}))
 
 # Facts of the admission of queries → option of `run`.
 _ADMISSION = {
@@ -95,7 +98,10 @@ def judge_changed_options(verdict: SignOff, ref: Evidence, cand: Evidence, claim
     options = {key: value for key, value in found.items() if key.startswith(_OPTIONS)}
     confounds = {key: value for key, value in found.items() if key not in options}
     claimed = {_SAME_OPTION.get(name, name) for name in claim.levers}
+    asked = {name for one in (ref.manifest, cand.manifest) if one is not None for name in asked_options(one)}
     changed = sorted({option_of(key) for key in options})
+    derived = frozenset().union(*(_DERIVED.get(name, frozenset()) for name in changed)) - asked
+    changed = [name for name in changed if name not in derived]
     levers = sorted(claimed) if claimed else [name for name in changed if name not in _effects_of(changed)]
     verdict.levers, verdict.lever_evidence = levers, {key: list(value) for key, value in options.items()}
     yield from _handicapped(levers, ref, cand, where)

@@ -234,6 +234,24 @@ def test_a_reference_slowed_by_a_variable(runs: FrozenRuns, tmp_path: Path, leve
     assert slug in {one.slug for one in found}
 
 
+@pytest.mark.parametrize("asked", [False, True])
+def test_the_binding_of_cores_belongs_to_the_number_of_ranks_unless_the_user_chose_it(
+    runs: FrozenRuns, tmp_path: Path, asked: bool
+) -> None:
+    name, bind = "VLLM_CPU_OMP_THREADS_BIND", "0|1"
+    ranks: list[list[object]] = [
+        ["set_manifest", "plan.engine_options.data_parallel_size", 2],
+        ["set_manifest", "asked.engine_arg", {"data_parallel_size": 2}],
+    ]
+    planned = [] if asked else [["set_manifest", f"plan.environment.{name}", bind]]
+    faults = [*ranks, *planned, ["set_manifest", f"engine.configuration.environment.{name}", bind]]
+    ref, cand = evidence(runs("vllm-off")), evidence(runs.copy(tmp_path / "cand", "vllm-off", *faults))
+    verdict = SignOff("patch", 0.5, "open")
+    found = {one.slug for one in judge_changed_options(verdict, ref, cand, Claim(levers=["data_parallel_size"]))}
+    assert ("second_knob" in found) is asked
+    assert verdict.lever_class == "B"
+
+
 def test_a_patch_verdict_counts_only_as_its_runs_say(runs: FrozenRuns, tmp_path: Path) -> None:
     ref, cand = runs.paths("off-1", "off-2", "off-acc"), runs.paths("off-two-1", "off-two-2", "off-two-acc")
     slower = runs.paths("off-cold-1", "off-3")
