@@ -200,7 +200,8 @@ class TuneRuns:
             root = place.run("accuracy", number)
             self.set_unfinished_aside(root)
             values = {"target_qps": rate, "accuracy": True, "output_log_dir": root}
-            run_watched(make_config(applied(self.tune.values, options) | values), self.console, lambda _: None)
+            config = make_config(applied(self.tune.values, options) | values)
+            run_watched(config, self.console, lambda _: None, self.keeper)
             found = AccuracyRun(number=number, directory=root.name, options=options)
             self.journal.add(found)
         return place.root / found.directory
