@@ -60,7 +60,7 @@ REVIEWED = {
 
 def own_rules() -> list[str]:
     """Return the IDs of the rules of `check` whose source is this project."""
-    return [rule.id for rule in catalog() if OURS in rule.source]
+    return [rule for rule in catalog() if OURS in all_rules()[rule].source]
 
 
 def table(counts: Mapping[str, Counter[str]]) -> str:

@@ -1,6 +1,7 @@
 """The `check` command, which checks a submission tree or MLPerf Endpoints folders."""
 
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ EXAMPLES = (
     "with the official checker: check TREE --official ../inference --strict",
     "a whole round's results: check REPOSITORY --round v5.1 --report round.html --json round.json",
 )
+
+REBUILD = "compliance.submission.check.rebuild"  # imported for --runs only
 
 
 @click.command(cls=Command, examples=EXAMPLES)
@@ -94,13 +97,11 @@ def check(
     from compliance.submission.check.check_report import print_report
     from compliance.submission.check.check_tree import check_tree
 
-    in_round, console = ROUNDS[round], Terminal()
-    made_of = None
+    in_round, console, made_of = ROUNDS[round], Terminal(), None
     if runs:
-        from compliance.submission.check.rebuild import TreeInputs, compare_with_runs, index_runs
-
-        made_of = TreeInputs(
-            index_runs(list(runs)),
+        rebuild = import_module(REBUILD)
+        made_of = rebuild.TreeInputs(
+            rebuild.index_runs(list(runs)),
             given=system_file(system, runs),
             source=source,
             sources=score_sources(dataset_path, model_path),
@@ -108,7 +109,7 @@ def check(
     with console.status("checking"):
         checked = check_tree(tree, in_round, against=against)
         if made_of is not None:
-            checked = compare_with_runs(checked, made_of)
+            checked = rebuild.compare_with_runs(checked, made_of)
         if official is not None:
             from compliance.submission.check.official_checker import run_official
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from compliance.judge.check import NOT_APPLICABLE, WITHOUT_INPUT, Judgement, NotJudged, grouped, rules_of
-from compliance.judge.rule import Rule, find_rule
 from compliance.judge.verdict import Outcome, Verdict
 from compliance.signoff.signoff_verdict import SignOff
 from compliance.submission.check import copies, descriptions, layout, scenario, system_names, tree_evidence
@@ -33,29 +32,26 @@ from runs.what_is import what_is
 
 # Modules whose rules apply to each tree, and so to each of its results.
 _TREE_WIDE = (layout, descriptions, system_names, readers, copies)
-_BY_RUNS = ("log-not-in-runs", "runs-differ", "runs-unread")  # rules of rebuild.py, which need --runs
+BY_RUNS = frozenset({"log-not-in-runs", "runs-differ", "runs-unread"})  # rules of rebuild.py, which need --runs
 
 
 @cache
-def catalog() -> tuple[Rule, ...]:
-    """Return the rules on trees and their results, ordered by ID."""
-    from compliance.submission.check import rebuild  # rebuild imports this module
-
+def catalog() -> tuple[str, ...]:
+    """Return the IDs of the rules on trees and their results, in order."""
     every = {rule for one in (*RESULT, *ON_RUNS) for rule in one.rules}
-    every |= rules_of(*_TREE_WIDE, tree_evidence, scenario) | rules_of(rebuild)
-    return tuple(find_rule(rule) for rule in sorted(every))
+    return tuple(sorted(every | rules_of(*_TREE_WIDE, tree_evidence, scenario) | BY_RUNS))
 
 
 def not_judged(place: Place, judged: Judgement, violated: frozenset[str], *, with_runs: bool) -> tuple[NotJudged, ...]:
     """Return the rules that were not applied to a result, by reason."""
     reasons: dict[str, tuple[str, str]] = {}
     nothing = "a log is damaged" if "log-damaged" in violated else f"the rules do not apply to {place.scenario}"
-    for rule in (rule.id for rule in catalog()):
+    for rule in catalog():
         if rule in violated:
             continue
         if place.division == "open" and rule in FREE_IN_OPEN:
             reasons[rule] = NOT_APPLICABLE, OPEN_IS_FREE
-        elif rule in _BY_RUNS:
+        elif rule in BY_RUNS:
             if not with_runs:
                 reasons[rule] = WITHOUT_INPUT, "the runs that the tree was built from (--runs)"
         elif rule not in judged.applied:
@@ -177,7 +173,7 @@ class Checked(Verdict):
                 }
                 for one in self.causes
             ],
-            "rules": [rule.id for rule in catalog()],
+            "rules": [*catalog()],
             "not_judged": [asdict(one) for one in alike(self.rules_not_applied)],
             "tree": str(self.tree.root),
             "round": self.tree.round.name,

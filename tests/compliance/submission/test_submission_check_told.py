@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from compliance.judge.check import rules_of
 from compliance.judge.finding import Finding, fail
 from compliance.judge.rule import RULES, SOURCES, all_rules, find_rule
+from compliance.submission.check import rebuild
 from compliance.submission.check.causes import AUDITS, COPIES, FILES, LIMITS, SETTINGS, weight_of
 from compliance.submission.check.check_report import MAX_HEAD_LINES, head, print_report
-from compliance.submission.check.check_tree import Checked, catalog, check_tree
+from compliance.submission.check.check_tree import BY_RUNS, Checked, catalog, check_tree
 from compliance.submission.check.findings import located, shown_lines
 from compliance.submission.tree import Place, Tree
 from runs.rounds import ROUNDS
@@ -146,7 +148,8 @@ def test_each_rule_of_each_result_is_kept_broken_or_not_judged_for_a_reason(monk
     trees.shorten_rules(monkeypatch)
     tree, _ = trees.short_tree()
     checked = check_tree(tree.root, tree.round)
-    known = {rule.id for rule in catalog()}
+    known = set(catalog())
+    assert rules_of(rebuild) == BY_RUNS
     for place in checked.places:
         silent = [(one.what, one.why, rule) for one in checked.rules_not_applied[str(place)] for rule in one.rules]
         rules = {rule for *_, rule in silent}
