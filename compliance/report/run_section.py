@@ -79,13 +79,9 @@ def run_section(root: Path, key: str, name: str) -> RunSection:
             run = RunEvidence.of(finished_run(run_dir))
             run.requests = requests  # read once
             part = judge_run(run)
-            findings = [
-                finding
-                for finding in part.findings
-                if not finding.passed
-                and part.counts(finding)
-                and not (reasons and finding.rule == "perf-validity")  # This finding repeats the reasons.
-            ]
+            open_findings = (one for one in part.findings if not one.passed and part.counts(one))
+            # The finding perf-validity repeats the reasons.
+            findings = [one for one in open_findings if not (reasons and one.rule == "perf-validity")]
         except HarnessError as error:
             notes.append(f"verify: {error.message}")
     derived = None

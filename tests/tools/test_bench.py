@@ -118,7 +118,7 @@ def test_the_endpoints_client_is_run_if_it_is_named(tmp_path: Path, monkeypatch:
     model = make_tokenizer(tmp_path / "model")
     common = {"model_path": str(model), "dataset_path": str(bundled_dataset(str(model)))}
     client = endpoints_client.Client("false", tmp_path / "client", "http://127.0.0.1:1", common)
-    with pytest.raises(ExecutionError, match=r"did not answer 8 samples \(code 1\)"):
+    with pytest.raises(ExecutionError, match=r"did not complete 8 samples \(code 1\)"):
         client.run("one", {"type": "max_throughput"}, 8)
     rows = (tmp_path / "client" / "prompts.jsonl").read_text().splitlines()
     assert len(rows) == len(load_dataset(Path(common["dataset_path"])).prompts)
