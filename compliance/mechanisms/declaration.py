@@ -121,6 +121,9 @@ def declare(*sources: Mapping[str, Any]) -> Declaration:
     given: dict[str, Any] = {}
     for source in reversed(sources):
         given |= {name: source[name] for name in DeclaredFields.model_fields if not is_empty(source.get(name))}
+        names = [part.strip() for part in str(source.get("mechanism", "")).split("/")]
+        if len(names) == 2 and all(names):
+            given |= zip(("mechanism", "mechanism_variant"), names, strict=True)
     issues: list[str] = []
     while True:  # check corrected values again
         try:
@@ -194,7 +197,7 @@ class MechanismBlock(RootModel):  # type: ignore[type-arg]  # a type argument ma
             names = [part.strip() for part in given.split("/")]
             if len(names) > 2 or not all(names):
                 raise ValueError("must be MECHANISM/VARIANT, or a file that ends in .yaml or .yml")
-            given = dict(zip(("mechanism", "mechanism_variant"), names, strict=False))
+            given = {"mechanism": names[0] if len(names) == 1 else given}
         if isinstance(given, MechanismBlock):
             return given.root
         if not isinstance(given, dict):

@@ -374,9 +374,11 @@ def _review(of: RowEvidence) -> Iterator[Finding]:
         )
     if quality is not None and quality.directory and of.row["mechanism"] != BASELINE:
         outcome = "passes" if quality.passed else f"does not pass: {quality.reasons[0]}"
-        what, required = f"rescored accuracy run {quality.directory}", f"as quality_eval_status declares: {status}"
+        what = f"rescored accuracy run {quality.directory}"
         if status != "completed" or (of.evaluation.how == ATTACHED and not quality.passed):
-            yield differs("gate/review", "note", what, outcome, required)
+            yield differs(
+                "gate/review", "note", what, outcome, f"as quality_eval_status declares: {status or 'missing'}"
+            )
 
 
 @decides(

@@ -71,14 +71,13 @@ class Registries:
     """The registered techniques and evaluations, in the order of the files."""
 
     variants: Mapping[tuple[str, str], Variant] = field(default_factory=dict)  # (mechanism, variant) → entry
-    compression: tuple[str, ...] = ()
     speculative: tuple[str, ...] = ()
     quality_evals: Mapping[str, QualityEval] = field(default_factory=dict)  # ID → entry
     error: str | None = None  # reason why the files are unreadable
 
     def compresses(self, mechanism: str) -> bool:
-        """Return True if the technique needs a quality evaluation. Without registries all but a baseline do."""
-        return mechanism != BASELINE if self.error else mechanism in self.compression
+        """Return True if the technique needs a quality evaluation, as one that is not registered does."""
+        return mechanism not in (BASELINE, *self.speculative)
 
     def drafts(self, mechanism: str) -> bool:
         return mechanism == "speculative_decoding" if self.error else mechanism in self.speculative
@@ -125,7 +124,7 @@ def load_registries(folder: Path = REGISTRY_DIR) -> Registries:
             text, "list each technique in variants and in compression_mechanisms or speculative_mechanisms"
         )
     by_name = {(entry.mechanism, entry.mechanism_variant): entry for entry in variants}
-    return Registries(by_name, compression, speculative, {entry.quality_eval_id: entry for entry in evals})
+    return Registries(by_name, speculative, {entry.quality_eval_id: entry for entry in evals})
 
 
 # Source: mlcommons/inference_policies, inference_rules.adoc, sections on the model and on optimizations. The closed

@@ -187,6 +187,8 @@ def _unknown_option(error: click.NoSuchOption) -> InputError:
     field, key = field_and_key(error.option_name)
     alike = difflib.get_close_matches(error.option_name, error.possibilities or (), 1, cutoff=0.8)
     near = [f"did you mean {name}?" for name in alike]
+    if error.option_name == command_output.FLAG:
+        near = ["write --json last; here it takes no file name"]
     near += [f"see `python {above.command_path} --help`"]
     for option in above.command.params:
         if field and option.name == field:

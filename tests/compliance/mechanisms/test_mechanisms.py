@@ -104,6 +104,7 @@ def test_a_broken_registry_closes_the_gate_for_lossy_rows_only(tmp_path: Path, d
         (fp8(support_status="reviewed_preview", quality_eval_id="mine"), ["quality_evaluated"]),
         (supported("ruler_v1", "pending"), ["quality_evaluated"]),
         (supported(None, None), ["quality_evaluated"] * 2),
+        (row("magic", support_status="supported"), [*["quality_evaluated"] * 2, "pair_registered"]),
         (supported("ruler_v1", "completed"), ["completed_evaluation_passes"]),
         (supported("mlperf_cnndm_rouge", "completed"), ["completed_evaluation_passes"]),
         (eagle3(), ["draft_model_declared"] * 2),
@@ -116,7 +117,8 @@ def test_a_broken_registry_closes_the_gate_for_lossy_rows_only(tmp_path: Path, d
 def test_criteria(given_row: dict[str, Any], failed: list[str]) -> None:
     outcome = gate(given_row)
     assert [failure.slug for failure in outcome.matched[0].failed] == failed
-    unsupported = given_row.get("support_status") == "supported" and given_row["mechanism"] == "kv_quantization"
+    claimed = given_row.get("support_status") == "supported"
+    unsupported = claimed and given_row["mechanism"] in ("kv_quantization", "magic")
     assert outcome.closed is unsupported  # nothing else is refuted by evidence
     assert gate(given_row, strict=True).closed is bool(failed)
 
