@@ -57,7 +57,7 @@ def judge(metric: Metric, scores: Scores, targets: Mapping[str, Target] | None, 
         rule = "accuracy-count" if name == metric.count else "accuracy-target"
         passed = low <= measured and (high is None or measured <= high)
         numbers: dict[str, Any] = {"metric": name, "measured": measured, "low": low, "high": high}
-        verdict.findings.append(compared(rule, name, passed, f"{measured:.10g}", required, **numbers))
+        verdict.findings.append(compared(rule, passed, f"{measured:.10g}", required, **numbers, text=name))
     return verdict
 
 

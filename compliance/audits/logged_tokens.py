@@ -82,8 +82,8 @@ def judge_entries(
         *_special_id_rules(stops, begins, {*special_ids} - {*bos_ids} - stops),
     ]
     checks = [
-        compared("test06-count", "number of logged responses", total == expected_count, f"{total}",
-        f"{expected_count}"),
+        compared("test06-count", total == expected_count, f"{total}", f"{expected_count}",
+                 text="number of logged responses"),
         ResponseRule(
             "test06-ids", "token IDs", "are not whole token IDs", f"whole {dtype.name} IDs of at least 0",
             met=f"all {total} are {dtype.name}",
@@ -116,7 +116,7 @@ class ResponseRule:
         if faults:
             more = f" and {count - NAMED_IN_MESSAGES} more" if count > NAMED_IN_MESSAGES else ""
             found = f"{count} of {total} responses {self.violation} ({'; '.join(faults[:NAMED_IN_MESSAGES])}{more})"
-        return compared(self.id, self.name, not faults and total > 0, found, self.required, answers=count)
+        return compared(self.id, not faults and total > 0, found, self.required, answers=count, text=self.name)
 
 
 def _form_rules(

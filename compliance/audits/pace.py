@@ -123,17 +123,18 @@ def compare_paces(reference: Pace, test: Pace, threshold: float, *, least_ttft_n
         limit = before * (1 + allowed) * raised
         findings.append(
             compared(
-                "caching-pace", f"{test.label}: {name}", after < limit * (1 - ROUNDING), f"{after:.6g}",
+                "caching-pace", after < limit * (1 - ROUNDING), f"{after:.6g}",
                 f"below {limit:.6g} (reference {before:.6g})", name=name, reference=before, test=after, limit=limit,
-                expected=before / longer,
+                expected=before / longer, text=f"{test.label}: {name}",
             )
         )  # fmt: skip
     if known := {index: count for index, count in test.counts.items() if index in reference.lengths}:
         expected, found = (_mean(pace.lengths, known)[1] for pace in (reference, test))
         findings.append(
             compared(
-                "caching-lengths", f"{test.label}: mean output tokens", abs(found / expected - 1) <= LENGTH_SHARE,
+                "caching-lengths", abs(found / expected - 1) <= LENGTH_SHARE,
                 f"{found:.2f}", f"{expected:.2f} ± {LENGTH_SHARE:.0%}, as in {reference.label}",
+                text=f"{test.label}: mean output tokens",
             )
         )  # fmt: skip
     return findings

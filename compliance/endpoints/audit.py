@@ -80,7 +80,7 @@ def judge_audit(run: EndpointsRun, main: Load | None) -> Iterator[Finding]:
             f"{AUDIT}/{VERDICT}": client,
         }  # fmt: skip
         missing = ", ".join(name for name, found in parts.items() if found is None)
-        yield compared("endpoints-audit", "", False, missing, "none", root)
+        yield compared("endpoints-audit", False, missing, "none", root)
         return
     for load in (reference, cached):
         yield from judge_load(load)
@@ -88,10 +88,10 @@ def judge_audit(run: EndpointsRun, main: Load | None) -> Iterator[Finding]:
     raw = [load.run.raw_config for load in loads]
     others = [name for name in _SAME if any(one.get(name) != raw[0].get(name) for one in raw)]
     others += ["settings"] * (reference.config.settings != cached.config.settings)
-    yield compared("endpoints-audit-same", "", not others, ", ".join(others) or "none", "none")
+    yield compared("endpoints-audit-same", not others, ", ".join(others) or "none", "none")
     overlap = sum(one.events.last_ns > other.events.started_ns for one, other in pairwise(loads))
     text = "runs that began before the previous run ended"
-    yield compared("endpoints-audit-same", text, not overlap, f"{overlap}", "0", root)
+    yield compared("endpoints-audit-same", not overlap, f"{overlap}", "0", root, text=text)
     yield from _client_numbers(client, requested.threshold, reference, cached)
     yield from _judged(client, requested.threshold, main, reference, cached)
 
@@ -106,17 +106,17 @@ def _client_numbers(client: ClientVerdict, threshold: float, reference: Load, ca
         same = summary is not None and (summary.qps, summary.n_samples_completed) == (qps, completed)
         found = f"{qps:g} queries/s, {completed} of {requested}"
         yield compared(
-            "endpoints-audit-numbers", f"{name} in the verdict", same and load.audit_samples == requested, found,
-            "the values in its summary and config.yaml", root / VERDICT,
+            "endpoints-audit-numbers", same and load.audit_samples == requested, found,
+            "the values in its summary and config.yaml", root / VERDICT, text=f"{name} in the verdict",
         )  # fmt: skip
     right = client.passed == client.follows and client.threshold == threshold
     found = f"{_word(client.passed)} at threshold {client.threshold}"
     rule = f"{_word(client.follows)} at threshold {threshold}"
-    yield compared("endpoints-audit-numbers", "the client's verdict", right, found, rule, root / VERDICT)
+    yield compared("endpoints-audit-numbers", right, found, rule, root / VERDICT, text="the client's verdict")
     if (text := root / TEXT).exists():
         content = read_record(text, _FIX).decode(errors="replace").strip()
         wanted = f"Performance check pass: {client.passed}"
-        yield compared("endpoints-audit-numbers", TEXT, content == wanted, content[:100], wanted, text)
+        yield compared("endpoints-audit-numbers", content == wanted, content[:100], wanted, text, text=TEXT)
 
 
 def _word(passed: bool) -> str:
@@ -145,7 +145,9 @@ def _judged(
     for label, load in ((REFERENCE, reference), (CACHED, cached)):
         least, answered = len(load.rows) * (1 - threshold), int(load.answered.sum())
         text = f"{label}: samples with a response"
-        yield compared("endpoints-audit-answered", text, answered >= least, f"{answered}", f"at least {least:g}", root)
+        yield compared(
+            "endpoints-audit-answered", answered >= least, f"{answered}", f"at least {least:g}", root, text=text
+        )
         if not answered:
             return
     # Response lengths are bytes. Responses that all ended at the token limit count as equally long.
@@ -160,7 +162,7 @@ def _judged(
     against = list(_against(main, reference, by_limit)) if main is not None and main.answered.any() else []
     if too_fast := _too_fast(paces[0]):
         yield from against
-        yield compared("endpoints-audit-too-fast", f"{REFERENCE}: {too_fast[0]}", False, *too_fast[1:], root)
+        yield compared("endpoints-audit-too-fast", False, *too_fast[1:], root, text=f"{REFERENCE}: {too_fast[0]}")
         violated = next((one for one in against if one.severity == "error"), None)
         ours = f"FAIL, {violated.text}" if violated else "no verdict, because the reference run is too short"
         text = f"{_client_verdict(client)}; this program: {ours}"
@@ -278,4 +280,4 @@ def _against(main: Load, reference: Load, by_limit: bool) -> Iterator[Finding]:
         right = abs(found_bytes / expected - 1) <= LENGTH_SHARE
         limit = f"{expected:.1f} ± {LENGTH_SHARE:.0%}, as in the run before"
         files = main.events.path, reference.events.path
-        yield compared("endpoints-audit-lengths", text, right, f"{found_bytes:.1f}", limit, *files)
+        yield compared("endpoints-audit-lengths", right, f"{found_bytes:.1f}", limit, *files, text=text)

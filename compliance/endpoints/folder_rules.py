@@ -41,13 +41,13 @@ def check_files(case: EndpointsEvidence) -> Iterator[Finding]:
     """Check whether the client wrote all its files and finished."""
     run = case.run
     found = ", ".join(run.missing) or "none"
-    yield compared("endpoints-files", "", not run.missing, found, "none", run.root, missing=run.missing)
+    yield compared("endpoints-files", not run.missing, found, "none", run.root, missing=run.missing)
     for name in run.missing:
         case.mark_not_checked(name, "the file is missing")
     if (summary := run.summary) is not None:
         done = summary.complete and summary.state == COMPLETE
         found = f"{printable(summary.state, 40)}, statistics {'complete' if summary.complete else 'incomplete'}"
-        yield compared("endpoints-finished", "", done, found, f"{COMPLETE}, statistics complete", run.path(SUMMARY))
+        yield compared("endpoints-finished", done, found, f"{COMPLETE}, statistics complete", run.path(SUMMARY))
 
 
 @decides(
@@ -66,11 +66,11 @@ def order_of_events(case: EndpointsEvidence) -> Iterator[Finding]:
         case.mark_not_checked("order of completions", "the client of an agentic run ends samples itself")
     found = f"{sum(events.counts.values()):,} events of {counted(len(events), 'sample')}"
     odd = list(_odd(events, agentic, case.is_complete))[:MAX_SHOWN]
-    yield from odd or [compared("endpoints-events", "", True, found, "", events.path)]
+    yield from odd or [compared("endpoints-events", True, found, "", events.path)]
     if run.indices is not None:
         files = run.path(SAMPLES), events.path
         wrong = [fail("endpoints-samples", text, *files) for text in _samples(run.indices, events)]
-        yield from wrong or [compared("endpoints-samples", "", True, "equal", "", *files)]
+        yield from wrong or [compared("endpoints-samples", True, "equal", "", *files)]
 
 
 def _odd(events: Events, agentic: bool, complete: bool) -> Iterator[Finding]:
@@ -124,7 +124,7 @@ def check_clock(case: EndpointsEvidence) -> Iterator[Finding]:
     session_s, taken_s = ((time_ns - events.started_ns) / SECOND for time_ns in (events.last_ns, snapshot.timestamp_ns))
     counted_s, files = ((snapshot.counter or 1) - 1) * SNAPSHOT_S - TIMER_S, (case.run.path(SNAPSHOT), events.path)
     limit = f"at least {session_s:.3f} s (length of the session)"
-    yield compared("endpoints-clock", "", taken_s >= session_s, f"{taken_s:.3f} s", limit, *files)
+    yield compared("endpoints-clock", taken_s >= session_s, f"{taken_s:.3f} s", limit, *files)
     problems = {
         f"at least {counted_s:.3f} s ({snapshot.counter} snapshots)": taken_s < counted_s,
         f"about {SNAPSHOT_S * (snapshot.counter or 0):.3f} s ({snapshot.counter} snapshots)": taken_s
@@ -168,7 +168,7 @@ def _compared(rule: str, differences: Iterable[Difference], *files: Path) -> Ite
     if len(found) > MAX_SHOWN:
         yield fail(rule, f"{len(found) - MAX_SHOWN} more numbers differ", *files, differences=len(found))
     if not found:
-        yield compared(rule, "", True, "all numbers agree", "", *files)
+        yield compared(rule, True, "all numbers agree", "", *files)
 
 
 def _shown(value: Any) -> str:
@@ -254,7 +254,7 @@ def failures(case: EndpointsEvidence) -> Iterator[Finding]:
         )
         yield warn("endpoints-failed", text, events.path, failed=failed, answered_per_second=alone)
     else:
-        yield compared("endpoints-failed", "", True, "0", "0", events.path)
+        yield compared("endpoints-failed", True, "0", "0", events.path)
     if case.streaming:
         first_ns, streamed = events.first_ns, events.tracked & events.completed & (events.rest_bytes > 0)
         if late := int((streamed & (first_ns >= events.complete_ns)).sum()):
@@ -262,7 +262,7 @@ def failures(case: EndpointsEvidence) -> Iterator[Finding]:
             make = warn if late > FEW_LATE * completed else note
             yield make("endpoints-first-token", text, events.path, samples=late)
         else:
-            yield compared("endpoints-first-token", "", True, "0", "", events.path)
+            yield compared("endpoints-first-token", True, "0", "", events.path)
 
 
 @decides(
@@ -284,7 +284,7 @@ def honest_tokens(case: EndpointsEvidence) -> Iterator[Finding]:
         text = f"the client reports {total:,} tokens; with this tokenizer the responses have {ours:,} ({off:+.2f}%)"
         found: dict[str, Any] = {"reported": total, "counted": ours, "difference_pct": off}
         if total == ours:
-            yield compared("endpoints-tokens", "", True, text, "", *files, **found)
+            yield compared("endpoints-tokens", True, text, "", *files, **found)
         else:
             yield (fail if abs(off) > TOKENS_OFF_PCT else warn)("endpoints-tokens", text, *files, **found)
     elif case.model_path is not None:
@@ -297,7 +297,7 @@ def honest_tokens(case: EndpointsEvidence) -> Iterator[Finding]:
     over = 100 * (total / limit - 1) if limit else 0.0
     if over <= TOKENS_OFF_PCT:
         text = f"{total:,} reported, {limit:,} allowed"
-        yield compared("endpoints-tokens-served", "", True, text, "", events.path, reported=total, allowed=limit)
+        yield compared("endpoints-tokens-served", True, text, "", events.path, reported=total, allowed=limit)
         case.mark_not_checked("tokens of the server", "the directory records neither usage nor token IDs of the server")
         return
     # Without a tokenizer the client's count could be wrong, so the rule is a warning.

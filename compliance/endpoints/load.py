@@ -206,7 +206,7 @@ def judge_load(load: Load) -> Iterator[Finding]:
 def _compared(
     load: Load, rule: str, text: str, right: bool, found: object, required: object, **numbers: Any
 ) -> Finding:
-    return compared(f"endpoints-{rule}", text, right, str(found), str(required), load.events.path, **numbers)
+    return compared(f"endpoints-{rule}", right, str(found), str(required), load.events.path, **numbers, text=text)
 
 
 def _order(load: Load) -> Iterator[Finding]:

@@ -39,19 +39,19 @@ def judge_points(root: Path, places: Sequence[Path]) -> Iterator[Finding]:
         point = Point(place)
         wrong = [f"{name}: {found}, {CONFIG}: {wanted}" for name, found, wanted in _settings(point)]
         files = [point.path(name) for name in (POINT, SUMMARY, CONFIG) if point.has(name)]
-        yield compared("endpoints-point-settings", "", not wrong, "; ".join(wrong) or "equal", "equal", *files)
+        yield compared("endpoints-point-settings", not wrong, "; ".join(wrong) or "equal", "equal", *files)
         if (summary := point.summary) is None:
             continue
         known[summary.duration_ns, summary.latency.total] += 1
         wrong = [text for text, holds in _numbers(point, summary) if holds]
-        yield compared("endpoints-point-numbers", "", not wrong, "; ".join(wrong) or "equal", "equal", *files)
+        yield compared("endpoints-point-numbers", not wrong, "; ".join(wrong) or "equal", "equal", *files)
         pattern = None if point.config is None else point.config.settings.load_pattern
         if pattern is not None and pattern.type == "concurrency" and pattern.target_concurrency and summary.duration_ns:
             mean, most = (summary.latency.total or 0) / summary.duration_ns, pattern.target_concurrency
             right, limit = MIN_OPEN * most <= mean <= most * (1 + CLOSE), f"{MIN_OPEN * most:g} to {most}"
-            yield compared("endpoints-point-open", "", right, f"{mean:.3f}", limit, *files)
+            yield compared("endpoints-point-open", right, f"{mean:.3f}", limit, *files)
     copies = sum(count - 1 for count in known.values())
-    yield compared("endpoints-point-copies", "", not copies, f"{copies}", "0", root)
+    yield compared("endpoints-point-copies", not copies, f"{copies}", "0", root)
 
 
 def _settings(point: Point) -> Iterator[tuple[str, Any, Any]]:

@@ -146,7 +146,7 @@ def point(case: EndpointsEvidence) -> Iterator[Finding]:
     case.mark_not_checked("steady state and power", "the client does not record them")
     for rule, right, found, required in rows:
         yield compared(
-            f"endpoints-rule-{rule}", "", right, str(found), str(required), case.run.path(CONFIG), load.events.path
+            f"endpoints-rule-{rule}", right, str(found), str(required), case.run.path(CONFIG), load.events.path
         )
 
 
@@ -172,7 +172,7 @@ def accuracy(case: EndpointsEvidence) -> Iterator[Finding]:
         count, least = entry.get("num_samples", entry.get("unit_samples")), rules["accuracy_samples"]
         enough = isinstance(count, int) and count >= least
         text = f"{name}: scored samples"
-        yield compared("endpoints-rule-accuracy", text, enough, f"{count}", f"at least {least}", path)
+        yield compared("endpoints-rule-accuracy", enough, f"{count}", f"at least {least}", path, text=text)
         scores = scores_of(entry)
         for score, (low, high) in rules["targets"].items():
             found = scores.get(score, scores.get("score") if len(rules["targets"]) == 1 else None)
@@ -181,7 +181,7 @@ def accuracy(case: EndpointsEvidence) -> Iterator[Finding]:
                 continue
             right = found >= low and (high is None or found <= high)
             limit = f"at least {low:g}" + ("" if high is None else f", at most {high:g}")
-            yield compared("endpoints-rule-accuracy", f"{name}: {score}", right, f"{found:g}", limit, path)
+            yield compared("endpoints-rule-accuracy", right, f"{found:g}", limit, path, text=f"{name}: {score}")
 
 
 def accuracy_entries(run: EndpointsRun) -> dict[str, dict[str, Any]]:
@@ -237,7 +237,7 @@ def rescored(case: EndpointsEvidence) -> Iterator[Finding]:
             if score in scores:
                 right = round(reported, ROUGE_DECIMALS) == round(scores[score], ROUGE_DECIMALS)
                 text, path = f"{name}: {score} of {len(pairs)} responses", run.path(ACCURACY)
-                yield compared("endpoints-accuracy", text, right, f"{reported:g}", f"{scores[score]:g}", path)
+                yield compared("endpoints-accuracy", right, f"{reported:g}", f"{scores[score]:g}", path, text=text)
 
 
 @decides(
@@ -254,7 +254,7 @@ def accuracy_files(case: EndpointsEvidence) -> Iterator[Finding]:
     phases = {name: len(samples) for name, samples in (run.indices or {}).items()}
     differ = ((phases.keys() & configured) - entries.keys()) | (entries.keys() - configured)
     found = shortened_list(sorted(differ), 3) or "none"
-    yield compared("endpoints-accuracy-files", "", not differ, found, "none", path, run.path(CONFIG))
+    yield compared("endpoints-accuracy-files", not differ, found, "none", path, run.path(CONFIG))
     for name, entry in entries.items():
         counts = entry.get("response_counts")
         reported = {
@@ -265,7 +265,7 @@ def accuracy_files(case: EndpointsEvidence) -> Iterator[Finding]:
             if name in phases and value is not None:
                 text = f"{printable(name, 40)}: {what} samples"
                 right, files = value == phases[name], (path, run.path(SAMPLES))
-                yield compared("endpoints-accuracy-counts", text, right, f"{value}", f"{phases[name]}", *files)
+                yield compared("endpoints-accuracy-counts", right, f"{value}", f"{phases[name]}", *files, text=text)
         score = entry.get("score")
         shown = "N/A" if score is None else f"{score:.4g}" if isinstance(score, int | float) else f"{score}"
         numbers = ", ".join(f"{key}={entry.get(of)}" for key, of in _IN_REPORT.items())
@@ -273,4 +273,4 @@ def accuracy_files(case: EndpointsEvidence) -> Iterator[Finding]:
             line = f"  {name}: {shown} ({numbers}"
             found = "present" if line in run.report else "missing"
             text, files = f"line {printable(line.strip(), 100)!r}", (run.path(REPORT), path)
-            yield compared("endpoints-accuracy-report", text, found == "present", found, "present", *files)
+            yield compared("endpoints-accuracy-report", found == "present", found, "present", *files, text=text)

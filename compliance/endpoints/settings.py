@@ -45,7 +45,7 @@ def settings_in_force(case: EndpointsEvidence) -> Iterator[Finding]:
     files = case.run.path(CONFIG), load.events.path
     for rules in (_refused, _streaming, _durations, _lengths, _dataset):
         for rule, text, right, found, required in rules(case, load):
-            yield compared(f"endpoints-{rule}", text, right, str(found), str(required), *files)
+            yield compared(f"endpoints-{rule}", right, str(found), str(required), *files, text=text)
 
 
 def _refused(case: EndpointsEvidence, load: Load) -> Iterator[Row]:

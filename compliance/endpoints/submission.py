@@ -131,7 +131,7 @@ def _lacking(root: Path, runs: Sequence[EndpointsRun], limits: dict[str, int]) -
         missing = [name for name, file in POINT_FILES.items() if not run.has(file) and name != "accuracy_results.json"]
         if missing:
             found = shortened_list(missing, len(missing))
-            yield compared("endpoints-file", "", False, found, "none", run.root)
+            yield compared("endpoints-file", False, found, "none", run.root)
     patterns = [run.config.settings.load_pattern for run in runs if run.config is not None]
     levels = sorted(
         {one.target_concurrency for one in patterns if one.type == "concurrency" and one.target_concurrency}
@@ -140,14 +140,14 @@ def _lacking(root: Path, runs: Sequence[EndpointsRun], limits: dict[str, int]) -
     least = limits["least_with_offline"] if offline else limits["least"]
     right = least <= len(levels) + offline <= limits["most"]
     found = f"{len(levels)} concurrencies and {counted(offline, 'Offline point')}"
-    yield compared("endpoints-points", "", right, found, f"{least} to {limits['most']} points", root)
-    yield compared("endpoints-offline", "", offline <= 1, f"{offline}", "at most 1, or an elected point", root)
+    yield compared("endpoints-points", right, found, f"{least} to {limits['most']} points", root)
+    yield compared("endpoints-offline", offline <= 1, f"{offline}", "at most 1, or an elected point", root)
     yield from one_system(root, runs)
     for name, (low, high) in regions(levels, limits["ultra_low"]).items():
         inside = [level for level in levels if low <= level <= high]
         text = f"points of {name}, concurrency {low} to {high}"
-        yield compared("endpoints-regions", text, bool(inside), f"{len(inside)}", "at least 1", root)
-    yield compared("endpoints-tree", "", False, "none in run directories", ", ".join(TREE_FILES), root)
+        yield compared("endpoints-regions", bool(inside), f"{len(inside)}", "at least 1", root, text=text)
+    yield compared("endpoints-tree", False, "none in run directories", ", ".join(TREE_FILES), root)
 
 
 def one_system(root: Path, runs: Sequence[EndpointsRun]) -> Iterator[Finding]:
@@ -161,7 +161,7 @@ def one_system(root: Path, runs: Sequence[EndpointsRun]) -> Iterator[Finding]:
         configured.append({name: value for name, value in facts.items() if name != "streaming"})
     differ = sorted({name for one in configured for name in differences(configured[0], one)})
     found = ", ".join(differ) or "none"
-    yield compared("endpoints-one-system", "", not differ, found, "none", root)
+    yield compared("endpoints-one-system", not differ, found, "none", root)
 
 
 def regions(levels: Sequence[int], ultra_low: int) -> dict[str, tuple[int, int]]:

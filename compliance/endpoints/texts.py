@@ -58,12 +58,12 @@ def responses(case: EndpointsEvidence) -> Iterator[Finding]:
     limits = {text: allowed if number >= DIFFERENT_IDS else int(few) for text, number in words.items()}
     most = max((shared[text] for text in words if shared[text] > limits[text]), default=0)
     limit = f"at most {allowed} (at least {DIFFERENT_IDS} distinct words) or {few:g} (fewer words)"
-    yield compared("endpoints-shared-responses", "", not most, f"{most} of {count}", limit, events.path)
+    yield compared("endpoints-shared-responses", not most, f"{most} of {count}", limit, events.path)
     # Responses that two samples exchanged: both prompts have the response of the other, and one of their own.
     _, own, kinds = np.unique(indices, return_inverse=True, return_counts=True)
     swapped = int(((times[inverse] > 1) & (kinds[own] > 1)).sum())
     right = swapped <= allowed or most > 0
-    yield compared("endpoints-swapped-responses", "", right, f"{swapped}", f"at most {allowed}", events.path)
+    yield compared("endpoints-swapped-responses", right, f"{swapped}", f"at most {allowed}", events.path)
 
 
 @decides(
@@ -83,7 +83,7 @@ def prompts(case: EndpointsEvidence) -> Iterator[Finding]:
     kinds, hashes = events.prompt_kind[rows], events.prompt_hash[rows]
     shared, allowed = len(index) - len(np.unique(hashes)), int(SHARED_PROMPTS * len(index))
     if (kinds != NOTHING).all():
-        yield compared("endpoints-shared-prompts", "", shared <= allowed, f"{shared}", f"at most {allowed}", place)
+        yield compared("endpoints-shared-prompts", shared <= allowed, f"{shared}", f"at most {allowed}", place)
     measured = case.run.datasets(measured=True)
     if case.dataset_path is None or len(measured) != 1 or not (kinds == TEXT).all():
         case.mark_not_checked("prompts", "give --dataset-path to compare text prompts with the rows of the dataset")
@@ -91,7 +91,7 @@ def prompts(case: EndpointsEvidence) -> Iterator[Finding]:
     dataset = parse_rows(read_bytes(case.dataset_path), case.dataset_path, ())
     if (size := load.size[0]) is not None and load.repeats is None:
         text, files = f"{size} (by the order of the samples)", (case.dataset_path, place)
-        yield compared("endpoints-dataset-rows", "", len(dataset) == size, f"{len(dataset)}", text, *files)
+        yield compared("endpoints-dataset-rows", len(dataset) == size, f"{len(dataset)}", text, *files)
     parser = measured[0].get("parser")
     named = [*parser.values(), *parser] if isinstance(parser, dict) else []
     columns = (*named, "article", "prompt")
@@ -105,7 +105,7 @@ def prompts(case: EndpointsEvidence) -> Iterator[Finding]:
         for row, prompt in events.prompts()
         if index_of.get(row, NO_INDEX) != NO_INDEX
     )
-    yield compared("endpoints-prompt-rows", "", not wrong, f"{wrong}", "0", place, case.dataset_path)
+    yield compared("endpoints-prompt-rows", not wrong, f"{wrong}", "0", place, case.dataset_path)
 
 
 @decides(
@@ -122,21 +122,21 @@ def token_counts(case: EndpointsEvidence) -> Iterator[Finding]:
     events, answered = load.events, load.events.answered
     reasons = [events.reasons[name] for name in ("tool_calls", "function_call") if name in events.reasons]
     calls = int((answered & (events.response_kind == TEXT) & np.isin(events.reason, reasons)).sum())
-    yield compared("endpoints-tool-calls", "", not calls, f"{calls}", "0", events.path)
+    yield compared("endpoints-tool-calls", not calls, f"{calls}", "0", events.path)
     total = None if summary is None else summary.output_sequence_lengths.total
     if summary is None or not total or (events.response_kind[answered] > TEXT).any():
         return
     files = case.run.path(SUMMARY), events.path
     per_token = float(events.response_bytes[answered].sum()) / total
     limit = f"at most {MAX_TOKEN_BYTES:g}"
-    yield compared("endpoints-token-bytes", "", per_token <= MAX_TOKEN_BYTES, f"{per_token:.2f}", limit, *files)
+    yield compared("endpoints-token-bytes", per_token <= MAX_TOKEN_BYTES, f"{per_token:.2f}", limit, *files)
     streamed = answered & (events.first_ns != NO_TIME) & (events.rest_bytes > per_token)
     if streamed.any() and (reported := summary.tpot.median or 0) > 0:
         spans_ns, rest = (events.complete_ns - events.first_ns)[streamed], events.rest_bytes[streamed]
         estimate = float(np.median(spans_ns / rest)) * per_token
         right = reported / TPOT_APART <= estimate <= reported * TPOT_APART
         limit = f"{reported / 1e6:.3f} ms (reported) within a factor of {TPOT_APART:g}"
-        yield compared("endpoints-tpot", "", right, f"{estimate / 1e6:.3f} ms", limit, *files)
+        yield compared("endpoints-tpot", right, f"{estimate / 1e6:.3f} ms", limit, *files)
 
 
 @decides(
@@ -157,11 +157,11 @@ def times(case: EndpointsEvidence) -> Iterator[Finding]:
     p10, p50, p90 = np.percentile((first_ns - load.issued_ns)[streamed], [10, 50, 90]) / 1e6
     if len(np.unique(events.prompt_size[load.rows])) > 1:  # Prompts of one length may have equal TTFT.
         found, limit = f"{p90 - p10:.3f} ms", f"above {UNIFORM_TTFT * p50:.3f} ms ({UNIFORM_TTFT:.0%} of the median)"
-        yield compared("endpoints-uniform-ttft", "", p90 - p10 > UNIFORM_TTFT * p50, found, limit, events.path)
+        yield compared("endpoints-uniform-ttft", p90 - p10 > UNIFORM_TTFT * p50, found, limit, events.path)
     spans_ns, index = (load.complete_ns - first_ns)[streamed], load.index[streamed]
     _, place, inverse = np.unique(index, return_index=True, return_inverse=True)
     again = np.arange(len(index)) != place[inverse]
     if again.sum() >= TIMES_AT_LEAST and len(place) > 1:
         share = float(np.median((spans_ns / np.maximum(1, spans_ns[place][inverse]))[again]))
         found, limit = f"{share:.2f} (median)", f"at least {REPEAT_SHARE:g}"
-        yield compared("endpoints-repeats", "", share >= REPEAT_SHARE, found, limit, events.path)
+        yield compared("endpoints-repeats", share >= REPEAT_SHARE, found, limit, events.path)

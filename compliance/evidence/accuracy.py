@@ -65,7 +65,7 @@ def scored_again(run: RunEvidence) -> Iterator[Finding]:
     if run.scores.not_again:
         found = f"accuracy.txt; the responses were not rescored ({run.scores.not_again})"
         required = "rescored with the dataset and tokenizer of the run"
-        yield compared("accuracy-scored-again", "", False, found, required, run.dir.accuracy_log)
+        yield compared("accuracy-scored-again", False, found, required, run.dir.accuracy_log)
     yield from run.scores.findings
 
 
@@ -81,7 +81,9 @@ def scores(run: RunEvidence) -> Iterator[Finding]:
     verdict = run.accuracy
     if verdict.targets is None:
         required = "reference scores of the benchmark"
-        yield compared("accuracy-no-target", "target scores", False, verdict.label, required, run.dir.accuracy_text)
+        yield compared(
+            "accuracy-no-target", False, verdict.label, required, run.dir.accuracy_text, text="target scores"
+        )
         return
     yield scores_within_reach(verdict.metric, verdict.scores, verdict.targets)
     for one in verdict.findings:

@@ -36,7 +36,7 @@ def model_in_manifest(run: RunEvidence) -> Iterator[Finding]:
     if read_weights(folder) != manifest.model.weights:
         wrong.append("the headers of the weights")
     found = f"{', '.join(wrong[:4])} in {folder} differ" if wrong else "as in the manifest"
-    yield compared("record-model", "model files", not wrong, found, "as in the manifest", run.dir.manifest)
+    yield compared("record-model", not wrong, found, "as in the manifest", run.dir.manifest, text="model files")
 
 
 def _differs(path: Path, digest: str) -> bool:
@@ -63,10 +63,12 @@ def official_inputs(run: RunEvidence) -> Iterator[Finding]:
     plan = manifest.plan
     reasons = data_set_reasons(run.benchmark, plan.dataset_sha256)
     known = "official dataset" if run.benchmark.data_sha256 else "no official hash exists; only all runs are compared"
-    yield compared("record-data-set", "dataset", not reasons, "; ".join(reasons) or known, "", run.dir.manifest)
+    yield compared("record-data-set", not reasons, "; ".join(reasons) or known, "", run.dir.manifest, text="dataset")
     if manifest.observed.clients and manifest.status == "finished":  # other runs are not eligible anyway
         reasons = unofficial_servers(manifest, official)
-        yield compared("record-servers", "servers", not reasons, "; ".join(reasons) or "declared", "", run.dir.manifest)
+        yield compared(
+            "record-servers", not reasons, "; ".join(reasons) or "declared", "", run.dir.manifest, text="servers"
+        )
     if plan.engine_record.is_server:
         return
     weights = manifest.model.weights
@@ -80,7 +82,7 @@ def official_inputs(run: RunEvidence) -> Iterator[Finding]:
         known = f"{official.name} as published"
         if weights.quantized or not official.weights_sha256:
             known = f"{official.name} in {weights.precision}, without an official hash; only all runs are compared"
-    yield compared("record-weights", "weights", not reasons, "; ".join(reasons) or known, "", run.dir.manifest)
+    yield compared("record-weights", not reasons, "; ".join(reasons) or known, "", run.dir.manifest, text="weights")
 
 
 OF_OURS = tuple(map(check, (official_inputs, model_in_manifest)))

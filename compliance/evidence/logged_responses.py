@@ -126,11 +126,11 @@ def each_answered(run: RunEvidence) -> Iterator[Finding]:
     distinct = len({entry.qsl_idx for entry in entries})
     yield compared(
         "accuracy-answers",
-        "answers",
         len(entries) == distinct == expected,
         f"{len(entries):,} responses to {distinct:,} samples",
         f"one response to each of {expected:,} samples",
         path,
+        text="answers",
     )
     counted = [(entry, entry.token_count) for entry in entries if entry.token_count is not None]
     ours = run.manifest is not None and run.detail.uses_token_latencies
@@ -145,12 +145,12 @@ def each_answered(run: RunEvidence) -> Iterator[Finding]:
             f"{len(wrong[0].data)} bytes of token IDs"
         )
     required = "number of token IDs in the response (4 or 8 bytes each)"
-    yield compared("accuracy-token-counts", "token counts", not wrong, found, required, path)
+    yield compared("accuracy-token-counts", not wrong, found, required, path, text="token counts")
     if counted:
         longest = max(count for _, count in counted)
         most = run.benchmark.sampling["accuracy"].max_tokens
         passed, required = longest <= most, f"at most {most}"
-        yield compared("accuracy-longest", "longest response", passed, f"{longest} tokens", required, path)
+        yield compared("accuracy-longest", passed, f"{longest} tokens", required, path, text="longest response")
 
 
 ISSUED = check(as_issued)

@@ -110,7 +110,6 @@ class Row:
         passed = _HOLDS[self.how](found, bound)
         finding = compared(
             self.rule,
-            self.name,
             passed,
             (self.shown_found or self.shown).format(found),
             f"{self.how} {required}".strip() + self.why,
@@ -118,6 +117,7 @@ class Row:
             decided_by=(self.found,) if isinstance(self.found, str) else self.keys,
             value=found,
             wanted=wanted,
+            text=self.name,
         )
         yield finding if passed else replace(finding, fix=self.fix_of(given))
 
@@ -313,7 +313,6 @@ def seeds(rule: str, detail: DetailLog, rounds: Sequence[str]) -> Finding:
         required = f"{', '.join(str(wanted[0][name]) for name in names)} ({rounds[0]})"
     return compared(
         rule,
-        "seeds",
         found in wanted,
         said,
         required,
@@ -321,6 +320,7 @@ def seeds(rule: str, detail: DetailLog, rounds: Sequence[str]) -> Finding:
         decided_by=[f"effective_{name}" for name in names],
         value=str(of or "none known"),
         wanted=tuple(rounds),
+        text="seeds",
     )
 
 
@@ -341,7 +341,6 @@ def tokens_as_in_accuracy(tokens: float | None, detail: Path, text: str, named: 
         return
     yield compared(
         "perf-tokens-accuracy",
-        "",
         abs(tokens - wanted) <= TOKENS_APART * wanted,
         f"{tokens:.2f} (tokens/s ÷ samples/s)",
         f"{wanted:.2f} ± {TOKENS_APART:.0%} ({named})",

@@ -26,7 +26,7 @@ _SUMMARY_SCORE = {
 def error_records(rule: str, detail: DetailLog) -> Finding:
     """Check that LoadGen logged no errors, by the rule for this mode."""
     said = "none" if not detail.error_count else f"{detail.error_count}, the first is {detail.errors[0]}"
-    found = compared(rule, "", not detail.error_count, said, "none", detail.path, decided_by=("num_errors",))
+    found = compared(rule, not detail.error_count, said, "none", detail.path, decided_by=("num_errors",))
     return replace(found, line=detail.errors[0].line_number) if detail.errors else found
 
 
@@ -46,7 +46,7 @@ def mode(run: RunEvidence) -> Iterator[Finding]:
     if run.claimed_mode is not None:
         found, wanted, key = run.detail.mode, run.claimed_mode, "effective_test_mode"
         rule, said = rule_of(run, "mode"), f"{key} is {found}"
-        yield compared(rule, "", found == wanted, said, wanted, run.detail.path, decided_by=(key,))
+        yield compared(rule, found == wanted, said, wanted, run.detail.path, decided_by=(key,))
 
 
 @decides(
@@ -75,7 +75,7 @@ def audit_settings(run: RunEvidence) -> Iterator[Finding]:
     if any("audit config" in str(record.value).lower() for record in detail.warnings):
         audit.append("LoadGen found an audit configuration")
     found, keys = "; ".join(audit) or "none", [f"effective_{name}" for name in (effective or _AUDIT_SETTINGS)]
-    yield compared(rule_of(run, "audit-settings"), "", not audit, found, "none", detail.path, decided_by=keys)
+    yield compared(rule_of(run, "audit-settings"), not audit, found, "none", detail.path, decided_by=keys)
 
 
 @decides(
@@ -105,7 +105,7 @@ def validity(run: RunEvidence) -> Iterator[Finding]:
     reasons = run.invalid_because
     said = "; ".join(reasons) or f"LoadGen reports {run.detail.validity}"
     required, keys = "VALID, without error records", ("result_validity",)
-    yield compared("perf-validity", "validity", not reasons, said, required, run.detail.path, decided_by=keys)
+    yield compared("perf-validity", not reasons, said, required, run.detail.path, decided_by=keys, text="validity")
 
 
 @decides(
@@ -119,7 +119,7 @@ def cut_short(run: RunEvidence) -> Iterator[Finding]:
     for name in ("max_duration_ms", "max_query_count"):
         value = run.detail.effective(name, 0)
         required, keys = "0 (no limit)", (f"effective_{name}",)
-        yield compared("perf-cut-short", name, not value, f"{value}", required, run.detail.path, decided_by=keys)
+        yield compared("perf-cut-short", not value, f"{value}", required, run.detail.path, decided_by=keys, text=name)
 
 
 @decides(

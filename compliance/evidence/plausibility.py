@@ -86,7 +86,6 @@ def shared_responses(responses: Iterable[tuple[int, TokenIds]]) -> Finding | Non
     allowed = max(MIN_SHARED - 1, int(samples * SHARED_SHARE))
     return compared(
         "plausible-shared-answers",
-        "",
         len(largest) <= allowed,
         f"{len(largest)} of {samples} (for example {', '.join(map(str, sorted(largest)[:3]))})",
         f"at most {allowed} (outputs with at least {DIFFERENT_IDS} distinct token IDs)",
@@ -130,11 +129,7 @@ def repeats_cost_as_much(
         late[name] = float(np.median((time_ns / np.maximum(1, time_ns[first_of] - 2 * lag_ns))[~new]))
     name, share = min(shares.items(), key=lambda item: item[1])
     found = compared(
-        "plausible-repeats",
-        "",
-        share >= REPEAT_SHARE,
-        f"{share:.2f} (median {name})",
-        f"at least {REPEAT_SHARE:g}",
+        "plausible-repeats", share >= REPEAT_SHARE, f"{share:.2f} (median {name})", f"at least {REPEAT_SHARE:g}"
     )
     if not found.passed:
         explained = share >= REPEAT_SHARE * (1 - foreign) or late[name] >= REPEAT_SHARE
@@ -163,7 +158,6 @@ def first_token_takes_a_step(requests: RequestTable, loadgen_scenario: str) -> F
     ttft_ms = float(np.median(ttft_ns)) / 1e6
     return compared(
         "plausible-first-token",
-        "",
         ttft_ms >= FIRST_TOKEN_SHARE * tpot_ms,
         f"{ttft_ms:.3f} ms (median; {tpot_ms:.3f} ms per later token)",
         f"at least {FIRST_TOKEN_SHARE * tpot_ms:.3f} ms",
@@ -190,7 +184,6 @@ def first_tokens_not_held_back(
     alike = ttft_ns.p90 - ttft_ns.p50 <= HELD_APART * ttft_ns.p50 or ttft_ns.p90 - low_ns <= HELD_SPAN * ttft_ns.p50
     return compared(
         "plausible-first-tokens-held",
-        "",
         not (alike and ttft_ns.p50 >= HELD_LIMIT_SHARE * limit_ns),
         f"{low} {low_ns / 1e6:,.1f} ms, p50 {ttft_ns.p50 / 1e6:,.1f} ms, p90 {ttft_ns.p90 / 1e6:,.1f} ms",
         f"p90 - p50 above {HELD_APART:.0%} of p50 and p90 - {low} above {HELD_SPAN:.0%} of p50, or p50 below "
@@ -218,12 +211,12 @@ def first_tokens_on_the_line(requests: RequestTable, limit_ns: float) -> Finding
     held = begin_ns < -HELD_LINE * ttft_ns and begin_ns < -HELD_ERRORS * error_ns
     return compared(
         "plausible-first-tokens-held",
-        "time after the first token, extrapolated to no further tokens",
         not (held and ttft_ns >= HELD_LIMIT_SHARE * limit_ns),
         f"{begin_ns / 1e6:,.0f} ms ± {error_ns / 1e6:,.0f} ms (p50 of TTFT: {ttft_ns / 1e6:,.0f} ms)",
         f"above {-HELD_LINE:.0%} of TTFT, or TTFT below {HELD_LIMIT_SHARE:.0%} of its limit",
         begin_ns=begin_ns,
         error_ns=error_ns,
+        text="time after the first token, extrapolated to no further tokens",
     )
 
 
@@ -238,11 +231,7 @@ def not_the_reference(predictions: Sequence[str], references: Sequence[str]) -> 
     verbatim = sum(_is_verbatim(*pair) for pair in zip(predictions, references, strict=True))
     allowed = int(len(predictions) * VERBATIM_SHARE)
     return compared(
-        "plausible-reference-texts",
-        "",
-        verbatim <= allowed,
-        f"{verbatim} of {len(predictions)}",
-        f"at most {allowed}",
+        "plausible-reference-texts", verbatim <= allowed, f"{verbatim} of {len(predictions)}", f"at most {allowed}"
     )
 
 
@@ -267,7 +256,6 @@ def not_padded(id_counts: Sequence[int], predictions: Sequence[str], encode_batc
     allowed = int(len(predictions) * PADDING_SHARE)
     return compared(
         "plausible-padding",
-        "",
         padded <= allowed,
         f"{padded} of {len(surplus)} (largest surplus: {max(surplus)} IDs)",
         f"at most {allowed} with a surplus above {PADDING_IDS} IDs",
@@ -287,11 +275,7 @@ def scores_within_reach(metric: Metric, scores: Scores, targets: Mapping[str, Ta
     """Check that no score is above what this model can reach. The official checker has no upper limit."""
     share, name = max((scores[name] / targets[name].reference, name) for name in metric.means if name in targets)
     return compared(
-        "plausible-scores",
-        "",
-        share <= ROUGE_SHARE,
-        f"{share:.3f} ({name} {scores[name]:.4f})",
-        f"at most {ROUGE_SHARE:g}",
+        "plausible-scores", share <= ROUGE_SHARE, f"{share:.3f} ({name} {scores[name]:.4f})", f"at most {ROUGE_SHARE:g}"
     )
 
 

@@ -99,11 +99,11 @@ class Finding:
 
 def compared(
     rule: str,
-    text: str,
     passed: bool,
     found: str,
     required: str,
     *files: Path,
+    text: str = "",
     decided_by: Sequence[str] = (),
     **numbers: Any,
 ) -> Finding:

@@ -167,7 +167,7 @@ def _one_system(of: ResultEvidence) -> Iterator[Finding]:
         one, other = (question.scope.text(run.facts) for run in of.both)
         found, same = f"{one} in the performance run, {other} in the accuracy run", question not in different
         name = question.text
-        yield compared(question.rule, name, same, found, "equal in both runs", *roots, fact=name)
+        yield compared(question.rule, same, found, "equal in both runs", *roots, fact=name, text=name)
 
 
 @decides("plausible", needs=("both",), also=("perf-tokens-accuracy",))

@@ -19,7 +19,7 @@ from tests.signoff.backtest import read_cases, run_cases
 
 def test_a_rule_that_the_catalog_does_not_have_is_an_error() -> None:
     with pytest.raises(UnknownRuleError, match="no-such-rule"):
-        compared("no-such-rule", "name", True, "found", "required")
+        compared("no-such-rule", True, "found", "required", text="name")
 
 
 def test_an_id_is_of_one_rule() -> None:

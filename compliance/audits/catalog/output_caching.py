@@ -353,11 +353,11 @@ def _completeness(run: "RunArtifacts", threshold: float) -> Finding:
     needed = run.requested * (1 - threshold)
     return compared(
         "caching-answered",
-        f"{run.spec.label}: completed samples",
         run.completed >= needed,
         str(run.completed),
         f"at least {needed:g} of {run.requested}",
         run.dir.detail,
+        text=f"{run.spec.label}: completed samples",
     )
 
 
@@ -374,9 +374,9 @@ def _direct_evidence(run: "RunArtifacts") -> Iterator[Finding]:
         return
     label, path, reuse = run.spec.label, run.dir.manifest, prompt_reuse(run.manifest)
     found = "on" if reuse.is_on else "off"
-    yield compared("caching-engine", f"{label}: prefix caching in the engine", not reuse.is_on, found, "off", path)
+    yield compared("caching-engine", not reuse.is_on, found, "off", path, text=f"{label}: prefix caching in the engine")
     text = f"{label}: prompt tokens from a cache"
-    yield compared("caching-tokens", text, not reuse.tokens, f"{reuse.tokens:,}", "0", path)
+    yield compared("caching-tokens", not reuse.tokens, f"{reuse.tokens:,}", "0", path, text=text)
 
 
 def _broken_evidence(runs: Sequence["RunArtifacts"]) -> list[Finding]:

@@ -60,14 +60,13 @@ class OutputConsistency(TwoModeAudit):
         passed, found = len(table) > 0 and share >= least, f"{share:.4f} of {len(table):,} responses"
         found += "" if passed else f" (samples {different[:NAMED_IN_MESSAGES]})"
         name = "responses equal, by hash"
-        yield compared("consistency-hashes", name, passed, found, f"at least {least:.4g}", where, share=share)
+        yield compared("consistency-hashes", passed, found, f"at least {least:.4g}", where, share=share, text=name)
         recorded = dict(zip(table.seq.tolist(), table.output_sha256, strict=True))
         wrong = [one.seq_id for one in performance.entries if recorded.get(one.seq_id) != sha256(one.data).hexdigest()]
         found = f"{len(wrong)} of {len(performance.entries)}"
         found += f" (seq_id {wrong[:NAMED_IN_MESSAGES]})" if wrong else ""
-        yield compared(
-            "consistency-record", "logged responses that differ from the request log", not wrong, found, "none", where
-        )
+        text = "logged responses that differ from the request log"
+        yield compared("consistency-record", not wrong, found, "none", where, text=text)
 
 
 def _tokens(logged: "Responses", responses: "dict[int, Ids]", least: float) -> Finding:
@@ -90,4 +89,4 @@ def _tokens(logged: "Responses", responses: "dict[int, Ids]", least: float) -> F
     if share < least:
         found += f" ({'; '.join(different[:NAMED_IN_MESSAGES])})"
     name = "tokens equal up to the first difference"
-    return compared("consistency-tokens", name, share >= least, found, f"at least {least:.4g}", share=share)
+    return compared("consistency-tokens", share >= least, found, f"at least {least:.4g}", share=share, text=name)

@@ -50,14 +50,14 @@ class OutputLength(TwoModeAudit):
         ratio = found / expected if expected else float("inf")
         yield compared(
             "length-mean",
-            "mean output length",
             1 - threshold <= ratio <= 1 + threshold,
             f"{found:.2f} tokens ({len(issued):,} responses), {ratio:.4f} × the accuracy run",
             f"{1 - threshold:.4g} to {1 + threshold:.4g} × {expected:.2f} tokens (same samples)",
             performance.dir.root,
             mean_tokens=found,
             accuracy_mean_tokens=expected,
+            text="mean output length",
         )
         unknown = sorted({index for index, _ in issued} - responses.keys())
         text = f"{len(unknown)}" + (f" (samples {unknown[:3]})" if unknown else "")
-        yield compared("length-samples", "", not unknown, text, "0", performance.dir.root)
+        yield compared("length-samples", not unknown, text, "0", performance.dir.root)

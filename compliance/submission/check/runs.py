@@ -128,7 +128,7 @@ def scenario_findings(rule: str, result: Result, detail: DetailLog) -> Iterator[
     claimed = result.scenario or wanted
     as_loadgen = f" (LoadGen: {wanted})" if wanted != claimed else ""
     required, keys = f"{claimed}{as_loadgen}", ("effective_scenario",)
-    yield compared(rule, "scenario of the log", False, found, required, detail.path, decided_by=keys)
+    yield compared(rule, False, found, required, detail.path, decided_by=keys, text="scenario of the log")
 
 
 @decides(
@@ -144,7 +144,7 @@ def early_stopping(run: TreeRun) -> Iterator[Finding]:
     if detail.get("early_stopping_met") is False:
         found = " ".join(str(detail.get("early_stopping_result") or "early_stopping_met is false").split())
         required, keys = "early_stopping_met true", ("early_stopping_met",)
-        yield compared("perf-early-stopping", "", False, found, required, detail.path, decided_by=keys)
+        yield compared("perf-early-stopping", False, found, required, detail.path, decided_by=keys)
 
 
 @decides(
@@ -159,7 +159,7 @@ def metric(run: TreeRun) -> Iterator[Finding]:
     value = None if name is None else run.detail.get(name)
     if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
         found, keys = f"{name or 'metric'} is {value}", () if name is None else (name,)
-        yield compared("perf-metric", "", False, found, "a number above 0", run.detail.path, decided_by=keys)
+        yield compared("perf-metric", False, found, "a number above 0", run.detail.path, decided_by=keys)
 
 
 @decides("tree", needs=("log",), also=("perf-network", "perf-network-name"))
@@ -172,7 +172,7 @@ def network_name(run: TreeRun) -> Iterator[Finding]:
         found = f"sut_name is {detail.get('sut_name')!r}"
         # Outside the network division the official checker accepts such a name, which systems of several nodes use.
         rule = "perf-network" if network else "perf-network-name"
-        yield compared(rule, "", False, found, wanted, detail.path, decided_by=("sut_name",))
+        yield compared(rule, False, found, wanted, detail.path, decided_by=("sut_name",))
 
 
 @decides("result", needs=("log",), also=("perf-cut-short",))
@@ -182,7 +182,9 @@ def cut_short(run: TreeRun) -> Iterator[Finding]:
     most, samples = detail.integer("effective_max_query_count"), detail.samples_per_query or 0
     ends = most < samples if detail.scenario == "Offline" else most <= detail.integer("result_query_count")
     required, keys, cut = "0, or above the number issued", ("effective_max_query_count",), bool(most and ends)
-    found = compared("perf-cut-short", "max_query_count", not cut, f"{most}", required, detail.path, decided_by=keys)
+    found = compared(
+        "perf-cut-short", not cut, f"{most}", required, detail.path, decided_by=keys, text="max_query_count"
+    )
     yield replace(found, severity="warning") if cut else found  # Published results of wan-2.2 are cut short.
 
 
@@ -192,7 +194,7 @@ def accuracy_samples(run: TreeRun) -> Iterator[Finding]:
     detail, wanted = run.detail, run.of.accuracy_samples
     count = detail.get("effective_accuracy_sample_count", detail.get("qsl_reported_total_count"))
     found, keys = f"{count} samples", ("effective_accuracy_sample_count", "qsl_reported_total_count")
-    yield compared("accuracy-samples", "", count == wanted, found, f"{wanted}", detail.path, decided_by=keys)
+    yield compared("accuracy-samples", count == wanted, found, f"{wanted}", detail.path, decided_by=keys)
 
 
 @decides(

@@ -69,7 +69,7 @@ def samples_per_query(run: TreeRun) -> Iterator[Finding]:
     if run.detail.scenario == "MultiStream":
         key = "effective_samples_per_query"
         found, wanted = run.detail.integer(key), SAMPLES_PER_QUERY
-        yield compared("perf-samples-per-query", "", found == wanted, f"{found}", f"{wanted}", run.detail.path,
+        yield compared("perf-samples-per-query", found == wanted, f"{found}", f"{wanted}", run.detail.path,
                        decided_by=(key,))  # fmt: skip
 
 

@@ -49,11 +49,11 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     @decides("result", ("one", "error", *ROW), ("two", "warning", *ROW))
     def first(run: Run) -> Iterator[Finding]:
         for name in ("one", "two"):
-            yield compared(name, "", name not in run.bad, "found", "required")
+            yield compared(name, name not in run.bad, "found", "required")
 
     @decides("result", ("three", "error", *ROW), needs=("log",), after=("one",))
     def second(run: Run) -> Iterator[Finding]:
-        yield compared("three", "", "three" not in run.bad, "found", "required")
+        yield compared("three", "three" not in run.bad, "found", "required")
 
     @decides("contradiction", ("silent", "error", *ROW), applies=lambda run: run.lacks.get("object", ""))
     def third(run: Run) -> Iterator[Finding]:
