@@ -21,9 +21,8 @@ from runs.errors import InputError
 COLUMNS = ("input", "tok_input", "output")
 
 _BLANKS = b" \t\r\n"
-SYNTHETIC_MARK = (
-    "Synthetic rehearsal row"  # in the last line of each reference summary of scripts/make_rehearsal_dataset.py
-)
+# In the last line of each reference summary of scripts/make_rehearsal_dataset.py.
+SYNTHETIC_MARK = "Synthetic rehearsal row"
 # LoadGen's accuracy log has IDs as int32, which limits the IDs of a vocabulary.
 LARGEST_ID = 2**31 - 1
 

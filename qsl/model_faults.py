@@ -16,9 +16,8 @@ from runs.errors import InputError
 from runs.files.reading import TOKENIZER, open_file, read_object, read_whole, stand_in
 
 _SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
-_DATA_TYPE = re.compile(
-    r"auto|(torch\.)?(half|double|bfloat16|float(16|32|64|8_\w+)?|u?int\d+)"
-)  # data types of PyTorch
+# Data types of PyTorch.
+_DATA_TYPE = re.compile(r"auto|(torch\.)?(half|double|bfloat16|float(16|32|64|8_\w+)?|u?int\d+)")
 MAX_PARTS = 10_000
 _LOADED = (".safetensors", ".bin", ".pt")  # suffixes of the weights that vLLM loads [vLLM 0.32, default_loader.py]
 # Prefixes of files with such suffixes that are not weights of a model. [filter_files_not_needed_for_inference]

@@ -82,13 +82,11 @@ class RoundBenchmark(_Data):
     token_latencies: bool = False
     time_bound: bool = True  # False: one pass over the samples, without a minimum duration
     audits: tuple[str, ...] = ()
-    audit_settings: dict[str, dict[str, int | float]] = Field(
-        default_factory=dict
-    )  # settings by test, as in its audit.config
+    # Settings by test, as in its audit.config.
+    audit_settings: dict[str, dict[str, int | float]] = Field(default_factory=dict)
     audit_deltas: dict[str, float] = Field(default_factory=dict)  # tolerance of a score in TEST01, in percent
-    accuracy_folders: dict[str, tuple[str, ...]] = Field(
-        default_factory=dict
-    )  # folder → names of its files without extension
+    # Folder → names of its files without extension.
+    accuracy_folders: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     loadgen_keys: dict[str, str] = Field(default_factory=dict)  # scenario → name in LoadGen's settings
     equal_issue: bool = False
     percentiles: dict[str, float] = Field(default_factory=dict)  # percentiles that differ from the scenario's default

@@ -106,9 +106,8 @@ class EngineObserved:
     # for each engine, the fields of runs.record.observed.EngineSeen as plain data
     engines: list[dict[str, Any]] = field(default_factory=list)
     read_to_loadgen: dict[str, Any] | None = None  # a LatenessSummary of the clients of servers
-    unofficial_reasons: list[str] = field(
-        default_factory=list
-    )  # reasons why the run is not eligible for submission; sentences
+    # Reasons why the run is not eligible for submission; sentences.
+    unofficial_reasons: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # sentences for the user
 
 

@@ -48,9 +48,8 @@ class LoadgenSut:
         self._response = self.loadgen.QuerySampleResponse
         self._samples_complete = self.loadgen.QuerySamplesComplete
         self._first_token_complete = self.loadgen.FirstTokenComplete
-        self._arrived: deque[tuple[int, list[Any]]] = (
-            deque()
-        )  # for each call of LoadGen: time, and samples in reverse order
+        # For each call of LoadGen: time, and samples in reverse order.
+        self._arrived: deque[tuple[int, list[Any]]] = deque()
         self._awake = False  # the loop was woken to read `_arrived` and has not started to read
         self._slice_planned = False  # a slice is planned for the loop's next turn
         self._slice_began_s: float | None = None  # start of the previous slice, on the loop's clock
@@ -63,9 +62,8 @@ class LoadgenSut:
         self.issued = 0
         self.completed = 0
         self.cached_tokens = 0
-        self.handing_over_s = (
-            0.0  # time that the loop spent on handing queries to the engine, including the engine's part
-        )
+        # Time that the loop spent on handing queries to the engine, including the engine's part.
+        self.handing_over_s = 0.0
 
     @property
     def outstanding(self) -> int:

@@ -119,9 +119,8 @@ class Scorer:
         def finish(progress: Progress | None = None) -> Scored:
             if key not in self._scored:
                 responses, wanted, scores = self._begun.pop(key)
-                findings = responses_plausible(
-                    responses, wanted, self._tokenizers[fingerprint]
-                )  # while processes score
+                # Processes score meanwhile.
+                findings = responses_plausible(responses, wanted, self._tokenizers[fingerprint])
                 self._scored[key] = Scored(scores(progress), tuple(findings))
             return self._scored[key]
 

@@ -23,9 +23,8 @@ Kind = Literal[
 ON_RUNS: frozenset[Kind] = frozenset({"contradiction", "result", "official", "plausible"})
 
 RuleSeverity = Literal["error", "warning", "note"]
-RuleRow = tuple[
-    str, RuleSeverity, str, str, str
-]  # ID, severity, source, summary (noun phrase for the checked value), fix
+# ID, severity, source, summary (noun phrase for the checked value), fix.
+RuleRow = tuple[str, RuleSeverity, str, str, str]
 
 OURS = "[ours]"
 _INFERENCE = "mlcommons/inference b66003e1, "

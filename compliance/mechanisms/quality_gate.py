@@ -231,9 +231,8 @@ class RowEvidence:
     @cached_property
     def divisions(self) -> dict[str, dict[str, Any]]:
         """The eligibility of the row by division."""
-        recorded = (
-            self.judged.engine is not None and not self.engine.gaps
-        )  # the columns of a row do not count as evidence
+        # The columns of a row do not count as evidence.
+        recorded = self.judged.engine is not None and not self.engine.gaps
         lossy, quality = {mechanism for mechanism, _ in self.engine.in_force}, self.judged.quality
         passed = quality.passed if quality is not None else None
         return eligibility(self.row["mechanism"], passed, lossy, recorded=recorded)

@@ -93,9 +93,8 @@ def bounds(device: Device, manifest: Manifest, requests: RequestTable) -> tuple[
     if not parameters:
         raise InputError(f"{folder} has no safetensors files", "")
     weight_bytes = parameters * _BYTES.get(str(engine.get("quantization") or engine.get("dtype")), 2)
-    speed = (
-        2 if "fp8" in str(engine.get("quantization")) else 1
-    )  # 8-bit arithmetic is twice as fast on all these devices
+    # 8-bit arithmetic is twice as fast on all these devices.
+    speed = 2 if "fp8" in str(engine.get("quantization")) else 1
     prompt, output = requests.prompt_tokens.astype(float), requests.output_tokens.astype(float)
     total = float(output.sum())
     work = 2.0 * parameters * float((prompt + output).sum())

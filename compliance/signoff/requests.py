@@ -314,9 +314,8 @@ def _fastest(
 ) -> Iterator[Finding]:
     fastest = int(np.argmax(speeds))
     others, larger = (np.median(np.delete(one, fastest)) for one in (speeds, sizes))
-    times = float(
-        speeds[fastest] / others / max(1.0, sizes[fastest] / larger)
-    )  # a replica with more devices may be faster
+    # A replica with more devices may be faster.
+    times = float(speeds[fastest] / others / max(1.0, sizes[fastest] / larger))
     if times > REPLICA_FASTER_FLAG:
         make = fail if certain and times > FASTER_FAIL else warn
         text = f"by its {measure}, replica {fastest} is {times:.1f} times as fast per device or core as the others"

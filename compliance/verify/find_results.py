@@ -85,9 +85,8 @@ def _known_run(run_dir: RunDir, scenario: Scenario | None, claimed_mode: str | N
         SetupError: If no supported round uses this LoadGen, or the path in a tree names an unsupported benchmark.
     """
     places = run_dir.root.absolute().parts
-    named = [
-        name for above, name in zip(places, places[2:], strict=False) if above == "results"
-    ]  # results/SYSTEM/BENCHMARK
+    # A path in a tree contains results/SYSTEM/BENCHMARK.
+    named = [name for above, name in zip(places, places[2:], strict=False) if above == "results"]
     others = {name for one in ROUNDS.values() for name in one.benchmarks} - set(DIRECTORIES)
     if not run_dir.manifest.is_file() and (other := next((name for name in named if name in others), None)):
         raise SetupError(

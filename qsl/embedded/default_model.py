@@ -127,9 +127,8 @@ def _make_or_repair(folder: Path, wheel: Path | None, say: Callable[[str], None]
             return
         say(f"{folder / wrong[0]} is missing or damaged: creating the model again")
     prefix = f".{folder.name}.tmp-"
-    for left_over in folder.parent.glob(
-        f"{prefix}*"
-    ):  # leftovers of a killed process, because this process holds the lock
+    # Leftovers of a killed process, because this process holds the lock.
+    for left_over in folder.parent.glob(f"{prefix}*"):
         shutil.rmtree(left_over, ignore_errors=True)
     with temporary_folder(prefix, folder.parent) as workplace:
         made = workplace / "model"

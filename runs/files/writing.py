@@ -65,11 +65,8 @@ def _sync_folder(folder: Path) -> None:
         finally:
             os.close(descriptor)
     except OSError as error:
-        if error.errno not in (
-            errno.EINVAL,
-            errno.ENOTSUP,
-            errno.EACCES,
-        ):  # the file system cannot sync it, or it is unreadable
+        # Other errors than: the file system cannot sync the folder, or it is unreadable.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EACCES):
             raise
 
 

@@ -21,11 +21,8 @@ PREFIX = b":::MLLOG "
 OLDEST, NEWEST = (4, 0, 0), (6, 0, 17)  # LoadGen versions whose logs are supported; NEWEST is the installed version
 OF_ROUNDS = (5, 0, 0)  # oldest version that a supported round requires
 _COUNTS_ERRORS = (5, 0, 21)  # first version that ends its results with num_errors; 5.0.15 and round v5.1's 4.1 do not
-_COUNTS_PADDING = (
-    5,
-    0,
-    11,
-)  # first version whose generated_samples_per_query includes padding [mlcommons/inference ef1bd3b9]
+# First version whose generated_samples_per_query includes padding [mlcommons/inference ef1bd3b9]
+_COUNTS_PADDING = (5, 0, 11)
 _ONE_OFFLINE_QUERY = (5, 0, 6)  # first version that always generates one Offline query [mlcommons/inference 1f73d4c2]
 SIX_DIGITS = 1e-5  # relative error of LoadGen's floating-point numbers, which have six digits
 # Part of the name of a system that LoadGen reaches over a network. [inference_rules.adoc; checker constants.py]
@@ -72,9 +69,8 @@ class DetailLog:
     error_count: int = 0  # number of all errors, including those beyond MAX_KEPT_RECORDS
     warning_count: int = 0
     last_ms: float = 0.0  # time_ms of the last record
-    repeated: dict[str, int] = field(
-        default_factory=dict
-    )  # key → line of its second record, for keys that LoadGen writes once
+    # Key → line of its second record, for keys that LoadGen writes once.
+    repeated: dict[str, int] = field(default_factory=dict)
 
     def get(self, key: str, default: Any = None) -> Any:
         return self.values.get(key, default)

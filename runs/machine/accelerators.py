@@ -22,9 +22,8 @@ TOOL_TIMEOUT_S = 30
 _PCI_DISPLAY = "0x0300"  # PCI class of a display controller, such as a processor's integrated graphics
 
 Row = dict[str, Any]
-Facts = Mapping[
-    str, Callable[[Any, Any], Any]
-]  # fact → function that reads it from a library or a tool's output; it may raise
+# Fact → function that reads it from a library or a tool's output; it may raise.
+Facts = Mapping[str, Callable[[Any, Any], Any]]
 
 
 class ProbeError(Exception):
@@ -36,9 +35,8 @@ class Vendor:
     """A vendor of accelerators."""
 
     name: str
-    sources: tuple[
-        Callable[[], list[Row]], ...
-    ]  # tried in this order; each returns a row per device, or raises ProbeError
+    # Tried in this order; each returns a row per device, or raises ProbeError.
+    sources: tuple[Callable[[], list[Row]], ...]
     nodes: Callable[[Path], int]  # the number of device nodes below a root
     # Groups of environment variables that select devices. The first variable of a group that is set counts; each group
     # selects among the devices that the previous group left.

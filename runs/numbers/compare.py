@@ -278,9 +278,8 @@ def _single_stream_estimates(derived: Derived, detail: DetailLog) -> Iterator[Di
         ("early_stopping_latency_ss", derived.early_stopping.percentile),
         ("early_stopping_latency_ms", SECOND_PERCENTILE),
     ):
-        ours = (
-            derived.early_stopping.estimates_ns[f"{measure}_p{share * 100:g}"] or 0
-        )  # LoadGen writes 0 for a missing estimate
+        # LoadGen writes 0 for a missing estimate.
+        ours = derived.early_stopping.estimates_ns[f"{measure}_p{share * 100:g}"] or 0
         theirs = detail.integer(key)
         # An estimate is above its percentile, in a range with fewer samples.
         tolerance_ns = allowance.of("p90" if share <= 0.9 else "p99_9")

@@ -34,9 +34,8 @@ class Derived:
     duration_ns: int  # duration that LoadGen compares with the minimum duration
     numbers: Numbers
     early_stopping: EarlyStopping
-    conditions: dict[
-        str, bool
-    ]  # conditions of LoadGen's VALID, by the names of CONDITIONS; if one is False, the run is INVALID
+    # Conditions of LoadGen's VALID, by the names of CONDITIONS; if one is False, the run is INVALID.
+    conditions: dict[str, bool]
     times: Timeline
     tokens: NDArray[np.int64]  # output tokens as LoadGen counts them, in order of issue
     limits_ns: dict[str, int]  # effective limits by measure: "ttft" and "tpot", or "latency"; Server only

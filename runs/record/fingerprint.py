@@ -48,9 +48,8 @@ def fingerprint(manifest: "Manifest") -> Facts:
     }
     if weights is not None:
         facts |= {"weights.shape": weights.shape, "weights.precision": weights.precision}
-    in_force = {
-        key: value for key, value in manifest.engine.configuration.items() if key != "model"
-    }  # without the model's path
+    # Without the model's path.
+    in_force = {key: value for key, value in manifest.engine.configuration.items() if key != "model"}
     facts |= _flat("resolved", in_force)
     facts |= _flat("versions", dict(manifest.engine.versions))
     return {key: value for key, value in facts.items() if key.removeprefix("resolved.") not in ROLE or key == SPACE}
@@ -218,10 +217,8 @@ LOSSY = Scope(
     )
 )
 # `verify`: both runs of a result, by the subject of the finding.
-LOGGED = {
-    "scenario": Scope(("scenario",)),
-    "dataset size": Scope(("loadgen.samples",)),
-}  # facts that every run's log has
+# Facts that every run's log has.
+LOGGED = {"scenario": Scope(("scenario",)), "dataset size": Scope(("loadgen.samples",))}
 PAIR = LOGGED | {
     "engine": Scope(("engine",)),
     "model": Scope(("model.",), ignoring=("model.revision",)),

@@ -48,10 +48,8 @@ from runs.record.engines.engine_records import EngineRecord, engine_record
 from runs.record.observed import Model, Observed
 
 RECORD_VERSION: Literal[4] = 4
-BASELINE: dict[str, Any] = {
-    "mechanism": "baseline",
-    "mechanism_variant": "none",
-}  # declaration of a run without a technique
+# Declaration of a run without a technique.
+BASELINE: dict[str, Any] = {"mechanism": "baseline", "mechanism_variant": "none"}
 
 _OF_A_FINISHED_RUN = (
     *("pid", "end_time_ns", "exit_code", "engine.warm_up", "observed.cached_prompt_tokens"),

@@ -97,12 +97,12 @@ def _planned(run: CampaignRun, prepared: PreparedRun, identity: Facts) -> Planne
     except (InputError, SetupError) as error:
         raise error_of(error_record(error), run.name) from error
     count = expected_count(prepared, specs[0].mode, dict(specs[0].settings))
+    most_runs = 1 if countable else 3  # an audit has at most three runs
     return PlannedRun(
         **vars(run),
         identity=identity,
         count=count if countable else None,
-        log_bytes=log_bytes(count.samples, prepared.plan.enable_log_trace)
-        * (1 if countable else 3),  # An audit has at most three runs.
+        log_bytes=most_runs * log_bytes(count.samples, prepared.plan.enable_log_trace),
         unofficial_reasons=tuple(prepared.unofficial_reasons),
         hints=tuple(prepared.hints),
         request=request,

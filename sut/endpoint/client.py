@@ -80,9 +80,8 @@ class Client:
         self.head = request_head(self.address, self.dialect.path, self.access.key)
         self._template = self.dialect.template(self.model, self.sampling, streaming=self.streaming)
         self._closed = False
-        self.name = (
-            uuid.uuid4().hex
-        )  # prefix of request IDs, unique over all clients, so that no cache contains the IDs
+        # Prefix of request IDs, unique over all clients, so that no cache contains the IDs.
+        self.name = uuid.uuid4().hex
         self.asked = 0  # requests so far
         self.ids_come_back = False  # the server has returned a request's own ID
         self.pool = ConnectionPool(

@@ -73,9 +73,8 @@ class Dialect:
     prompt_field: str
     read: Read
     id_field: str | None = None  # field of the request's ID; the response's ID ends with that ID
-    renamed: Mapping[str, str] = field(
-        default_factory=dict
-    )  # the server's names of sampling parameters; "" if the server lacks the parameter
+    # The server's names of sampling parameters; "" if the server lacks the parameter.
+    renamed: Mapping[str, str] = field(default_factory=dict)
     own_parameters: Mapping[str, Any] = field(default_factory=dict)  # sent with the sampling parameters
     nested: bool = False  # sampling parameters are nested in a field
     own_fields: Mapping[str, Any] = field(default_factory=dict)  # fields outside the sampling parameters

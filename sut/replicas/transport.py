@@ -20,9 +20,8 @@ MAX_MESSAGES = 64  # maximum of messages read in one turn of the loop
 # (sut/feed.py).
 GATHER_S = 0.045
 GATHERED_POLL_S = 0.05
-QUEUE_MESSAGES = (
-    4096  # limit of the library's queue on each side of a connection; further messages wait in this process
-)
+# Limit of the library's queue on each side of a connection; further messages wait in this process.
+QUEUE_MESSAGES = 4096
 RETRY_S = 0.001
 HEARTBEAT_MARK = b"*"  # suffix of the replica's number in the name of its heartbeat socket
 

@@ -18,9 +18,8 @@ from sut.vllm.parallel import parallel_size
 
 KV_CACHE_GIB_ON_CPU = 4  # filled with zeros at the start, which takes at least 1 s per GiB
 LIGHT_KV_CACHE_GIB = 1  # enough for 35 of the embedded model's longest queries at a time
-BINDING_PAYS_FROM = (
-    8  # cores per data-parallel rank from which binding pays: vLLM's waiting process then costs at most 1/8 of them
-)
+# Cores per data-parallel rank from which binding pays: vLLM's waiting process then costs at most 1/8 of them.
+BINDING_PAYS_FROM = 8
 CORE_PROCESS = "VLLM_ENABLE_V1_MULTIPROCESSING"  # vLLM's switch: "0" = schedule and compute in one process
 # glibc returns freed large buffers to the kernel. The CPU engine frees and allocates its activations at every step,
 # which causes hundreds of thousands of page faults per minute. These settings keep the buffers. [mallopt(3)]
@@ -170,9 +169,8 @@ def cpu_environment(
     ranks = parallel_size(options, "tensor_parallel_size") * parallel_size(options, "data_parallel_size")
     environment = {"VLLM_CPU_OMP_THREADS_BIND": core_binding(cores, ranks)}
     if computes_in_core(options, len(cores)):
-        environment[CORE_PROCESS] = (
-            "0"  # AsyncLLM's core still is a separate process; SingleStream's engine computes in the run's process
-        )
+        # AsyncLLM's core still is a separate process; SingleStream's engine computes in the run's process.
+        environment[CORE_PROCESS] = "0"
         environment["OMP_NUM_THREADS"] = str(max(1, len(cores) // ranks))
         if ranks == 1:  # vLLM binds a worker's threads
             environment["OMP_PLACES"] = "{" + ",".join(map(str, cores)) + "}"

@@ -63,9 +63,8 @@ def read_engine_log(path: Path) -> EngineLog:
         if speculative := _SPECULATIVE.search(line):
             printed["speculative"] = speculative[1].rstrip(",") != "None"
         if start["rank"]:
-            printed.pop(
-                "data_parallel_size", None
-            )  # each data-parallel rank of a dense model prints 1 instead of their number
+            # Each data-parallel rank of a dense model prints 1 instead of their number.
+            printed.pop("data_parallel_size", None)
         for name, one in printed.items():
             before = log.configuration.setdefault(name, one)
             if before != one:  # engine cores print different values
