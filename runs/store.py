@@ -172,7 +172,7 @@ class ResultStore:
             raise InputError("a row without run_id cannot be stored", "give each row a run_id")
         values = {name: _plain(row.get(name)) for name in COLUMN_NAMES}
         values["ingested_at"] = datetime.now(UTC).replace(microsecond=0).isoformat()
-        values[RAW] = _json(row)
+        values[RAW] = sorted_json(row)
         stored = self._connection.execute(f"SELECT * FROM {TABLE} WHERE run_id = ?", (run_id,)).fetchone()
         if stored is None:
             names, marks = ", ".join(f'"{name}"' for name in values), ", ".join("?" * len(values))
@@ -245,10 +245,10 @@ def _readable(row: sqlite3.Row) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """Return a value as SQLite stores it."""
-    return int(value) if isinstance(value, bool) else _json(value) if isinstance(value, dict | list) else value
+    return int(value) if isinstance(value, bool) else sorted_json(value) if isinstance(value, dict | list) else value
 
 
-def _json(value: Any) -> str:
+def sorted_json(value: Any) -> str:
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
 
 

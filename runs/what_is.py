@@ -14,8 +14,8 @@ from runs.record.layout import LOADGEN_LOGS, CampaignDir, RunDir
 
 Kind = Literal["missing", "file", "unreadable", "empty", "tree", "endpoints", "run", "logs", "campaign", "other"]
 
-_TREE = ("closed", "open", "network")  # the divisions of a submission
-_POINTS = "results/*/*/r[0-9]*"  # the runs in a submission to MLPerf Endpoints
+DIVISIONS = ("closed", "open", "network")  # the divisions of a submission
+POINTS = "results/*/*/r[0-9]*"  # the runs in a submission to MLPerf Endpoints
 _MAX_DEPTH, _MAX_DIRECTORIES = 6, 2_000  # limits of the search for runs below a directory
 _TEXTS: dict[Kind, str] = {
     "missing": "does not exist",
@@ -82,7 +82,7 @@ def what_is(path: Path) -> Place:
         return Place(path, "file" if os.path.lexists(path) else "missing")
     if not os.access(path, os.R_OK | os.X_OK):
         return Place(path, "unreadable")
-    if any((path / division).is_dir() for division in _TREE) or any(path.glob(_POINTS)):
+    if any((path / division).is_dir() for division in DIVISIONS) or any(path.glob(POINTS)):
         return Place(path, "tree")
     if (kind := _own_kind(path)) is not None:
         return Place(path, kind)

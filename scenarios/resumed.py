@@ -1,12 +1,14 @@
-"""The directory of a resumable command (campaign, tune). One process holds it."""
+"""The work of a resumable command (campaign, tune). One process holds its directory."""
 
 import contextlib
 import fcntl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from qsl.model_files import file_hashes
-from runs.errors import InputError, SetupError
+from runs.errors import ExitCode, InputError, Interrupted, SetupError
+from runs.processes.interrupts import if_abandoned
+from runs.record.group_end import record_end
 from scenarios.run.plan import PreparedRun
 
 CHANGED_FIX = (
@@ -15,17 +17,32 @@ CHANGED_FIX = (
 )
 
 
-@contextlib.contextmanager
-def held(lock: Path, what: str) -> Iterator[None]:
-    """Hold a directory by a lock file in it; the kernel releases the lock when this process ends.
+def resumable(lock: Path, what: str, say: Callable[[str], None], work: Callable[[], ExitCode]) -> ExitCode:
+    """Do the work of a command that holds the directory of a lock file, and record its end there.
 
     Args:
-        lock: The lock file; its directory is created.
-        what: Name of the holder in messages: campaign, tune.
+        what: Name of the holder in messages: campaign, tuning.
 
     Raises:
         SetupError: If another process holds the directory, or it cannot be written.
+        Interrupted: If a signal ends the work; the same command continues it.
     """
+
+    def say_how_to_go_on(_: Interrupted) -> None:
+        say("\ninterrupted; to continue, start the same command again")
+
+    with held(lock, what):
+        try:
+            with if_abandoned(say_how_to_go_on):
+                return record_end(lock.parent, work)
+        except Interrupted as error:
+            say_how_to_go_on(error)
+            raise
+
+
+@contextlib.contextmanager
+def held(lock: Path, what: str) -> Iterator[None]:
+    """Hold a directory, which is created, by a lock file in it. The kernel releases the lock when this process ends."""
     root = lock.parent
     try:
         root.mkdir(parents=True, exist_ok=True)

@@ -20,12 +20,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from sut.engine import Request
 
 Policy = Literal["fcfs", "shortest", "deadline", "priority"]
-POLICIES: tuple[Policy, ...] = get_args(Policy)
 
 # Weight of a new measurement in the expected time per prompt token.
 SMOOTHING = 0.1

@@ -68,7 +68,8 @@ def audit_state(folder: Path, test: str, of: FinishedRun | AuditRequest[Any]) ->
     """
     if not audit_record(folder, test).exists():
         return AuditState(folder, test, "missing", "is missing")
-    recorded = None
+    recorded: AuditRecord | None = None
+    outcome: AuditOutcome
     try:
         recorded = read_audit(folder, test)
         if isinstance(of, AuditRequest):
@@ -82,12 +83,10 @@ def audit_state(folder: Path, test: str, of: FinishedRun | AuditRequest[Any]) ->
             result, runs = judged_again(folder, audit, request_beside(of, audit))
     except (OSError, HarnessError, KeyError, TypeError, ValueError) as error:
         why = error.message if isinstance(error, HarnessError) else f"{type(error).__name__}: {error}"
-        outcome: AuditOutcome = "no verdict" if isinstance(error, NoVerdictError) else "unreadable"
+        outcome = "no verdict" if isinstance(error, NoVerdictError) else "unreadable"
         return AuditState(folder, test, outcome, f"cannot be judged again: {why}", recorded)
-    if not result.passed:
-        why = f"judged again does not pass: {result.reason}"
-        return AuditState(folder, test, "FAIL", why, recorded, result, tuple(runs))
-    return AuditState(folder, test, "PASS", "", recorded, result, tuple(runs))
+    outcome, why = ("PASS", "") if result.passed else ("FAIL", f"judged again does not pass: {result.reason}")
+    return AuditState(folder, test, outcome, why, recorded, result, tuple(runs))
 
 
 def result_homes(*runs: Path, named: Path | None = None) -> list[ResultDir]:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from runs.endpoints.layout import AUDIT, AUDIT_FILES, EVENTS, is_run_folder
 from runs.errors import InputError
+from runs.what_is import DIVISIONS, POINTS
 
 MAX_FOLDERS = 64  # run directories; twice the points of a curve
-_DIVISIONS = ("closed", "open", "network")
 
 
 def is_for_endpoints(root: Path) -> bool:
@@ -17,7 +17,7 @@ def is_for_endpoints(root: Path) -> bool:
     """
     if is_run_folder(root):
         return True
-    if any((root / division).is_dir() for division in _DIVISIONS):
+    if any((root / division).is_dir() for division in DIVISIONS):
         return any(True for _ in points(root))
     return bool(run_folders(root)) or any(True for _ in points(root))
 
@@ -46,4 +46,4 @@ def run_folders(root: Path) -> list[Path]:
 
 def points(root: Path) -> Iterator[Path]:
     """Return the directories that may be points of a submission."""
-    return (path for depth in ("", "*/", "*/*/") for path in root.glob(f"{depth}results/*/*/r[0-9]*"))
+    return (path for depth in ("", "*/", "*/*/") for path in root.glob(f"{depth}{POINTS}"))

@@ -10,7 +10,6 @@ from runs.errors import ExitCode, HarnessError, SetupError
 
 # FAIL: at least one error. FLAG: at least one warning. ERROR: no verdict was reached.
 Outcome = Literal["PASS", "FLAG", "FAIL", "ERROR"]
-OUTCOME_OF: dict[Severity, Outcome] = {"error": "FAIL", "warning": "FLAG", "note": "PASS", "pass": "PASS"}
 
 
 @dataclass(frozen=True)

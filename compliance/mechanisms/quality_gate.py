@@ -37,7 +37,6 @@ from runs.wording import counted, printable
 
 GATE_ID = "mechanism_compression_quality"
 GATE_LABEL = "Declared technique, its registration and its quality evaluation"
-_COMPLETED = "gate/completed_evaluation_passes"
 # Rules that a claim of support must meet, in the gate and in the result store.
 _OF_SUPPORT = frozenset({"gate/quality_evaluated", COMPLETED, "gate/mechanism_misdeclared"})
 _ELIGIBLE = {True: "eligible", False: "not eligible", None: "unknown"}

@@ -13,8 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from compliance.audits.state import audit_state, result_homes
 from compliance.endpoints import judge_of
 from compliance.evidence.scoring import ScoreSources
@@ -42,7 +40,7 @@ from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, RunPlan, read_manifest
 from runs.record.observed import Weights
 from runs.rounds import ROUNDS, Round
-from runs.store import COLUMN_NAMES, COLUMNS
+from runs.store import COLUMN_NAMES, COLUMNS, sorted_json
 
 CERTIFICATION = "loadgen_run_verified"  # certification of a LoadGen run whose files agree
 _AUDITS = "audits"
@@ -143,7 +141,7 @@ def _row_of_folder(path: Path, declaration: Declaration, registries: Registries,
         "certification": None,
         "scenario": pattern.asked,
         "model": Path(params.name).name,
-        "sampling": _sorted_json(sampling) if any(value is not None for value in sampling.values()) else None,
+        "sampling": sorted_json(sampling) if any(value is not None for value in sampling.values()) else None,
         "target_qps": pattern.target_qps,
         "samples": verdict.numbers.get("tracked_samples_completed"),
         "numbers_from": EVENTS,
@@ -365,20 +363,16 @@ def _conditions(manifest: Manifest | None, run: FinishedRun | None) -> dict[str,
             "gpu_type": None if gpus is None or None in gpus else " + ".join(sorted(set(gpus))) or "cpu",
             "gpu_count": None if gpus is None else len(gpus),
             "model": Path(plan.model_path).name,
-            "model_sha256": uuid.uuid5(_RUN_IDS, _sorted_json(model)).hex if model else None,
+            "model_sha256": uuid.uuid5(_RUN_IDS, sorted_json(model)).hex if model else None,
             "engine_version": facts.get(f"versions.{plan.engine}"),
-            "engine_options": _sorted_json(plan.engine_options),
-            "sampling": _sorted_json(plan.sampling),
+            "engine_options": sorted_json(plan.engine_options),
+            "sampling": sorted_json(plan.sampling),
             "official": manifest.official,
         }
     if run is not None:
         conditions["target_qps"] = run.detail.number("effective_target_qps")
         conditions["manifest_sha256"] = sha256_of(run.dir.manifest) if run.manifest else None
     return conditions
-
-
-def _sorted_json(value: Any) -> str:
-    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def _numbers(run: FinishedRun | None) -> dict[str, Any]:
@@ -413,7 +407,7 @@ def _audits(result: ResultRuns, run: FinishedRun | None) -> str | None:
             outcomes.setdefault(name, "unreadable")
         elif not state.differs_from(run):  # the directory may contain audits of other runs
             outcomes[name] = state.outcome if state.outcome in ("PASS", "FAIL") else "unreadable"
-    return _sorted_json(outcomes) if outcomes else None
+    return sorted_json(outcomes) if outcomes else None
 
 
 def read_rows(path: Path, registries: Registries, sources: ScoreSources | None = None) -> list[MechanismRow]:

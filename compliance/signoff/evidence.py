@@ -67,7 +67,7 @@ class Evidence(RunEvidence):
                 found = judge_run(self)
             _ = self.requests, self.trace
         except (HarnessError, OSError) as error:
-            self.reasons.append(_unreadable(error, self.dir.root))
+            self.reasons.append(unreadable(error, self.dir.root))
             return None
         return found
 
@@ -160,7 +160,7 @@ def load(paths: Sequence[Path], sources: ScoreSources | None = None) -> tuple[li
             continue
         for result in results:
             if result.error is not None:
-                reasons.append(_unreadable(result.error, path))
+                reasons.append(unreadable(result.error, path))
             runs += [Evidence.of(run, sources) for run in result.runs]
     expect_scoring(runs, sources or ScoreSources())
     return runs, reasons
@@ -188,7 +188,7 @@ def _crashed(run: RunDir) -> Finding | None:
     ("damaged_raw", "error", "damaged raw files"),
     ("null_metric", "error", "numbers that cannot be recomputed"),
 )
-def _unreadable(error: HarnessError | OSError, where: Path) -> Finding:
+def unreadable(error: HarnessError | OSError, where: Path) -> Finding:
     """Return a finding on a file that is missing or damaged."""
     if isinstance(error, HarnessError):
         return fail("P-1/missing_raw" if error.missing else "P-1/damaged_raw", error.message, where)

@@ -29,7 +29,7 @@ from compliance.signoff.baseline import (
 from compliance.signoff.changed_options import class_of, judge_changed_options
 from compliance.signoff.claim import Claim, attribution, claim_differs, claimed_numbers, unused_fields
 from compliance.signoff.coherence import coherent, correctness, one_model
-from compliance.signoff.evidence import Evidence, Sides, checks, damaged, load
+from compliance.signoff.evidence import Evidence, Sides, checks, damaged, load, unreadable
 from compliance.signoff.gain import gain
 from compliance.signoff.harness import harness, one_system_in_both_modes
 from compliance.signoff.provenance import (
@@ -141,8 +141,7 @@ def _judge_folders(verdict: SignOff, folders: list[Path], claim: Claim, sources:
         verdict.log_sha256[str(path)] = endpoints.folder_hashes(path)
         runs += [found.run] if found.run is not None else []
         if found.error is not None:
-            rule = "P-1/missing_raw" if found.error.missing else "P-1/damaged_raw"
-            verdict.findings.append(fail(rule, found.error.message, path))
+            verdict.findings.append(unreadable(found.error, path))
         if len(folders) == 1:
             verdict.metrics["ref"] = found.measured
     verdict.findings += judge_of("submission").one_system(folders[0], runs)

@@ -20,7 +20,7 @@ from runs.loadgen.conf_in_log import mismatches
 from runs.loadgen.conf_lines import read_stored
 from runs.loadgen.defaults import defaults
 from runs.loadgen.replay import expected_order, expected_samples
-from runs.loadgen.schedule import poisson_offsets_ns
+from runs.numbers.timeline import scheduled_offsets_ns
 from runs.record.fingerprint import value_text
 from runs.record.manifest import Manifest
 from runs.record.observed import FOREIGN_SHARE
@@ -65,21 +65,9 @@ def replay(evidence: Evidence) -> Iterator[Finding]:
         return
     text = f"loaded set and order of {count} samples follow from the seeds"
     if evidence.is_performance and detail.scenario == "Server":
-        yield from _schedule(evidence, table, scheduled_offsets_ns(evidence, count))
+        yield from _schedule(evidence, table, scheduled_offsets_ns(detail, count))
         text += f", as do {count} scheduled times"
     yield note("P-6/replayed", text, detail.path, samples=count)
-
-
-def scheduled_offsets_ns(evidence: Evidence, count: int) -> NDArray[np.int64]:
-    """Return the scheduled times of a Server run's queries since its start, from the seed and rate in its log.
-
-    Raises:
-        InputError: If the rate is not above 0.
-    """
-    detail, qps = evidence.detail, evidence.detail.number("effective_target_qps")
-    if not qps > 0:
-        raise InputError(f"{detail.path}: effective_target_qps {qps:g}: must be above 0", "restore the log of LoadGen")
-    return poisson_offsets_ns(detail.seeds.schedule_rng_seed, qps, count)
 
 
 @checks("P-6", ("not_loadgens_schedule", "error", "times of the queries, compared with the seed"))
@@ -116,7 +104,7 @@ def late_issues(evidence: Evidence) -> Iterator[Finding]:
         return
     late_ns = table.issue_ns[1:] - table.complete_ns[:-1]
     if detail.scenario == "Server":
-        late_ns = table.issue_ns - scheduled_offsets_ns(evidence, len(table))
+        late_ns = table.issue_ns - scheduled_offsets_ns(detail, len(table))
         late_ns -= late_ns.min()
     p99_ms = float(np.quantile(late_ns, 0.99)) / 1e6
     numbers: dict[str, Any] = {"p99_ms": p99_ms, "limit_ms": LATE_ISSUE_P99_MS}

@@ -60,13 +60,22 @@ def _from_trace(detail: DetailLog, trace: Trace) -> Timeline:
     )
 
 
+def scheduled_offsets_ns(detail: DetailLog, count: int) -> NDArray[np.int64]:
+    """Return the scheduled times of a Server run's queries since its start, from the seed and rate in its log.
+
+    Raises:
+        InputError: If LoadGen cannot have this rate.
+    """
+    target_qps = detail.number("effective_target_qps")
+    if not 1e-6 <= target_qps <= 1e9:
+        raise InputError(f"{detail.path}: effective_target_qps is {target_qps}", "use the run's unchanged log")
+    return poisson_offsets_ns(detail.seeds.schedule_rng_seed, target_qps, count)
+
+
 def _from_requests(detail: DetailLog, requests: RequestTable) -> Timeline:
     issue_ns = requests.issue_ns
     if detail.scenario == "Server":
-        target_qps = detail.number("effective_target_qps")
-        if not 1e-6 <= target_qps <= 1e9:
-            raise InputError(f"{detail.path}: effective_target_qps is {target_qps}", "use the run's unchanged log")
-        offsets_ns = poisson_offsets_ns(detail.seeds.schedule_rng_seed, target_qps, len(requests))
+        offsets_ns = scheduled_offsets_ns(detail, len(requests))
         # LoadGen issues no query before its scheduled time, so the query with the smallest delay gives the start of the
         # test.
         start_ns = int((issue_ns - offsets_ns).min())

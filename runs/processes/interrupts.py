@@ -123,7 +123,7 @@ def critical() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def if_abandoned(action: Action) -> Iterator[None]:
+def if_abandoned(action: Action, at_the_end: Callable[[], object] = lambda: None) -> Iterator[None]:
     """Register an action for the block, which is run only if the watcher ends the process."""
     entry = threading.current_thread(), action
     with critical():
@@ -132,26 +132,14 @@ def if_abandoned(action: Action) -> Iterator[None]:
         yield
     finally:
         with critical():
-            _forget(entry)
+            with contextlib.suppress(ValueError):  # run already when this thread was abandoned
+                registered.remove(entry)
+            at_the_end()
 
 
-@contextlib.contextmanager
-def ensured(action: Callable[[], object]) -> Iterator[None]:
+def ensured(action: Callable[[], object]) -> contextlib.AbstractContextManager[None]:
     """Run an action at the end of the block, or earlier if the watcher ends the process."""
-    entry = threading.current_thread(), lambda _: action()
-    with critical():
-        registered.append(entry)
-    try:
-        yield
-    finally:
-        with critical():
-            _forget(entry)
-            action()
-
-
-def _forget(entry: tuple[threading.Thread, Action]) -> None:
-    with contextlib.suppress(ValueError):  # run already when this thread was abandoned
-        registered.remove(entry)
+    return if_abandoned(lambda _: action(), action)
 
 
 def ended_within(process: "subprocess.Popen[Any]", seconds: float, *, until_signal: bool = False) -> bool:

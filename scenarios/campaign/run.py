@@ -11,10 +11,9 @@ from rich.text import Text
 
 from compliance.verify.result_verdict import RECORD_NAME, TEXT_NAME, write_verdict
 from runs.attestation.statements import last_statement
-from runs.errors import ExitCode, HarnessError, InputError, Interrupted
+from runs.errors import ExitCode, HarnessError, InputError
 from runs.files.writing import write_json
-from runs.processes.interrupts import check, if_abandoned
-from runs.record.group_end import record_end
+from runs.processes.interrupts import check
 from runs.wording import counted, duration, printable
 from scenarios.audit.run import run_audit
 from scenarios.campaign.campaign_plan import PlannedRun, plan_campaign
@@ -22,7 +21,7 @@ from scenarios.campaign.config import Campaign, CampaignRun, missing_scenarios
 from scenarios.campaign.state import RunState, code_notes, examine
 from scenarios.console import say
 from scenarios.discarded import next_number, wait_for_end
-from scenarios.resumed import CHANGED_FIX, held
+from scenarios.resumed import CHANGED_FIX, resumable
 from scenarios.run.config import make_config
 from scenarios.run.parent import execute_run
 from scenarios.run.plan import check_disk
@@ -57,8 +56,7 @@ def run_campaign(campaign: Campaign, console: Console, *, dry_run: bool, restart
         run.refuse_changed(restart_changed)
         return run.go()
 
-    with held(campaign.place.lock, "campaign"):
-        return record_end(campaign.place.root, work)
+    return resumable(campaign.place.lock, "campaign", partial(say, console), work)
 
 
 class _Run:
@@ -129,15 +127,10 @@ class _Run:
         write_json(self._place.configuration, {"schema_version": 1, "asked": asked, "legs": runs})
         pending = self._pending()
         if pending:
-            try:
-                with if_abandoned(self._say_how_to_go_on):
-                    for place, run in enumerate(pending):
-                        check()
-                        self._print_header(run, pending[place:])
-                        self._one(run)
-            except Interrupted as error:
-                self._say_how_to_go_on(error)
-                raise
+            for place, run in enumerate(pending):
+                check()
+                self._print_header(run, pending[place:])
+                self._one(run)
             self._say("")
             self._print_table()
         return self._close()
@@ -217,9 +210,6 @@ class _Run:
 
     def _pending(self) -> list[PlannedRun]:
         return [run for run in self._runs if not self._states[run.name].done]
-
-    def _say_how_to_go_on(self, _: Interrupted) -> None:
-        self._say("\ninterrupted; to continue, start the same command again")
 
     def _say(self, text: str) -> None:
         say(self._console, text)

@@ -244,13 +244,13 @@ class RunConfig(EngineOptions, RunOptions):
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), defer_build=True)
 
 
-def load_yaml(path: Path, option: str = "--config") -> dict[str, Any]:
+def load_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML run configuration. The keys are the fields of `RunConfig` and carry their line number.
 
     Raises:
         InputError: If the file is unreadable, is not YAML or not a mapping, or has a key twice.
     """
-    return with_underscores(read_yaml(path, option))
+    return with_underscores(read_yaml(path, "--config"))
 
 
 def merged(file: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:

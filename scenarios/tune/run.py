@@ -6,7 +6,6 @@ Every step is a run of the official LoadGen with the settings of the full run an
 decides the next rate (scenarios/tune/rates.py), so that an interrupted tuning continues.
 """
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -18,16 +17,14 @@ import yaml
 from rich.console import Console
 
 from runs.benchmark import LOADGEN_SCENARIO
-from runs.errors import ExitCode, InputError, Interrupted, SetupError
+from runs.errors import ExitCode, InputError, SetupError
 from runs.files.writing import remove_temporary, write_atomic, write_json
 from runs.numbers.result import read_result
-from runs.processes.interrupts import if_abandoned
-from runs.record.group_end import record_end
 from runs.record.layout import RunDir
 from runs.record.planned_fingerprint import machine_now, planned_fingerprint
 from scenarios.console import say
 from scenarios.discarded import set_aside
-from scenarios.resumed import CHANGED_FIX, held, model_hashes
+from scenarios.resumed import CHANGED_FIX, model_hashes, resumable
 from scenarios.run.config import make_config
 from scenarios.run.parent import engine_keeper
 from scenarios.run.plan import prepare
@@ -58,49 +55,38 @@ def run_tune(tune: Tune, console: Console, *, restart_changed: bool, dry_run: bo
         HarnessError: If a run failed.
         Interrupted: If a signal ends the tuning; the same command continues it.
     """
-    with contextlib.ExitStack() as at_the_end:
-        with console.status("checking"):
-            # Check before the directory is created, so that a refused tuning leaves no files.
-            run = prepare(
-                make_config({**tune.values, "output_log_dir": tune.place.run("probe", 1)}),
-                partial(say, console),
-                rate_follows=True,
-            )
-            identity = planned_fingerprint(run.plan, run.user_conf, run.run_dir, model_hashes(run), machine_now())
-            if run.plan.replicas is not None:
-                tune = tune.with_replicas(len(run.plan.replicas.places))
-        runs = TuneRuns(tune, run, Journal(tune.place.journal), console)
-        if runs.setting("performance_issue_unique"):
-            raise InputError(
-                "user.conf: performance_issue_unique: not supported, because it fixes the number of queries",
-                "remove this line from user.conf",
-            )
-        if dry_run:
-            return _show_plan(runs)
-        at_the_end.enter_context(held(tune.place.lock, "tuning"))
+    with console.status("checking"):
+        # Check before the directory is created, so that a refused tuning leaves no files.
+        run = prepare(
+            make_config({**tune.values, "output_log_dir": tune.place.run("probe", 1)}),
+            partial(say, console),
+            rate_follows=True,
+        )
+        identity = planned_fingerprint(run.plan, run.user_conf, run.run_dir, model_hashes(run), machine_now())
+        if run.plan.replicas is not None:
+            tune = tune.with_replicas(len(run.plan.replicas.places))
+    runs = TuneRuns(tune, run, Journal(tune.place.journal), console)
+    if runs.setting("performance_issue_unique"):
+        raise InputError(
+            "user.conf: performance_issue_unique: not supported, because it fixes the number of queries",
+            "remove this line from user.conf",
+        )
+    if dry_run:
+        return _show_plan(runs)
+    identity.pop("user.conf target_qps", None)  # the result of the tuning
+    if LOADGEN_SCENARIO[tune.config.scenario] == "Server":
+        identity["tune resolution"] = f"{tune.options.resolution:g}"
+    if tune.options.offline_qps is not None:
+        identity["tune offline_qps"] = f"{tune.options.offline_qps:g}"
+    configuration = Configuration(scenario=tune.config.scenario, identity=identity | tune.search_identity)
+
+    def work() -> ExitCode:
         remove_temporary(tune.place.root)
-        identity.pop("user.conf target_qps", None)  # the result of the tuning
-        if LOADGEN_SCENARIO[tune.config.scenario] == "Server":
-            identity["tune resolution"] = f"{tune.options.resolution:g}"
-        if tune.options.offline_qps is not None:
-            identity["tune offline_qps"] = f"{tune.options.offline_qps:g}"
-        identity |= tune.search_identity
-        configuration = Configuration(scenario=tune.config.scenario, identity=identity)
+        opened = _opened(runs, configuration, restart_changed)
+        with engine_keeper(tune.config, tune.place.root) as keeper:
+            return _Run(dataclasses.replace(opened, keeper=keeper)).go()
 
-        def say_how_to_go_on(_: Interrupted) -> None:
-            runs.say("\ninterrupted; to continue, start the same command again")
-
-        def work() -> ExitCode:
-            opened = _opened(runs, configuration, restart_changed)
-            with engine_keeper(tune.config, tune.place.root) as keeper:
-                return _Run(dataclasses.replace(opened, keeper=keeper)).go()
-
-        try:
-            with if_abandoned(say_how_to_go_on):
-                return record_end(tune.place.root, work)
-        except Interrupted as error:
-            say_how_to_go_on(error)
-            raise
+    return resumable(tune.place.lock, "tuning", runs.say, work)
 
 
 def _show_plan(runs: TuneRuns) -> ExitCode:

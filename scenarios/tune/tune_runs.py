@@ -2,7 +2,6 @@
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -171,7 +170,7 @@ class TuneRuns:
                 raise _TimeIsUp("stopped: the search's time is over")
 
         try:
-            return _of_result(run_watched(config, self.console, on_progress, keeper))
+            return _of_result(execute_run(config, self.console, watch=on_progress, keeper=keeper).result)
         except Stopped as stopped:
             assert watch is not None
             assert watch.tally is not None
@@ -201,7 +200,7 @@ class TuneRuns:
             self.set_unfinished_aside(root)
             values = {"target_qps": rate, "accuracy": True, "output_log_dir": root}
             config = make_config(applied(self.tune.values, options) | values)
-            run_watched(config, self.console, lambda _: None, self.keeper)
+            execute_run(config, self.console, keeper=self.keeper)
             found = AccuracyRun(number=number, directory=root.name, options=options)
             self.journal.add(found)
         return place.root / found.directory
@@ -228,7 +227,7 @@ class TuneRuns:
         try:
             if self.keeper is not None:
                 self.keeper.engine_plan = self.prepared.plan  # plan of the probes' engine
-            result = run_watched(config, self.console, watch, self.keeper)
+            result = execute_run(config, self.console, watch=watch, keeper=self.keeper).result
             rate = result.reported.samples_per_second if result.reported else None
         except Stopped as stopped:
             rate, source = watch.samples_per_second, f"an Offline run, {stopped.message.partition(':')[0]}"
@@ -238,13 +237,6 @@ class TuneRuns:
         if not rate:
             raise ExecutionError(f"{place.estimate}: the Offline run has no rate", "give --offline-qps QPS")
         return Estimate(samples_per_second=rate, source=source, directory=place.estimate.name)
-
-
-def run_watched(
-    config: RunConfig, console: Console, watch: Callable[[Progress], None], keeper: "EngineKeeper | None" = None
-) -> Result:
-    """Start a run that `watch` may end."""
-    return execute_run(config, console, watch=watch, keeper=keeper).result
 
 
 def _of_result(result: Result) -> dict[str, Any]:

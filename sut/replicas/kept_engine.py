@@ -22,7 +22,7 @@ from runs.processes.child import owned
 from runs.processes.interrupts import critical
 from runs.record.manifest import KeptEngine, ReplicaPlace, ReplicasPlan, RunPlan
 from sut.replicas.messages import ReplicaSpec
-from sut.replicas.processes import Processes, ReplicaProcess, place_of
+from sut.replicas.processes import Processes, ReplicaProcess, place_of, spec_of
 
 MAX_RESTARTS = 2
 MAX_LOG_BYTES = 4 << 20  # maximum size copied at a time
@@ -95,17 +95,7 @@ class EngineKeeper(contextlib.AbstractContextManager["EngineKeeper"]):
                 with socket.socket(socket.AF_UNIX) as listener:
                     listener.bind(str(_address(folder, index)))
                     listener.listen()
-                    spec = ReplicaSpec(
-                        index=index,
-                        address="",
-                        run_key="",
-                        public_key="",
-                        secret_key="",
-                        plan=plan.model_copy(update={"environment": place.environment}).model_dump(mode="json"),
-                        **place.model_dump(include={"cores", "devices", "numa_node", "variables"}),
-                        kept=True,
-                        listen_fd=listener.fileno(),
-                    )
+                    spec = spec_of(plan, index, place, kept=True, listen_fd=listener.fileno())
                     with critical():
                         process = ReplicaProcess(spec, own_group=True, output=output, temporary=str(folder))
                         started.enter_context(owned(process.process, str(folder)))

@@ -24,12 +24,11 @@ from sut.replicas.messages import (
     Query,
     QueryBatch,
     Ready,
-    ReplicaSpec,
     ResultBatch,
     encode,
     read_for_run,
 )
-from sut.replicas.processes import LocalProcesses, Processes
+from sut.replicas.processes import LocalProcesses, Processes, spec_of
 from sut.replicas.transport import GATHERED_POLL_S, HEARTBEAT_MARK, KeyPair, RunSocket, Transport, may_gather
 from sut.request_log import Lateness
 from sut.watchdog import WORKING_FACTOR, WORKING_SHARE, Watchdog
@@ -204,15 +203,9 @@ class ReplicaPool(Engine):
         self._transport = Transport(self._socket.socket, self._receive, poll_s=poll_s)
         self._count_connections()
         self._processes.start([
-            ReplicaSpec(
-                index=index,
-                address=self._socket.address,
-                run_key=self._socket.keys.public,
-                public_key=pair.public,
-                secret_key=pair.secret,
-                plan=plan.model_copy(update={"environment": place.environment}).model_dump(mode="json"),
-                **place.model_dump(include={"cores", "devices", "numa_node", "variables"}),
-                kept=self._kept is not None,
+            spec_of(
+                plan, index, place, kept=self._kept is not None, address=self._socket.address,
+                run_key=self._socket.keys.public, public_key=pair.public, secret_key=pair.secret,
             )
             for index, (place, pair) in enumerate(zip(self._places, keys, strict=True))
         ])  # fmt: skip

@@ -6,12 +6,21 @@ import platform
 import signal
 import subprocess
 import sys
-from typing import IO, Protocol
+from typing import IO, Any, Protocol
 
 import msgspec
 
 from runs.harness import module_path
+from runs.record.manifest import ReplicaPlace, RunPlan
 from sut.replicas.messages import ReplicaSpec
+
+
+def spec_of(plan: RunPlan, index: int, place: ReplicaPlace, **of_run: Any) -> ReplicaSpec:
+    """Return the specification of a replica; without a run it has no address and no keys."""
+    no_run = dict.fromkeys(("address", "run_key", "public_key", "secret_key"), "")
+    own_plan = plan.model_copy(update={"environment": place.environment}).model_dump(mode="json")
+    facts = place.model_dump(include={"cores", "devices", "numa_node", "variables"})
+    return ReplicaSpec(**{**no_run, **of_run}, index=index, plan=own_plan, **facts)
 
 
 class Processes(Protocol):

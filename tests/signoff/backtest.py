@@ -21,7 +21,6 @@ from typing import Any, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
-from compliance.judge.verdict import OUTCOME_OF
 from compliance.signoff.claim import Claim, read_claim
 from compliance.signoff.judge import sign_off
 from compliance.signoff.signoff_verdict import Scope, SignOff
@@ -33,6 +32,7 @@ FOLDER = Path(__file__).resolve().parent
 ARCHIVE, CASES = FOLDER / "runs.tar.xz", FOLDER / "cases.jsonl"
 RUNS = "legs"  # in the archive
 CLAIM = "claim.json"
+_OUTCOMES = {"error": "FAIL", "warning": "FLAG", "note": "PASS", "pass": "PASS"}
 
 
 class Sides(BaseModel):
@@ -94,7 +94,7 @@ class CaseOutcome:
 
     @property
     def by_rules(self) -> bool:
-        slugs = {reason.slug for reason in self.verdict.findings if OUTCOME_OF[reason.severity] == self.case.verdict}
+        slugs = {reason.slug for reason in self.verdict.findings if _OUTCOMES[reason.severity] == self.case.verdict}
         named = self.case.reason is None or self.case.reason in slugs
         return self.verdict.outcome == self.case.verdict and named
 

@@ -44,7 +44,12 @@ class VirtualRuns:
         monkeypatch.setattr("scenarios.tune.tune_runs.time", SimpleNamespace(monotonic=lambda: self.now_s))
 
     def __call__(
-        self, config: RunConfig, _: object, *, watch: Callable[[Progress], None], keeper: object = None
+        self,
+        config: RunConfig,
+        _: object,
+        *,
+        watch: Callable[[Progress], None] = lambda _: None,
+        keeper: object = None,
     ) -> Any:
         run = prepare(config)
         name = run.run_dir.root.name

@@ -1,11 +1,12 @@
 """Feed and admission: what they let into the engine, when, and in which order."""
 
 import random
+from typing import get_args
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sut.admission import POLICIES, STEPPED_BACK, Admission, Policy
+from sut.admission import STEPPED_BACK, Admission, Policy
 from sut.engine import EngineLimits, Request
 from sut.feed import AHEAD_STEPS, MIN_AHEAD, Feed
 from tests.support.fakes import Clock
@@ -156,7 +157,7 @@ def test_priority_hands_the_hopeless_over_at_once_and_lets_the_engine_put_them_l
 
 
 @given(
-    st.sampled_from(POLICIES),
+    st.sampled_from(get_args(Policy)),
     st.integers(1, 300),
     st.lists(st.tuples(st.integers(1, 200), st.integers(0, 2_000)), min_size=1, max_size=60),
     st.randoms(use_true_random=False),
