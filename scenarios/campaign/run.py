@@ -26,7 +26,7 @@ from scenarios.run.config import make_config
 from scenarios.run.parent import execute_run
 from scenarios.run.plan import check_disk
 
-_STYLES = {"done": "green", "negative": "red", "damaged": "yellow", "to do": ""}
+_STYLES = {"done": "green", "negative": "red", "failed": "yellow", "to do": ""}
 
 
 def run_campaign(campaign: Campaign, console: Console, *, dry_run: bool, restart_changed: bool) -> ExitCode:
@@ -84,7 +84,7 @@ class _Run:
             for scenario in options.scenarios:
                 status.update(f"checking the existing runs of {scenario}")
                 self._examine([run for run in self._runs if run.scenario == scenario])
-        runs = counted(len(self._runs), "leg")
+        runs = counted(len(self._runs), "run")
         self._say(f"campaign: {options.division} {options.benchmark}, round {options.round}, {runs}, directory {root}")
         self._print_table()
         pending = self._pending()
@@ -217,7 +217,7 @@ class _Run:
     def _print_table(self) -> None:
         """Print a line per run: state, number of samples, duration, and numbers or reason."""
         table = Table(box=box.SIMPLE if self._console.is_terminal else None, pad_edge=False, show_edge=False)
-        for title, right in (("leg", False), ("state", False), ("samples", True), ("expected", True), ("", False)):
+        for title, right in (("run", False), ("state", False), ("samples", True), ("expected", True), ("", False)):
             table.add_column(title, justify="right" if right else "left", no_wrap=bool(title), overflow="fold")
         for run in self._runs:
             state, count = self._states[run.name], run.count

@@ -15,15 +15,16 @@ from runs.errors import ExecutionError, HarnessError
 from runs.harness import harness_facts
 from runs.numbers.numbers import Numbers, rates_by_unit
 from runs.record.fingerprint import changes
+from runs.record.group_end import read_end
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from runs.record.planned_fingerprint import run_fingerprint
 from runs.wording import shortened_list
 from scenarios.campaign.campaign_plan import PlannedRun
 
-# "done": VALID or passed. "negative": finished with another outcome. "damaged": files are missing or contradict each
-# other, or the run did not finish.
-Status = Literal["to do", "done", "negative", "damaged"]
+# "done": VALID or passed. "negative": finished with another outcome. "failed": the run did not finish, or its files are
+# missing or contradict each other.
+Status = Literal["to do", "done", "negative", "failed"]
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,10 @@ class RunState:
 
 
 TO_DO = RunState()
-_STATUS: dict[Outcome, Status] = {"PASS": "done", "FLAG": "done", "FAIL": "negative", "ERROR": "damaged"}
+_STATUS: dict[Outcome, Status] = {"PASS": "done", "FLAG": "done", "FAIL": "negative", "ERROR": "failed"}
 
 
-def _damaged(text: str) -> RunState:
+def _failed(text: str) -> RunState:
     return RunState(Verdict(error=ExecutionError(text)))
 
 
@@ -67,7 +68,7 @@ def examine(runs: list[PlannedRun], division: Division) -> tuple[dict[str, RunSt
     pair = [run for run in runs if run.audit is None and run.has_files]
     states |= {run.kind: _examine_audit(run) for run in runs if run.audit is not None and run.has_files}
     judged, verdict = _judge(pair, ignored) if len(pair) == 2 else ({}, None)
-    for run in pair:  # With a damaged run, each run is checked alone.
+    for run in pair:  # With a failed run, each run is checked alone.
         state = judged[run.kind] if verdict is not None else _judge([run], ignored)[0][run.kind]
         states[run.kind] = _compared(run, state)
     return states, verdict
@@ -107,7 +108,7 @@ def _judge(runs: list[PlannedRun], ignored: frozenset[str]) -> tuple[dict[str, R
 
 def _state(part: RunVerdict, ignored: frozenset[str]) -> RunState:
     if part.contradictions:
-        return _damaged(f"the files contradict each other: {part.contradictions[0].sentence}")
+        return _failed(f"the files contradict each other: {part.contradictions[0].sentence}")
     if not part.claims_official:  # Scores without a target (small dataset) neither pass nor fail.
         ignored |= {"accuracy-no-target"}
     failed = [one for one in part.violated if part.counts(one) and one.rule not in ignored]
@@ -141,11 +142,12 @@ def _compared(planned: PlannedRun, state: RunState) -> RunState:
 def _examine_audit(run: PlannedRun) -> RunState:
     assert run.request is not None
     state = audit_state(run.folder, run.kind, run.request)
-    if state.result is None:
-        return _damaged(f"{state.record} {state.why}")
     try:
+        if state.result is None:
+            end = read_end(run.folder)
+            return _failed(end.message if end and end.message else f"{state.record} {state.why}")
         for path in state.changed:
-            return _damaged(f"{path} is missing or was changed")
+            return _failed(f"{path} is missing or was changed")
         found = [item for one in state.runs for item in changes(run_fingerprint(one.dir), run.identity)]
     except HarnessError as error:
         return RunState(Verdict(error=error))

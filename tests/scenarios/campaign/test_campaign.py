@@ -209,6 +209,11 @@ def test_a_failing_and_a_negative_run_do_not_end_the_campaign(small: Small, run_
     assert finished.code == ExitCode.FAILED, finished.stdout + finished.stderr
     assert "missing: 4 of 6 runs" in finished.stdout
     assert "Server performance: negative" in finished.stdout
+    campaign = load_campaign(small.file, {"output_log_dir": small.place.root})
+    runs = [run for run in plan_campaign(campaign, lambda text: None) if run.scenario == "Offline"]
+    audit = examine(runs, "closed")[0]["TEST06"]
+    end = json.loads((small.result("Offline").audit("TEST06") / "ended.json").read_text())
+    assert (audit.status, audit.text) == ("failed", end["message"])
     assert sorted(small.starts()) == [name for name in sorted(RUNS) if name.startswith("Server")]
     assert not (small.result("Server").root / "verify_performance.txt").exists()
 
