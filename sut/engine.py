@@ -6,7 +6,6 @@ Everything here happens on one asyncio event loop.
 """
 
 import asyncio
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -50,20 +49,17 @@ class Sink(Protocol):
 
 @dataclass
 class OneResponse:
-    """A sink for one request; times are those of `time.perf_counter`, in seconds. Made on the event loop."""
+    """A sink for one request. Made on the event loop."""
 
     done: "asyncio.Future[None]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    first_token_s: float = 0.0
-    complete_s: float = 0.0
     ids: list[int] = field(default_factory=list)
     finish_reason: str = ""
     cached_tokens: int = 0
 
     def first_token(self, request: Request, token_id: int) -> None:
-        self.first_token_s = time.perf_counter()
+        """Ignore the first token, because the response contains it."""
 
     def complete(self, request: Request, token_ids: Sequence[int], finish_reason: str, cached_tokens: int) -> None:
-        self.complete_s = time.perf_counter()
         self.ids, self.finish_reason, self.cached_tokens = list(token_ids), finish_reason, cached_tokens
         if not self.done.done():
             self.done.set_result(None)

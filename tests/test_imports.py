@@ -15,17 +15,17 @@ BY_NAME = {
     "curve": [*JUDGES.values()], "runs": [REBUILD],
 }  # fmt: skip
 MAX_LINES = {
-    "verify": 12_690,
-    "verify endpoints": 15_380,
-    "verify audit": 15_830,
-    "check": 18_695,
-    "check curve": 22_005,
-    "check runs": 27_235,
-    "signoff": 31_675,
-    "gate": 15_475,
-    "store": 15_625,
-    "results": 6_395,
-    "status": 5_905,
+    "verify": 12_630,
+    "verify endpoints": 15_325,
+    "verify audit": 15_775,
+    "check": 18_635,
+    "check curve": 21_955,
+    "check runs": 27_155,
+    "signoff": 31_565,
+    "gate": 15_410,
+    "store": 15_560,
+    "results": 6_365,
+    "status": 5_875,
 }
 
 

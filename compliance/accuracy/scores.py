@@ -92,11 +92,10 @@ def score_accuracy_log(
     decode: Decode,
     *,
     expected_count: int | None = None,
-    workers: int | None = None,
     progress: Progress | None = None,
 ) -> Scores:
     """Score LoadGen's accuracy log with the reference texts of the dataset."""
-    with ScoringPool(workers) as pool:
+    with ScoringPool() as pool:
         pool.start(len(entries))
         responses = decoded_responses(entries, references, decode, expected_count)
         wanted = [references[response.sample_index] for response in responses]

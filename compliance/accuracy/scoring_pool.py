@@ -8,9 +8,8 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager
-from types import TracebackType
-from typing import Self, TypeVar
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any, TypeVar
 
 from runs.errors import ExecutionError, InputError
 from runs.processes.interrupts import result_of
@@ -25,7 +24,7 @@ CHUNK_SAMPLES = 64
 MAX_WORKERS = 16
 
 
-class ScoringPool:
+class ScoringPool(AbstractContextManager["ScoringPool"]):
     """A pool of scoring processes, from `start` to the end of the `with` block.
 
     Args:
@@ -44,13 +43,8 @@ class ScoringPool:
         self._executor: ProcessPoolExecutor | None = None
         self._at_the_end = ExitStack()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._at_the_end.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self._at_the_end.__exit__(*error)
         self._executor = None
 
     def start(self, samples: int) -> None:

@@ -6,11 +6,11 @@ cache is in memory and ends with the command, because scores in a file could be 
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple
 
 from compliance.accuracy.metrics import METRICS, Scores
 from compliance.accuracy.scores import DecodedResponse, Progress, begin_scoring, decoded_responses
@@ -39,7 +39,7 @@ class _Key(NamedTuple):
     expected_count: int | None
 
 
-class Scorer:
+class Scorer(AbstractContextManager["Scorer"]):
     """A scorer of accuracy logs, with worker processes until the end of its `with` block."""
 
     def __init__(self) -> None:
@@ -50,13 +50,8 @@ class Scorer:
         self._begun: dict[_Key, tuple[list[DecodedResponse], list[str], Callable[[Progress | None], Scores]]] = {}
         self._scored: dict[_Key, Scored] = {}
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._pool.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self._pool.__exit__(*error)
 
     def expect(self, samples: int, dataset_path: Path | None) -> None:
         """Prepare to score a number of responses: start the processes, and let one read the dataset."""

@@ -118,9 +118,8 @@ def judge_changed_options(verdict: SignOff, ref: Evidence, cand: Evidence, claim
     effects = [name for name in changed if name not in levers and name in _effects_of(levers)]
     if extra := [name for name in changed if name not in levers and name not in effects]:
         keys = {key: value for key, value in options.items() if option_of(key) in extra}
-        text = (
-            f"differences besides the changed option {', '.join(levers) or '(none claimed)'}: {difference_text(keys)}"
-        )
+        named = ", ".join(levers) or "(none claimed)"
+        text = f"differences besides the changed option {named}: {difference_text(keys)}"
         yield fail("G-1/second_knob", text, *where, options=extra)
     if effects:
         yield inert(effects, ref, cand, claim)

@@ -154,10 +154,8 @@ def caching(evidence: Evidence) -> Iterator[Finding]:
         text += " refuses this scenario"
         yield note("H-5/caching_not_seen", text, evidence.dir.requests)
     else:
-        text = (
-            "the output_caching audit is missing, and repeated samples of the run are too few or too fast to exclude a"
-        )
-        text += " cache"
+        text = "the output_caching audit is missing, and repeated samples of the run are too few or too fast"
+        text += " to exclude a cache"
         yield warn("H-5/caching_audit_absent", text, record)
 
 

@@ -88,9 +88,8 @@ def _one_log(evidence: Evidence) -> Iterator[Finding]:
     detail, run = evidence.detail, evidence.dir
     if detail.repeated:
         key, line = next(iter(detail.repeated.items()))
-        text = (
-            f"log records that occur twice: {len(detail.repeated)}, first {key}; the log was joined from several runs"
-        )
+        text = f"log records that occur twice: {len(detail.repeated)}, first {key}; the log was joined from"
+        text += " several runs"
         yield fail("P-2/joined_logs", text, run.detail, line=line, repeated=list(detail.repeated)[:10])
     if detail.get("loadgen_git_status_message"):
         yield fail("P-2/patched_loadgen", "LoadGen was built from changed sources", run.detail)
@@ -101,9 +100,8 @@ def _one_log(evidence: Evidence) -> Iterator[Finding]:
         text = f"the hashes in the log are not those of the sources of LoadGen {detail.get('loadgen_version')}"
         yield fail("P-2/patched_loadgen", text, run.detail)
     elif unchanged is None and evidence.manifest is not None:
-        text = (
-            f"the hashes in the log were not checked: unknown LoadGen version {str(detail.get('loadgen_version'))[:40]}"
-        )
+        version = str(detail.get("loadgen_version"))[:40]
+        text = f"the hashes in the log were not checked: unknown LoadGen version {version}"
         yield warn("P-2/patched_loadgen", text, run.detail)
     if detail.get("sut_name") not in SUT_NAMES and not detail.is_network:
         name = str(detail.get("sut_name"))[:40]

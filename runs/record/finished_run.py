@@ -20,7 +20,6 @@ from runs.record.layout import LOADGEN_LOGS, RunDir
 from runs.record.liveness import unfinished
 from runs.record.manifest import Manifest, read_manifest
 from runs.record.requests_log import RequestTable, read_requests
-from runs.rounds import Round, round_of
 
 PERFORMANCE, ACCURACY = "PerformanceOnly", "AccuracyOnly"
 
@@ -99,11 +98,6 @@ class FinishedRun:
     @cached_property
     def benchmark(self) -> Benchmark:
         return self.benchmark_override or _benchmark(self.detail, self.manifest, self.scenario)
-
-    @cached_property
-    def round(self) -> Round | None:
-        """The round whose seeds were effective; None for other seeds."""
-        return round_of(self.detail.seeds)
 
 
 def _is_there(path: Path) -> bool:

@@ -59,9 +59,8 @@ def remeasured(
         verdict = sign(ref, cand)
         if not verdict.asks_remeasure:
             return verdict, number
-    text = (
-        f"still noisy or contended after {counted(most, 'repetition')}; comparisons with these runs inherit the noise"
-    )
+    text = f"still noisy or contended after {counted(most, 'repetition')}"
+    text += "; comparisons with these runs inherit the noise"
     verdict.findings.append(warn("B-6/baseline_imperfect", text, rounds=most))
     return verdict, most
 

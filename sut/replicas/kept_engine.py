@@ -50,10 +50,6 @@ class EngineKeeper(contextlib.AbstractContextManager["EngineKeeper"]):
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def processes(self) -> list[int]:
-        """Return the process IDs of the engine's replicas; empty before its start."""
-        return [process.pid for process in self._processes]
-
     def stop(self) -> None:
         """End the engine. The next run starts another."""
         self._at_the_end.close()

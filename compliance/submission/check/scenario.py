@@ -45,16 +45,16 @@ OWN_TEXTS = {test: AUDIT_TEXTS[test] for test in ("TEST07", "TEST09")}
 _AUDITS_WITH_RUNS = frozenset({"TEST01", "TEST04"})  # audits that must have the log of their run
 
 
-def _free_seeds(run: TreeRun) -> str:
-    return free_seeds(run.of)
-
-
 # Checks of mode, seeds and scenario, which show whether a log belongs to its directory. If the mode is wrong, no other
 # check is applied. For benchmarks that run here, this also holds for the scenario.
 MODE = {"performance": performance.CLAIM, "accuracy": accuracy.CLAIM}
 _SEEDS = {"performance": official_rules.PERFORMANCE_SEEDS, "accuracy": official_rules.ACCURACY_SEEDS}
 CLAIMS: dict[str, tuple[Check, ...]] = {
-    name: (*MODE[name], *(replace(one, applies=_free_seeds) for one in _SEEDS[name]), *runs.CLAIM[name])
+    name: (
+        *MODE[name],
+        *(replace(one, applies=lambda run: free_seeds(run.of)) for one in _SEEDS[name]),
+        *runs.CLAIM[name],
+    )
     for name in MODE
 }
 # Checks on runs of all benchmarks, and additional checks (OUR_…) on runs of benchmarks that run here.

@@ -99,8 +99,8 @@ def test_requests_of_a_run_that_was_stopped_do_not_reach_the_next(run: Run) -> N
 def test_an_engine_that_dies_is_started_again_but_not_for_ever(run: Run, keeper: EngineKeeper) -> None:
     def kill(progress: Progress) -> None:
         if progress.phase == "running":
-            for process in keeper.processes():
-                os.kill(process, signal.SIGKILL)
+            for process in keeper._processes:
+                os.kill(process.pid, signal.SIGKILL)
 
     for number in range(MAX_RESTARTS + 1):
         with pytest.raises(ExecutionError, match="kept engine"):
@@ -130,7 +130,7 @@ from runs.record.manifest import read_manifest
 from sut.replicas.kept_engine import EngineKeeper
 with EngineKeeper(Path(sys.argv[2])) as keeper:
     keeper.take(read_manifest(Path(sys.argv[1])).plan)
-    print(*keeper.processes(), flush=True)
+    print(*(process.pid for process in keeper._processes), flush=True)
     time.sleep(600)
 """
 
