@@ -35,8 +35,10 @@ def _positions(value: object) -> object:
     return found
 
 
-# Types of options: a tolerance; positions in LoadGen's set of loaded samples, or `auto` (empty).
+# Types of options, also for audits of others (docs/add-an-audit.md): a tolerance; positions in LoadGen's set of loaded
+# samples; positions or `auto` (empty).
 Share = Annotated[float, AfterValidator(_share)]
+Positions = Annotated[tuple[int, ...], BeforeValidator(_positions)]
 PositionsOrAuto = Annotated[
     tuple[int, ...], BeforeValidator(lambda value: () if value in ("auto", ()) else _positions(value))
 ]
