@@ -18,7 +18,7 @@ MAX_LINES = {
     "verify": 12_630,
     "verify endpoints": 15_325,
     "verify audit": 15_775,
-    "check": 18_635,
+    "check": 18_640,
     "check curve": 21_955,
     "check runs": 27_155,
     "signoff": 31_565,
