@@ -126,7 +126,7 @@ class Engine(Protocol):
         """Take over the sampling parameters and the scenario of the next run, and reset the observations.
 
         Raises:
-            SetupError: the engine cannot serve a second run.
+            SetupError: If the engine can serve one run only.
         """
         raise SetupError("this engine serves one run only", "start it for each run")
 

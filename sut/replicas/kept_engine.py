@@ -13,6 +13,7 @@ import socket
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -26,8 +27,6 @@ from sut.replicas.processes import Processes, ReplicaProcess, place_of, spec_of
 
 MAX_RESTARTS = 2
 MAX_LOG_BYTES = 4 << 20  # maximum size copied at a time
-# Parts of a run's plan that the start of the engine fixes.
-FIXED_AT_START = ("engine", "engine_options", "model_path")
 
 
 class EngineKeeper(contextlib.AbstractContextManager["EngineKeeper"]):
@@ -45,7 +44,7 @@ class EngineKeeper(contextlib.AbstractContextManager["EngineKeeper"]):
         self._kept: KeptEngine | None = None
         self._runs = 0  # on the engine that runs
         self.starts = 0
-        self.engine_plan: RunPlan | None = None  # plan whose engine serves all runs; None = each run has its own engine
+        self.engine_plan: RunPlan | None = None  # plan of the engine; None = each run's plan
 
     def __exit__(self, *_: object) -> None:
         self.stop()
@@ -64,10 +63,8 @@ class EngineKeeper(contextlib.AbstractContextManager["EngineKeeper"]):
         """
         if plan.replicas is not None and plan.replicas.cluster is not None:
             raise InputError("--cluster: an engine on a cluster serves one run only", "use --replicas")
-        if self.engine_plan is not None:
-            fixed = {name: getattr(self.engine_plan, name) for name in (*FIXED_AT_START, "environment")}
-            plan = plan.model_copy(update=fixed)
-        if self._plan is not None and any(getattr(plan, name) != getattr(self._plan, name) for name in FIXED_AT_START):
+        planned = self.engine_plan or plan
+        if self._plan is not None and _fixed(planned) != _fixed(self._plan):
             self.stop()
             self.starts = 0
         if any(process.ended() is not None for process in self._processes):
@@ -75,12 +72,12 @@ class EngineKeeper(contextlib.AbstractContextManager["EngineKeeper"]):
         if self._kept is None:
             if self.starts > MAX_RESTARTS:
                 raise ExecutionError(f"the engine ended {self.starts} times", f"see {self._log}")
-            self._start(plan)
+            self._start(planned)
+        assert self._plan is not None
         assert self._kept is not None
         self._runs += 1
-        kept = self._kept.model_copy(update={"run": self._runs})
-        replicas = ReplicasPlan(places=_places(plan), kept=kept)
-        return plan.model_copy(update={"replicas": replicas, "environment": {}})
+        replicas = ReplicasPlan(places=_places(self._plan), kept=self._kept.model_copy(update={"run": self._runs}))
+        return plan.model_copy(update={**_fixed(self._plan), "replicas": replicas, "environment": {}})
 
     def _start(self, plan: RunPlan) -> None:
         with contextlib.ExitStack() as started:
@@ -102,10 +99,12 @@ class EngineKeeper(contextlib.AbstractContextManager["EngineKeeper"]):
         self._kept = KeptEngine(folder=str(folder), start_time_ns=time.time_ns(), run=1, log=str(self._log.resolve()))
 
 
+def _fixed(plan: RunPlan) -> dict[str, Any]:
+    return plan.model_dump(include={"engine", "engine_options", "model_path"})  # fixed by the start of the engine
+
+
 def _places(plan: RunPlan) -> list[ReplicaPlace]:
-    if plan.replicas is not None:
-        return plan.replicas.places
-    return [ReplicaPlace(environment=plan.environment)]
+    return [ReplicaPlace(environment=plan.environment)] if plan.replicas is None else plan.replicas.places
 
 
 def _address(folder: Path, index: int) -> Path:

@@ -25,7 +25,7 @@ import msgspec
 import psutil
 import zmq
 
-from runs.errors import ExecutionError, HarnessError, SetupError, error_record
+from runs.errors import ExecutionError, HarnessError, error_record
 from runs.files.reading import MAX_WEIGHTS_BYTES
 from runs.files.writing import sha256_of
 from runs.machine.environment import boot_id, software_versions
@@ -36,7 +36,6 @@ from sut.engine import Engine, EngineReport, Request
 from sut.engines import engine_kind
 from sut.event_loop import freeze_garbage_collection, new_event_loop
 from sut.loadgen_sut import int32_ids
-from sut.replicas.kept_engine import FIXED_AT_START
 from sut.replicas.messages import (
     Failure,
     Heartbeat,
@@ -61,7 +60,7 @@ _MPOL_PREFERRED = 1  # linux/mempolicy.h: prefer this node while it has free mem
 
 
 class EngineHost:
-    """The engine of this process, which starts when its first run waits for it."""
+    """The engine of this process, which starts once."""
 
     def __init__(self, spec: ReplicaSpec) -> None:
         self.spec = spec
@@ -141,10 +140,7 @@ class Session:
             engine = host.engine
             assert engine is not None
             if spec.kept:
-                plan = RunPlan.model_validate(spec.plan)
-                if changed := [name for name in FIXED_AT_START if getattr(plan, name) != getattr(host.plan, name)]:
-                    raise SetupError(f"{', '.join(changed)}: different from those of the kept engine", "start another")
-                await engine.begin(plan)
+                await engine.begin(RunPlan.model_validate(spec.plan))
                 self._cpu_before_s = processor_s(host.family)
             self._engine = engine
             transport.send(encode(Ready(info, report)))
