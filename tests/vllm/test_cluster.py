@@ -123,7 +123,7 @@ def test_nothing_is_left_when_the_run_or_its_parent_is_killed(whom: str, running
 @pytest.mark.parametrize(
     ("whom", "how", "cause"),
     [
-        ("keepers", signal.SIGKILL, " ended, with its Ray actor: "),
+        ("keepers", signal.SIGKILL, " because its Ray actor ended: "),
         ("replicas", signal.SIGSTOP, " sent no heartbeat"),
     ],
 )
