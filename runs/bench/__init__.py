@@ -1,0 +1,1 @@
+"""Benches: several runs of one system at different loads, their numbers, and bench.json."""

@@ -1,0 +1,180 @@
+"""`bench.json`: the runs of a bench with their numbers, the conditions, and the best rate within the limits.
+
+Rates are in queries/s and tokens/s, latencies in ms. A number that was not measured is None, never 0.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from runs.errors import names_its_file
+from runs.files.reading import read_as
+from runs.files.writing import write_json
+
+BENCH_FILE = "bench.json"
+
+# offline: all queries at once; server: Poisson arrivals at a rate; concurrency: a fixed number of open queries.
+Kind = Literal["offline", "server", "concurrency"]
+# maximum: an Offline run. within, outside: by the limits. measured: no limits apply. saturated: open queries grew, so
+# the latencies depend on the length of the run. unclear: one of two tests for saturation says so.
+RunVerdict = Literal["maximum", "within", "outside", "measured", "saturated", "unclear", "failed"]
+Status = Literal["running", "complete", "interrupted", "failed"]
+Fact = str | int | float | bool | None
+
+
+class _Part(BaseModel):
+    """A part of bench.json. Later versions may add fields, so unknown fields are ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+
+class Latency(_Part):
+    """Statistics over all queries of a run, in ms; a percentile that the number of queries does not support is None."""
+
+    mean: float
+    p50: float
+    p90: float | None
+    p95: float | None
+    p99: float | None
+    max: float
+    # Upper bound of the bench's percentile with 99% confidence, by LoadGen's early stopping; None if there is none.
+    bound: float | None
+
+    def at(self, percentile: str | None) -> float | None:
+        """Return a statistic by name; None for no name."""
+        value: float | None = getattr(self, percentile) if percentile else None
+        return value
+
+
+class OpenQueries(_Part):
+    """Open queries between the first third of the arrivals' time and the last arrival."""
+
+    mean: float
+    max: int
+    growth: float  # rise of a straight line through the number of open queries, in queries
+
+
+class ClientLateness(_Part):
+    """Delays that the harness adds to latencies: 99th percentiles in ms; None if not measured."""
+
+    issue_to_engine: float | None  # from LoadGen's scheduled time to the handover to the engine or the socket
+    read_to_loadgen: float | None  # from a server's bytes to the call of LoadGen
+    loop_lag: float | None  # wait of a message for the next turn of the event loop
+
+
+class TokenCounts(_Part):
+    """Output tokens of all responses; None if unknown."""
+
+    server: int | None  # by the server's `usage`
+    counted: int | None  # token IDs received, or the text tokenized again
+    estimated: bool = False  # True if neither the server nor a tokenizer counts
+
+
+class BenchRun(_Part):
+    """One run of a bench."""
+
+    number: int  # from 1, in order of execution
+    kind: Kind
+    repetition: int = 1  # number of the ladder, from 1 (--repeats)
+    again: bool = False  # the second run at the best rate
+    share: float | None = None  # requested rate as a share of the steady Offline rate
+    asked_qps: float | None = None  # requested rate; None for offline and concurrency
+    concurrency: int | None = None  # open queries, for concurrency
+    scenario: str  # LoadGen scenario
+    verdict: RunVerdict
+    reasons: list[str] = Field(default_factory=list)  # why this verdict, and what may distort the numbers
+
+    queries: int = 0
+    errors: int = 0  # failed requests
+    duration_s: float | None = None  # from the first arrival to the last completion
+    offered_qps: float | None = None  # from the first to the last arrival
+    done_qps: float | None = None  # completions in the arrivals' time after its first third; offline: the steady rate
+    loadgen_qps: float | None = None  # LoadGen's rate, which includes the drain
+    loadgen_verdict: str | None = None
+    prompt_tokens_per_s: float | None = None
+    output_tokens_per_s: float | None = None
+    prompt_tokens_mean: float | None = None
+    output_tokens_mean: float | None = None
+    short_responses: int = 0  # responses with fewer tokens than requested, where the end token is ignored
+    ttft: Latency | None = None  # server: from the scheduled time; concurrency: from the handover, by the harness
+    tpot: Latency | None = None  # per token after the first one
+    latency: Latency | None = None
+    within_limits: float | None = None  # share of the queries that met all limits
+    open: OpenQueries | None = None
+    drain_s: float | None = None  # from the last arrival to the last completion
+    client: ClientLateness | None = None
+    cached_share: float | None = None  # share of prompt tokens from a cache; None if the server does not count
+    tokens: TokenCounts | None = None
+    contention: float | None = None  # share of the cores' time that other processes used
+    start_time_ns: int | None = None
+    run_dir: str = ""  # relative to the bench's directory
+    seal_sha256: str | None = None  # digest of the run's attestation
+
+
+class Limits(_Part):
+    """Latency limits in ms."""
+
+    ttft: float | None = None
+    tpot: float | None = None
+
+    def __str__(self) -> str:
+        parts = (("TTFT", self.ttft), ("TPOT", self.tpot))
+        return ", ".join(f"{name} {value:g} ms" for name, value in parts if value is not None)
+
+
+class Best(_Part):
+    """The best rate within the limits: at least `low`, below `high`; None without such a rate."""
+
+    low: float | None  # highest rate of a run within the limits, of the runs without a lower violated one
+    high: float | None  # lowest rate above it that is outside or saturated; None if none was tried
+    tokens_per_s: float | None = None  # output tokens of the run at `low`
+    run: int | None = None  # number of the run at `low`
+    again: int | None = None  # number of the second run at this rate
+
+
+class Conditions(_Part):
+    """What the numbers hold for."""
+
+    # Facts that must be equal in a comparison: data, lengths, limits, percentile, scenario, sampling, token counting,
+    # cache state, duration of a run. Name → value, for a reader.
+    equal: dict[str, Fact]
+    # Facts that a change may alter: engine, version, options, model, precision, accelerators, driver, harness.
+    system: dict[str, Fact]
+
+
+class BenchRecord(_Part):
+    """The whole record."""
+
+    schema_version: Literal[1] = 1
+    status: Status
+    label: str
+    metadata: dict[str, str] = Field(default_factory=dict)
+    command: list[str]  # words of the command line
+    target: str  # model or URL
+    conditions: Conditions
+    limits: Limits | None  # None: the scenario has no limits for this model
+    percentile: str | None  # p99, p95 or p90, the same for all runs; None if a run has too few queries
+    percentile_reason: str  # which number of queries decides
+    arrivals: str = "Poisson, by LoadGen's seed"
+    accelerators: int | None = None
+    runs: list[BenchRun] = Field(default_factory=list)
+    best: Best | None = None
+    warnings: list[str] = Field(default_factory=list)
+    error: str | None = None  # why the bench ended early
+
+
+def write_bench(folder: Path, record: BenchRecord) -> None:
+    """Write bench.json atomically."""
+    write_json(folder / BENCH_FILE, record.model_dump(mode="json"))
+
+
+@names_its_file
+def read_bench(path: Path) -> BenchRecord:
+    """Read a bench.json.
+
+    Raises:
+        InputError: If the file or a field is missing, or a field is invalid.
+    """
+    fix = "give the directory of a bench (`main.py bench`)"
+    return read_as(path, BenchRecord, fix, within=path.parent, strict=True)
