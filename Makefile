@@ -73,7 +73,7 @@ freeze: setup
 
 # Compare the harness with LoadGen and vLLM alone.
 peers: setup
-	$(PY) -m tools.bench
+	$(PY) -m tools.peers
 
 # Keep measured results (output/).
 clean:

@@ -10,8 +10,8 @@ from compliance.judge.rule import all_rules
 from scenarios.command_line.dispatch import COMMANDS
 from tests.conftest import ROOT
 from tests.support.docs import DOCUMENTS, CommandLine, command_lines, parse
-from tools.bench.__main__ import bench
 from tools.false_alarms import BEGIN, END, PAGE, own_rules
+from tools.peers.__main__ import peers
 
 LINES = [line for path in DOCUMENTS for line in command_lines(path)]
 
@@ -32,8 +32,8 @@ def test_every_command_can_be_typed(line: CommandLine) -> None:
         parse(line.arguments)
     elif line.head == "make":
         assert f"\n{line.arguments[0]}:" in (ROOT / "Makefile").read_text()
-    elif line.head == "tools.bench":
-        bench.make_context("bench", list(line.arguments))
+    elif line.head == "tools.peers":
+        peers.make_context("peers", list(line.arguments))
     elif line.head.startswith(("scripts", "tools")):
         program = importlib.import_module(line.head.removesuffix(".py").replace("/", "."))
         program._parser().parse_args(line.arguments)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
-from tools.bench.support.models import TINY, make_llama
+from tools.peers.support.models import TINY, make_llama
 
 
 def make_tokenizer(folder: Path, *, clean_up: bool = False) -> Path:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools.bench.support import client_speed
+from tools.peers.support import client_speed
 
 
 def test_a_client_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,10 +18,10 @@ from runs.record.engines.engine_log import read_engine_log
 from runs.record.engines.engine_stages import last_error
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, read_manifest
-from tools.bench.rates import MIN_QUERIES
-from tools.bench.support.bench_runs import one_query, run_arguments
 from tools.gpu.inputs import Inputs, rows_of
 from tools.gpu.stage import Stage
+from tools.peers.rates import MIN_QUERIES
+from tools.peers.support.peer_runs import one_query, run_arguments
 
 ENGINE_START_S = 300
 OVERTIME_S = 30.0  # time that a started run may take after the end of the stage

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from runs.files.writing import write_json
-from tools.bench.support.models import TINY, VOCAB_SIZE, Shape, make_llama, write_rows
 from tools.gpu.stage import Precision, Stage
+from tools.peers.support.models import TINY, VOCAB_SIZE, Shape, make_llama, write_rows
 
 SMALL_SHAPE = Shape("G", hidden=512, intermediate=1536, layers=4, heads=8, key_value_heads=2, head_dim=64)
 SMALL_ROWS, ROWS, REHEARSAL_ROWS = 512, 4096, 96

@@ -11,11 +11,11 @@ from typing import Any
 from qsl.dataset import load_dataset
 from runs.files.writing import write_json
 from runs.record.requests_log import read_requests
-from tools.bench.support.bench_runs import engine_plan
-from tools.bench.support.llm_server import WARM_UP_ANEW, llm_server
 from tools.gpu.harness import Load, MeasuredRun, offline_load, run
 from tools.gpu.inputs import Inputs, large_model
 from tools.gpu.stage import Precision, Skipped, Stage
+from tools.peers.support.llm_server import WARM_UP_ANEW, llm_server
+from tools.peers.support.peer_runs import engine_plan
 
 TARGET = 0.98
 PUBLISHED = "published in v5.1, FP8, tokens/s: 1 H100 Offline 5,777, Server 5,104; 1 H200 Offline 7,797, Server 7,377"

@@ -2,7 +2,7 @@
 
 The side "bare" is a minimal system under test in Python, which responds inside LoadGen's call with constant bytes. The
 side "ours" is the harness's path, with its event loop, its request log and its statistics.
-As a program: `python -m tools.bench.support.null_run FOLDER SIDE QPS DURATION_MS`.
+As a program: `python -m tools.peers.support.null_run FOLDER SIDE QPS DURATION_MS`.
 """
 
 import sys
@@ -25,7 +25,7 @@ from sut.feed import Feed
 from sut.loadgen_sut import TOKEN_BYTES, LoadgenSut
 from sut.request_log import RequestLogWriter
 
-from .bench_runs import engine_plan
+from .peer_runs import engine_plan
 from .programs import measure
 
 Side = Literal["bare", "ours"]

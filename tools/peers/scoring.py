@@ -1,6 +1,6 @@
 """(e) Accuracy scoring against the reference procedure, on one log and with equal scores.
 
-As a program, `python -m tools.bench.scoring ours|reference FOLDER` scores the log in FOLDER.
+As a program, `python -m tools.peers.scoring ours|reference FOLDER` scores the log in FOLDER.
 """
 
 import json
@@ -21,7 +21,7 @@ from qsl.tokenizers import Tokenizer, load_tokenizer
 from runs.errors import ExecutionError
 from runs.loadgen.accuracy_log import read_accuracy_log
 
-from .report import BenchPart, at_most
+from .report import PeerPart, at_most
 from .sizes import Sizes
 from .support.models import TINY, make_llama, make_texts
 from .support.programs import measure
@@ -29,9 +29,9 @@ from .support.programs import measure
 LOG, REFERENCES, MODEL = "accuracy_log.json", "references.json", "model"
 
 
-def run(work: Path, sizes: Sizes) -> BenchPart:
+def run(work: Path, sizes: Sizes) -> PeerPart:
     """Write a log, score it in both ways, and compare the scores to the last digit."""
-    part = BenchPart("e", f"accuracy scoring of {sizes.scored_samples:,} samples against the reference procedure")
+    part = PeerPart("e", f"accuracy scoring of {sizes.scored_samples:,} samples against the reference procedure")
     _make_log(work, sizes.scored_samples)
     seconds: dict[str, list[float]] = {"reference": [], "ours": []}
     scores = {}

@@ -7,7 +7,7 @@ from typing import get_args
 
 from runs.numbers.numbers import Numbers
 
-from .report import BenchPart, at_least, at_most
+from .report import PeerPart, at_least, at_most
 from .sizes import Sizes
 from .support.null_run import NullSpec, Side, null_run
 
@@ -18,9 +18,9 @@ TRIES = 2  # tries per rate: other programs can make a rate fail, but cannot mak
 SIDES: tuple[Side, ...] = get_args(Side)
 
 
-def run(work: Path, sizes: Sizes) -> BenchPart:
+def run(work: Path, sizes: Sizes) -> PeerPart:
     """Measure both sides in turns."""
-    part = BenchPart("b", "the harness's path with a null engine against a bare LoadGen null SUT in Python")
+    part = PeerPart("b", "the harness's path with a null engine against a bare LoadGen null SUT in Python")
     duration_ms = int(sizes.null_seconds * 1e3)
     latency: dict[Side, list[Numbers]] = {side: [] for side in SIDES}
     for repeat in range(sizes.null_latency_pairs):

@@ -13,11 +13,11 @@ from runs.errors import ExecutionError
 
 from .endpoints_client import TEMPLATE, side_by_side
 from .rates import server_run
-from .report import BenchPart, at_least, at_most
+from .report import PeerPart, at_least, at_most
 from .sizes import Sizes
-from .support.bench_runs import engine_plan, offline_run
 from .support.client_speed import instant_server, measure_client
 from .support.models import TINY, make_llama
+from .support.peer_runs import engine_plan, offline_run
 from .support.programs import VLLM, vllm_serve
 
 OUTPUT_TOKENS = 128
@@ -26,9 +26,9 @@ SERVER_RATE = 200.0  # queries/s of the runs against the instant server
 BATCH = {"max_num_seqs": 256, "max_num_batched_tokens": 4096}
 
 
-def run(work: Path, sizes: Sizes) -> BenchPart:
+def run(work: Path, sizes: Sizes) -> PeerPart:
     """Measure the client alone; then in turns a run over HTTP, a run with its own engine, and vLLM's client."""
-    part = BenchPart("l", "a server over HTTP: the client alone, and Offline through vllm serve")
+    part = PeerPart("l", "a server over HTTP: the client alone, and Offline through vllm serve")
     speeds = [measure_client() for _ in range(sizes.repeats)]
     part.add("client, on a separate core", "responses/s", [one.responses_per_core_s for one in speeds], at_least(1_500))
     part.add("client, on the core of its server", "responses/s", [one.responses_per_s for one in speeds])

@@ -1,4 +1,4 @@
-"""Inputs of the bench and the tests: small random Llama models with tokenizers, texts, datasets."""
+"""Inputs of tools.peers and the tests: small random Llama models with tokenizers, texts, datasets."""
 
 import math
 import random

@@ -12,16 +12,16 @@ from qsl.dataset import load_dataset
 from runs.errors import ExecutionError
 from runs.record.layout import RunDir
 
-from .report import BenchPart, at_least, at_most
+from .report import PeerPart, at_least, at_most
 from .sizes import Sizes
-from .support.bench_runs import Finished, engine_plan, execute_run, offline_run
 from .support.llm_server import generate_in_turns
 from .support.models import SHAPES, TINY, model_and_rows
+from .support.peer_runs import Finished, engine_plan, execute_run, offline_run
 
 
-def offline(work: Path, sizes: Sizes) -> BenchPart:
+def offline(work: Path, sizes: Sizes) -> PeerPart:
     """Measure both models: one run to learn LoadGen's order, then runs and `LLM.generate` in turns."""
-    part = BenchPart("a", "Offline run against LLM.generate, same prompts, order and options")
+    part = PeerPart("a", "Offline run against LLM.generate, same prompts, order and options")
     for name, shape in SHAPES.items():
         samples = sizes.offline_samples // (1 if shape is TINY else sizes.compute_share)
         _offline(part, work / name, name, samples, sizes.repeats)
@@ -33,7 +33,7 @@ def offline(work: Path, sizes: Sizes) -> BenchPart:
     return part
 
 
-def _offline(part: BenchPart, work: Path, name: str, samples: int, repeats: int) -> None:
+def _offline(part: PeerPart, work: Path, name: str, samples: int, repeats: int) -> None:
     options = _options(work, name, samples)
     prompts = _prompts(options, offline_run(work / "run-order", options, samples))
     plan = engine_plan(work, {**options, "scenario": "Offline"})
@@ -51,15 +51,15 @@ def _offline(part: BenchPart, work: Path, name: str, samples: int, repeats: int)
     part.add_ratio(f"{name}: run ÷ LLM.generate", ours, theirs, at_least(0.98))
 
 
-def single_stream(work: Path, sizes: Sizes) -> BenchPart:
+def single_stream(work: Path, sizes: Sizes) -> PeerPart:
     """Measure both models, runs and `LLM.generate` in turns."""
-    part = BenchPart("d", "SingleStream p90 against LLM.generate, one prompt at a time, same environment")
+    part = PeerPart("d", "SingleStream p90 against LLM.generate, one prompt at a time, same environment")
     for name in SHAPES:
         _single_stream(part, work / name, name, sizes)
     return part
 
 
-def _single_stream(part: BenchPart, work: Path, name: str, sizes: Sizes) -> None:
+def _single_stream(part: PeerPart, work: Path, name: str, sizes: Sizes) -> None:
     options = {**_options(work, name, sizes.single_stream_queries), "scenario": "SingleStream"}
     conf: dict[str, object] = {
         "min_duration": 1,

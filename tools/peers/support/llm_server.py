@@ -1,7 +1,7 @@
 """vLLM's `LLM.generate`, for comparison with runs. On a CPU its process stays alive and is stopped (SIGSTOP) during
 runs.
 
-As a program, `python -m tools.bench.support.llm_server SPEC.json`: reads commands from its input, one per line, and
+As a program, `python -m tools.peers.support.llm_server SPEC.json`: reads commands from its input, one per line, and
 prints a line of JSON for each command: the seconds of each call. `all` is one call for all prompts, `one` a call per
 prompt.
 """
@@ -94,7 +94,7 @@ def llm_server(
     )
     with log.open("ab") as stream:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tools.bench.support.llm_server", str(spec.resolve())],
+            [sys.executable, "-m", "tools.peers.support.llm_server", str(spec.resolve())],
             cwd=HARNESS_ROOT,
             env={**os.environ, **environment},
             stdin=subprocess.PIPE,

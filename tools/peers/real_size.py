@@ -15,10 +15,10 @@ from runs.record.observed import LoopLag
 from runs.record.progress import read_progress
 from runs.record.requests_log import RequestTable, read_requests
 
-from .report import BenchPart, at_least, at_most
+from .report import PeerPart, at_least, at_most
 from .sizes import Sizes
-from .support.bench_runs import check_end, one_query, started_run
 from .support.models import TINY, model_and_rows
+from .support.peer_runs import check_end, one_query, started_run
 
 POLL_S = 0.2
 
@@ -42,14 +42,14 @@ class _Observed:
         return float(np.count_nonzero(since_s <= seconds)) / seconds
 
 
-def run(work: Path, sizes: Sizes) -> BenchPart:
+def run(work: Path, sizes: Sizes) -> PeerPart:
     """Execute short runs to the end, and long runs as long as the figures need."""
     return measure_sizes(work, sizes, {"vllm": True, **model_and_rows(work, TINY, sizes.rows)})
 
 
-def measure_sizes(work: Path, sizes: Sizes, options: dict[str, Any]) -> BenchPart:
+def measure_sizes(work: Path, sizes: Sizes, options: dict[str, Any]) -> PeerPart:
     """Return the measurement with the engine of `options`."""
-    part = BenchPart("i", f"one Offline query of {sizes.real_samples:,} samples, {sizes.rows:,} rows of real lengths")
+    part = PeerPart("i", f"one Offline query of {sizes.real_samples:,} samples, {sizes.rows:,} rows of real lengths")
 
     def run(name: str, samples: int, seconds: float | None = None) -> _Observed:
         # LoadGen rounds up to whole datasets, so this is the actual number.

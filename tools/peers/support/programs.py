@@ -1,4 +1,4 @@
-"""Programs that the bench starts: modules of the bench, which print measurements, and `vllm serve`."""
+"""Programs that tools.peers starts: its own modules, which print measurements, and `vllm serve`."""
 
 import contextlib
 import json
@@ -27,7 +27,7 @@ _AS_IN_A_RUN = ("--enable-scale-out", "--disable-uvicorn-access-log")
 
 
 def measure(module: str, *arguments: object, log: Path) -> Any:
-    """Run `python -m tools.bench.MODULE ARGUMENTS…`, and return the JSON of its last line.
+    """Run `python -m tools.peers.MODULE ARGUMENTS…`, and return the JSON of its last line.
 
     Args:
         log: file for the rest of its output.
@@ -37,11 +37,11 @@ def measure(module: str, *arguments: object, log: Path) -> Any:
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as stream:
-        command = [sys.executable, "-m", f"tools.bench.{module}", *map(str, arguments)]
+        command = [sys.executable, "-m", f"tools.peers.{module}", *map(str, arguments)]
         done = subprocess.run(command, cwd=HARNESS_ROOT, stdout=subprocess.PIPE, stderr=stream, check=False)
         stream.write(done.stdout)
     if done.returncode != 0:
-        raise ExecutionError(f"tools.bench.{module} ended with code {done.returncode}", f"see {log}")
+        raise ExecutionError(f"tools.peers.{module} ended with code {done.returncode}", f"see {log}")
     return orjson.loads(done.stdout.splitlines()[-1]) if done.stdout else None
 
 

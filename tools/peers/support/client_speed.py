@@ -1,6 +1,6 @@
 """The speed of this machine's client, measured against a server of vLLM's dialect that computes nothing.
 
-`python -m tools.bench.support.client_speed` is that server: it prints its URL and serves until its input is closed. The
+`python -m tools.peers.support.client_speed` is that server: it prints its URL and serves until its input is closed. The
 IDs of a response come in two events: the first ID, then the others.
 """
 
@@ -106,7 +106,7 @@ class _Listener:
 @contextlib.contextmanager
 def instant_server() -> Iterator[str]:
     """Start the server in a separate process, and yield its URL."""
-    command = [sys.executable, "-m", "tools.bench.support.client_speed"]
+    command = [sys.executable, "-m", "tools.peers.support.client_speed"]
     server = subprocess.Popen(command, cwd=HARNESS_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert server.stdin is not None
     assert server.stdout is not None

@@ -9,19 +9,19 @@ from typing import Any
 from runs.record.layout import RunDir
 
 from .null_path import highest
-from .report import BenchPart, at_least
+from .report import PeerPart, at_least
 from .sizes import Sizes
-from .support.bench_runs import Finished, engine_plan, execute_run, offline_run
 from .support.models import COMPUTE, TINY, model_and_rows
+from .support.peer_runs import Finished, engine_plan, execute_run, offline_run
 from .support.programs import vllm_serve
 
 TARGETS = {"Server": 0.90, "Interactive": 0.75}
 MIN_QUERIES = 459  # minimum for LoadGen's early stopping at p99
 
 
-def run(work: Path, sizes: Sizes) -> BenchPart:
+def run(work: Path, sizes: Sizes) -> PeerPart:
     """Search the rate of each scenario, with Offline runs before, between and after."""
-    part = BenchPart("c", "highest valid Server and Interactive rate ÷ Offline rate")
+    part = PeerPart("c", "highest valid Server and Interactive rate ÷ Offline rate")
     options = {"vllm": True, **model_and_rows(work, TINY, sizes.offline_samples)}
     offline = [offline_run(work / "offline-0", options, sizes.offline_samples).rate]
     highest_rates: dict[str, float] = {}
@@ -41,9 +41,9 @@ def run(work: Path, sizes: Sizes) -> BenchPart:
     return part
 
 
-def over_http(work: Path, sizes: Sizes) -> BenchPart:
+def over_http(work: Path, sizes: Sizes) -> PeerPart:
     """Measure an Offline run for the range; then search with `vllm serve`, and with the engine in the run's process."""
-    part = BenchPart("m", "highest valid Server rate over HTTP ÷ in the run's process")
+    part = PeerPart("m", "highest valid Server rate over HTTP ÷ in the run's process")
     samples = sizes.offline_samples // sizes.compute_share
     common = {**model_and_rows(work, COMPUTE, samples), "scenario": "Server"}
     here = {**common, "vllm": True}

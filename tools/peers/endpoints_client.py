@@ -18,9 +18,9 @@ from runs.endpoints.folder import Summary, read_folder
 from runs.errors import ExecutionError
 
 from .rates import server_run
-from .report import BenchPart, at_least, at_most
+from .report import PeerPart, at_least, at_most
 from .sizes import Sizes
-from .support.bench_runs import offline_run
+from .support.peer_runs import offline_run
 
 VARIABLE = "MLPERF_ENDPOINTS_CLIENT"
 SHARE = 0.8  # share of the harness's Offline rate
@@ -30,7 +30,7 @@ TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 PATIENCE_S = 300.0
 
 
-def side_by_side(part: BenchPart, work: Path, url: str, common: dict[str, Any], sizes: Sizes) -> None:
+def side_by_side(part: PeerPart, work: Path, url: str, common: dict[str, Any], sizes: Sizes) -> None:
     """Add the rates and the p99 TTFT of the client and of the harness."""
     program = os.environ.get(VARIABLE)
     if program is None:

@@ -1,4 +1,4 @@
-"""The bench programs run and write what they measured; nothing is said here about how fast anything is."""
+"""The measuring programs run and write what they measured; nothing is said here about how fast anything is."""
 
 import contextlib
 import dataclasses
@@ -18,21 +18,21 @@ from runs.record.requests_log import read_requests
 from sut.vllm.machine import Machine
 from tests.support.patience import until
 from tests.support.small_tokenizer import make_tokenizer
-from tools.bench import endpoints_client, null_path, real_size, sizes
-from tools.bench.__main__ import main
-from tools.bench.report import BenchPart, at_least, at_most
-from tools.bench.support import llm_server as llm_server_module
-from tools.bench.support.bench_runs import engine_plan
-from tools.bench.support.llm_server import llm_server
-from tools.bench.support.models import TINY, make_llama, write_rows
-from tools.bench.support.null_run import MIN_QUERIES
-from tools.bench.support.programs import measure
+from tools.peers import endpoints_client, null_path, real_size, sizes
+from tools.peers.__main__ import main
+from tools.peers.report import PeerPart, at_least, at_most
+from tools.peers.support import llm_server as llm_server_module
+from tools.peers.support.llm_server import llm_server
+from tools.peers.support.models import TINY, make_llama, write_rows
+from tools.peers.support.null_run import MIN_QUERIES
+from tools.peers.support.peer_runs import engine_plan
+from tools.peers.support.programs import measure
 
 SMALLEST = sizes.SMALLEST
 
 
 def figures(path: Path) -> dict[str, dict[str, object]]:
-    """The figures of a bench.json with one part, by name."""
+    """The figures of a peers.json with one part, by name."""
     (part,) = json.loads(path.read_text())["parts"]
     return {figure["name"]: figure for figure in part["figures"]}
 
@@ -41,7 +41,7 @@ def figures(path: Path) -> dict[str, dict[str, object]]:
 def test_a_part_by_itself_writes_its_json_and_prints_a_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "bench.json"
+    out = tmp_path / "peers.json"
     assert main(["e", "--smallest", "--work-dir", str(tmp_path / "work"), "--json", str(out)]) == 0
     record = json.loads(out.read_text())
     assert record["host"]["cores_usable"] >= 1
@@ -92,7 +92,7 @@ def test_the_highest_rate_is_found_by_halving() -> None:
 
 
 def test_figures_are_medians_and_ratios_are_taken_pair_by_pair() -> None:
-    part = BenchPart("x", "an example")
+    part = PeerPart("x", "an example")
     ours, theirs = part.add("ours", "s", [1, 2, 9], at_most(2)), part.add("theirs", "s", [1, 4, 3])
     ratio = part.add_ratio("ratio", ours, theirs, at_least(1.5))
     assert (ours.median, ours.met) == (2, True)
@@ -110,7 +110,7 @@ def test_a_program_that_fails_is_told_with_its_log(tmp_path: Path) -> None:
 
 
 def test_the_endpoints_client_is_run_if_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    part = BenchPart("l", "an example")
+    part = PeerPart("l", "an example")
     monkeypatch.delenv(endpoints_client.VARIABLE, raising=False)
     endpoints_client.side_by_side(part, tmp_path, "http://127.0.0.1:1", {}, SMALLEST)
     assert endpoints_client.VARIABLE in part.notes[0]

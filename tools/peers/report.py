@@ -47,7 +47,7 @@ class Figure:
 
 
 @dataclass
-class BenchPart:
+class PeerPart:
     """A measurement and its figures."""
 
     name: str
@@ -78,7 +78,7 @@ def load_average() -> float:
     return round(os.getloadavg()[0], 2)
 
 
-def print_part(console: Console, part: BenchPart) -> None:
+def print_part(console: Console, part: PeerPart) -> None:
     """Print the part's figures: median, lowest and highest run, target."""
     table = Table(title=f"({part.name}) {part.title}", title_justify="left", caption_justify="left")
     for heading in ("figure", "unit", "median", "lowest", "highest", "runs", "target", ""):

@@ -1,4 +1,4 @@
-"""`python -m tools.bench [PART…]`: run the measurements, print tables, write one JSON file."""
+"""`python -m tools.peers [PART…]`: run the measurements, print tables, write one JSON file."""
 
 import dataclasses
 import importlib
@@ -15,7 +15,7 @@ from runs.harness import harness_facts
 from runs.machine.environment import host_facts, software_versions
 from runs.processes.listening import listening
 
-from .report import BenchPart, load_average, print_part
+from .report import PeerPart, load_average, print_part
 from .sizes import SMALLEST, Sizes
 
 # Part → module, function and what it measures.
@@ -40,7 +40,7 @@ WIDTH = 120  # width of the tables in a file
 @click.option(
     "--work-dir",
     type=click.Path(path_type=Path),
-    default=Path("output/bench"),
+    default=Path("output/peers"),
     show_default=True,
     metavar="DIR",
     help="Directory for logs and models.",
@@ -50,11 +50,11 @@ WIDTH = 120  # width of the tables in a file
     "output",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Default: bench.json in a new folder of --work-dir.",
+    help="Default: peers.json in a new folder of --work-dir.",
 )
 @click.option("--repeats", type=click.IntRange(1), metavar="N", help=f"Runs of each side. Default: {Sizes().repeats}.")
 @click.option("--smallest", is_flag=True, help="Use tiny sizes, to check the program; the figures are meaningless.")
-def bench(parts: tuple[str, ...], work_dir: Path, output: Path | None, repeats: int | None, smallest: bool) -> int:
+def peers(parts: tuple[str, ...], work_dir: Path, output: Path | None, repeats: int | None, smallest: bool) -> int:
     """Measure the harness against LoadGen, vLLM and the reference procedures: medians and ratios of each PART (default:
     all).
     """
@@ -63,7 +63,7 @@ def bench(parts: tuple[str, ...], work_dir: Path, output: Path | None, repeats: 
         sizes = dataclasses.replace(sizes, repeats=repeats)
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     work = work_dir / time.strftime("%Y%m%d-%H%M%S")
-    output = output or work / "bench.json"
+    output = output or work / "peers.json"
     record = {
         "command": " ".join(sys.argv),
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -72,11 +72,11 @@ def bench(parts: tuple[str, ...], work_dir: Path, output: Path | None, repeats: 
         "software": software_versions(),
         "sizes": sizes,
     }
-    done: list[BenchPart] = []
+    done: list[PeerPart] = []
     name = ""
     try:
         work.mkdir(parents=True)
-        with listening():  # ends the LLM process and the servers with the bench
+        with listening():  # ends the LLM process and the servers with this program
             for name in parts or PARTS:
                 done.append(_run(name, work / name, sizes))
                 print_part(console, done[-1])
@@ -92,11 +92,11 @@ def bench(parts: tuple[str, ...], work_dir: Path, output: Path | None, repeats: 
     return ExitCode.OK
 
 
-def _run(name: str, work: Path, sizes: Sizes) -> BenchPart:
+def _run(name: str, work: Path, sizes: Sizes) -> PeerPart:
     module, function = PARTS[name][1].split(".")
     run = getattr(importlib.import_module(f".{module}", __package__), function)  # imports only this part
     before, started = load_average(), time.monotonic()
-    part: BenchPart = run(work, sizes)
+    part: PeerPart = run(work, sizes)
     part.seconds = time.monotonic() - started
     part.load_average = (before, load_average())
     return part
@@ -105,7 +105,7 @@ def _run(name: str, work: Path, sizes: Sizes) -> BenchPart:
 def main(arguments: list[str] | None = None) -> int:
     """Run the program; return the exit code."""
     try:
-        return int(bench.main(arguments, prog_name="python -m tools.bench", standalone_mode=False))
+        return int(peers.main(arguments, prog_name="python -m tools.peers", standalone_mode=False))
     except click.ClickException as error:
         print(f"error: {error.format_message()}", file=sys.stderr)
         return ExitCode.BAD_INPUT

@@ -1,1 +1,0 @@
-"""Comparisons of the harness with LoadGen, vLLM and the reference procedures: `python -m tools.bench`."""

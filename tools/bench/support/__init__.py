@@ -1,1 +1,0 @@
-"""Programs, engines, models and runs for the parts of the bench."""

@@ -1,0 +1,1 @@
+"""Programs, engines, models and runs for the parts of tools.peers."""
