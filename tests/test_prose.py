@@ -1,0 +1,112 @@
+"""The prose of the documentation: the field's words, American spelling, short sentences, pages that are linked."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.support.docs import DOCUMENTS, WORKED_EXAMPLE
+
+# Pages whose text is not rewritten yet; their links are held all the same.
+NOT_YET = {
+    "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "accuracy.md", "add-an-audit.md", "audits-design.md",
+    "audits.md", "bench.md", "benchmarks.md", "campaign.md", "check.md", "data.md", "dependencies.md", "endpoint.md",
+    "endpoints-folders.md", "failures.md", "json.md", "mechanisms.md", "monitoring.md", "parallel.md", "performance.md",
+    "quantization.md", "red-team.md", "run-directory.md", "running.md", "signoff.md", "start-gpu.md", "start-review.md",
+    "start-server.md", "store.md", "submit.md", "tuning.md", "tutorial.md", "verify.md",
+}  # fmt: skip
+HISTORY = {"CHANGELOG.md"}  # entries keep the words of their time
+PAGES = [path for path in (*DOCUMENTS, WORKED_EXAMPLE) if path.name not in HISTORY | NOT_YET]
+
+MAX_WORDS_ON_AVERAGE = 30
+MAX_WORDS = 40
+
+# What a page does not say: a pattern, and the term to write.
+REPLACED = {
+    r"legs?": "run, or result for the two runs of a scenario",
+    r"box(es)?": "SUT, system or server",
+    r"made of": "built from",
+    r"a tune|tunes": "tuning",
+    r"criteri(on|a)": "rule",
+    r"gravest": "most severe",
+    r"held to|latecomers?": "rule applied, late query",
+    r"outcomes?|judge?ments?": "verdict",
+    r"judge[sd]?|judging": "check, verify, evaluate",
+    r"(derived?|scored?|judged?|computed?|measured?|run) again": "recompute, rescore, re-evaluate, repeat",
+    r"on record|of the record": "in the manifest, in the request log",
+    r"seal(s|ed)?": "attestation, signed, anchored",
+    r"in force|asked( for)?|is asked|was asked": "effective, requested",
+    r"answer(s|ed|ing)?": "response, respond",
+    r"mechanisms?|levers?|knobs?": "technique, changed option",
+    r"rooms?|floors?|houses?|ways?": "package, module, layer",
+    r"lack(s|ed|ing)?|at hand|(is|are|was|were) (not )?there": "is missing, is available",
+    r"tells?|told|says?|said": "report, state, print",
+    r"several": "multiple",
+    r"known": "supported, recognized",
+    r"data sets?|(?-i:ids?)|the hub": "dataset, ID, Hugging Face Hub",
+    r"(licence|catalogue|centre|colour|artefact|programme|\w+iour|\w+isation)s?|whilst": "American spelling",
+    r"(cancell|labell|modell)(ed|ing)|\w+yse[sd]?|\w+(gn|ar|al|im|ken|nt|om|il)is(e[sd]?|ing)": "American spelling",
+}
+# The same words in another sense, by page: parts of a name, or a term of somebody else's.
+EXCEPTIONS: dict[str, set[str]] = {}
+
+
+def prose(path: Path) -> Iterator[str]:
+    """The paragraphs, list items and table cells of a page, without code, links' targets and headings' marks."""
+    text = re.sub(r"(?ms)^ *```.*?^ *```$|<!--.*?-->", "\n", path.read_text())
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    text = re.sub(r"`[^`]*`", "CODE", text)
+    for block in re.split(r"\n\s*\n", text):
+        if block.lstrip().startswith("|"):
+            for row in block.strip().splitlines():
+                yield from (cell.strip() for cell in row.strip("|").split("|"))
+        else:
+            for item in re.split(r"(?m)^ *(?:[-*]|\d+\.|#+|\|) +", block):
+                yield " ".join(item.split())
+
+
+def sentences(path: Path) -> list[list[str]]:
+    """The sentences of a page, each as its words."""
+    found = [part.split() for text in prose(path) for part in re.split(r"(?<=[.!?:])[*)\"]*\s+", text)]
+    return [words for words in found if len(words) > 2]  # shorter ones are names in tables
+
+
+def links(path: Path) -> set[Path]:
+    """The Markdown pages that a page links to."""
+    targets = re.findall(r"\]\((?!https?:)([^)#]+\.md)", path.read_text())
+    return {(path.parent / target).resolve() for target in targets}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_the_words_are_the_field_s(path: Path) -> None:
+    text = "\n".join(prose(path))
+    found = [
+        f"{path.name}: {one.group()!r}: write {term}"
+        for pattern, term in REPLACED.items()
+        for one in re.finditer(rf"(?i)(?<![\w-])(?:{pattern})(?![\w-])", text)
+        if one.group().lower() not in EXCEPTIONS.get(path.name, set())
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_sentences_are_short(path: Path) -> None:
+    found = sentences(path)
+    assert [" ".join(words) for words in found if len(words) > MAX_WORDS] == []
+    assert sum(map(len, found)) / len(found) <= MAX_WORDS_ON_AVERAGE
+
+
+def test_each_page_is_within_two_clicks() -> None:
+    first = links(ROOT / "README.md")
+    second = {page for path in first for page in links(path)}
+    assert {path.resolve() for path in (*DOCUMENTS, WORKED_EXAMPLE)} - {ROOT / "README.md"} <= first | second
+
+
+def test_exceptions_are_needed() -> None:
+    """An exception that no page needs any more goes."""
+    for name, words in EXCEPTIONS.items():
+        (path,) = (path for path in DOCUMENTS if path.name == name)
+        text = "\n".join(prose(path)).lower()
+        assert all(re.search(rf"(?<![\w-]){word}(?![\w-])", text) for word in words), name
