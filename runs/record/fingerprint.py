@@ -161,6 +161,30 @@ RESUMED = Scope(
         *_keys("technique versions. resolved. weights."),  # unknown before the start, or decided by the files
     )
 )
+# `compare` and `store compare`: facts that must be equal. The system's facts may differ and are listed as what changed.
+# The runs of a bench differ in data and numbers of queries, so a bench states its data, lengths and duration itself.
+_ONE_RUN = _keys("scenario dataset_sha256 loadgen.samples") + tuple(f"loadgen.{name}" for name in _SETTINGS[:9])
+CONDITIONS = Scope(
+    (
+        *(*_ONE_RUN, "benchmark", "sampling.", "engine_options.enable_prefix_caching"),
+        *(f"loadgen.{name}" for name in (*_SETTINGS[9:], *_LIMITS)),
+    )
+)
+SYSTEM = Scope(
+    ignoring=(
+        *(
+            *CONDITIONS.only,
+            "loadgen_scenario",
+            "loadgen_key",
+            "sample_count",
+            "longest_prompt_tokens",
+            "loadgen.system",
+        ),
+        *_keys("enable_log_trace warmup_prompts compiles trial loadgen.sources accelerators.uuid weights.shape"),
+        *_keys("host.boot_id host.cores_logical resolved.kv_cache_tokens resolved.enable_prefix_caching"),
+        *_keys("engine_options.lead_tokens resolved.lead_tokens replicas."),  # the places of replicas follow
+    )
+)
 # Sign-off: reference and candidate, and repeats. Facts without effect on numbers, and duplicates, are ignored.
 MEASURED = Scope(
     ignoring=(
@@ -230,6 +254,24 @@ PAIR = LOGGED | {
     "KV cache type": Scope(("engine_options.kv_cache_dtype",)),
     "speculative decoding": Scope(("engine_options.speculative_config", "engine_options.speculative_config.")),
 }
+
+
+def conditions_of(facts: Mapping[str, Any], *, of_bench: bool = False) -> tuple[Facts, Facts]:
+    """Return the facts that must be equal in a comparison, and those of the system; lists become text.
+
+    Args:
+        of_bench: Leave out the facts in which the runs of one bench differ.
+    """
+    left_out = _ONE_RUN if of_bench else ()
+    equal = {key: _plain(value) for key, value in CONDITIONS.of(facts).items() if key not in left_out}
+    return equal, {key: _plain(value) for key, value in SYSTEM.of(facts).items()}
+
+
+def _plain(value: Any) -> str | int | float | bool | None:
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or None
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+
 
 # Comparison ---------------------------------------------------------------------------------------------------------
 
