@@ -15,17 +15,17 @@ BY_NAME = {
     "curve": [*JUDGES.values()], "runs": [REBUILD],
 }  # fmt: skip
 MAX_LINES = {
-    "verify": 12_630,
-    "verify endpoints": 15_325,
-    "verify audit": 15_775,
-    "check": 18_640,
-    "check curve": 21_955,
-    "check runs": 27_155,
-    "signoff": 31_565,
-    "gate": 15_410,
-    "store": 15_560,
-    "results": 6_365,
-    "status": 5_875,
+    "verify": 12_675,
+    "verify endpoints": 15_370,
+    "verify audit": 15_820,
+    "check": 18_685,
+    "check curve": 22_000,
+    "check runs": 27_200,
+    "signoff": 31_610,
+    "gate": 15_455,
+    "store": 15_605,
+    "results": 6_410,
+    "status": 5_920,
 }
 
 
