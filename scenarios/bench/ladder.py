@@ -1,0 +1,219 @@
+"""The choice of the next run of a bench from its runs so far, so that a bench continues from bench.json.
+
+The default ladder measures the Offline rate, then ascends by shares of this rate until a run violates the limits or is
+saturated. It halves the distance between the highest rate within the limits and the lowest violated rate, and repeats
+the best rate. Requested rates and numbers of open queries are all measured, in ascending order.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from runs.bench.bench_record import BenchRun, Best, Kind
+
+MAX_RUNS = 8
+SHARES = {"Server": (0.25, 0.5, 0.75, 0.9), "Interactive": (0.25, 0.5, 0.7, 0.85)}
+# Increases of the highest share if it is within the limits.
+UPWARDS = (0.07, 0.05)
+REFINEMENTS = 2
+
+# Maximum duration of a run that waits for the queries of the percentile, and of such a run below the planned rates, as
+# multiples of the duration of a run.
+LONGEST = 3
+LONGEST_BELOW = 6
+# Queries with which the bound of a percentile, by early stopping, may have some late queries. Highest percentile first.
+NEEDED = {"p99": 662, "p95": 130, "p90": 64}
+VIOLATED = ("outside", "saturated")
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """One run of a bench."""
+
+    number: int  # from 1, in order of execution; 0 = a warm-up
+    kind: Kind
+    queries: int  # 0 = the warm-up decides
+    asked_qps: float | None = None
+    share: float | None = None  # of the Offline rate
+    concurrency: int | None = None
+    repetition: int = 1
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class Step:
+    """The load of one run: a share of the Offline rate, a rate, or a number of open queries."""
+
+    kind: Kind
+    share: float | None = None
+    qps: float | None = None
+    concurrency: int | None = None
+
+    @classmethod
+    def of(cls, run: BenchRun) -> "Step":
+        qps = run.asked_qps if run.share is None else None
+        return cls(run.kind, run.share, qps, run.concurrency)
+
+
+@dataclass(frozen=True)
+class LadderPlan:
+    """What a bench measures."""
+
+    steps: tuple[Step, ...]  # in their order
+    is_adaptive: bool  # the ascent ends at a violated limit, and the boundary is refined
+    duration_s: float = 60.0
+    queries: int = 0  # minimum of queries of each run
+    repeats: int = 1
+    max_runs: int = MAX_RUNS  # of one repetition
+    percentile: str | None = None  # the percentile of the bench, once it is known
+
+    @property
+    def needed(self) -> int:
+        """The queries that the percentile needs."""
+        return NEEDED.get(self.percentile or "", 1)
+
+    def queries_at(self, qps: float) -> int:
+        """Return the number of queries of a run at a rate."""
+        return max(math.ceil(qps * self.duration_s), self.needed, self.queries)
+
+    def is_feasible(self, qps: float) -> bool:
+        """Return whether a run at a rate below the planned ones reaches the percentile's queries in time."""
+        return self.needed <= max(LONGEST_BELOW * self.duration_s * qps, self.queries)
+
+
+def default_steps(scenario: str) -> tuple[Step, ...]:
+    """Return the steps of a bench without rates."""
+    return (Step("offline"), *(Step("server", share=share) for share in SHARES[scenario]))
+
+
+def offline_rate(runs: Sequence[BenchRun]) -> float | None:
+    """Return the steady rate of the first Offline run."""
+    return next((run.done_qps for run in runs if run.kind == "offline" and run.done_qps), None)
+
+
+def lowest_rate(plan: LadderPlan, offline_qps: float | None) -> float | None:
+    """Return the lowest planned rate in queries/s; None if it is unknown, or without a Server run."""
+    rates = [_rate(step, offline_qps) for step in plan.steps if step.kind == "server"]
+    return min((rate for rate in rates if rate is not None), default=None)
+
+
+def choose_percentile(plan: LadderPlan, lowest_qps: float | None) -> tuple[str | None, str]:
+    """Return the percentile that every run of a bench supports, and the reason.
+
+    Args:
+        lowest_qps: Lowest rate of a run.
+    """
+    if lowest_qps is None:
+        return None, "no run has a rate"
+    longest_s = LONGEST * plan.duration_s
+    most = max(int(lowest_qps * longest_s), plan.queries)
+    longest = f"{most:,} queries in {longest_s:.0f} s at {lowest_qps:.3g} queries/s"
+    missing = ""
+    for name, needed in NEEDED.items():
+        if most >= needed:
+            return name, missing or f"each run has at least {needed} queries"
+        missing = f"{longest}, and {name} needs {needed}"
+    return None, missing
+
+
+def best_of(runs: Sequence[BenchRun]) -> Best | None:
+    """Return the best rate; None without a Server run that has a verdict.
+
+    A rate with several runs is within the limits if more of them are within than not.
+    """
+    judged = [run for run in runs if run.kind == "server" and run.verdict in ("within", "measured", *VIOLATED)]
+    if not judged:
+        return None
+    votes: dict[float, int] = {}
+    for run in judged:
+        assert run.asked_qps is not None
+        votes[run.asked_qps] = votes.get(run.asked_qps, 0) + (-1 if run.verdict in VIOLATED else 1)
+    violated = min((rate for rate, vote in votes.items() if vote <= 0), default=math.inf)
+    low = max((rate for rate, vote in votes.items() if rate < violated), default=None)
+    at_low = [run for run in judged if run.asked_qps == low and run.verdict not in VIOLATED]
+    return Best(
+        low=low,
+        high=None if violated == math.inf else violated,
+        tokens_per_s=at_low[0].output_tokens_per_s if at_low else None,
+        run=at_low[0].number if at_low else None,
+        again=next((run.number for run in judged if run.again and run.asked_qps == low), None),
+    )
+
+
+def next_run(plan: LadderPlan, done: Sequence[BenchRun]) -> RunSpec | None:
+    """Return the next run of a bench; None if it is complete, or if the rate of the Offline run is missing."""
+    number = max((run.number for run in done), default=0) + 1
+    for repetition in range(1, plan.repeats + 1):
+        runs = [run for run in done if run.repetition == repetition]
+        if len(runs) < plan.max_runs:
+            spec = _first(plan, runs, number) if repetition == 1 else _repeated(done, runs, number)
+            if spec is not None:
+                return replace(spec, repetition=repetition)
+    return None
+
+
+def _first(plan: LadderPlan, runs: Sequence[BenchRun], number: int) -> RunSpec | None:
+    """Return the next run of the first repetition."""
+    measured, offline_qps = {Step.of(run) for run in runs}, offline_rate(runs)
+    violated = {Step.of(run) for run in runs if run.verdict in VIOLATED}
+    for step in plan.steps:
+        if step not in measured:
+            return _spec(plan, step, offline_qps, number)
+        if plan.is_adaptive and step in violated:
+            break
+    best = best_of(runs)
+    if plan.is_adaptive and offline_qps and best is not None and len(runs) < plan.max_runs - 1:
+        share = _refined(plan, runs, best)
+        if share is not None and plan.is_feasible(share * offline_qps):
+            return _spec(plan, Step("server", share=share), offline_qps, number)
+    if plan.repeats == 1 and best is not None and best.low is not None and not any(run.again for run in runs):
+        return replace(_again(next(run for run in runs if run.number == best.run), number), again=True)
+    return None
+
+
+def _repeated(done: Sequence[BenchRun], runs: Sequence[BenchRun], number: int) -> RunSpec | None:
+    """Return the next run of a further repetition, which has the loads of the first one."""
+    measured = {Step.of(run) for run in runs}
+    missing = (run for run in done if run.repetition == 1 and Step.of(run) not in measured)
+    return next((_again(run, number) for run in missing), None)
+
+
+def _again(run: BenchRun, number: int) -> RunSpec:
+    return RunSpec(number, run.kind, run.queries, run.asked_qps, run.share, run.concurrency)
+
+
+def _refined(plan: LadderPlan, runs: Sequence[BenchRun], best: Best) -> float | None:
+    """Return the next share beyond the planned ones, or halfway to the lowest violated share; None at the end."""
+    planned = [step.share for step in plan.steps if step.share is not None]
+    shares = {run.asked_qps: run.share for run in runs if run.share is not None}
+    refined = len({*shares.values()} - {*planned})
+    low, high = shares.get(best.low) or 0.0, shares.get(best.high)
+    if refined >= REFINEMENTS:
+        return None
+    if high is not None:
+        share = _rounded((low + high) / 2)
+    elif low >= max(planned):
+        share = _rounded(low + UPWARDS[refined])
+    else:
+        return None
+    return None if share in shares.values() else share
+
+
+def _rate(step: Step, offline_qps: float | None) -> float | None:
+    if step.share is None:
+        return step.qps
+    return None if offline_qps is None else _rounded(step.share * offline_qps)
+
+
+def _spec(plan: LadderPlan, step: Step, offline_qps: float | None, number: int) -> RunSpec | None:
+    """Return the run of a step; None if it is a share of an unknown rate."""
+    rate = _rate(step, offline_qps)
+    if step.kind == "server" and rate is None:
+        return None
+    queries = 0 if rate is None else plan.queries_at(rate)
+    return RunSpec(number, step.kind, queries, rate, step.share, step.concurrency)
+
+
+def _rounded(value: float) -> float:
+    """Round to four significant digits."""
+    return float(f"{value:.4g}")

@@ -1,0 +1,156 @@
+"""The ladder of a bench, on systems whose boundary is known."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runs.bench.bench_record import BenchRun, RunVerdict
+from scenarios.bench.ladder import (
+    NEEDED,
+    LadderPlan,
+    RunSpec,
+    Step,
+    best_of,
+    choose_percentile,
+    default_steps,
+    next_run,
+)
+
+OFFLINE_QPS = 40.0
+PLAN = LadderPlan(default_steps("Server"), is_adaptive=True, percentile="p99")
+
+
+def measured(spec: RunSpec, verdict: RunVerdict) -> BenchRun:
+    return BenchRun(
+        number=spec.number,
+        kind=spec.kind,
+        repetition=spec.repetition,
+        again=spec.again,
+        share=spec.share,
+        asked_qps=spec.asked_qps,
+        concurrency=spec.concurrency,
+        scenario="Server",
+        verdict=verdict,
+        queries=spec.queries,
+        done_qps=OFFLINE_QPS if spec.kind == "offline" else spec.asked_qps,
+    )
+
+
+def climb(plan: LadderPlan, verdict: Callable[[RunSpec], RunVerdict]) -> list[BenchRun]:
+    runs: list[BenchRun] = []
+    while (spec := next_run(plan, runs)) is not None:
+        assert len(runs) < 100
+        assert spec.number == len(runs) + 1
+        runs.append(measured(spec, "maximum" if spec.kind == "offline" else verdict(spec)))
+    return runs
+
+
+def up_to(boundary: float) -> Callable[[RunSpec], RunVerdict]:
+    return lambda spec: "within" if (spec.asked_qps or 0) <= boundary * OFFLINE_QPS else "saturated"
+
+
+@pytest.mark.parametrize(
+    ("boundary", "shares"),
+    [
+        (1.5, [0.25, 0.5, 0.75, 0.9, 0.97, 1.02, 1.02]),
+        (0.93, [0.25, 0.5, 0.75, 0.9, 0.97, 0.935, 0.9]),
+        (0.6, [0.25, 0.5, 0.75, 0.625, 0.5625, 0.5625]),
+        (0.2, [0.25, 0.125, 0.1875, 0.1875]),
+        (0.01, [0.25, 0.125, 0.0625]),
+    ],
+)
+def test_the_ascent_ends_at_the_boundary_and_refines_it(boundary: float, shares: list[float]) -> None:
+    runs = climb(PLAN, up_to(boundary))
+    assert [run.share for run in runs] == [None, *shares]
+    assert [run.again for run in runs[1:]] == [False] * (len(shares) - 1) + [boundary > 0.1]
+
+
+def test_a_rate_at_which_the_percentile_takes_too_long_is_not_tried() -> None:
+    runs = climb(replace(PLAN, duration_s=40), up_to(0.01))  # 662 queries at 2.5 queries/s take 265 s
+    assert [run.share for run in runs] == [None, 0.25, 0.125]
+
+
+@given(boundary=st.floats(0.0, 1.3), scenario=st.sampled_from(["Server", "Interactive"]), most=st.integers(1, 10))
+def test_the_best_rate_encloses_the_boundary(boundary: float, scenario: str, most: int) -> None:
+    plan = replace(PLAN, steps=default_steps(scenario), max_runs=most)
+    runs = climb(plan, up_to(boundary))
+    best = best_of(runs)
+    assert len(runs) <= most
+    if best is None:
+        assert most == 1
+        return
+    assert (best.low or 0) <= boundary * OFFLINE_QPS < (best.high or 1e9)
+    if most >= 8 and best.low and best.high:
+        assert best.high - best.low <= 0.0701 * OFFLINE_QPS
+        assert best.again == runs[-1].number
+    assert all(run.queries >= NEEDED["p99"] for run in runs[1:])
+
+
+def test_a_bench_continues_from_any_of_its_runs() -> None:
+    runs = climb(PLAN, up_to(0.8))
+    for done in range(len(runs)):
+        spec = next_run(PLAN, runs[:done])
+        assert spec is not None
+        assert measured(spec, runs[done].verdict) == runs[done]
+    # A failed run that was removed is repeated first.
+    spec = next_run(PLAN, [run for run in runs if run.share != 0.5])
+    assert spec is not None
+    assert (spec.share, spec.number) == (0.5, len(runs) + 1)
+
+
+def test_an_unclear_or_failed_run_does_not_end_the_ascent_and_sets_no_rate() -> None:
+    for verdict in ("unclear", "failed"):
+        odd: RunVerdict = verdict  # type: ignore[assignment]
+        runs = climb(PLAN, lambda spec, odd=odd: odd if spec.share in (0.25, 0.9) else "within")
+        assert [run.share for run in runs[1:]] == [0.25, 0.5, 0.75, 0.9, 0.75]
+        best = best_of(runs)
+        assert best is not None
+        assert (best.low, best.high) == (30.0, None)
+
+
+def test_requested_loads_are_all_measured() -> None:
+    steps = (Step("server", qps=10.0), Step("server", qps=20.0), Step("server", qps=80.0))
+    plan = replace(PLAN, steps=steps, is_adaptive=False)
+    runs = climb(plan, up_to(0.3))
+    assert [run.asked_qps for run in runs] == [10, 20, 80, 10]
+    assert runs[-1].again
+    closed = replace(plan, steps=(Step("concurrency", concurrency=1), Step("concurrency", concurrency=8)))
+    assert [run.concurrency for run in climb(closed, lambda _: "measured")] == [1, 8]
+
+
+def test_a_repetition_has_the_rates_of_the_first_one() -> None:
+    runs = climb(replace(PLAN, repeats=3), up_to(0.8))
+    first = [(run.asked_qps, run.queries) for run in runs if run.repetition == 1]
+    assert len(first) == 7
+    for repetition in (2, 3):
+        assert [(run.asked_qps, run.queries) for run in runs if run.repetition == repetition] == first
+    assert not any(run.again for run in runs)
+
+
+def test_a_rate_is_within_if_most_of_its_runs_are() -> None:
+    plan = replace(PLAN, steps=(Step("server", qps=10.0),), is_adaptive=False)
+    once = climb(plan, lambda spec: "outside" if spec.again else "within")
+    best = best_of(once)
+    assert best is not None
+    assert (best.low, best.high) == (None, 10.0)
+    best = best_of(climb(replace(plan, repeats=3), lambda spec: "outside" if spec.repetition == 2 else "within"))
+    assert best is not None
+    assert (best.low, best.high) == (10.0, None)
+
+
+@pytest.mark.parametrize(
+    ("lowest", "queries", "percentile", "reason"),
+    [
+        (4.0, 0, "p99", "each run has at least 662 queries"),
+        (3.0, 0, "p95", "540 queries in 180 s at 3 queries/s, and p99 needs 662"),
+        (0.5, 0, "p90", "90 queries in 180 s at 0.5 queries/s, and p95 needs 130"),
+        (0.5, 700, "p99", "each run has at least 662 queries"),
+        (0.1, 0, None, "18 queries in 180 s at 0.1 queries/s, and p90 needs 64"),
+        (None, 0, None, "no run has a rate"),
+    ],
+)
+def test_the_percentile(lowest: float | None, queries: int, percentile: str | None, reason: str) -> None:
+    assert choose_percentile(replace(PLAN, queries=queries), lowest) == (percentile, reason)
