@@ -1,0 +1,104 @@
+"""What may distort the numbers of a run: the client, a cache, other processes, and different token counts."""
+
+from collections.abc import Iterator
+
+from runs.bench.bench_record import ClientLateness, Latency, TokenCounts
+from runs.record.manifest import Manifest
+from runs.record.observed import FOREIGN_SHARE, Contention, ServerClient
+
+CACHED_SHARE = 0.01  # share of prompt tokens from a cache that gets a reason
+CLIENT_SHARE = 0.2  # a delay of the client above this share of a latency gets a reason
+LOOP_TIMER_MS = 1.0  # resolution of the timers by which the lag of the event loop is measured
+TOKENS_SHARE = 0.01  # allowed difference between the server's output tokens and the counted ones
+
+
+def client_lateness(manifest: Manifest, late_issue_ms: float | None) -> ClientLateness:
+    """Return the delays of the client.
+
+    Args:
+        late_issue_ms: p99 from the scheduled time to the issue, or to the handover to the engine; None in Offline.
+    """
+    observed = manifest.observed
+    wire_ms = [one.issue_to_wire.p99_ms for one in observed.clients if one.issue_to_wire.p99_ms is not None]
+    to_engine = late_issue_ms if not wire_ms else (late_issue_ms or 0.0) + max(wire_ms)
+    return ClientLateness(
+        issue_to_engine=to_engine,
+        read_to_loadgen=observed.read_to_loadgen.p99_ms if observed.read_to_loadgen is not None else None,
+        loop_lag=observed.loop_lag.p99_ms if observed.loop_lag is not None else None,
+    )
+
+
+def late_client(
+    client: ClientLateness, ttft: Latency | None, tpot: Latency | None, output_tokens: float, *, over_http: bool
+) -> Iterator[str]:
+    """Yield a reason for each delay of the client that could explain a latency."""
+    lag_ms, read_ms = max(0.0, (client.loop_lag or 0.0) - LOOP_TIMER_MS), client.read_to_loadgen or 0.0
+    before = "issue to wire" if over_http else "issue to engine"
+    delays = [(before, client.issue_to_engine or 0.0, "TTFT", ttft), ("event loop", lag_ms, "TTFT", ttft)]
+    delays.append(("response to LoadGen", read_ms, "TTFT", ttft))
+    # A late last token adds its delay once to the time of all tokens.
+    delays.append(("response to LoadGen", max(read_ms, lag_ms) / max(1.0, output_tokens - 1), "TPOT", tpot))
+    for what, late_ms, name, latency in delays:
+        if latency is None:
+            continue
+        statistic = next((one for one in ("p99", "p95", "p90") if latency.at(one) is not None), "p50")
+        value_ms = latency.at(statistic) or 0.0
+        if late_ms > CLIENT_SHARE * value_ms:
+            yield f"client: {what} p99 {late_ms:.3g} ms of {statistic} {name} {value_ms:.3g} ms"
+
+
+def cached_share(manifest: Manifest, prompt_tokens: int) -> float | None:
+    """Return the share of prompt tokens from a cache; None if a server does not count them."""
+    if not prompt_tokens:
+        return None
+    if not (clients := manifest.observed.clients):
+        known = manifest.observed.cached_prompt_tokens
+        return None if known is None else known / prompt_tokens
+    cached = 0
+    for server in _by_server(clients):
+        by_metrics = [one.cached_tokens_by_metrics for one in server if one.cached_tokens_by_metrics is not None]
+        if all(one.answers_with_cached_count == one.answers for one in server):
+            cached += sum(one.cached_tokens for one in server)
+        elif by_metrics:
+            cached += max(by_metrics)  # each client reads the same counter
+        else:
+            return None
+    return cached / prompt_tokens
+
+
+def token_counts(manifest: Manifest, counted: int) -> TokenCounts:
+    """Return the output tokens of all responses, by the servers and as received."""
+    excess = 0  # of the servers' counters, which also count probes and warm-up, over the tokens that came
+    for server in _by_server(manifest.observed.clients):
+        by_metrics = [one.tokens_by_metrics for one in server if one.tokens_by_metrics is not None]
+        if not by_metrics:
+            return TokenCounts(server=None, counted=counted)
+        excess += max(by_metrics) - sum(one.tokens_that_came for one in server)
+    return TokenCounts(server=counted + excess if manifest.observed.clients else None, counted=counted)
+
+
+def contention(manifest: Manifest) -> float | None:
+    """Return the share of the cores' time that other processes used; None if it was not recorded."""
+    return manifest.observed.foreign_share if isinstance(manifest.observed.contention, Contention) else None
+
+
+def distortions(
+    cached: float | None, tokens: TokenCounts, foreign: float | None, short: int, queries: int
+) -> Iterator[str]:
+    """Yield the reasons of the engine and the machine."""
+    if cached is not None and cached > CACHED_SHARE:
+        yield f"cache: {cached:.1%} of the prompt tokens came from a cache"
+    if tokens.server is not None and tokens.counted is not None:
+        difference = tokens.server - tokens.counted
+        if abs(difference) > TOKENS_SHARE * tokens.counted:
+            yield f"tokens: the server counts {tokens.server:,} output tokens, {tokens.counted:,} were received"
+    if tokens.estimated:
+        yield "tokens: estimated from chunks"
+    if short:
+        yield f"tokens: {short:,} of {queries:,} responses are shorter than requested"
+    if foreign is not None and foreign > FOREIGN_SHARE:
+        yield f"machine: other processes used {foreign:.0%} of the cores' time"
+
+
+def _by_server(clients: list[ServerClient]) -> list[list[ServerClient]]:
+    return [[one for one in clients if one.server == url] for url in dict.fromkeys(one.server for one in clients)]

@@ -1,0 +1,266 @@
+"""The numbers of one run of a bench, from the files of its run directory alone."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runs.bench.bench_record import BenchRun, Kind, Latency, Limits, OpenQueries, RunVerdict
+from runs.bench.distortions import cached_share, client_lateness, contention, distortions, late_client, token_counts
+from runs.errors import HarnessError, InputError
+from runs.files.writing import sha256_of
+from runs.loadgen.early_stopping import estimate_percentile, judge_latencies, late_queries_allowed
+from runs.numbers.derive_result import result_of
+from runs.numbers.invalid import errors_found
+from runs.numbers.load import SteadyPart, steady_offline_rate, steady_part
+from runs.numbers.numbers import PERCENTILE_SHARES, shows
+from runs.numbers.rederive import statistics, time_per_output_token_ns
+from runs.numbers.timeline import timeline
+from runs.record.finished_run import FinishedRun, finished_run
+from runs.record.layout import RunDir
+
+PERCENTILES = ("p99", "p95", "p90")  # percentiles of a bench, in order of preference
+_SCENARIOS: dict[Kind, str] = {"offline": "Offline", "server": "Server", "concurrency": "Offline"}
+
+Times = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class _Queries:
+    """The queries of a run in order of arrival; times in ns."""
+
+    arrived_ns: Times  # from the first arrival; server: scheduled time, concurrency: handover to the engine
+    late_issue_ns: Times | None  # from the scheduled time to the issue; None if LoadGen has no schedule
+    latency_ns: Times  # from arrival to completion
+    ttft_ns: Times | None
+    tpot_ns: Times | None
+    prompt_tokens: Times
+    output_tokens: Times
+
+    def __len__(self) -> int:
+        return len(self.latency_ns)
+
+
+def supported_percentile(queries: int) -> str | None:
+    """Return the highest percentile for which this many queries give a bound with 99% confidence."""
+    return next((one for one in PERCENTILES if late_queries_allowed(queries, PERCENTILE_SHARES[one]) >= 1), None)
+
+
+def measure_run(
+    run_dir: Path,
+    *,
+    number: int,
+    kind: Kind,
+    limits: Limits | None,
+    percentile: str | None,
+    output_tokens: int | None,
+    folder: Path,
+    **of_the_spec: Any,
+) -> BenchRun:
+    """Return the numbers and the verdict of a run; if it has none, a failed run with the reason.
+
+    Args:
+        run_dir: directory of the run.
+        number: number of the run in the bench.
+        kind: kind of the run.
+        limits: latency limits; None for none.
+        percentile: percentile of the bench that must be within the limits; None if the runs have too few queries.
+        output_tokens: number of output tokens that each request asks for; None if responses may end before.
+        folder: directory of the bench.
+        of_the_spec: `repetition`, `again`, `share`, `asked_qps` and `concurrency` of BenchRun.
+    """
+    common = {"number": number, "kind": kind, "folder": folder, **of_the_spec}
+    try:
+        run = finished_run(RunDir(run_dir))
+        found = _measured(run, kind, limits, percentile, output_tokens)
+    except HarnessError as error:
+        return failed_run(run_dir, str(error), **common)
+    return BenchRun.model_validate(_identity(run_dir, **common) | found)
+
+
+def failed_run(run_dir: Path, reason: str, *, number: int, kind: Kind, folder: Path, **of_the_spec: Any) -> BenchRun:
+    """Return a run without numbers; the arguments are those of `measure_run`."""
+    identity = _identity(run_dir, number=number, kind=kind, folder=folder, **of_the_spec)
+    return BenchRun.model_validate(identity | {"verdict": "failed", "reasons": [reason]})
+
+
+def _identity(run_dir: Path, *, number: int, kind: Kind, folder: Path, **of_the_spec: Any) -> dict[str, Any]:
+    where = {"run_dir": os.path.relpath(run_dir, folder), "scenario": _SCENARIOS[kind]}
+    return {"number": number, "kind": kind, **where, **of_the_spec}
+
+
+def _measured(
+    run: FinishedRun, kind: Kind, limits: Limits | None, percentile: str | None, requested_tokens: int | None
+) -> dict[str, Any]:
+    """Return the fields of a run, without those of its place in the bench.
+
+    Raises:
+        HarnessError: If a file is missing or damaged, or LoadGen has no numbers.
+    """
+    detail, manifest, result = run.detail, run.manifest, result_of(run)
+    if manifest is None or run.requests is None or result.reported is None:
+        raise InputError(f"{run.dir.root} lacks a manifest, a request log or LoadGen's numbers", "repeat the run")
+    queries = _queries(run)
+    steady = None if kind == "offline" else steady_part(queries.arrived_ns / 1e9, queries.latency_ns / 1e9)
+    latencies = {
+        name: _latency(values_ns, percentile)
+        for name, values_ns in (
+            ("ttft", queries.ttft_ns),
+            ("tpot", queries.tpot_ns),
+            ("latency", queries.latency_ns),
+        )
+        if values_ns is not None
+    }
+    late_issue_ns = queries.late_issue_ns
+    client = client_lateness(manifest, None if late_issue_ns is None else statistics(late_issue_ns).p99 / 1e6)
+    tokens = token_counts(manifest, int(queries.output_tokens.sum()))
+    cached, foreign = cached_share(manifest, int(queries.prompt_tokens.sum())), contention(manifest)
+    short = 0 if requested_tokens is None else int((queries.output_tokens < requested_tokens).sum())
+    verdict, reasons = _verdict(kind, queries, steady, limits, percentile)
+    if detail.error_count:
+        reasons.append(f"LoadGen: {errors_found(detail)}")
+    elif verdict in ("within", "measured") and detail.validity != "VALID":
+        reasons += [f"LoadGen: {reason}" for reason in result.reasons]
+    reasons += late_client(
+        client,
+        latencies.get("ttft"),
+        latencies.get("tpot"),
+        float(queries.output_tokens.mean()),
+        over_http=bool(manifest.observed.clients),
+    )
+    reasons += distortions(cached, tokens, foreign, short, len(queries))
+    if result.disagreements:
+        # The run has ended with exit code 4 for the same reason.
+        reasons = [f"refused: {one}" for one in result.disagreements]
+        return {"verdict": "failed", "reasons": reasons, "queries": len(queries), "errors": detail.error_count}
+    return {
+        "scenario": detail.scenario,
+        "verdict": verdict,
+        "reasons": reasons,
+        "queries": len(queries),
+        "errors": detail.error_count,
+        **_rates(kind, queries, steady),
+        "loadgen_qps": result.reported.samples_per_second,
+        "loadgen_verdict": detail.validity,
+        "prompt_tokens_mean": float(queries.prompt_tokens.mean()),
+        "output_tokens_mean": float(queries.output_tokens.mean()),
+        "short_responses": short,
+        **latencies,
+        "within_limits": _share_within(queries, limits),
+        "client": client,
+        "cached_share": cached,
+        "tokens": tokens,
+        "contention": foreign,
+        "start_time_ns": manifest.start_time_ns,
+        "seal_sha256": sha256_of(run.dir.seal) if run.dir.seal.is_file() else None,
+    }
+
+
+def _queries(run: FinishedRun) -> _Queries:
+    table = run.requests
+    assert table is not None
+    times = timeline(run.detail, table, run.trace)
+    tpot_ns = None
+    if times.ttft_ns is not None:
+        several = table.output_tokens > 1
+        tpot_ns = time_per_output_token_ns(
+            times.latency_ns[several], times.ttft_ns[several], table.output_tokens[several]
+        )
+    return _Queries(
+        arrived_ns=times.scheduled_ns - times.scheduled_ns[0],
+        late_issue_ns=times.issued_ns - times.scheduled_ns if run.detail.scenario == "Server" else None,
+        latency_ns=times.latency_ns,
+        ttft_ns=times.ttft_ns,
+        tpot_ns=tpot_ns if tpot_ns is not None and len(tpot_ns) else None,
+        prompt_tokens=table.prompt_tokens,
+        output_tokens=table.output_tokens,
+    )
+
+
+def _rates(kind: Kind, queries: _Queries, steady: SteadyPart | None) -> dict[str, Any]:
+    """Return rates, durations and open queries."""
+    completed_s = (queries.arrived_ns + queries.latency_ns) / 1e9
+    fields: dict[str, Any] = {"duration_s": float(completed_s.max())}
+    if steady is None:  # all queries arrived at one time
+        rate = steady_offline_rate(np.sort(completed_s))
+        counted = np.ones(len(queries), dtype=bool)
+    else:
+        counted = (completed_s > steady.begin_s) & (completed_s <= steady.end_s)
+        rate = float(counted.sum()) / steady.duration_s
+        fields |= {
+            "offered_qps": (len(queries) - 1) / steady.end_s,
+            "drain_s": max(0.0, fields["duration_s"] - steady.end_s),
+            "open": OpenQueries(mean=steady.mean_open, max=steady.most_open, growth=steady.growth),
+        }
+    fields["done_qps"] = rate
+    for name, tokens in (("prompt", queries.prompt_tokens), ("output", queries.output_tokens)):
+        fields[f"{name}_tokens_per_s"] = rate * float(tokens[counted].mean()) if counted.any() else 0.0
+    return fields
+
+
+def _latency(values_ns: Times, percentile: str | None) -> Latency:
+    numbers, count = statistics(values_ns), len(values_ns)
+    bound_ns = None
+    if percentile is not None:
+        bound_ns = estimate_percentile(np.sort(values_ns), PERCENTILE_SHARES[percentile])
+    known = {name: getattr(numbers, name) / 1e6 if shows(name, count) else None for name in PERCENTILES}
+    return Latency(
+        mean=float(values_ns.mean()) / 1e6,
+        p50=numbers.p50 / 1e6,
+        **known,
+        max=numbers.max / 1e6,
+        bound=None if bound_ns is None else bound_ns / 1e6,
+    )
+
+
+def _limited(queries: _Queries, limits: Limits | None) -> list[tuple[str, Times, int]]:
+    """Return name, values and limit in ns of each latency with a limit."""
+    if limits is None:
+        return []
+    parts = (("TTFT", queries.ttft_ns, limits.ttft), ("TPOT", queries.tpot_ns, limits.tpot))
+    return [(name, values, round(ms * 1e6)) for name, values, ms in parts if values is not None and ms is not None]
+
+
+def _share_within(queries: _Queries, limits: Limits | None) -> float | None:
+    """Return the share of the queries that met all limits. A query with one output token has no TPOT."""
+    limited = _limited(queries, limits)
+    if not limited:
+        return None
+    met = np.ones(len(queries), dtype=bool)
+    for _, values_ns, limit_ns in limited:
+        met[queries.output_tokens > 1 if len(values_ns) < len(met) else slice(None)] &= values_ns <= limit_ns
+    return float(met.mean())
+
+
+def _verdict(
+    kind: Kind, queries: _Queries, steady: SteadyPart | None, limits: Limits | None, percentile: str | None
+) -> tuple[RunVerdict, list[str]]:
+    """Return the verdict by saturation and limits, and the reasons."""
+    if kind == "offline":
+        return "maximum", []
+    reasons, late = [], []
+    limited = _limited(queries, limits)
+    if limited and percentile is not None:
+        for name, values_ns, limit_ns in limited:
+            found = judge_latencies(values_ns, limit_ns, PERCENTILE_SHARES[percentile])
+            if not found.met:
+                value_ns = getattr(statistics(values_ns), percentile)
+                late.append(f"{percentile} {name} {value_ns / 1e6:.4g} ms, limit {limit_ns / 1e6:g} ms: {found}")
+    elif limited:
+        reasons.append("the limits were not judged: the bench has no percentile")
+    reasons += late
+    verdict: RunVerdict = "outside" if late else "within" if limited and percentile is not None else "measured"
+    if kind != "server" or steady is None:
+        return verdict, reasons
+    if steady.is_saturated:
+        why = steady.growth_text if steady.grew else "the drain took longer than 3 median latencies"
+        return "saturated", [f"{why}: the latency depends on the duration of the run", *reasons]
+    if steady.is_unclear:
+        return ("outside" if late else "unclear"), [*reasons, steady.growth_text]
+    if not steady.is_steady:
+        expected = steady.arrivals / steady.duration_s * steady.mean_latency_s
+        reasons.append(f"not steady: {steady.mean_open:.3g} open on average, rate × mean latency is {expected:.3g}")
+    return verdict, reasons
