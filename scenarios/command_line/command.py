@@ -1,11 +1,14 @@
 """Commands with grouped options and examples.
 
-`--help` shows the groups and the examples; `--help-all` also shows rarely used options.
+`--help` fits on one screen of 24 lines × 100 columns: the options that most users need, with the first sentences of
+their help. `--help-all` shows the whole text, all options in groups, and all examples.
 """
 
 import contextlib
 import errno
+import inspect
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +30,8 @@ GROUPS = {
     "compat": "Accepted for the reference implementation's scripts",
     "dummy": "Dummy engine (no model; for trials and tests of the harness)",
 }
-RARELY_USED = ("compat", "dummy")
+# `--help`: number of examples; characters of an option's help and of its spelling that it does not shorten
+SHORT_EXAMPLES, SHORT_LINE, MAX_SPELLING = 2, 70, 30
 
 
 class GroupedOption(click.Option):
@@ -49,55 +53,92 @@ class _WithExamples(click.Command):
 
     Args:
         examples: Command lines after `main.py`, each with a title before a colon: "a first run: run …".
+        shown: The options of `--help`, such as "--scenario". Default: all.
     """
 
-    def __init__(self, *arguments: Any, examples: Sequence[str], **settings: Any) -> None:
+    def __init__(
+        self, *arguments: Any, examples: Sequence[str] = (), shown: Sequence[str] = (), **settings: Any
+    ) -> None:
         super().__init__(*arguments, **settings)
-        self.examples = examples
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples."""
-        with formatter.section("Examples"):
-            for example in self.examples:
-                words, _, line = example.partition(": ")
-                formatter.write(f"{'':>{formatter.current_indent}}# {words}\n")
-                formatter.write(f"{'':>{formatter.current_indent}}python main.py {line}\n")
-
-
-class Group(_WithExamples, click.Group):
-    """A command with subcommands."""
-
-
-class Command(_WithExamples):
-    """A command whose help shows the options in groups."""
-
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
-        if any(_group(option) in RARELY_USED for option in self.params):
-            self.params.append(
-                click.Option(
-                    ["--help-all"],
-                    is_flag=True,
-                    is_eager=True,
-                    expose_value=False,
-                    callback=_show_all,
-                    help="Also show rarely used options, and exit.",
-                )
+        self.examples, self.shown = examples, shown
+        self.params.append(
+            click.Option(
+                ["--help-all"],
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
+                callback=_show_all,
+                help="Show all options and details, and exit.",
             )
+        )
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the whole help or, for `--help`, its first paragraph and the exit codes."""
+        parts = inspect.cleandoc(self.help or "").split("\n\n")
+        short = [part for part in parts if part is parts[0] or part.startswith("Exit codes")]
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text("\n\n".join(parts if ctx.meta.get("all") else short))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options in the order of `GROUPS`."""
+        """Write the options: all, in the order of `GROUPS`, or those of `--help`."""
+        is_all = ctx.meta.get("all")
+        options = {option.opts[0]: option for option in self.get_params(ctx)}
+        if not is_all:
+            names = self.shown or [name for name in options if name != "--help"]
+            options = {name: options[name] for name in dict.fromkeys((*names, "--help-all"))}
         rows: dict[str, list[tuple[str, str]]] = {group: [] for group in GROUPS}
-        for option in self.get_params(ctx):
+        for option in options.values():
             row = option.get_help_record(ctx)
-            if row is not None and (ctx.meta.get("all") or _group(option) not in RARELY_USED):
+            if row is None or not row[1]:
+                continue
+            if is_all:
                 rows[_group(option)].append(row)
-            if ctx.meta.get("all") and isinstance(option, GroupedOption):
+            else:
+                rows[""].append(_short(*row))
+            if is_all and isinstance(option, GroupedOption):
                 rows["compat"] += ((other, f"Same as {option.opts[0]}.") for other in option.opts[1:])
         for group in (*list(GROUPS)[1:], ""):
             if rows[group]:
                 with formatter.section(GROUPS[group]):
                     formatter.write_dl(rows[group])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples."""
+        if not self.examples:
+            return
+        with formatter.section("Examples"):
+            for example in self.examples if ctx.meta.get("all") else self.examples[:SHORT_EXAMPLES]:
+                words, _, line = example.partition(": ")
+                formatter.write(f"{'':>{formatter.current_indent}}# {words}\n")
+                formatter.write(f"{'':>{formatter.current_indent}}python main.py {line}\n")
+
+
+class Command(_WithExamples):
+    """A command without subcommands."""
+
+
+class Group(_WithExamples, click.Group):
+    """A command with subcommands."""
+
+    command_class = Command
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, then the subcommands."""
+        super().format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+
+def _short(option: str, text: str) -> tuple[str, str]:
+    """Return an option and its help for one line: the first statement, and what click adds, such as a default."""
+    option = re.sub(", --[^ ]+", "", option)
+    text, gap, added = text.partition("  [")
+    if len(text) > SHORT_LINE:
+        text = re.split(r"(?<=\.) (?=[A-Z-])|; ", text)[0].rstrip(".") + "."
+    name, _, values = option.partition(" ")
+    if len(option) > MAX_SPELLING and "|" in values:
+        option, text = f"{name} NAME", f"{text.rstrip('.')}: {values.strip('[]').replace('|', ', ')}."
+    return option, text + gap + added
 
 
 def _group(option: click.Parameter) -> str:

@@ -22,7 +22,7 @@ from scenarios.command_line.command import PATH
 from scenarios.command_line.options import together
 
 declaration_options = together(
-    click.option("--declaration", type=PATH, metavar="FILE", help="YAML file with the fields below."),
+    click.option("--declaration", type=PATH, metavar="FILE", help="YAML file with the fields of the declaration."),
     click.option(
         "--support-status",
         type=click.Choice(SUPPORT_STATUSES),

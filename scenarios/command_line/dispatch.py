@@ -15,11 +15,15 @@ from runs.errors import Ending, ExecutionError, ExitCode, InputError, Interrupte
 from runs.harness import HARNESS_VERSION
 from runs.processes import listening
 from scenarios.command_line import command_output
-from scenarios.commands import COMMANDS
+from scenarios.commands import COMMAND_GROUPS, COMMANDS
 from scenarios.spellings import field_and_key
 from scenarios.verbosity import engine_log_shown, is_verbose
 
 PROGRAM, COMPLETION = "mlperf-llama-vllm", "_MLPERF_LLAMA_VLLM_COMPLETE"  # the variable of a shell's completion
+HELP_BEFORE = """Usage: main.py [COMMAND] [OPTIONS]   A first result on any machine: main.py --scenario Server --vllm
+Run MLPerf Inference benchmarks on vLLM with MLCommons' LoadGen, and check the results. Commands:
+"""
+HELP_AFTER = "Every command has --help, --json (output as JSON), -q (errors only), -v and -vv (details)."
 _json_for: list[str] = []  # the command in progress, if its output is JSON
 
 
@@ -65,21 +69,18 @@ class _Commands(click.Group):
         ]
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the whole first sentence of each command's help without importing the commands, as click would."""
-        with formatter.section("Commands (more: `python main.py COMMAND --help`)"):
-            formatter.write_dl(list(COMMANDS.items()))
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by group, on one screen, without importing them, as click would."""
+        formatter.write(f"{HELP_BEFORE}\n")
+        for group, commands in COMMAND_GROUPS.items():
+            for name, sentence in commands.items():
+                formatter.write(f"  {'' if name != next(iter(commands)) else group:<10}{name:<10}{sentence}\n")
+        formatter.write(f"\n{HELP_AFTER}\n")
 
 
 @click.group(
     cls=_Commands,
     context_settings={"max_content_width": 100, "token_normalize_func": lambda name: name.replace("_", "-")},
-    help="Run MLPerf Inference benchmarks on vLLM with MLCommons' LoadGen, and check the results: Llama-3.1-8B on "
-    "CNN-DailyMail, Llama-2-70B on OpenOrca."
-    "\n\n"
-    "For a first result on any machine: `python main.py --scenario Server --vllm`. The default command is `run`.\n\n"
-    "Every command takes --json (one JSON object on standard output, also for errors; messages go to standard error), "
-    "-q (errors only), and -v or --verbose (details and the engine's log; -vv adds debug messages).",
 )
 @click.version_option(HARNESS_VERSION, prog_name=PROGRAM)
 def cli() -> None: ...

@@ -30,7 +30,7 @@ EXAMPLES = (
 @click.option("--ledger", type=PATH, metavar="DIR", help="Add one line per attestation to anchors.jsonl in DIR.")
 @click.option("--timestamp", metavar="URL", help="Write a time stamp (RFC 3161) from this authority beside each run.")
 def anchor(runs: tuple[Path, ...], ledger: Path | None, timestamp: str | None) -> ExitCode:
-    """Anchor the attestations (seal.json) of finished runs, so that later changes are detected.
+    """Anchor the attestations (seal.json) of runs, to detect later changes.
 
     RUN is a run directory, or any directory that contains runs. The reviewer keeps DIR. If DIR is in a git repository,
     the command commits the new lines. Anchoring a run again changes nothing.

@@ -13,7 +13,7 @@ from scenarios.command_line.schema_options import dry_run_option, given_values, 
 from scenarios.run.config import RunConfig
 
 HELP = (
-    "Execute an audit's runs through LoadGen and check them, or check two existing runs (--ref, --run).\n\n\b\n"
+    "Start an audit's runs and check them, or check two runs (--ref, --run).\n\n\b\n"
     + "\n".join(f"{name:<20}{test.summary}" for name, test in AUDITS.items())
     + "\n\nThe runs and the verdict are written to DIR/audit/NAME/. Every run has its own process and engine. A YAML "
     "file (--config) contains the keys of `run`, and the audit's options under `audit`.\n\n"
@@ -29,7 +29,7 @@ EXAMPLES = (
 )
 
 _CHANGED = {
-    "scenario": {"help": "Offline, Server, SingleStream or Interactive; some audits refuse some scenarios."},
+    "scenario": {"help": "Scenario; some audits refuse some scenarios."},
     "output_log_dir": {"help": "Write the audit to DIR/audit/NAME. Default: output/<time>-<scenario>-audit."},
 }
 
@@ -38,6 +38,7 @@ _CHANGED = {
     cls=Command,
     help=HELP,
     examples=EXAMPLES,
+    shown=("--test", "--scenario", "--vllm", "--model-path", "--dataset-path", "--ref", "--run"),
     params=[
         *options_of(all_options()),
         click.Option(["--config"], type=PATH, metavar="FILE", help="YAML file with these options as keys."),

@@ -36,9 +36,10 @@ EXAMPLES = (
     help="Move runs with another configuration to discarded/ and repeat them.",
 )
 def campaign(config: Path, dry_run: bool, restart_changed: bool, **options: Any) -> ExitCode:
-    """Start every run that a submission needs, from one YAML file: performance, accuracy and audits of each scenario.
+    """Start every run that a submission needs, from one YAML file.
 
-    The command checks and shows the plan before the first run, and writes the runs to DIR/BENCHMARK/SCENARIO/. After an
+    The runs are the performance, accuracy and audit runs of each scenario. The command checks and shows the plan
+    before the first run, and writes the runs to DIR/BENCHMARK/SCENARIO/. After an
     interruption the same command continues: it keeps runs whose files are complete and pass verification, moves all
     others to discarded/ and repeats them. It refuses to continue if a finished run has another configuration, model,
     dataset or machine, and names each difference. A failed run does not end the campaign.

@@ -28,7 +28,11 @@ EXAMPLES = (
 REBUILD = "compliance.submission.check.rebuild"  # imported for --runs only
 
 
-@click.command(cls=Command, examples=EXAMPLES)
+@click.command(
+    cls=Command,
+    examples=EXAMPLES,
+    shown=("--round", "--against", "--official", "--json", "--report", "--strict", "--runs"),
+)
 @click.argument("tree", metavar="TREE", type=PATH)
 @round_option("Round whose rules, layout and seeds apply.")
 @click.option(

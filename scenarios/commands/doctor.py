@@ -48,7 +48,7 @@ def print_report(console: "Console", asked: "DoctorRequest") -> ExitCode:
     help="Also check the nodes of this Ray cluster. Default: the cluster of this machine.",
 )
 def doctor(**asked: Any) -> ExitCode:
-    """Report what is installed, which engine, model and dataset are usable, and which are eligible for submission."""
+    """Report what is installed, usable, and eligible for submission."""
     from scenarios.run.machine_checks import DoctorRequest
     from scenarios.terminal import Terminal
 

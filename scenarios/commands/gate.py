@@ -48,7 +48,20 @@ def _judge(targets: tuple[Path, ...], options: dict[str, Any]) -> "GateOutcome":
     )
 
 
-@click.command(cls=Command, examples=EXAMPLES)
+@click.command(
+    cls=Command,
+    examples=EXAMPLES,
+    shown=(
+        "--strict",
+        "--division",
+        "--expect",
+        "--format",
+        "--out",
+        "--declaration",
+        "--quality-results",
+        "--mechanism",
+    ),
+)
 @click.argument("targets", metavar="TARGET...", type=PATH, nargs=-1, required=True)
 @click.option("--strict", is_flag=True, help="Also close the gate for missing or unregistered facts.")
 @click.option("--division", type=click.Choice(DIVISIONS), help="Rows must be eligible in this division.")
@@ -70,8 +83,10 @@ def _judge(targets: tuple[Path, ...], options: dict[str, Any]) -> "GateOutcome":
 @score_options(". Default: the one in manifest.json.")
 @declaration_options
 def gate(targets: tuple[Path, ...], **options: Any) -> ExitCode:
-    """Check the declared technique of a result: its registration, the engine configuration in the manifest, and its
-    recomputed quality evaluation.
+    """Check the declared technique of a result, and its quality evaluation.
+
+    The gate compares the declaration with the registry and the engine configuration in the manifest, and recomputes the
+    quality evaluation.
 
     TARGET is a run directory, a directory with performance/run_1 and accuracy in it, or a JSON file of rows (`store
     export --format json`). Give the performance and the accuracy run of one result together.

@@ -53,10 +53,11 @@ user_conf: {user_conf} # rates and durations for LoadGen
     "--dataset-path", type=PATH, metavar="FILE", help="Dataset to write into the files. Default: DIR/cnn_eval.json."
 )
 def init(folder: Path | None, model_path: str | None, dataset_path: Path | None) -> ExitCode:
-    """Write commented files for this machine, ready for editing: run.yaml, user.conf, campaign.yaml and system.yaml.
+    """Write commented run, campaign and system files for this machine.
 
-    The default DIR is mlperf beside the checkout. DIR must lie outside the checkout, because runs from a changed
-    checkout cannot be submitted. The command overwrites no file.
+    The files are run.yaml, user.conf, campaign.yaml and system.yaml, ready for editing. The default DIR is mlperf
+    beside the checkout. DIR must lie outside the checkout, because runs from a changed checkout cannot be submitted.
+    The command overwrites no file.
 
     Exit codes: 0 done, 2 bad input, 3 a file exists or cannot be written.
     """

@@ -40,11 +40,11 @@ EXAMPLES = (
     help="Python interpreter with llm-compressor.",
 )
 def quantize(**asked: Any) -> ExitCode:
-    """Quantize a model with the benchmark's calibration data; write weights, recipe.yaml and calibration.md.
+    """Quantize a model with the benchmark's calibration data.
 
-    llm-compressor runs in a separate environment (`make setup-quantize`). Without --model-path and --calibration the
-    command quantizes the embedded model with the bundled articles. Declare the technique in runs with the new weights:
-    --mechanism weight_quantization/VARIANT.
+    The command writes the weights, recipe.yaml and calibration.md. llm-compressor runs in a separate environment (`make
+    setup-quantize`). Without --model-path and --calibration the command quantizes the embedded model with the bundled
+    articles. Declare the technique in runs with the new weights: --mechanism weight_quantization/VARIANT.
 
     Exit codes: 0 done, 2 bad input, 3 the environment is missing or the output exists, 4 failed.
     """

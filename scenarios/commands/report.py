@@ -26,9 +26,10 @@ EXAMPLES = (
     help="File of the page, or of one picture of one run (.svg). Default: report.html in the first DIR.",
 )
 def report(folders: tuple[Path, ...], output: Path | None) -> ExitCode:
-    """Write one HTML page about the runs, campaigns, tunings and MLPerf Endpoints runs in DIR.
+    """Write one HTML page about the runs, campaigns and tunings in DIR.
 
-    The page is a single file without network access or scripts. Each run, campaign and tuning also writes its own page.
+    The page also shows MLPerf Endpoints runs. It is a single file without network access or scripts. Each run, campaign
+    and tuning also writes its own page.
 
     Exit codes: 0 done, 2 bad input or no finished run, 3 the page cannot be written.
     """

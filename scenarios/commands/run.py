@@ -54,6 +54,16 @@ def show_plan(config: RunConfig, console: "Console") -> int:
 @click.command(
     cls=Command,
     examples=EXAMPLES,
+    shown=(
+        "--scenario",
+        "--vllm",
+        "--model-path",
+        "--dataset-path",
+        "--accuracy",
+        "--target-qps",
+        "--output-log-dir",
+        "--dry-run",
+    ),
     params=[
         click.Option(["--config"], type=PATH, metavar="FILE", help="YAML file with these options as keys."),
         dry_run_option(),

@@ -40,8 +40,12 @@ class _SeveralDirectories(Command):
         return super().parse_args(ctx, repeated)
 
 
-@click.command(cls=_SeveralDirectories, examples=EXAMPLES)
-@click.option("--scope", type=click.Choice(SCOPES), help="Subject of the sign-off; see above.")
+@click.command(
+    cls=_SeveralDirectories,
+    examples=EXAMPLES,
+    shown=("--scope", "--ref", "--cand", "--claim", "--strict-flag", "--out", "--remeasure"),
+)
+@click.option("--scope", type=click.Choice(SCOPES), help="Subject of the sign-off.")
 @click.option("--ref", type=PATH, multiple=True, metavar="DIR...", help="Reference runs.")
 @click.option("--cand", type=PATH, multiple=True, metavar="DIR...", help="Candidate runs.")
 @click.option("--claim", type=PATH, metavar="FILE", help="JSON file with the claim to check.")
@@ -87,8 +91,8 @@ class _SeveralDirectories(Command):
     type=int,
     default=0,
     metavar="N",
-    help="If the verdict requires repetitions: repeat the performance runs at most N times (0 to "
-    f"{MAX_ROUNDS}), reference and candidate alternately, and sign off the new runs. Default: 0.",
+    help=f"Repeat the performance runs at most N times (0 to {MAX_ROUNDS}) if the verdict requires it; start reference "
+    "and candidate alternately, and sign off the new runs. Default: 0.",
 )
 def signoff(
     scope: Scope | None,
@@ -107,7 +111,7 @@ def signoff(
     key: str | None,
     remeasure: int,
 ) -> ExitCode:
-    """Sign off results from their raw files: PASS, FLAG or FAIL, with every reason.
+    """Sign off results from their raw files: PASS, FLAG or FAIL, with reasons.
 
     The harness recomputes every number; it uses reported and claimed values only to find contradictions. Missing or
     null evidence is a FAIL. The files of the runs do not change; the verdict is written beside them or to --out, with a

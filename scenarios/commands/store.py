@@ -45,7 +45,7 @@ def store() -> None:
     """
 
 
-@store.command()
+@store.command(shown=("--db", "--replace", "--round", "--dataset-path", "--model-path", "--declaration", "--mechanism"))
 @_db
 @click.argument("paths", metavar="RUN_DIR...", type=PATH, nargs=-1, required=True)
 @click.option("--replace", is_flag=True, help="Overwrite stored runs whose values differ.")

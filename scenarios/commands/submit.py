@@ -29,7 +29,11 @@ EXAMPLES = (
 )
 
 
-@click.command(cls=Command, examples=EXAMPLES)
+@click.command(
+    cls=Command,
+    examples=EXAMPLES,
+    shown=("--organization", "--system-name", "--output", "--division", "--round", "--system", "--rehearsal"),
+)
 @click.argument("results", metavar="RESULT...", type=PATH, nargs=-1, required=True)
 @click.option(
     "--organization",
@@ -45,8 +49,9 @@ EXAMPLES = (
     type=click.Choice(DIVISIONS),
     default="closed",
     show_default=True,
-    help="open allows other models and options, and requires no scenarios or audits. network has the rules of closed, "
-    "for servers on other machines than LoadGen (docs/endpoint.md).",
+    help="Division of the submission. The open division allows other models and options, and requires no scenarios or "
+    "audits. The network division has the rules of closed, for servers on other machines than LoadGen "
+    "(docs/endpoint.md).",
 )
 @round_option("Round whose layout and seeds apply.")
 @click.option("--output", required=True, type=PATH, metavar="TREE", help="Directory to create.")
@@ -59,8 +64,8 @@ EXAMPLES = (
 @click.option(
     "--rehearsal",
     is_flag=True,
-    help="Accept results that are not eligible for submission (dummy engine, another model, synthetic data), and mark "
-    "the tree as not for upload. Full length, seeds and accuracy are still required.",
+    help="Accept results that are not eligible for submission; mark the tree as not for upload. Such results have the "
+    "dummy engine, another model or synthetic data. Full length, seeds and accuracy are still required.",
 )
 @tree_options("Default: this repository at the commit in the manifests.")
 @click.option("--json", type=PATH, metavar="[FILE]", help="Also write the result of the build to FILE, as JSON.")

@@ -32,6 +32,16 @@ _CHANGED = {
 @click.command(
     cls=Command,
     examples=EXAMPLES,
+    shown=(
+        "--scenario",
+        "--vllm",
+        "--model-path",
+        "--dataset-path",
+        "--search",
+        "--search-budget-s",
+        "--output-log-dir",
+        "--dry-run",
+    ),
     params=[
         click.Option(
             ["--config"], type=PATH, metavar="FILE", help="YAML file with the keys of `run` and, under `tune`, these."
@@ -45,12 +55,13 @@ _CHANGED = {
     ],
 )
 def tune(config: Path | None, restart_changed: bool, dry_run: bool, **parsed: Any) -> ExitCode:
-    """Find the highest VALID target_qps for Server or Interactive, or the target_qps of a full Offline run.
+    """Find the highest VALID target_qps, or the target_qps of a full Offline run.
 
-    An Offline run (or --offline-qps) gives a first estimate. Probes at a few rates follow: runs with the settings of
-    the full run, each stopped as soon as it can no longer be VALID. A full run confirms the best rate. The command
-    writes the rate to DIR/user.conf, the measurements to DIR/tune.json and DIR/rates.svg, and the options of the
-    confirmed run to DIR/best.yaml. To repeat that run: `main.py run --config DIR/best.yaml`.
+    The scenario of the highest target_qps is Server or Interactive. An Offline run (or --offline-qps) gives a first
+    estimate. Probes at a few rates follow: runs with the settings of the full run, each stopped as soon as it can no
+    longer be VALID. A full run confirms the best rate. The command writes the rate to DIR/user.conf, the measurements
+    to DIR/tune.json and DIR/rates.svg, and the options of the confirmed run to DIR/best.yaml. To repeat that run:
+    `main.py run --config DIR/best.yaml`.
 
     With --search, short runs first try the engine's scheduling options, within --search-budget-s and --search-trials.
     The probes then use the best options.

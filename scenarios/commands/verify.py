@@ -29,7 +29,11 @@ EXAMPLES = (
 )
 
 
-@click.command(cls=Command, examples=EXAMPLES)
+@click.command(
+    cls=Command,
+    examples=EXAMPLES,
+    shown=("--scenario", "--official", "--round", "--dataset-path", "--output", "--document", "--json"),
+)
 @click.argument("run_dirs", metavar="RUN_DIR...", type=PATH, nargs=-1, required=True)
 @click.option("--accuracy-only", is_flag=True, help="Ignore performance runs.")
 @click.option("--performance-only", is_flag=True, help="Ignore accuracy runs.")
@@ -39,7 +43,7 @@ EXAMPLES = (
     help="Scenario of the runs. Default: the scenario in manifest.json or in the log; a Server run with the limits of "
     "Interactive counts as Interactive.",
 )
-@click.option("--official", is_flag=True, help="Apply the official rules to all runs, whatever the manifest states.")
+@click.option("--official", is_flag=True, help="Apply the official rules, whatever the manifest states.")
 @round_option("Round whose seeds, limits and sample counts apply.")
 @score_options(". Default: the dataset in manifest.json; without it, the scores in accuracy.txt.")
 @click.option(
@@ -69,8 +73,9 @@ def verify(
     document: Path | None,
     json: Path | None,
 ) -> ExitCode:
-    """Verify results from their logs, and write verify_performance.txt and verify_performance.json beside runs of this
-    harness or to --output.
+    """Verify results from their logs, and write verify_performance.txt.
+
+    The command writes verify_performance.txt and verify_performance.json beside runs of this harness or to --output.
 
     RUN_DIR is a run directory of this harness, a directory with LoadGen's logs, a directory with performance/run_1 and
     accuracy in it, a campaign, or an MLPerf Endpoints run folder. A performance and an accuracy run of one scenario are
@@ -79,9 +84,8 @@ def verify(
     The official rules apply to a run unless its manifest.json marks it as not eligible for submission. Violations by
     such a run appear as `not eligible for submission: ...`. A verdict on other logs is written only with --output.
 
-    Exit codes: 0 PASS, 1 FAIL, 2 bad input or damaged logs, 3 no verdict, because the benchmark is not supported, the
-    accuracy log is missing or the verdict cannot be written, 4 the logs contradict each other or the run did not
-    finish.
+    Exit codes: 0 PASS, 1 FAIL, 2 bad input or damaged logs, 3 no verdict (benchmark not supported, accuracy
+    log missing, output not writable), 4 contradicting logs or an unfinished run.
     """
     if accuracy_only and performance_only:
         raise InputError("--accuracy-only and --performance-only exclude each other", "give one of the two options")

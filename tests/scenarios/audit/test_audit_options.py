@@ -28,7 +28,7 @@ def test_options_of_one_name_are_of_one_kind() -> None:
 
 
 def test_help_names_the_audits_that_take_an_option() -> None:
-    shown = " ".join(run_here("audit", "--help").stdout.split())
+    shown = " ".join(run_here("audit", "--help-all").stdout.split())
     assert "--samples N output_caching: Number of unique samples" in shown
     assert "output_consistency, output_length: Number of samples of the performance run." in shown
 

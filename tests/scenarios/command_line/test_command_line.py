@@ -3,7 +3,7 @@
 import os
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from runs.errors import InputError
 from scenarios.command_line.command import Command, Group
 from scenarios.command_line.dispatch import COMMANDS, cli, main
 from scenarios.command_line.schema_options import given_values, options_of, parse_value
+from scenarios.commands import COMMAND_GROUPS
 from scenarios.run.config import RunConfig, make_config
 from scenarios.spellings import _KEYS, _SPELLINGS, ACCEPTED, field_and_key
 from tests.conftest import run_here
@@ -190,7 +191,7 @@ def of(name: str) -> Command | Group:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_examples_can_be_typed(name: str) -> None:
-    text = run_here(name, "--help").stdout
+    text = run_here(name, "--help-all").stdout
     assert 2 <= len(of(name).examples) <= 4
     for example in of(name).examples:
         words, colon, line = example.partition(": ")
@@ -201,13 +202,36 @@ def test_examples_can_be_typed(name: str) -> None:
         assert f"python main.py {line}\n" in text
 
 
-def test_whole_sentences_in_the_list_of_commands() -> None:
-    text = " ".join(run_here("--help").stdout.split())
+def test_the_list_of_commands_has_the_first_sentence_of_each() -> None:
     for name in COMMANDS:
-        first = " ".join(str(of(name).help).split()).partition(". ")[0].rstrip(".")
-        assert f"{name} {first}." in text
-    assert "…" not in text
-    assert "..." not in text.partition("Commands")[2]
+        assert COMMANDS[name] == " ".join(str(of(name).help).split("\n\n")[0].split())
+    text = run_here("--help").stdout
+    assert all(f"{name:<10}{sentence}\n" in text for name, sentence in COMMANDS.items())
+    assert re.findall(r"(?m)^  (\w+) ", text) == list(COMMAND_GROUPS)
+
+
+def pages() -> Iterator[list[str]]:
+    yield []
+    for name in COMMANDS:
+        yield [name]
+        yield from ([name, inner] for inner in getattr(of(name), "commands", ()))
+
+
+@pytest.mark.parametrize("words", pages(), ids=" ".join)
+def test_help_fits_on_one_screen(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    lines = run_here(*words, "--help").stdout.splitlines()
+    assert len(lines) <= 24
+    typed_by_users = [line for line in lines if "python main.py" in line]
+    assert all(len(line) <= 100 for line in lines if line not in typed_by_users)
+    if words:
+        assert any(line.lstrip().startswith("--help-all") for line in lines)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_in_the_whole_help(name: str) -> None:
+    shown = run_here(name, "--help-all").stdout
+    assert all(f" {option.opts[0]}" in shown for option in of(name).params if isinstance(option, click.Option))
 
 
 WITH_A_PATH = [

@@ -77,7 +77,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
 
 
 def test_the_list_of_commands_is_that_of_their_files() -> None:
-    assert [module.name for module in pkgutil.iter_modules(scenarios.commands.__path__)] == list(COMMANDS)
+    assert [module.name for module in pkgutil.iter_modules(scenarios.commands.__path__)] == sorted(COMMANDS)
 
 
 def test_every_command_has_a_limit() -> None:
