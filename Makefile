@@ -40,7 +40,7 @@ lint: setup
 # Let Python cache compiled modules, also if the environment disables it.
 test test-engines test-long redteam freeze: export PYTHONDONTWRITEBYTECODE :=
 
-# Every package, with the dummy engine and recorded runs, and two runs of the real vLLM.
+# Every package, with the dummy engine and recorded runs, and one run of the real vLLM.
 test: setup
 	$(PYTEST) -n $(WORKERS) $(BY_FILE) -m "not vllm and not long"
 

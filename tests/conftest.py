@@ -31,21 +31,21 @@ settings.load_profile("any-machine")
 # Files that take longest, and for how many seconds of an idle core, roughly; of the others each test takes OF_A_TEST.
 OF_A_TEST = 0.1
 OF_A_FILE = {
-    "vllm/test_first_run.py": 120, "scenarios/leg/test_endpoint_leg.py": 40, "scenarios/campaign/test_campaign.py": 35,
-    "scenarios/leg/test_replica_legs.py": 35, "scenarios/leg/test_faults.py": 25, "test_bad_inputs.py": 20,
-    "sut/endpoint/test_faults.py": 25, "sut/endpoint/test_connections.py": 20, "test_surroundings.py": 20,
-    "scenarios/leg/test_interruptions.py": 20, "scenarios/test_llama2_70b.py": 20, "runs/numbers/test_result.py": 30,
-    "scenarios/tune/test_tune.py": 20, "compliance/submission/test_submission_check.py": 30,
-    "compliance/submission/test_submission_check_rebuild.py": 25, "untrusted/test_tamperings.py": 20,
-    "frozen/test_frozen.py": 25,
-    "vllm/test_cluster.py": 220, "vllm/test_endpoint.py": 110, "vllm/test_legs.py": 100, "vllm/test_faults.py": 75,
-    "vllm/test_cluster_gpus.py": 60, "vllm/test_engine.py": 60,
+    "vllm/test_first_run.py": 60, "scenarios/run/test_endpoint_run.py": 40, "scenarios/tune/test_tune.py": 35,
+    "scenarios/run/test_replica_runs.py": 30, "scenarios/campaign/test_campaign.py": 30, "test_setup.py": 25,
+    "scenarios/run/test_faults.py": 25, "frozen/test_frozen.py": 25, "test_surroundings.py": 20,
+    "test_bad_inputs.py": 20, "sut/replicas/test_kept_engine.py": 20, "sut/endpoint/test_faults.py": 20,
+    "scenarios/run/test_interruptions.py": 20, "scenarios/test_llama2_70b.py": 15,
+    "compliance/submission/test_submission_check.py": 20, "scenarios/commands/test_signoff_command.py": 15,
+    "vllm/test_cluster.py": 220, "vllm/test_endpoint.py": 110, "vllm/test_vllm_runs.py": 100,
+    "vllm/test_faults.py": 75, "vllm/test_cluster_gpus.py": 60, "vllm/test_engine.py": 60,
 }  # fmt: skip
 
 
 @pytest.hookimpl(trylast=True)  # after what is deselected is gone
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first, so that side by side no process is left alone with one."""
+    assert all((ROOT / "tests" / name).is_file() for name in OF_A_FILE)
     cost = Counter(item.path for item in items)
     seconds = {
         path: OF_A_FILE.get(path.relative_to(ROOT / "tests").as_posix(), OF_A_TEST * cost[path]) for path in cost

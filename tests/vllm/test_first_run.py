@@ -1,15 +1,11 @@
-"""The two runs of the real vLLM in `make test`, started as a user starts them, one after the other.
-
-LoadGen needs a process for each run, and an engine lives in its run's process: two runs are two starts.
-"""
+"""The run of the real vLLM in `make test`, started as a user starts it."""
 
 from pathlib import Path
 
 from qsl.dataset import Dataset
 from runs.errors import ExitCode
 from tests.support.greedy import Response
-from tests.vllm.test_accuracy import Sentences, check_accuracy_run
-from tests.vllm.vllm_runs import RUNS, check_responses, execute_run, run_command
+from tests.vllm.vllm_runs import check_responses, execute_run, run_command
 
 # As many queries as there are samples, and limits that any machine keeps: the verdict tells nothing of its speed.
 CONF = """
@@ -37,13 +33,3 @@ def test_a_server_run_is_valid_and_its_responses_are_those_of_greedy_decoding(
     engine = run.manifest["engine"]["configuration"]
     assert (engine["enable_prefix_caching"], engine["dtype"]) == (False, "float32")
     assert run.manifest["observed"]["cached_prompt_tokens"] == 0
-
-
-def test_an_accuracy_run_has_the_responses_of_greedy_decoding_and_the_reference_scores(
-    tiny_model: Path, dataset: Dataset, responses: list[Response], sentences: Sentences, tmp_path: Path
-) -> None:
-    spec = RUNS["offline-accuracy"]
-    words = ["--scenario", "Offline", "--accuracy"]
-    run = execute_run(run_command(tiny_model, tmp_path / "run", spec.conf, words), tmp_path / "run")
-    assert run.exit_code == ExitCode.OK, run
-    check_accuracy_run(run, spec, responses, dataset, sentences, tiny_model)
