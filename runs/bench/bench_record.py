@@ -159,6 +159,7 @@ class BenchRecord(_Part):
     arrivals: str = "Poisson, by LoadGen's seed"
     accelerators: int | None = None
     runs: list[BenchRun] = Field(default_factory=list)
+    rows_used: int = 0  # rows of the prompts' source that runs have used, unfinished ones included
     best: Best | None = None
     warnings: list[str] = Field(default_factory=list)
     error: str | None = None  # why the bench ended early

@@ -47,6 +47,7 @@ class Progress:
     min_duration_s: Amount | None = None
     samples_per_second: Amount = 0.0
     tokens_per_second: Amount = 0.0
+    ttft_p50_ms: Amount | None = None
     ttft_p99_ms: Amount | None = None
     tpot_p99_ms: Amount | None = None
     ttft_limit_ms: Amount | None = None

@@ -11,16 +11,14 @@ from dataclasses import dataclass, replace
 
 from runs.bench.bench_record import BenchRun, Best, Kind
 
-MAX_RUNS = 8
+# Default rates as shares of the Offline rate.
 SHARES = {"Server": (0.25, 0.5, 0.75, 0.9), "Interactive": (0.25, 0.5, 0.7, 0.85)}
+MAX_RUNS = 8
 # Increases of the highest share if it is within the limits.
 UPWARDS = (0.07, 0.05)
 REFINEMENTS = 2
 
-# Maximum duration of a run that waits for the queries of the percentile, and of such a run below the planned rates, as
-# multiples of the duration of a run.
-LONGEST = 3
-LONGEST_BELOW = 6
+LONGEST_S = 180.0  # maximum duration of a run that waits for the queries of the percentile
 # Queries with which the bound of a percentile, by early stopping, may have some late queries. Highest percentile first.
 NEEDED = {"p99": 662, "p95": 130, "p90": 64}
 VIOLATED = ("outside", "saturated")
@@ -28,14 +26,16 @@ VIOLATED = ("outside", "saturated")
 
 @dataclass(frozen=True)
 class RunSpec:
-    """One run of a bench."""
+    """One run of a bench, before it starts."""
 
-    number: int  # from 1, in order of execution; 0 = a warm-up
+    number: int  # from 1; 0 = the warm-up
     kind: Kind
     queries: int  # 0 = the warm-up decides
+    first_row: int  # rows of the earlier runs; -queries for the warm-up, so that its rows are not used again
     asked_qps: float | None = None
-    share: float | None = None  # of the Offline rate
+    share: float | None = None
     concurrency: int | None = None
+    percentile: str | None = None  # of the limits: p99, p95 or p90
     repetition: int = 1
     again: bool = False
 
@@ -61,10 +61,11 @@ class LadderPlan:
 
     steps: tuple[Step, ...]  # in their order
     is_adaptive: bool  # the ascent ends at a violated limit, and the boundary is refined
-    duration_s: float = 60.0
+    duration_s: float
+    longest_s: float  # maximum duration of a run that waits for the queries of the percentile
+    max_runs: int  # of one repetition
     queries: int = 0  # minimum of queries of each run
     repeats: int = 1
-    max_runs: int = MAX_RUNS  # of one repetition
     percentile: str | None = None  # the percentile of the bench, once it is known
 
     @property
@@ -77,13 +78,8 @@ class LadderPlan:
         return max(math.ceil(qps * self.duration_s), self.needed, self.queries)
 
     def is_feasible(self, qps: float) -> bool:
-        """Return whether a run at a rate below the planned ones reaches the percentile's queries in time."""
-        return self.needed <= max(LONGEST_BELOW * self.duration_s * qps, self.queries)
-
-
-def default_steps(scenario: str) -> tuple[Step, ...]:
-    """Return the steps of a bench without rates."""
-    return (Step("offline"), *(Step("server", share=share) for share in SHARES[scenario]))
+        """Return whether a run at a rate below the planned ones reaches the percentile's queries in twice the time."""
+        return self.needed <= max(2 * self.longest_s * qps, self.queries)
 
 
 def offline_rate(runs: Sequence[BenchRun]) -> float | None:
@@ -105,9 +101,8 @@ def choose_percentile(plan: LadderPlan, lowest_qps: float | None) -> tuple[str |
     """
     if lowest_qps is None:
         return None, "no run has a rate"
-    longest_s = LONGEST * plan.duration_s
-    most = max(int(lowest_qps * longest_s), plan.queries)
-    longest = f"{most:,} queries in {longest_s:.0f} s at {lowest_qps:.3g} queries/s"
+    most = max(int(lowest_qps * plan.longest_s), plan.queries)
+    longest = f"{most:,} queries in {plan.longest_s:.0f} s at {lowest_qps:.3g} queries/s"
     missing = ""
     for name, needed in NEEDED.items():
         if most >= needed:
@@ -140,15 +135,19 @@ def best_of(runs: Sequence[BenchRun]) -> Best | None:
     )
 
 
-def next_run(plan: LadderPlan, done: Sequence[BenchRun]) -> RunSpec | None:
-    """Return the next run of a bench; None if it is complete, or if the rate of the Offline run is missing."""
+def next_run(plan: LadderPlan, done: Sequence[BenchRun], first_row: int = 0) -> RunSpec | None:
+    """Return the next run of a bench; None if it is complete, or if the rate of the Offline run is missing.
+
+    Args:
+        first_row: Number of rows that the earlier runs used.
+    """
     number = max((run.number for run in done), default=0) + 1
     for repetition in range(1, plan.repeats + 1):
         runs = [run for run in done if run.repetition == repetition]
         if len(runs) < plan.max_runs:
             spec = _first(plan, runs, number) if repetition == 1 else _repeated(done, runs, number)
             if spec is not None:
-                return replace(spec, repetition=repetition)
+                return replace(spec, repetition=repetition, percentile=plan.percentile, first_row=first_row)
     return None
 
 
@@ -179,7 +178,7 @@ def _repeated(done: Sequence[BenchRun], runs: Sequence[BenchRun], number: int) -
 
 
 def _again(run: BenchRun, number: int) -> RunSpec:
-    return RunSpec(number, run.kind, run.queries, run.asked_qps, run.share, run.concurrency)
+    return RunSpec(number, run.kind, run.queries, 0, run.asked_qps, run.share, run.concurrency)
 
 
 def _refined(plan: LadderPlan, runs: Sequence[BenchRun], best: Best) -> float | None:
@@ -211,7 +210,7 @@ def _spec(plan: LadderPlan, step: Step, offline_qps: float | None, number: int) 
     if step.kind == "server" and rate is None:
         return None
     queries = 0 if rate is None else plan.queries_at(rate)
-    return RunSpec(number, step.kind, queries, rate, step.share, step.concurrency)
+    return RunSpec(number, step.kind, queries, 0, rate, step.share, step.concurrency)
 
 
 def _rounded(value: float) -> float:

@@ -82,6 +82,8 @@ class Display:
         started_s: Start of the command on the monotonic clock.
         followed: Log whose new lines are shown too.
         now_s: Monotonic clock.
+        lines: Returns the lines of a heartbeat, with the arguments of `progress_lines`.
+        plain_interval_s: Time between the plain lines.
     """
 
     def __init__(
@@ -91,8 +93,11 @@ class Display:
         started_s: float,
         followed: Path | None = None,
         now_s: Callable[[], float] = time.monotonic,
+        lines: Callable[[str, Progress, float, float], list[Text]] = progress_lines,
+        plain_interval_s: float = PLAIN_INTERVAL_S,
     ) -> None:
         self._console, self._name, self._started_s, self._now_s = console, name, started_s, now_s
+        self._lines, self._plain_interval_s = lines, plain_interval_s
         self._tail = LogTail(followed) if followed else None
         terminal = console.is_terminal and not console.is_dumb_terminal
         self._live: Live | None = None
@@ -121,11 +126,11 @@ class Display:
         changed = stage != self._stage
         if changed:
             self._stage, self._stage_since = stage, now
-        lines = progress_lines(self._name, progress, now - self._started_s, now - self._stage_since)
+        lines = self._lines(self._name, progress, now - self._started_s, now - self._stage_since)
         if self._live:
             if not self._in_background():
                 self._live.update(Group(*lines), refresh=True)
-        elif changed or now - self._last_plain >= PLAIN_INTERVAL_S:
+        elif changed or now - self._last_plain >= self._plain_interval_s:
             self._last_plain = now
             self._console.print("  ".join(line.plain for line in reversed(lines)), highlight=False, soft_wrap=True)
 

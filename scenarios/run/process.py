@@ -132,6 +132,7 @@ class RunProcess:
             progress.output_tokens = max(request_log.output_tokens, (made or 0) - self._tokens_before)
             progress.samples_per_second = request_log.done / max(progress.elapsed_s, 1e-9)
             progress.tokens_per_second = progress.output_tokens / max(progress.elapsed_s, 1e-9)
+            progress.ttft_p50_ms = request_log.ttft.percentile_ms(50)
             progress.ttft_p99_ms = request_log.ttft.percentile_ms(99)
             progress.tpot_p99_ms = request_log.tpot.percentile_ms(99)
         if self._lag is not None and (lag := self._lag.so_far()):

@@ -24,10 +24,11 @@ from scenarios.run.config import RunConfig, make_config
 from scenarios.run.forecast import count_settings, expected_count, setting
 from scenarios.run.parent import execute_run
 from scenarios.run.plan import PreparedRun
+from scenarios.run.rate_watch import RateWatch, Stopped
 from scenarios.tune.config import Tune
 from scenarios.tune.journal import AccuracyRun, Estimate, Journal, Options, Step, TuneRun
 from scenarios.tune.option_space import applied, shown
-from scenarios.tune.watch import SERVER_PERCENTILE, ProbeWatch, RateWatch, Stopped
+from scenarios.tune.watch import SERVER_PERCENTILE, ProbeWatch
 
 if TYPE_CHECKING:
     from sut.replicas.kept_engine import EngineKeeper

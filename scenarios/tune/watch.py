@@ -1,4 +1,4 @@
-"""The early end of a tuning's runs, if the verdict is certain or the estimate is precise enough.
+"""The early end of a tuning's runs, if the verdict is certain.
 
 A Server run is VALID only if LoadGen's early stopping allows its number of late queries, which depends on the number of
 issued queries. Additional late queries make the run INVALID. The uncertainty of the harness's time stamps counts in
@@ -12,22 +12,13 @@ from typing import Any, BinaryIO
 import orjson
 
 from runs.benchmark import MIN_TOKENS_LOADGEN_ACCEPTS
-from runs.errors import ExitCode, Interrupted
 from runs.loadgen.early_stopping import PERCENTILE, late_queries_allowed
 from runs.numbers.compare import STAMP_NS
 from runs.record.progress import Progress
+from scenarios.run.rate_watch import Stopped
 from sut.request_log import partial_path
 
 SERVER_PERCENTILE = PERCENTILE["Server"]
-# An estimate ignores the time in which the engine fills up, and needs some responses.
-FILLING_SHARE = 1 / 3
-ENOUGH_RESPONSES = 64
-
-
-class Stopped(Interrupted):
-    """The watch ended a run early."""
-
-    exit_code = ExitCode.NEGATIVE
 
 
 @dataclass(eq=False)
@@ -126,28 +117,3 @@ class ProbeWatch:
         for line in lines:
             record = orjson.loads(line)
             tally.add(*(record[name] for name in ("issue_ns", "first_token_ns", "complete_ns", "output_tokens")))
-
-
-class RateWatch:
-    """A watch that ends an Offline run when its rate is precise enough. It is called with each heartbeat.
-
-    Attributes:
-        samples_per_second: Rate after the first third of the time; None before.
-    """
-
-    def __init__(self, stop_after_s: float) -> None:
-        self._stop_after_s = stop_after_s
-        self._filled: tuple[float, int] | None = None
-        self.samples_per_second: float | None = None
-
-    def __call__(self, progress: Progress) -> None:
-        if progress.phase != "running" or progress.elapsed_s < FILLING_SHARE * self._stop_after_s:
-            return
-        if self._filled is None:
-            self._filled = progress.elapsed_s, progress.completed
-            return
-        since_s, before = self._filled
-        responses = progress.completed - before
-        if progress.elapsed_s >= self._stop_after_s and responses >= ENOUGH_RESPONSES:
-            self.samples_per_second = responses / (progress.elapsed_s - since_s)
-            raise Stopped(f"stopped after {progress.elapsed_s:.0f} s, because the rate is precise enough")

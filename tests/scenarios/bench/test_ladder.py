@@ -15,12 +15,19 @@ from scenarios.bench.ladder import (
     Step,
     best_of,
     choose_percentile,
-    default_steps,
     next_run,
 )
 
 OFFLINE_QPS = 40.0
-PLAN = LadderPlan(default_steps("Server"), is_adaptive=True, percentile="p99")
+
+
+def steps(*shares: float) -> tuple[Step, ...]:
+    return (Step("offline"), *(Step("server", share=share) for share in shares))
+
+
+PLAN = LadderPlan(
+    steps(0.25, 0.5, 0.75, 0.9), is_adaptive=True, duration_s=60, longest_s=180, max_runs=8, percentile="p99"
+)
 
 
 def measured(spec: RunSpec, verdict: RunVerdict) -> BenchRun:
@@ -69,13 +76,13 @@ def test_the_ascent_ends_at_the_boundary_and_refines_it(boundary: float, shares:
 
 
 def test_a_rate_at_which_the_percentile_takes_too_long_is_not_tried() -> None:
-    runs = climb(replace(PLAN, duration_s=40), up_to(0.01))  # 662 queries at 2.5 queries/s take 265 s
+    runs = climb(replace(PLAN, longest_s=120), up_to(0.01))  # 662 queries at 2.5 queries/s take 265 s
     assert [run.share for run in runs] == [None, 0.25, 0.125]
 
 
-@given(boundary=st.floats(0.0, 1.3), scenario=st.sampled_from(["Server", "Interactive"]), most=st.integers(1, 10))
-def test_the_best_rate_encloses_the_boundary(boundary: float, scenario: str, most: int) -> None:
-    plan = replace(PLAN, steps=default_steps(scenario), max_runs=most)
+@given(boundary=st.floats(0.0, 1.3), most=st.integers(1, 10))
+def test_the_best_rate_encloses_the_boundary(boundary: float, most: int) -> None:
+    plan = replace(PLAN, max_runs=most)
     runs = climb(plan, up_to(boundary))
     best = best_of(runs)
     assert len(runs) <= most
@@ -112,8 +119,7 @@ def test_an_unclear_or_failed_run_does_not_end_the_ascent_and_sets_no_rate() -> 
 
 
 def test_requested_loads_are_all_measured() -> None:
-    steps = (Step("server", qps=10.0), Step("server", qps=20.0), Step("server", qps=80.0))
-    plan = replace(PLAN, steps=steps, is_adaptive=False)
+    plan = replace(PLAN, steps=tuple(Step("server", qps=qps) for qps in (10.0, 20.0, 80.0)), is_adaptive=False)
     runs = climb(plan, up_to(0.3))
     assert [run.asked_qps for run in runs] == [10, 20, 80, 10]
     assert runs[-1].again

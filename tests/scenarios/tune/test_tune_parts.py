@@ -16,6 +16,7 @@ from runs.record.progress import Progress
 from runs.record.requests_log import RequestLogLine, encode
 from scenarios.run.config import make_config
 from scenarios.run.plan import prepare
+from scenarios.run.rate_watch import RateWatch, Stopped
 from scenarios.tune import run as tune_module
 from scenarios.tune.config import load_tune
 from scenarios.tune.journal import (
@@ -28,7 +29,7 @@ from scenarios.tune.journal import (
 from scenarios.tune.option_search import queries_in_time, shortened
 from scenarios.tune.rates import Tried
 from scenarios.tune.tune_runs import TuneRuns
-from scenarios.tune.watch import ProbeWatch, RateWatch, Stopped
+from scenarios.tune.watch import ProbeWatch
 from sut.request_log import partial_path
 
 
@@ -174,6 +175,16 @@ def test_an_estimate_waits_for_enough_responses() -> None:
     for second in range(300):
         watch(heartbeat(elapsed_s=float(second), completed=second // 5))
     assert watch.samples_per_second is None
+
+
+def test_a_warm_up_ends_when_two_windows_agree() -> None:
+    watch = RateWatch(60, agreement=0.05, from_s=10, tokens_per_query=32, enough=16)
+    tokens = [32 * (second if second < 10 else 10 + 4 * (second - 10)) for second in range(60)]  # slower at first
+    for second in range(28):
+        watch(heartbeat(elapsed_s=float(second), output_tokens=tokens[second]))
+    with pytest.raises(Stopped, match="after 28 s"):
+        watch(heartbeat(elapsed_s=28.0, output_tokens=tokens[28]))
+    assert watch.samples_per_second == pytest.approx(4, rel=0.05)
 
 
 # Short runs of a search -----------------------------------------------------------------------------------------------

@@ -1,0 +1,114 @@
+"""The running run of a bench: its live line, and its early end if it is saturated and the drain would take long."""
+
+import math
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from runs.bench.bench_record import OpenQueries
+from runs.record.progress import Progress
+from runs.wording import clock, duration, milliseconds
+from scenarios.bench.ladder import RunSpec
+from scenarios.run.display import Display, time_to_go_s
+from scenarios.run.rate_watch import Stopped
+
+PLAIN_INTERVAL_S = 30.0
+FIRST_SHARE = 1 / 3  # share of the arrivals' time in which the engine fills up
+# Allowed growth of open queries: as a share of the arrivals, and in standard deviations of a Poisson count.
+GROWTH_SHARE, GROWTH_DEVIATIONS = 0.03, 3.0
+FEWEST_BEATS = 8  # minimum of heartbeats for a statement on saturation
+
+
+class LiveRun:
+    """A watch that shows a run with each heartbeat, and ends it with `Stopped` if it is saturated.
+
+    Args:
+        name: Name of the run in the table.
+        max_drain_s: Maximum expected time of the drain of a saturated run.
+    """
+
+    def __init__(self, console: Console, name: str, spec: RunSpec, max_drain_s: float) -> None:
+        self._spec, self._max_drain_s = spec, max_drain_s
+        self._beats: list[tuple[float, int, int, int]] = []  # elapsed s, issued, completed, output tokens
+        started_s = time.monotonic()
+        self._display = Display(console, name, started_s, lines=self._lines, plain_interval_s=PLAIN_INTERVAL_S)
+
+    def __enter__(self) -> "LiveRun":
+        self._display.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._display.__exit__(*error)
+
+    def __call__(self, progress: Progress) -> None:
+        arriving = self._spec.kind == "server" and (not self._beats or self._beats[-1][1] < self._spec.queries)
+        if progress.phase == "running" and arriving:
+            self._beats.append((progress.elapsed_s, progress.issued, progress.completed, progress.output_tokens))
+        self._display(progress)
+        left_s = self._drain_s(progress)
+        if left_s > self._max_drain_s and self.looks_saturated:
+            raise Stopped(
+                f"stopped after {progress.elapsed_s:.0f} s with {progress.outstanding:,} of {self._spec.queries:,} "
+                f"queries open, because the drain would take {duration(left_s)}"
+            )
+
+    @property
+    def looks_saturated(self) -> bool:
+        """Whether open queries grew by more than 3% of the arrivals and by more than 3 × √(1 + their mean number)."""
+        if len(self._window) < FEWEST_BEATS:
+            return False
+        arrivals = self._window[-1][1] - self._window[0][1]
+        opened = self._open()
+        return opened.growth > max(GROWTH_SHARE * arrivals, GROWTH_DEVIATIONS * math.sqrt(1 + opened.mean))
+
+    def numbers(self) -> dict[str, Any]:
+        """Return the rates of a stopped run, as fields of `BenchRun`."""
+        (begin_s, _, before, tokens_before), (end_s, issued, completed, tokens) = self._window[0], self._window[-1]
+        window_s = end_s - begin_s
+        return {
+            "queries": issued,
+            "offered_qps": issued / end_s,
+            "done_qps": (completed - before) / window_s,
+            "output_tokens_per_s": (tokens - tokens_before) / window_s,
+            "open": self._open(),
+        }
+
+    @property
+    def _window(self) -> list[tuple[float, int, int, int]]:
+        return [beat for beat in self._beats if beat[0] >= FIRST_SHARE * self._beats[-1][0]]
+
+    def _open(self) -> OpenQueries:
+        import numpy as np
+
+        times_s = np.array([beat[0] for beat in self._window])
+        opened = np.array([beat[1] - beat[2] for beat in self._window])
+        growth = float(np.polyfit(times_s, opened, 1)[0] * (times_s[-1] - times_s[0]))
+        return OpenQueries(mean=float(opened.mean()), max=int(opened.max()), growth=growth)
+
+    def _drain_s(self, progress: Progress) -> float:
+        """Return the expected time until the last completion if all queries have arrived, else 0."""
+        if self._spec.kind != "server" or progress.phase != "running" or progress.issued < self._spec.queries:
+            return 0.0
+        return progress.outstanding * progress.elapsed_s / max(progress.completed, 1)
+
+    def _lines(self, name: str, progress: Progress, waited_s: float, stage_s: float) -> list[Text]:
+        if progress.phase != "running":
+            parts = [name, clock(waited_s), f"{progress.doing} ({duration(stage_s)})"]
+        else:
+            left_s = self._left_s(progress)
+            left = "" if left_s is None else f"{clock(left_s)} left"
+            open_queries = f"{progress.outstanding:,} open"
+            parts = [name, left, f"{progress.samples_per_second:,.4g}/s", open_queries]
+            p50, p99 = progress.ttft_p50_ms, progress.ttft_p99_ms
+            if p50 is not None and p99 is not None:
+                parts.append(f"TTFT p50 {milliseconds(p50)} p99 {milliseconds(p99)} ms")
+            parts.append("looks saturated" if self.looks_saturated else "")
+        return [Text("  ".join(part for part in parts if part), no_wrap=True, overflow="crop")]
+
+    def _left_s(self, progress: Progress) -> float | None:
+        if self._spec.asked_qps is None:
+            return time_to_go_s(progress)
+        arrivals_s = self._spec.queries / self._spec.asked_qps - progress.elapsed_s
+        return max(arrivals_s, self._drain_s(progress))
