@@ -1,0 +1,83 @@
+"""The points of a bench for other tools, and a single run as a bench."""
+
+import csv
+import io
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from runs.bench.bench_record import BenchRecord, BenchRun, Conditions, Limits
+from runs.bench.measure import failed_run
+from runs.bench.points import points_csv, vllm_file_name, vllm_result
+from runs.bench.single_run import bench_of_run
+from runs.errors import InputError
+from scenarios.status.result_rows import COLUMNS
+from tests.support.dummy_runs import DummyRuns
+
+DUMMY_RUNS = DummyRuns()
+
+
+def test_a_single_run_is_a_bench_with_one_point() -> None:
+    record = bench_of_run(DUMMY_RUNS("Server"), "before")
+    (run,) = record.runs
+    assert (record.label, record.percentile, record.limits) == ("before", "p95", Limits(ttft=2000, tpot=100))
+    assert (run.kind, run.asked_qps, run.verdict, record.best and record.best.low) == ("server", 400, "within", 400)
+    assert record.conditions.equal["sampling.max_tokens"] == 128
+    assert record.conditions.system["engine"] == "dummy"
+    offline = bench_of_run(DUMMY_RUNS("Offline"))
+    assert (offline.label, offline.percentile, offline.best, offline.limits) == ("run_1", "p90", None, None)
+    stream = bench_of_run(DUMMY_RUNS("SingleStream")).runs[0]
+    assert (stream.kind, stream.concurrency, stream.verdict) == ("concurrency", 1, "measured")
+    assert stream.open is not None
+    assert stream.open.mean == pytest.approx(1, abs=0.1)
+    with pytest.raises(InputError, match="is an accuracy run"):
+        bench_of_run(DUMMY_RUNS("Server", "accuracy"))
+
+
+def record_of(*runs: BenchRun) -> BenchRecord:
+    return BenchRecord(
+        status="complete", label="a b", command=[], target="org/model", conditions=Conditions(equal={}, system={}),
+        limits=Limits(ttft=500), percentile=None, percentile_reason="", metadata={"note": "x"}, runs=list(runs),
+    )  # fmt: skip
+
+
+def test_points_have_the_names_of_results(tmp_path: Path) -> None:
+    measured = bench_of_run(DUMMY_RUNS("Server")).runs[0]
+    record = record_of(measured, failed_run(tmp_path, 'a "b"', number=2, kind="offline", folder=tmp_path))
+    first, second = csv.DictReader(io.StringIO(points_csv(record)))
+    shared = [name for name in first if name in COLUMNS]
+    assert shared == sorted(shared, key=COLUMNS.index)
+    assert {"directory", "samples", "tokens_per_second", "ttft_p99_ms", "tpot_mean_ms", "mean_open"} <= set(shared)
+    assert float(first["ttft_p99_ms"]) == measured.ttft.p99  # type: ignore[union-attr]
+    assert (first["outcome"], first["ttft_limit_ms"], first["tpot_limit_ms"]) == ("within", "500.0", "")
+    assert (second["outcome"], second["samples_per_second"], second["reasons"]) == ("failed", "", 'a "b"')
+    assert len(list(csv.DictReader(io.StringIO(points_csv(record_of()))))) == 0
+
+
+def test_a_run_in_the_form_of_vllm() -> None:
+    run = bench_of_run(DUMMY_RUNS("Server")).runs[0]
+    record = record_of(run)
+    found = json.loads(json.dumps(vllm_result(record, run)))
+    assert vllm_file_name(record, run) == "a_b-400.0qps-model-01.json"
+    assert (found["request_rate"], found["completed"], found["failed"], found["note"]) == (400.0, 640, 0, "x")
+    assert found["request_throughput"] == pytest.approx(640 / found["duration"])
+    assert found["output_throughput"] == pytest.approx(found["total_output_tokens"] / found["duration"])
+    assert found["total_token_throughput"] > found["output_throughput"]
+    assert found["median_ttft_ms"] == run.ttft.p50  # type: ignore[union-attr]
+    assert found["p99_e2el_ms"] == run.latency.p99  # type: ignore[union-attr]
+    offline = bench_of_run(DUMMY_RUNS("Offline")).runs[0]
+    assert vllm_result(record_of(offline), offline)["request_rate"] == "inf"
+
+
+def test_vllm_has_these_keys() -> None:
+    found = find_spec("vllm")
+    if found is None or found.origin is None:
+        pytest.skip("vLLM is not installed")
+    source = Path(found.origin).with_name("benchmarks").joinpath("serve.py").read_text()
+    run = bench_of_run(DUMMY_RUNS("Server")).runs[0]
+    names = set(vllm_result(record_of(run), run)) - {"note"}
+    plain = {name for name in names if not name.endswith("_ms")}
+    assert [name for name in plain if f'"{name}"' not in source] == []
+    assert {name.split("_")[1] for name in names - plain} <= {"ttft", "tpot", "e2el"}
