@@ -2,7 +2,7 @@
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -133,7 +133,7 @@ def _axes() -> Any:
     return Figure().add_subplot()
 
 
-def _picture(figure: Figure, words: str) -> Picture:
+def picture_of(figure: Figure, words: str) -> Picture:
     """Return a picture without date and random IDs, so that its bytes are reproducible."""
     file = io.BytesIO()
     # Not `savefig`, which draws twice.
@@ -142,7 +142,7 @@ def _picture(figure: Figure, words: str) -> Picture:
     return Picture(file.getvalue(), words)
 
 
-def _plain_number(value: float, _place: object = None) -> str:
+def plain_number(value: float, _place: object = None) -> str:
     """Return a number for an axis, such as 12,000 or 0.25, without an exponent."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
@@ -181,7 +181,7 @@ def distribution(
         axes.locator_params(axis="x", nbins=6)  # prevents labels of five digits from touching
     axes.set(xlabel="ms", ylabel="% of queries", ylim=(0, 101))
     axes.set_title(words if len(words) < 50 else words.replace("; ", ";\n"))
-    return _picture(axes.figure, words)
+    return picture_of(axes.figure, words)
 
 
 def over_time(series: TimeSeries, mean_tokens_per_second: float | None) -> list[Picture]:
@@ -237,8 +237,8 @@ def overview(title: str, lines: Sequence[str], requests: RequestTable, series: T
     above.set(xlim=(0, series.edges_s[-1]), ylabel="open queries")
     below.set(xlabel="s from the first query", ylabel="latency, s")
     for axes in (above, below):
-        axes.yaxis.set_major_formatter(FuncFormatter(_plain_number))
-    return _picture(figure, ". ".join([title, *lines, f"{words} over time, and the latency of each query"]))
+        axes.yaxis.set_major_formatter(FuncFormatter(plain_number))
+    return picture_of(figure, ". ".join([title, *lines, f"{words} over time, and the latency of each query"]))
 
 
 def _tokens_made(series: TimeSeries, mean: float | None) -> Picture:
@@ -248,7 +248,7 @@ def _tokens_made(series: TimeSeries, mean: float | None) -> Picture:
     if mean is not None:
         axes.axhline(mean, color=MUTED, linestyle="--", linewidth=1.2)
     axes.set_ylim(bottom=0)
-    words = "Output tokens/s" + (f", mean {_plain_number(mean)}" if mean is not None else "")
+    words = "Output tokens/s" + (f", mean {plain_number(mean)}" if mean is not None else "")
     return _time_picture(axes, series, "tokens/s", words)
 
 
@@ -267,58 +267,11 @@ def _lateness(series: TimeSeries, values_ms: Any) -> Picture:
 
 def _time_picture(axes: Any, series: TimeSeries, label: str, words: str) -> Picture:
     axes.set(xlim=(0, series.edges_s[-1]), xlabel="s", ylabel=label, title=words)
-    axes.yaxis.set_major_formatter(FuncFormatter(_plain_number))
-    return _picture(axes.figure, words.replace("\n", " "))
+    axes.yaxis.set_major_formatter(FuncFormatter(plain_number))
+    return picture_of(axes.figure, words.replace("\n", " "))
 
 
-# Multiple runs ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class CurvePoint:
-    """One run on a curve: its throughput and the p90 of its latencies."""
-
-    name: str
-    load: str  # concurrency or rate of the run
-    tokens_per_second: float
-    ttft_ms: float | None
-    tpot_ms: float | None
-    limits_ms: tuple[float | None, float | None] = (None, None)  # limits of TTFT and TPOT, if they exist
-    holds: bool = True  # run is VALID; for runs of the Endpoints client: no failed samples
-    ours: bool = False
-
-    @property
-    def tokens_per_user(self) -> float | None:
-        """MLPerf Endpoints' tps_per_user."""
-        return 1000 / self.tpot_ms if self.tpot_ms else None
-
-
-def curve(
-    label: str, points: Sequence[tuple[CurvePoint, float]], limits: Sequence[float], *, more_is_better: bool
-) -> Picture:
-    """Draw tokens/s against a latency. A step line joins the points that no other point exceeds in both. Disc: run of
-    the Endpoints client. Square: run of this harness. Hollow: `holds` is false."""
-    axes = _axes()
-    holding = [(x, point.tokens_per_second) for point, x in points if point.holds]
-    front: list[tuple[float, float]] = []
-    for x, tokens in sorted(holding, key=lambda one: (-one[0] if more_is_better else one[0], -one[1])):
-        if not front or tokens > front[-1][1]:
-            front.append((x, tokens))
-    if front:
-        axes.step(*zip(*front, strict=True), where="post", color=MUTED, linewidth=1.0)
-    for point, x in points:
-        color = TWO if point.ours else ONE
-        (drawn,) = axes.plot([x], [point.tokens_per_second], "s" if point.ours else "o", color=color, markersize=6)
-        drawn.set_markerfacecolor(color if point.holds else "none")
-        axes.annotate(point.load, (x, point.tokens_per_second), xytext=(5, 4), textcoords="offset points", fontsize=9)
-    for limit in limits:
-        axes.axvline(limit, color=GOOD, linestyle="--", linewidth=1.4)
-    axes.set(xlabel=label, ylabel="tokens/s", title="Tokens/s over concurrency")
-    axes.set_xlim(0, 1.15 * max(x for _, x in points))
-    axes.set_ylim(0, 1.15 * max(point.tokens_per_second for point, _ in points))
-    axes.yaxis.set_major_formatter(FuncFormatter(_plain_number))
-    listed = ", ".join(f"{point.load}: {_plain_number(point.tokens_per_second)} at {x:.4g}" for point, x in points)
-    return _picture(axes.figure, f"Tokens/s against {label}: {listed}")
+# Results in rows ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -351,49 +304,8 @@ def points(title: str, points: Sequence[Point], unit: str, limit: float | None =
     axes.set_ylim(len(rows) - 0.4, -0.7)
     axes.set_xlim(left=0, right=1.08 * max(limit or 0, *(point.value for point in points)))
     axes.locator_params(axis="x", nbins=5)
-    axes.xaxis.set_major_formatter(FuncFormatter(_plain_number))
+    axes.xaxis.set_major_formatter(FuncFormatter(plain_number))
     axes.set_xlabel(unit)
     axes.set_title(title, fontsize=10)
-    listed = ", ".join(f"{point.name} {_plain_number(point.value)}" for point in named)
-    return _picture(axes.figure, f"{title}, {unit}: {len(points)} results" + (f"; named: {listed}" if listed else ""))
-
-
-def tune_rates(title: str, record: Mapping[str, Any]) -> Picture:
-    """Draw p99 TTFT and TPOT against the rate, from a tune.json. Disc: VALID. Ring: INVALID. Triangle: stopped, with
-    the p99 of the responses until then. A larger ring marks confirmation runs."""
-    tried = [(run, False) for run in record.get("probes", [])]
-    tried += [(run, True) for run in record.get("confirmations", [])]
-    measures = {
-        name: runs
-        for name in ("ttft", "tpot")
-        if (runs := [one for one in tried if one[0]["target_qps"] > 0 and one[0].get(f"{name}_p99_ms")])
-    }
-    figure = Figure(figsize=(4.6, 2.9 * max(1, len(measures)) + 0.4))
-    figure.suptitle(title, x=0.02, ha="left")
-    for place, (name, runs) in enumerate(measures.items(), start=1):
-        axes: Any = figure.add_subplot(len(measures), 1, place)
-        limit_ms = next((run[f"{name}_limit_ms"] for run, _ in tried if run.get(f"{name}_limit_ms")), None)
-        values_ms = [run[f"{name}_p99_ms"] for run, _ in runs]
-        for (run, confirms), p99_ms in zip(runs, values_ms, strict=True):
-            valid = run["verdict"] == "VALID"
-            color = GOOD if valid else BAD
-            (drawn,) = axes.plot([run["target_qps"]], [p99_ms], "^" if run["stopped"] else "o", color=color)
-            drawn.set(markerfacecolor=color if valid else "none", markersize=6)
-            if confirms:
-                axes.plot([run["target_qps"]], [p99_ms], "o", color=color, markerfacecolor="none", markersize=11)
-        if limit_ms:
-            axes.axhline(limit_ms, color=TWO, linestyle="--", linewidth=1.4)
-        if record.get("target_qps") is not None:
-            axes.axvline(record["target_qps"], color=GOOD, linestyle=(0, (1, 2)), linewidth=1.4)
-        shown = [*values_ms, limit_ms or values_ms[0]]
-        if max(shown) / min(shown) > WIDE_SPAN:
-            axes.set_yscale("log")
-            axes.yaxis.set_minor_formatter(NullFormatter())
-        else:
-            axes.set_ylim(bottom=0)
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: milliseconds(value) if value else "0"))
-        limit = f", limit {milliseconds(limit_ms)} ms" if limit_ms else ""
-        axes.set(xlabel="target_qps", ylabel="ms", title=f"p99 {name.upper()} against target_qps{limit}")
-    if not measures:
-        figure.text(0.5, 0.4, "no responses", ha="center")
-    return _picture(figure, f"{title}: p99 against target_qps of {len(tried)} runs")
+    listed = ", ".join(f"{point.name} {plain_number(point.value)}" for point in named)
+    return picture_of(axes.figure, f"{title}, {unit}: {len(points)} results" + (f"; named: {listed}" if listed else ""))

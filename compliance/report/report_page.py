@@ -3,12 +3,13 @@
 The layout is page.html.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from compliance.report.pictures import CurvePoint, Picture, curve, tune_rates
+from compliance.report.curves import Mark, Panel, Series, draw_curves, tune_rates
+from compliance.report.pictures import TWO, Picture
 from compliance.report.run_section import RunSection, run_section
 from runs.endpoints.folder import read_folder
 from runs.errors import HarnessError
@@ -16,6 +17,25 @@ from runs.numbers.result import Result
 from runs.record.manifest import Manifest
 
 MAX_SECTIONS = 24  # maximum number of runs with a section; further runs are only named
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """One run on a curve: its throughput and the p90 of its latencies."""
+
+    name: str
+    load: str  # concurrency or rate of the run
+    tokens_per_second: float
+    ttft_ms: float | None
+    tpot_ms: float | None
+    limits_ms: tuple[float | None, float | None] = (None, None)  # limits of TTFT and TPOT, if they exist
+    holds: bool = True  # run is VALID; for runs of the Endpoints client: no failed samples
+    ours: bool = False
+
+    @property
+    def tokens_per_user(self) -> float | None:
+        """MLPerf Endpoints' tps_per_user."""
+        return 1000 / self.tpot_ms if self.tpot_ms else None
 
 
 @dataclass
@@ -27,7 +47,7 @@ class Page:
     runs: list[RunSection] = field(default_factory=list)
     tunes: list[tuple[Path, dict[str, Any], Picture]] = field(default_factory=list)  # directory, tune.json
     points: list[CurvePoint] = field(default_factory=list)  # runs of the Endpoints client and runs over HTTP
-    curves: list[Picture] = field(default_factory=list)
+    curves: Picture | None = None
     left_out: list[str] = field(default_factory=list)  # one sentence for each unreadable run
 
 
@@ -63,7 +83,7 @@ def make_page(
     if page.points:
         over_http = [point_of_run(run.manifest, run.result, run.name) for run in page.runs]
         page.points += [point for point in over_http if point is not None]
-        page.curves = list(curves(page.points))
+        page.curves = curves(page.points)
     return page
 
 
@@ -103,14 +123,33 @@ def _ms(ns: float | None) -> float | None:
     return None if not ns else ns / 1e6
 
 
-def curves(points: Sequence[CurvePoint]) -> Iterator[Picture]:
-    """Draw tokens/s against TTFT, TPOT and tokens/s per user, each if at least two points have it."""
-    for label, name, limit in (
-        ("p90 TTFT, ms", "ttft_ms", 0),
-        ("p90 TPOT, ms", "tpot_ms", 1),
-        ("tokens/s per user: 1,000 / p90 TPOT in ms", "tokens_per_user", None),
+def curves(points: Sequence[CurvePoint]) -> Picture | None:
+    """Draw TTFT, TPOT and tokens/s per user against tokens/s, each if at least two points have it. Disc: run of the
+    Endpoints client. Square: run of this harness. Hollow: `holds` is false."""
+    panels = []
+    for title, unit, name, limit in (
+        ("p90 TTFT", "ms", "ttft_ms", 0),
+        ("p90 TPOT", "ms", "tpot_ms", 1),
+        ("tokens/s per user: 1,000 / p90 TPOT in ms", "tokens/s", "tokens_per_user", None),
     ):
-        there = [(point, x) for point in points if (x := getattr(point, name)) is not None]
+        there = [(point, value) for point in points if (value := getattr(point, name)) is not None]
         if len(there) > 1:
             limits = {} if limit is None else {point.limits_ms[limit] for point, _ in there}
-            yield curve(label, there, sorted(one for one in limits if one), more_is_better=limit is None)
+            marks = [_mark(point, value, there, more_is_better=limit is None) for point, value in there]
+            marks.sort(key=lambda mark: mark.x)
+            panels.append(Panel(title, unit, [Series(marks)], sorted(one for one in limits if one)))
+    return draw_curves("Latencies over throughput", "tokens/s", panels) if panels else None
+
+
+def _mark(point: CurvePoint, value: float, points: Sequence[tuple[CurvePoint, float]], *, more_is_better: bool) -> Mark:
+    """Return the mark of a point. It is joined if no valid point exceeds it in both values."""
+    sign = 1 if more_is_better else -1
+    exceeded = any(
+        one.holds and one.tokens_per_second > point.tokens_per_second and sign * other > sign * value
+        for one, other in points
+    )
+    shape, color = ("s", TWO) if point.ours else ("o", None)
+    return Mark(
+        point.tokens_per_second, value, point.load, is_hollow=not point.holds, shape=shape, color=color,
+        is_joined=point.holds and not exceeded,
+    )  # fmt: skip

@@ -249,7 +249,7 @@ class _Run:
         rate = None if confirmed is None else confirmed.target_qps
         tried = self._journal.summary()
         if run.plan.loadgen_scenario == "Server":
-            from compliance.report.pictures import tune_rates  # Importing matplotlib takes a moment.
+            from compliance.report.curves import tune_rates  # Importing matplotlib takes a moment.
 
             title = f"{run.plan.scenario}, {run.plan.loadgen_key}"
             write_atomic(place.plot, tune_rates(title, {**tried, "target_qps": rate}).svg)

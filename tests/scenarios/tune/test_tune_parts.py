@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from compliance.report.pictures import tune_rates
+from compliance.report.curves import tune_rates
 from runs.errors import InputError
 from runs.record.progress import Progress
 from runs.record.requests_log import RequestLogLine, encode
