@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
-from typing import Any, Literal
+from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
@@ -25,7 +25,7 @@ class Mark:
     is_hollow: bool = False
     is_joined: bool = True  # the line of the series passes through this mark
     has_ring: bool = False
-    shape: Literal["o", "s", "^", "D"] = "o"
+    shape: str = "o"  # marker of matplotlib
     color: str | None = None  # instead of the color of the series
 
 

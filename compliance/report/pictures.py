@@ -2,7 +2,7 @@
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -193,6 +193,33 @@ def over_time(series: TimeSeries, mean_tokens_per_second: float | None) -> list[
 def _queries_open(series: TimeSeries) -> Picture:
     axes = _axes()
     return _time_picture(axes, series, "queries", _draw_open(axes, series))
+
+
+def open_queries(title: str, series: TimeSeries) -> Picture:
+    """Draw the open queries of one run over time, as a small picture."""
+    figure = Figure(figsize=(3.4, 2.1))
+    axes: Any = figure.add_subplot()
+    _draw_open(axes, series)
+    axes.set(xlim=(0, series.edges_s[-1]), xlabel="s", ylabel="open queries")
+    axes.set_title(title, fontsize=10)
+    axes.yaxis.set_major_formatter(FuncFormatter(plain_number))
+    return picture_of(figure, f"Open queries over time, {title}")
+
+
+def distributions(label: str, values_ns: Mapping[str, Ints], limit_ms: float | None) -> Picture:
+    """Draw the share of queries up to each latency for several runs, and the limit."""
+    axes = _axes()
+    for name, values in values_ns.items():
+        values_ms, shares = cdf(values)
+        axes.step(np.maximum(values_ms, 1e-3), shares * 100, where="post", linewidth=1.3, label=name)
+    if limit_ms is not None:
+        axes.axvline(limit_ms, color=GOOD, linestyle="--", linewidth=1.4)
+    axes.set_xscale("log")
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: milliseconds(value)))
+    axes.legend(loc="best", fontsize=8)
+    axes.set(xlabel="ms", ylabel="% of queries", ylim=(0, 101), title=f"Distribution of {label}")
+    return picture_of(axes.figure, f"Distribution of {label}: {', '.join(values_ns)}")
 
 
 def _draw_open(axes: Any, series: TimeSeries) -> str:
