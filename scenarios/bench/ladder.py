@@ -31,9 +31,11 @@ class RunSpec:
     number: int  # from 1; 0 = the warm-up
     kind: Kind
     queries: int  # 0 = the warm-up decides
+    first_row: int  # rows of the earlier runs; -queries for the warm-up, so that its rows are not used again
     asked_qps: float | None = None
     share: float | None = None
     concurrency: int | None = None
+    percentile: str | None = None  # of the limits: p99, p95 or p90
     repetition: int = 1
     again: bool = False
 
@@ -138,15 +140,19 @@ def best_of(runs: Sequence[BenchRun]) -> Best | None:
     )
 
 
-def next_run(plan: LadderPlan, done: Sequence[BenchRun]) -> RunSpec | None:
-    """Return the next run of a bench; None if it is complete, or if the rate of the Offline run is missing."""
+def next_run(plan: LadderPlan, done: Sequence[BenchRun], first_row: int = 0) -> RunSpec | None:
+    """Return the next run of a bench; None if it is complete, or if the rate of the Offline run is missing.
+
+    Args:
+        first_row: Number of rows that the earlier runs used.
+    """
     number = max((run.number for run in done), default=0) + 1
     for repetition in range(1, plan.repeats + 1):
         runs = [run for run in done if run.repetition == repetition]
         if len(runs) < plan.max_runs:
             spec = _first(plan, runs, number) if repetition == 1 else _repeated(done, runs, number)
             if spec is not None:
-                return replace(spec, repetition=repetition)
+                return replace(spec, repetition=repetition, percentile=plan.percentile, first_row=first_row)
     return None
 
 
@@ -177,7 +183,7 @@ def _repeated(done: Sequence[BenchRun], runs: Sequence[BenchRun], number: int) -
 
 
 def _again(run: BenchRun, number: int) -> RunSpec:
-    return RunSpec(number, run.kind, run.queries, run.asked_qps, run.share, run.concurrency)
+    return RunSpec(number, run.kind, run.queries, 0, run.asked_qps, run.share, run.concurrency)
 
 
 def _refined(plan: LadderPlan, runs: Sequence[BenchRun], best: Best) -> float | None:
@@ -209,7 +215,7 @@ def _spec(plan: LadderPlan, step: Step, offline_qps: float | None, number: int) 
     if step.kind == "server" and rate is None:
         return None
     queries = 0 if rate is None else plan.queries_at(rate)
-    return RunSpec(number, step.kind, queries, rate, step.share, step.concurrency)
+    return RunSpec(number, step.kind, queries, 0, rate, step.share, step.concurrency)
 
 
 def _rounded(value: float) -> float:
