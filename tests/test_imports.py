@@ -15,17 +15,17 @@ BY_NAME = {
     "curve": [*JUDGES.values()], "runs": [REBUILD],
 }  # fmt: skip
 MAX_LINES = {
-    "verify": 12_675,
-    "verify endpoints": 15_370,
-    "verify audit": 15_820,
-    "check": 18_685,
-    "check curve": 22_000,
-    "check runs": 27_200,
-    "signoff": 31_610,
-    "gate": 15_455,
-    "store": 15_605,
-    "results": 6_410,
-    "status": 5_920,
+    "verify": 12_770,
+    "verify endpoints": 15_460,
+    "verify audit": 15_910,
+    "check": 18_775,
+    "check curve": 22_090,
+    "check runs": 27_295,
+    "signoff": 31_710,
+    "gate": 15_560,
+    "store": 15_695,
+    "results": 6_505,
+    "status": 6_020,
 }
 
 

@@ -57,7 +57,7 @@ def cached_share(manifest: Manifest, prompt_tokens: int) -> float | None:
     cached = 0
     for server in _by_server(clients):
         by_metrics = [one.cached_tokens_by_metrics for one in server if one.cached_tokens_by_metrics is not None]
-        if all(one.answers_with_cached_count == one.answers for one in server):
+        if all(one.each_response_counts_reuse for one in server):
             cached += sum(one.cached_tokens for one in server)
         elif by_metrics:
             cached += max(by_metrics)  # each client reads the same counter

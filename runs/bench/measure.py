@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from runs.bench.bench_record import BenchRun, Kind, Latency, Limits, OpenQueries, RunVerdict
 from runs.bench.distortions import cached_share, client_lateness, contention, distortions, late_client, token_counts
+from runs.bench.saturation import growth_text, is_unclear, not_steady, steady_offline_rate
 from runs.errors import HarnessError, InputError
 from runs.files.writing import sha256_of
 from runs.loadgen.early_stopping import estimate_percentile, judge_latencies, late_queries_allowed
 from runs.numbers.derive_result import result_of
 from runs.numbers.invalid import errors_found
-from runs.numbers.load import SteadyPart, steady_offline_rate, steady_part
+from runs.numbers.load import ArrivalWindow, arrival_window
 from runs.numbers.numbers import PERCENTILE_SHARES, shows
 from runs.numbers.rederive import statistics, time_per_output_token_ns
 from runs.numbers.timeline import timeline
@@ -42,6 +43,14 @@ class _Queries:
 
     def __len__(self) -> int:
         return len(self.latency_ns)
+
+    @property
+    def arrived_s(self) -> NDArray[np.float64]:
+        return self.arrived_ns / 1e9
+
+    @property
+    def latency_s(self) -> NDArray[np.float64]:
+        return self.latency_ns / 1e9
 
 
 def supported_percentile(queries: int) -> str | None:
@@ -104,7 +113,7 @@ def _measured(
     if manifest is None or run.requests is None or result.reported is None:
         raise InputError(f"{run.dir.root} lacks a manifest, a request log or LoadGen's numbers", "repeat the run")
     queries = _queries(run)
-    steady = None if kind == "offline" else steady_part(queries.arrived_ns / 1e9, queries.latency_ns / 1e9)
+    window = None if kind == "offline" else arrival_window(queries.arrived_s, queries.latency_s)
     latencies = {
         name: _latency(values_ns, percentile)
         for name, values_ns in (
@@ -119,7 +128,7 @@ def _measured(
     tokens = token_counts(manifest, int(queries.output_tokens.sum()))
     cached, foreign = cached_share(manifest, int(queries.prompt_tokens.sum())), contention(manifest)
     short = 0 if requested_tokens is None else int((queries.output_tokens < requested_tokens).sum())
-    verdict, reasons = _verdict(kind, queries, steady, limits, percentile)
+    verdict, reasons = _verdict(kind, queries, window, limits, percentile)
     if detail.error_count:
         reasons.append(f"LoadGen: {errors_found(detail)}")
     elif verdict in ("within", "measured") and detail.validity != "VALID":
@@ -142,7 +151,7 @@ def _measured(
         "reasons": reasons,
         "queries": len(queries),
         "errors": detail.error_count,
-        **_rates(kind, queries, steady),
+        **_rates(queries, window),
         "loadgen_qps": result.reported.samples_per_second,
         "loadgen_verdict": detail.validity,
         "prompt_tokens_mean": float(queries.prompt_tokens.mean()),
@@ -180,20 +189,20 @@ def _queries(run: FinishedRun) -> _Queries:
     )
 
 
-def _rates(kind: Kind, queries: _Queries, steady: SteadyPart | None) -> dict[str, Any]:
+def _rates(queries: _Queries, window: ArrivalWindow | None) -> dict[str, Any]:
     """Return rates, durations and open queries."""
-    completed_s = (queries.arrived_ns + queries.latency_ns) / 1e9
+    completed_s = queries.arrived_s + queries.latency_s
     fields: dict[str, Any] = {"duration_s": float(completed_s.max())}
-    if steady is None:  # all queries arrived at one time
+    if window is None:  # all queries arrived at one time
         rate = steady_offline_rate(np.sort(completed_s))
         counted = np.ones(len(queries), dtype=bool)
     else:
-        counted = (completed_s > steady.begin_s) & (completed_s <= steady.end_s)
-        rate = float(counted.sum()) / steady.duration_s
+        counted = (completed_s > window.begin_s) & (completed_s <= window.end_s)
+        rate = float(counted.sum()) / (window.end_s - window.begin_s)
         fields |= {
-            "offered_qps": (len(queries) - 1) / steady.end_s,
-            "drain_s": max(0.0, fields["duration_s"] - steady.end_s),
-            "open": OpenQueries(mean=steady.mean_open, max=steady.most_open, growth=steady.growth),
+            "offered_qps": (len(queries) - 1) / window.end_s,
+            "drain_s": max(0.0, fields["duration_s"] - window.end_s),
+            "open": OpenQueries(mean=window.mean_open, max=window.most_open, growth=window.growth),
         }
     fields["done_qps"] = rate
     for name, tokens in (("prompt", queries.prompt_tokens), ("output", queries.output_tokens)):
@@ -236,7 +245,7 @@ def _share_within(queries: _Queries, limits: Limits | None) -> float | None:
 
 
 def _verdict(
-    kind: Kind, queries: _Queries, steady: SteadyPart | None, limits: Limits | None, percentile: str | None
+    kind: Kind, queries: _Queries, window: ArrivalWindow | None, limits: Limits | None, percentile: str | None
 ) -> tuple[RunVerdict, list[str]]:
     """Return the verdict by saturation and limits, and the reasons."""
     if kind == "offline":
@@ -253,14 +262,13 @@ def _verdict(
         reasons.append("the limits were not judged: the bench has no percentile")
     reasons += late
     verdict: RunVerdict = "outside" if late else "within" if limited and percentile is not None else "measured"
-    if kind != "server" or steady is None:
+    if kind != "server" or window is None:
         return verdict, reasons
-    if steady.is_saturated:
-        why = steady.growth_text if steady.grew else "the drain took longer than 3 median latencies"
+    if window.is_saturated:
+        why = growth_text(window) if window.grew else "the drain took longer than 3 median latencies"
         return "saturated", [f"{why}: the latency depends on the duration of the run", *reasons]
-    if steady.is_unclear:
-        return ("outside" if late else "unclear"), [*reasons, steady.growth_text]
-    if not steady.is_steady:
-        expected = steady.arrivals / steady.duration_s * steady.mean_latency_s
-        reasons.append(f"not steady: {steady.mean_open:.3g} open on average, rate × mean latency is {expected:.3g}")
+    if is_unclear(window):
+        return ("outside" if late else "unclear"), [*reasons, growth_text(window)]
+    if (reason := not_steady(window, queries.arrived_s, queries.latency_s)) is not None:
+        reasons.append(reason)
     return verdict, reasons

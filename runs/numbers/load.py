@@ -15,13 +15,10 @@ _LATER = 0.05  # allowed excess of the completions' time, as a share of the arri
 _TOLERANCE = 0.03  # allowed growth of open queries, as a share of the arrivals
 _DEVIATIONS = 3.0  # allowed growth of open queries, in standard deviations of a Poisson count
 _LONG_DRAIN = 3.0  # duration of a long drain, in median latencies
-_STEADY_SHARE = 0.05  # allowed difference of mean open queries and rate × mean latency
-_FILL_UPS = 3.5  # shortest Offline run with a steady part, in times to the first completion
-_OFFLINE_SHARE = 0.85  # the steady part of an Offline run ends at this share of its time, or before
 
 
 @dataclass(frozen=True)
-class SteadyPart:
+class ArrivalWindow:
     """A run from the end of the first third of the arrivals' time to the last arrival. Times are in s."""
 
     begin_s: float  # from the first arrival
@@ -30,58 +27,30 @@ class SteadyPart:
     mean_open: float
     most_open: int
     growth: float  # rise of a straight line through the number of open queries, in queries
-    mean_latency_s: float  # of the queries that arrived in this part
-    open_noise: float  # standard deviation of `mean_open` - rate × mean latency, for independent queries
     completions_late: bool  # the completions of the run took over 5% longer than the arrivals
     long_drain: bool  # the drain took longer than 3 median latencies
 
     @property
-    def duration_s(self) -> float:
-        return self.end_s - self.begin_s
+    def tolerated(self) -> float:
+        """The growth that is 3% of the arrivals."""
+        return _TOLERANCE * self.arrivals
+
+    @property
+    def noise(self) -> float:
+        """The growth that is 3 × √(1 + mean number of open queries)."""
+        return _DEVIATIONS * math.sqrt(1 + self.mean_open)
 
     @property
     def grew(self) -> bool:
-        """Whether open queries grew by more than 3% of the arrivals and by more than 3 × √(1 + their mean number)."""
-        return self.growth > max(_TOLERANCE * self.arrivals, self._deviations)
+        return self.growth > max(self.tolerated, self.noise)
 
     @property
     def is_saturated(self) -> bool:
         """Whether the engine did not keep up; see `load_of`."""
         return self.completions_late and (self.grew or self.long_drain)
 
-    @property
-    def is_unclear(self) -> bool:
-        """Whether there is evidence of saturation, but not enough. Growth by more than 3% of the arrivals alone is
-        likely in a run with few arrivals, so it counts only with half of the other limit and late completions.
-        """
-        if self.is_saturated:
-            return False
-        large = self.growth > max(_TOLERANCE * self.arrivals, self._deviations / 2)
-        return self.growth > self._deviations or (large and self.completions_late)
 
-    @property
-    def growth_text(self) -> str:
-        """The growth with the limits of both tests."""
-        return (
-            f"open queries grew by {self.growth:.1f} ({_TOLERANCE:.0%} of the arrivals is "
-            f"{_TOLERANCE * self.arrivals:.1f}, {_DEVIATIONS:g} standard deviations are {self._deviations:.1f})"
-        )
-
-    @property
-    def is_steady(self) -> bool:
-        """Whether the mean number of open queries is rate × mean latency, within 5% and within the noise of the queries
-        at both ends.
-        """
-        expected = self.arrivals / self.duration_s * self.mean_latency_s
-        allowed = max(_STEADY_SHARE * expected, _DEVIATIONS * self.open_noise)
-        return abs(self.mean_open - expected) <= allowed
-
-    @property
-    def _deviations(self) -> float:
-        return _DEVIATIONS * math.sqrt(1 + self.mean_open)
-
-
-def steady_part(arrived_s: "NDArray[np.float64]", latency_s: "NDArray[np.float64]") -> SteadyPart | None:
+def arrival_window(arrived_s: "NDArray[np.float64]", latency_s: "NDArray[np.float64]") -> ArrivalWindow | None:
     """Measure the arrivals' time after its first third; None if all queries arrived at one time.
 
     Args:
@@ -97,44 +66,17 @@ def steady_part(arrived_s: "NDArray[np.float64]", latency_s: "NDArray[np.float64
     moments = np.linspace(begin_s, end_s, _SAMPLES)
     before = np.searchsorted(arrived_s, moments, side="right")
     still_open = before - np.searchsorted(completed, moments, side="right")
-    inside = latency_s[int(before[0]) :]
     drain_s = float(completed[-1 - max(1, len(completed) // 100)]) - end_s  # without stragglers
-    # The difference is the remaining time of the queries that are open at the beginning, minus that at the end. For
-    # Poisson arrivals, the variance of each is rate × mean cube of the latency / 3.
-    noise = math.sqrt(2 * len(inside) / (end_s - begin_s) * float((inside**3).mean()) / 3) / (end_s - begin_s)
-    return SteadyPart(
+    return ArrivalWindow(
         begin_s=begin_s,
         end_s=end_s,
-        arrivals=len(inside),
+        arrivals=int(before[-1] - before[0]),
         mean_open=float(still_open.mean()),
         most_open=int(still_open.max()),
         growth=float(np.polyfit(moments, still_open, 1)[0]) * (end_s - begin_s),
-        mean_latency_s=float(inside.mean()),
-        open_noise=noise,
         completions_late=float(completed[-1] - completed[0]) - end_s > _LATER * end_s,
         long_drain=drain_s > _LONG_DRAIN * float(np.median(latency_s)),
     )
-
-
-def steady_offline_rate(completed_s: "NDArray[np.float64]") -> float:
-    """Return the completions per second of an Offline run without fill and drain.
-
-    It is the slope of a straight line through the completions in order. Requests that start together and have equal
-    lengths complete together; a line through all of a wave does not depend on the moment of the wave, as a quotient of
-    two moments does. The line begins with the first completion. It ends at 85% of the time, or one time to the first
-    completion before the last, if that is earlier. The rate of a shorter run is over its whole time.
-
-    Args:
-        completed_s: completions in order, from the start of the run.
-    """
-    import numpy as np
-
-    first_s, last_s = float(completed_s[0]), float(completed_s[-1])
-    begin, end = np.searchsorted(completed_s, [first_s, min(last_s - first_s, _OFFLINE_SHARE * last_s)], "left")
-    inside = completed_s[begin:end]
-    if last_s < _FILL_UPS * first_s or len(inside) < 2 or inside[-1] <= inside[0]:
-        return len(completed_s) / last_s
-    return float(np.polyfit(inside, np.arange(len(inside)), 1)[0])
 
 
 @dataclass(frozen=True)
@@ -186,17 +128,17 @@ def load_of(scheduled_ns: "NDArray[np.int64]", latency_ns: "NDArray[np.int64]") 
     import numpy as np
 
     arrived, latency = (scheduled_ns - scheduled_ns[:1]) / 1e9, latency_ns / 1e9
-    steady = steady_part(arrived, latency)
-    if steady is None:
+    window = arrival_window(arrived, latency)
+    if window is None:
         return None
     completed_at = arrived + latency
     first, last = float(completed_at.min()), float(completed_at.max())
-    window_s, intervals = steady.end_s, len(arrived) - 1
+    window_s, intervals = window.end_s, len(arrived) - 1
     return Load(
         offered_per_second=intervals / window_s,
         completed_per_second=intervals / max(last - first, 1e-9),
         mean_open=float((np.minimum(completed_at, window_s) - arrived).clip(0).sum()) / window_s,
         open_at_end=int((completed_at[:-1] > window_s).sum()),
         drain_s=max(0.0, last - window_s),
-        kept_up=not steady.is_saturated,
+        kept_up=not window.is_saturated,
     )

@@ -151,6 +151,10 @@ class ServerClient(StrictModel):
     issue_to_wire: LatenessSummary
     read_to_loadgen: LatenessSummary  # in the client's own process
 
+    @property
+    def each_response_counts_reuse(self) -> bool:
+        return self.answers_with_cached_count == self.answers
+
 
 class EngineSeen(StrictModel):
     """The measurements of one engine in a run."""

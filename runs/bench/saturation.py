@@ -1,0 +1,68 @@
+"""Whether an engine kept up with a rate, whether a run was steady, and the steady rate of an Offline run."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runs.numbers.load import ArrivalWindow
+
+_STEADY_SHARE = 0.05  # allowed difference of mean open queries and rate × mean latency
+_DEVIATIONS = 3.0  # allowed difference in standard deviations
+_FILL_UPS = 3.5  # shortest Offline run with a steady part, in times to the first completion
+_OFFLINE_SHARE = 0.85  # the steady part of an Offline run ends at this share of its time, or before
+
+Seconds = NDArray[np.float64]
+
+
+def is_unclear(window: ArrivalWindow) -> bool:
+    """Return whether there is evidence of saturation, but not enough.
+
+    One of the two limits of the growth is exceeded. Growth by more than 3% of the arrivals is likely in a run with few
+    arrivals, so it counts only with late completions and half of the other limit.
+    """
+    large = window.growth > max(window.tolerated, window.noise / 2)
+    return not window.is_saturated and (window.growth > window.noise or (large and window.completions_late))
+
+
+def growth_text(window: ArrivalWindow) -> str:
+    """Return the growth of open queries with both limits."""
+    return (
+        f"open queries grew by {window.growth:.1f}; 3% of the arrivals is {window.tolerated:.1f}, "
+        f"3 standard deviations are {window.noise:.1f}"
+    )
+
+
+def not_steady(window: ArrivalWindow, arrived_s: Seconds, latency_s: Seconds) -> str | None:
+    """Return a reason if the mean number of open queries is not rate × mean latency.
+
+    They may differ by 5%, and by the noise of the queries that are open at the beginning or the end: for Poisson
+    arrivals, the variance of their remaining time is rate × mean cube of the latency / 3 at each.
+    """
+    inside = latency_s[int(np.searchsorted(arrived_s, window.begin_s, side="right")) :]
+    duration_s = window.end_s - window.begin_s
+    rate = len(inside) / duration_s
+    expected = rate * float(inside.mean())
+    noise = math.sqrt(2 * rate * float((inside**3).mean()) / 3) / duration_s
+    if abs(window.mean_open - expected) <= max(_STEADY_SHARE * expected, _DEVIATIONS * noise):
+        return None
+    return f"not steady: {window.mean_open:.3g} queries open on average, rate × mean latency is {expected:.3g}"
+
+
+def steady_offline_rate(completed_s: Seconds) -> float:
+    """Return the completions per second of an Offline run without fill and drain.
+
+    It is the slope of a straight line through the completions in order. Requests that start together and have equal
+    lengths complete together; a line through all of a wave does not depend on the moment of the wave, as a quotient of
+    two moments does. The line begins with the first completion. It ends at 85% of the time, or one time to the first
+    completion before the last, if that is earlier. The rate of a shorter run is over its whole time.
+
+    Args:
+        completed_s: completions in order, from the start of the run.
+    """
+    first_s, last_s = float(completed_s[0]), float(completed_s[-1])
+    begin, end = np.searchsorted(completed_s, [first_s, min(last_s - first_s, _OFFLINE_SHARE * last_s)], "left")
+    inside = completed_s[begin:end]
+    if last_s < _FILL_UPS * first_s or len(inside) < 2 or inside[-1] <= inside[0]:
+        return len(completed_s) / last_s
+    return float(np.polyfit(inside, np.arange(len(inside)), 1)[0])

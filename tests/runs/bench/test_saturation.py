@@ -1,0 +1,107 @@
+"""Saturation and the steady rate, on made-up arrivals and completions of engines with slots."""
+
+import heapq
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from runs.bench.saturation import is_unclear, not_steady, steady_offline_rate
+from runs.loadgen.schedule import poisson_offsets_ns
+from runs.numbers.load import arrival_window
+from runs.rounds import CURRENT_ROUND
+
+SEED = CURRENT_ROUND.seeds.schedule_rng_seed
+
+
+def slots(arrived_s: NDArray[np.float64], slots: int, service_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Latencies of an engine that computes some queries at a time, each with a time of its own, in order of arrival."""
+    free, done = [0.0] * slots, np.zeros(len(arrived_s))
+    for place, (arrived, took) in enumerate(zip(arrived_s, service_s, strict=True)):
+        done[place] = max(arrived, heapq.heappop(free)) + took
+        heapq.heappush(free, done[place])
+    return done - arrived_s
+
+
+@dataclass(frozen=True)
+class Judged:
+    saturated: bool
+    unclear: bool
+    steady: bool
+
+
+def judged(arrived_s: NDArray[np.float64], latency_s: NDArray[np.float64]) -> Judged:
+    window = arrival_window(arrived_s, latency_s)
+    assert window is not None
+    return Judged(window.is_saturated, is_unclear(window), not_steady(window, arrived_s, latency_s) is None)
+
+
+def minute(queries: int, use: float, seed: int = SEED, *, latency_s: float = 5.0, run_s: float = 60.0) -> Judged:
+    """A run of an engine that computes `1 / use` of the offered load, with answers that take about `latency_s`."""
+    arrived_s = poisson_offsets_ns(seed, queries / run_s, queries) / 1e9
+    at_once = max(1, round(queries / run_s * latency_s / use))
+    service_s = np.random.default_rng(seed).normal(1, 0.05, queries) * use * at_once * run_s / queries
+    return judged(arrived_s - arrived_s[0], slots(arrived_s, at_once, service_s))
+
+
+@pytest.mark.parametrize("queries", [24, 64, 130, 662, 20_000])
+@pytest.mark.parametrize("latency_s", [0.3, 5.0])
+def test_a_healthy_run_of_a_minute_is_steady(queries: int, latency_s: float) -> None:
+    for use in (0.25, 0.5):
+        found = minute(queries, use, latency_s=latency_s)
+        assert found == Judged(saturated=False, unclear=False, steady=True)
+
+
+def test_few_healthy_runs_are_called_saturated() -> None:
+    for queries, use, saturated, unclear in ((24, 0.5, 4, 8), (64, 0.5, 2, 4), (130, 0.75, 4, 10), (662, 0.75, 2, 4)):
+        found = [minute(queries, use, seed) for seed in range(200)]
+        assert sum(one.saturated for one in found) <= saturated
+        assert sum(one.unclear for one in found) <= unclear
+        assert sum(not one.steady for one in found) <= 4
+
+
+@pytest.mark.parametrize(
+    ("queries", "use"), [(64, 2.0), (130, 2.0), (662, 1.1), (662, 2.0), (20_000, 1.1), (20_000, 2.0)]
+)
+def test_an_overload_is_told_from_the_growth_of_open_queries(queries: int, use: float) -> None:
+    found = [minute(queries, use, seed) for seed in range(20 if queries < 1000 else 2)]
+    assert sum(one.saturated for one in found) >= 0.6 * len(found)
+    assert sum(one.saturated or one.unclear for one in found) >= 0.8 * len(found)
+
+
+def test_an_overload_of_three_percent_needs_many_queries() -> None:
+    found = [minute(20_000, 1.03, seed) for seed in range(4)]
+    assert all(one.saturated or one.unclear for one in found)
+
+
+def test_a_burst_is_no_overload() -> None:
+    arrived_s = np.arange(0.0, 60.0, 0.1)
+    for begin_s in (30.0, 45.0):
+        burst_s = np.sort(np.concatenate((arrived_s, np.full(100, begin_s))))
+        found = judged(burst_s, slots(burst_s, 60, np.full(len(burst_s), 4.0)))
+        assert not found.saturated
+
+
+def test_a_mean_that_does_not_fit_the_latencies_is_not_steady() -> None:
+    """Answers that take longer than the first third of the run: open queries are still filling up."""
+    arrived_s = np.arange(0.0, 60.0, 0.1)
+    found = judged(arrived_s, np.full(len(arrived_s), 40.0))
+    assert not found.steady
+
+
+@pytest.mark.parametrize("at_once", [1, 8, 64])
+@pytest.mark.parametrize("waves", [4, 6.5, 20])
+@pytest.mark.parametrize("spread", [0.0, 0.05])
+def test_the_steady_offline_rate_has_neither_fill_nor_drain(at_once: int, waves: float, spread: float) -> None:
+    queries, rates = int(at_once * waves), []
+    for seed in range(20):
+        service_s = np.random.default_rng(seed).normal(1, spread, queries) * 5
+        rates.append(steady_offline_rate(np.sort(slots(np.zeros(queries), at_once, service_s))))
+    assert np.mean(rates) == pytest.approx(at_once / 5, rel=0.03 if spread else 1e-6)
+
+
+def test_the_rate_of_one_wave_is_over_the_whole_time() -> None:
+    assert steady_offline_rate(np.full(8, 2.0)) == 4.0
+    assert steady_offline_rate(np.array([1.0])) == 1.0
+    assert steady_offline_rate(np.array([2.0, 2.1, 2.2, 2.3])) == pytest.approx(4 / 2.3)
