@@ -21,7 +21,7 @@ MAX_LINES = {
     "check": 18_775,
     "check curve": 22_090,
     "check runs": 27_295,
-    "signoff": 31_710,
+    "signoff": 31_840,
     "gate": 15_560,
     "store": 15_695,
     "results": 6_505,
