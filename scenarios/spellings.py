@@ -9,9 +9,9 @@ ACCEPTED = {
 
 # Field of a run → other options of MLCommons' scripts, of vLLM's and guidellm's benchmarks, and of MLPerf clients.
 _SPELLINGS = {
-    "admission_queries": ("concurrency", "max_concurrency"),
     "api_model_name": ("served_model_name",),
     "api_server": ("base_url", "host", "port", "target", "url"),
+    "concurrency": ("max_concurrency", "num_concurrency"),
     "dataset_path": ("data", "dataset"),
     "engine": ("backend",),
     "max_new_tokens": ("max_tokens",),

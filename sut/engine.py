@@ -28,6 +28,7 @@ class Request:
     seq: int = -1  # order of issue, from 0
     sample_index: int = -1
     issue_ns: int = 0
+    submit_ns: int = field(default=0, init=False)  # time of the hand-over to the engine, in a closed loop
     first_token_ns: int = field(default=0, init=False)
     heard_ns: int = field(default=0, init=False)  # time at which a server's client read the data that it passes on
     replica: int | None = field(default=None, init=False)  # number of the replica in a run with replicas

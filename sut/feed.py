@@ -5,10 +5,13 @@ each costs a task, a record and a message: 300,000 of them kept a run's event lo
 response. The feed therefore keeps a bounded number of queries waiting in the engine, ready to replace finished ones.
 The other queries stay a handle and an index.
 
-Queries are handed over as issued.
+Queries are handed over as issued. In a closed loop (`ClosedLoop`), a fixed number of queries is open in the engine.
 """
 
+import time
 from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from sut.engine import EngineLimits, Request
@@ -96,3 +99,36 @@ class Feed:
             self._ahead_tokens -= self._ahead.popleft()
         else:
             self._computed -= 1
+
+
+@dataclass(eq=False)
+class ClosedLoop:
+    """A feed that keeps at most `limit` queries open in the engine, over all replicas, and logs each hand-over.
+
+    LoadGen issues all queries of an Offline run at once, so its latencies contain the wait for the earlier queries.
+    """
+
+    limit: int
+    clock: Callable[[], int] = time.time_ns
+    waiting: int = field(default=0, init=False)
+    _open: int = field(default=0, init=False)
+    _next: Request | None = field(default=None, init=False)
+
+    def wants(self) -> bool:
+        return self._open < self.limit
+
+    def offer(self, request: Request) -> None:
+        self._next = request
+
+    def take(self) -> Request | None:
+        request, self._next = self._next, None
+        if request is not None:
+            self._open += 1
+            request.submit_ns = self.clock()
+        return request
+
+    def prefilled(self, request: Request) -> None:
+        """Do nothing: a query stays open until its response."""
+
+    def completed(self, request: Request) -> None:
+        self._open -= 1

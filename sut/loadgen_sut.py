@@ -190,8 +190,6 @@ class LoadgenSut:
                 self._hand_over()  # at once: the call is large enough, or no open query could join it
             elif ready == 1:
                 self.loop.call_soon(self._hand_over)  # after the other responses that are due in this turn
-            self.admission.completed(request)
-            self._issue_admitted()
         except BaseException as error:
             self.fail(error)
 
@@ -205,6 +203,10 @@ class LoadgenSut:
             # Record and count first: after the last response LoadGen may end before this thread continues.
             self.request_log.append(self.clock_ns(), outcomes)
             self.completed += len(outcomes)
+            # A query is open until its response is logged, so that the log never shows more than admission allows.
+            for request, _, _ in outcomes:
+                self.admission.completed(request)
+            self._issue_admitted()
             self._samples_complete(responses)
         except BaseException as error:
             self.fail(error)

@@ -131,7 +131,7 @@ class RequestLogWriter:
             for request, ids, _reason in outcomes:
                 self.output_tokens += len(ids)
                 if first_ns := request.first_token_ns:
-                    ttft_ns.append(first_ns - request.issue_ns)
+                    ttft_ns.append(first_ns - (request.submit_ns or request.issue_ns))
                     if len(ids) > 1:
                         tpot_ns.append((complete_ns - first_ns) / (len(ids) - 1))
             self.done += len(outcomes)
@@ -159,8 +159,9 @@ def _line(outcome: Outcome, complete_ns: int) -> bytes:
         finish_reason,
         hashlib.sha256(ids).hexdigest(),
         request.replica,
+        *((request.submit_ns,) if request.submit_ns else ()),
     )
-    return orjson.dumps(dict(zip(FIELDS, values, strict=True)), option=orjson.OPT_APPEND_NEWLINE)
+    return orjson.dumps(dict(zip(FIELDS, values, strict=False)), option=orjson.OPT_APPEND_NEWLINE)
 
 
 def partial_path(path: Path) -> Path:

@@ -169,12 +169,18 @@ class RunPlan(BaseModel):
     environment: dict[str, str]  # variables set for the run's process
     sampling: dict[str, Any]
     admission: AdmissionPlan | None = None  # None = queries are admitted at once
+    concurrency: int | None = Field(default=None, ge=1)  # limit of open queries in a closed loop; None = no closed loop
     replicas: ReplicasPlan | None = None  # None = one engine, in the run's process
     warmup_prompts: int = Field(ge=0)  # minimum number of warm-up prompts with the dataset's lengths
     compiles: bool = False  # whether the engine compiles kernels or captures graphs for new shapes
     trial: bool = False  # whether the run's process measures the engine and writes user.conf
     engine_start_timeout_s: float = Field(gt=0)
     stall_timeout_s: float = Field(gt=0)
+
+    @property
+    def reports_first_tokens(self) -> bool:
+        """Whether the engine reports first tokens: to LoadGen, or for the request log of a closed loop."""
+        return self.loadgen_scenario != "Offline" or self.concurrency is not None
 
     @property
     def nodes(self) -> list[ClusterNode]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from runs.errors import InputError, names_its_file
 from runs.files.reading import REQUESTS_LOG, bounded_lines
 
-NO_TIME = -1  # value for null in the columns
+NO_TIME = -1  # value for null or an absent field in the columns
 DIGEST_BYTES = 32
 MAX_REASONS = 100  # limit for different finish reasons; an engine has five
 
@@ -35,15 +35,17 @@ class RequestLogLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prompt_tokens: Whole
     output_tokens: Whole
     issue_ns: Whole  # time at which LoadGen issued the sample
-    first_token_ns: Whole | None  # None in Offline
+    first_token_ns: Whole | None  # None in Offline without a closed loop
     complete_ns: Whole
     finish_reason: Annotated[str, msgspec.Meta(max_length=100)]
     output_sha256: Sha256  # SHA-256 of the output token IDs as passed to LoadGen
     replica: Whole | None = None  # number of the replica that responded, in a run with replicas
+    submit_ns: Whole | msgspec.UnsetType = msgspec.UNSET  # time of the hand-over to the engine; only in a closed loop
 
 
 FIELDS = RequestLogLine.__struct_fields__
 _COLUMNS = tuple(name for name in FIELDS if name not in ("finish_reason", "output_sha256"))
+_OPTIONAL = (b'"replica":', b'"submit_ns":')
 _numbers = attrgetter(*_COLUMNS)
 _NO_HEX = re.compile("[^0-9a-f]")
 _decode = msgspec.json.Decoder(RequestLogLine).decode
@@ -82,6 +84,7 @@ class RequestTable:
     finish_reason: list[str]
     output_sha256: Digests
     replica: NDArray[np.int64] | None = None  # None in a run with one engine
+    submit_ns: NDArray[np.int64] | None = None  # None unless the run was a closed loop
 
     def __len__(self) -> int:
         return len(self.seq)
@@ -115,10 +118,11 @@ def _read_columns(path: Path) -> tuple[dict[str, "array[int]"], list[str], bytea
             record = _decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InputError(f"{path} line {number} is not a line of a request log: {error}", _FIX) from error
-        if line.count(b'":') != len(FIELDS) - (b'"replica":' not in line):  # no value contains these characters
+        absent = sum(name not in line for name in _OPTIONAL)
+        if line.count(b'":') != len(FIELDS) - absent:  # no value contains these characters
             raise InputError(f"{path} line {number} has a field twice, or is not as this harness writes it", _FIX)
         for append, value in zip(appends, _numbers(record), strict=True):
-            append(NO_TIME if value is None else value)
+            append(value if isinstance(value, int) else NO_TIME)
         reason = record.finish_reason
         finish_reason.append(known_reasons.setdefault(reason, reason))  # equal strings share memory
         if len(known_reasons) > MAX_REASONS:
@@ -146,10 +150,14 @@ def _sorted_table(
         )
     # columns are converted one by one to save memory
     in_order = {name: np.frombuffer(columns.pop(name), np.int64)[order] for name in _COLUMNS}
-    replica = in_order.pop("replica")
+    optional: dict[str, NDArray[np.int64] | None] = {}
+    for name in ("replica", "submit_ns"):
+        column = in_order.pop(name)
+        optional[name] = None if np.all(column == NO_TIME) else column
     return RequestTable(
         **in_order,
-        replica=None if np.all(replica == NO_TIME) else replica,
+        replica=optional["replica"],
+        submit_ns=optional["submit_ns"],
         finish_reason=[finish_reason[place] for place in order],
         output_sha256=Digests(np.frombuffer(digests, np.uint8).reshape(-1, DIGEST_BYTES)[order].reshape(-1).data),
     )

@@ -115,6 +115,14 @@ class RunOptions(BaseModel):
     admission_queries: int | None = option_field(
         None, "Maximum of unfinished queries in the engine. Default: no limit.", "engine", "N", ge=1
     )
+    concurrency: int | None = option_field(
+        None,
+        "Closed loop: at most N queries are open in the engine, over all replicas. requests.jsonl has the time of each "
+        "hand-over. Offline only; the run is not eligible for submission. Default: no limit.",
+        "engine",
+        "N",
+        ge=1,
+    )
     replicas: str | None = option_field(
         None,
         "Number of engines for one LoadGen, each in its own process with its share of devices or cores; auto = as many "

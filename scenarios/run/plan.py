@@ -204,6 +204,7 @@ def _run_plan(
         environment=engine.environment,
         sampling=asdict(inputs.sampling),
         admission=_admission(config, inputs.kind),
+        concurrency=_concurrency(config),
         replicas=replicas,
         warmup_prompts=WARMUP_PROMPTS if engine.compiles else WARMUP_PROMPTS_WITHOUT_COMPILING,
         compiles=engine.compiles,
@@ -218,6 +219,8 @@ def _unofficial(inputs: _Inputs, plan: RunPlan, engine: EnginePlan) -> list[str]
     benchmark, model = inputs.benchmark, inputs.model
     reasons = [TRIAL_REASON] if plan.trial else []
     reasons += engine.unofficial_reasons
+    if plan.concurrency is not None:
+        reasons.append(f"closed loop: the harness keeps at most {plan.concurrency} queries open (--concurrency)")
     official = asdict(benchmark.sampling[plan.mode])
     differs = [
         f"{name} {value}, not {official[name]}" for name, value in plan.sampling.items() if value != official[name]
@@ -260,6 +263,17 @@ def _admission(config: RunConfig, kind: EngineKind[Any]) -> AdmissionPlan | None
     return AdmissionPlan(
         policy=config.admission, prefill_tokens=config.admission_tokens, queries=config.admission_queries
     )
+
+
+def _concurrency(config: RunConfig) -> int | None:
+    if config.concurrency is not None and config.scenario != "Offline":
+        raise InputError(
+            f"--concurrency {config.concurrency}: LoadGen decides when {config.scenario} issues a query; only Offline "
+            "has a closed loop",
+            "give --scenario Offline; for a limit whose wait counts in the latency of Server and Interactive, give "
+            f"--admission fcfs --admission-queries {config.concurrency}",
+        )
+    return config.concurrency
 
 
 def _engine_kind(config: RunConfig) -> EngineKind[Any]:

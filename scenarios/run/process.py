@@ -41,7 +41,7 @@ from sut.admission import Admission
 from sut.engine import Engine, EngineObserved, EngineReport
 from sut.engines import engine_kind, make_engine
 from sut.event_loop import LagMeter, freeze_garbage_collection, new_event_loop
-from sut.feed import AdmissionControl, Feed
+from sut.feed import AdmissionControl, ClosedLoop, Feed
 from sut.loadgen_sut import LoadgenSut
 from sut.request_log import RequestLogWriter
 from sut.watchdog import EngineWatch, WarmUpWatch
@@ -282,6 +282,8 @@ class RunProcess:
         self.manifest.official = not self.manifest.unofficial_reasons
 
     def _admission(self, report: EngineReport, settings: Any) -> AdmissionControl:
+        if self.plan.concurrency is not None:
+            return ClosedLoop(self.plan.concurrency)
         asked = self.plan.admission
         if asked is None:
             return Feed(report.limits)

@@ -15,7 +15,7 @@ from collections import defaultdict
 from typing import Any
 
 from runs.record.manifest import RunPlan
-from scenarios.run.trial import Measured, at_a_time
+from scenarios.run.trial import AT_A_TIME, Measured, at_a_time
 from sut.engine import Engine, EngineLimits, EngineReport, OneResponse, Request
 
 WARMUP_SEED = 20_240_101
@@ -116,7 +116,8 @@ async def warm_up(
         output_tokens += await batch.end()
     measured = None
     if plan.trial:
-        groups.append(random_prompts(prompts, at_a_time(plan.scenario), report.vocab_size, seed=WARMUP_SEED + 1))
+        count = min(at_a_time(plan.scenario), plan.concurrency or AT_A_TIME)
+        groups.append(random_prompts(prompts, count, report.vocab_size, seed=WARMUP_SEED + 1))
         measured = await _measure(engine, groups[-1])
         output_tokens += measured.output_tokens
     facts = {

@@ -164,7 +164,7 @@ class EndpointKind(EngineKind[EndpointOptions]):
             servers[which].url,
             SamplingPolicy(**plan.sampling),
             network_sut=options["network_sut"],
-            streaming=plan.loadgen_scenario != "Offline",
+            streaming=plan.reports_first_tokens,
             place=index // len(servers),
             clients=clients // len(servers),
             dialect=options["api_dialect"],

@@ -29,7 +29,7 @@ from sut.replicas.messages import (
     read_for_run,
 )
 from sut.replicas.processes import LocalProcesses, Processes, spec_of
-from sut.replicas.transport import GATHERED_POLL_S, HEARTBEAT_MARK, KeyPair, RunSocket, Transport, may_gather
+from sut.replicas.transport import GATHERED_POLL_S, HEARTBEAT_MARK, KeyPair, RunSocket, Transport
 from sut.request_log import Lateness
 from sut.watchdog import WORKING_FACTOR, WORKING_SHARE, Watchdog
 
@@ -199,7 +199,7 @@ class ReplicaPool(Engine):
         allow_open_files(FILES_A_REPLICA * count, f"{count} replicas", "lower --replicas")
         keys = [KeyPair.new() for _ in self._places]
         self._socket = RunSocket(self._processes.listen_on, {pair.public for pair in keys})
-        poll_s = GATHERED_POLL_S if may_gather(plan.loadgen_scenario) else 0.0
+        poll_s = 0.0 if plan.reports_first_tokens else GATHERED_POLL_S
         self._transport = Transport(self._socket.socket, self._receive, poll_s=poll_s)
         self._count_connections()
         self._processes.start([

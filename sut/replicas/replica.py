@@ -50,7 +50,7 @@ from sut.replicas.messages import (
     encode,
     read_for_replica,
 )
-from sut.replicas.transport import GATHER_S, HEARTBEAT_MARK, KeyPair, Transport, may_gather, replica_socket
+from sut.replicas.transport import GATHER_S, HEARTBEAT_MARK, KeyPair, Transport, replica_socket
 
 HEARTBEAT_S = 0.5
 POLL_S = 0.25
@@ -116,7 +116,7 @@ class Session:
         self._over = threading.Event()  # ends the heartbeat; later output of the engine is dropped
         self._first_tokens: list[tuple[int, int, int]] = []
         self._responses: list[Response] = []
-        self._may_gather = may_gather(spec.plan["loadgen_scenario"])
+        self._may_gather = not RunPlan.model_validate(spec.plan).reports_first_tokens
         self._engine: Engine | None = None
         self._cpu_before_s = 0.0
 

@@ -14,10 +14,10 @@ from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils.monitor import parse_monitor_message
 
 MAX_MESSAGES = 64  # maximum of messages read in one turn of the loop
-# Intervals in scenarios without latency limits. Handling messages in batches is cheaper: after each pause in which
-# other processes use the caches, Python takes three times as long. The run polls slightly less often than a replica
-# sends, so each poll finds a message. Both intervals are far shorter than the work that waits in an engine
-# (sut/feed.py).
+# Intervals in runs without first tokens, whose latencies do not count. Handling messages in batches is cheaper: after
+# each pause in which other processes use the caches, Python takes three times as long. The run polls slightly less
+# often than a replica sends, so each poll finds a message. Both intervals are far shorter than the work that waits in
+# an engine (sut/feed.py).
 GATHER_S = 0.045
 GATHERED_POLL_S = 0.05
 # Limit of the library's queue on each side of a connection; further messages wait in this process.
@@ -26,11 +26,6 @@ RETRY_S = 0.001
 HEARTBEAT_MARK = b"*"  # suffix of the replica's number in the name of its heartbeat socket
 
 _POLLIN = int(zmq.POLLIN)  # as int, because the library's enumeration is slow
-
-
-def may_gather(loadgen_scenario: str) -> bool:
-    """Return whether responses may be delayed and batched, because LoadGen measures no latency."""
-    return loadgen_scenario == "Offline"
 
 
 @dataclass(frozen=True)

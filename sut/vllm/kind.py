@@ -239,7 +239,7 @@ class VllmKind(EngineKind[VllmOptions]):
             plan.model_path,
             dict(plan.engine_options),
             SamplingPolicy(**plan.sampling),
-            stream_first_token=plan.loadgen_scenario != "Offline",
+            stream_first_token=plan.reports_first_tokens,
             core_by_server=self._has_server
             and plan.replicas is None
             and computes_alone(plan.engine_options, plan.environment),

@@ -1,7 +1,9 @@
 """Records of runs, and runs as an engine's plan sees them, for tests that need no run."""
 
 import time
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -86,6 +88,12 @@ def request_table(issue_ns: Any, first_token_ns: Any, complete_ns: Any, **column
     numbers = {name: np.array(np.broadcast_to(np.asarray(one).astype(np.int64), count)) for name, one in given.items()}
     numbers["first_token_ns"][numbers["first_token_ns"] < numbers["issue_ns"]] = NO_TIME
     return RequestTable(**numbers, finish_reason=["stop"] * count, output_sha256=Digests(bytes(32 * count)))
+
+
+def most_open(starts_ns: Iterable[int], ends_ns: Iterable[int]) -> int:
+    """The largest number of spans that overlap; one that begins as another ends does not overlap it."""
+    steps = sorted([*((one, 1) for one in starts_ns), *((one, -1) for one in ends_ns)])
+    return max(accumulate(step for _, step in steps))
 
 
 _SERVER = RunFacts(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from runs.errors import InputError
@@ -25,6 +26,7 @@ records = st.builds(
     complete_ns=whole,
     finish_reason=st.sampled_from(["stop", "length", "Ende – ß"]),
     output_sha256=st.text("0123456789abcdef", min_size=64, max_size=64),
+    submit_ns=st.just(UNSET) | whole,
 )
 # Other tools rely on these names.
 NAMES = (
@@ -47,6 +49,9 @@ def test_round_trip_in_order_of_issue(tmp_path: Path, rows: list[RequestLogLine]
     assert table.first_token_ns.tolist() == [
         NO_TIME if row.first_token_ns is None else row.first_token_ns for row in rows
     ]
+    submitted = [row.submit_ns if isinstance(row.submit_ns, int) else NO_TIME for row in rows]
+    assert (table.submit_ns is None) == (set(submitted) <= {NO_TIME})
+    assert table.submit_ns is None or table.submit_ns.tolist() == submitted
     assert table.finish_reason == [row.finish_reason for row in rows]
     assert list(table.output_sha256) == [row.output_sha256 for row in rows]
 
@@ -69,6 +74,8 @@ def test_a_bad_field_is_named_with_its_line(tmp_path: Path, name: str, value: An
         (b"\xff\xfe\n", "line 1 is not a line of a request log"),
         (encode(GOOD)[:-2] + b',"seq":3}\n', "line 1 has a field twice"),
         (encode(GOOD)[:-2] + b',"other":3}\n', "unknown field `other`"),
+        (encode(replace(GOOD, submit_ns=12))[:-2] + b',"submit_ns":13}\n', "line 1 has a field twice"),
+        (encode(GOOD)[:-2] + b',"submit_ns":null}\n', "line 1 is not a line of a request log"),
         (b"x" * 100_000, "line 1 is longer than 64 KiB"),
         (encode(GOOD) * 2, "line 2: field 'seq' is 0, as on line 1"),
         *(
@@ -92,6 +99,7 @@ def test_damage_is_named(tmp_path: Path, content: bytes, said: str) -> None:
 
 def test_a_line_has_the_agreed_names() -> None:
     assert tuple(json.loads(encode(GOOD))) == NAMES
+    assert tuple(json.loads(encode(replace(GOOD, submit_ns=12)))) == (*NAMES, "submit_ns")  # a closed loop
 
 
 def test_a_refusal_does_not_keep_what_was_read(tmp_path: Path) -> None:

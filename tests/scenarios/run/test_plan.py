@@ -114,6 +114,15 @@ def test_admission_bounds_reach_the_plan() -> None:
     assert plan.admission == AdmissionPlan(policy="deadline", prefill_tokens=512, queries=28)
 
 
+def test_a_closed_loop_is_not_eligible_and_has_first_tokens() -> None:
+    without, run = prepared(), prepared(concurrency=3)
+    assert (without.plan.concurrency, without.plan.reports_first_tokens) == (None, False)
+    assert (run.plan.concurrency, run.plan.reports_first_tokens) == (3, True)
+    assert [reason for reason in run.unofficial_reasons if reason not in without.unofficial_reasons] == [
+        "closed loop: the harness keeps at most 3 queries open (--concurrency)"
+    ]
+
+
 # Refused ------------------------------------------------------------------------------------------------------------
 
 
@@ -147,6 +156,8 @@ def test_admission_bounds_reach_the_plan() -> None:
         ({"scenario": "Server", "admission": "priority"}, "engine dummy has no priorities"),
         ({"scenario": "SingleStream", "admission": "fcfs"}, "SingleStream has no first-token limit"),
         ({"admission_tokens": 64}, "--admission-tokens 64: Offline has no first-token limit"),
+        ({"scenario": "Server", "concurrency": 8}, "--concurrency 8: LoadGen decides when Server issues a query"),
+        ({"scenario": "SingleStream", "concurrency": 1}, "only Offline has a closed loop"),
         ({"model_path": "./no/such/model"}, "--model-path ./no/such/model: folder does not exist"),
         ({"dataset_path": Path("none.json")}, "none.json"),
         ({"user_conf": Path("none.conf")}, "--user-conf none.conf"),

@@ -1,0 +1,78 @@
+"""Offline runs with a bounded number of open queries, through the real LoadGen."""
+
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from runs.errors import ExitCode
+from runs.record.layout import RunDir
+from runs.record.manifest import read_manifest
+from runs.record.requests_log import NO_TIME, RequestTable, read_requests
+from tests.conftest import RunMain
+from tests.support import server_dialects as speak
+from tests.support.http_campaign import make_model
+from tests.support.http_server import HttpServer, Reply, serving
+from tests.support.records import most_open
+from tests.support.run_commands import arguments, progress
+
+CONF = "*.Offline.min_duration = 1\n*.Offline.min_query_count = 64\n*.Offline.target_qps = 50\n"
+
+
+def _check(table: RequestTable, limit: int) -> None:
+    assert table.submit_ns is not None
+    assert (table.issue_ns <= table.submit_ns).all()
+    assert (table.submit_ns <= table.first_token_ns).all()
+    assert (table.first_token_ns <= table.complete_ns).all()
+    assert most_open(table.submit_ns.tolist(), table.complete_ns.tolist()) == limit
+
+
+def test_two_replicas_share_the_open_queries(run_main: RunMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    more = ("--replicas", 2, "--concurrency", 6, "--dummy-slots", 2, "--dummy-ttft-ms", 8)
+    finished = run_main(*arguments("Offline", out, *more, conf=CONF))
+    assert finished.code == ExitCode.OK, finished.stderr
+    table = read_requests(RunDir(out).requests)
+    assert len(table) == 64
+    _check(table, 6)
+    assert table.replica is not None
+    assert min(Counter(table.replica.tolist()).values()) > 0
+    manifest = read_manifest(RunDir(out).manifest)
+    assert manifest.plan.concurrency == 6
+    assert any("closed loop" in reason for reason in manifest.unofficial_reasons)
+    # The heartbeat counts from the hand-over: 8 ms, and 8 ms more for a query that waited for a slot.
+    assert progress(out)["ttft_p99_ms"] < table.complete_ns.max() - table.issue_ns.min()
+
+
+def test_a_server_never_has_more_requests_than_allowed(run_main: RunMain, tmp_path: Path) -> None:
+    lock, open_now, most = threading.Lock(), 0, 0
+
+    def answer(body: dict[str, Any]) -> Reply:
+        nonlocal open_now, most
+        reply = speak.vllm(body)
+
+        async def steps() -> Any:
+            nonlocal open_now, most
+            with lock:
+                open_now += 1
+                most = max(most, open_now)
+            for step in reply.steps:
+                yield step
+            with lock:
+                open_now -= 1
+
+        return Reply(steps(), content_type=reply.content_type)
+
+    conf = tmp_path / "user.conf"
+    conf.write_text(CONF)
+    out = tmp_path / "run"
+    with serving(HttpServer("/v1/completions", answer, "vllm")) as server:
+        finished = run_main(
+            "run", "--scenario", "Offline", "--api-server", server.url, "--model-path", make_model(tmp_path / "model"),
+            "--user-conf", conf, "--output-log-dir", out, "--concurrency", 4,
+        )  # fmt: skip
+    assert finished.code == ExitCode.OK, finished.stderr
+    table = read_requests(RunDir(out).requests)
+    _check(table, 4)
+    assert most == 4
+    assert not (table.first_token_ns == NO_TIME).any()
