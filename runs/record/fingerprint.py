@@ -203,9 +203,7 @@ CODE = Scope(("harness.version", "harness.git_commit"))  # code of the harness, 
 AUDITED = Scope(  # the runs of an audit and the performance run
     (
         *(*_MODEL, *_SYSTEM, *_CODE),
-        *_keys(
-            "engine engine_options. sampling. resolved. technique replicas replicas. admission admission. concurrency"
-        ),
+        *_keys("engine engine_options. sampling. resolved. technique replicas replicas. admission admission."),
     )
 )
 # Submission: runs of one result; results of one tree; scenarios of one benchmark; scenarios of one precision.

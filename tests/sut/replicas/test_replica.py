@@ -17,6 +17,7 @@ from sut.replicas.processes import LocalProcesses
 from sut.replicas.replica import Session
 from sut.watchdog import WORKING_FACTOR, Watchdog
 from tests.support.fakes import Clock
+from tests.support.records import run_plan
 
 
 class Wire:
@@ -29,14 +30,18 @@ class Wire:
         self.messages.append(read_for_run(message))
 
 
-@pytest.mark.parametrize(("scenario", "messages"), [("Server", 2), ("SingleStream", 2), ("Offline", 1)])
+@pytest.mark.parametrize(
+    ("scenario", "concurrency", "messages"),
+    [("Server", None, 2), ("SingleStream", None, 2), ("Offline", None, 1), ("Offline", 8, 2)],
+)
 def test_outcomes_of_several_turns_travel_together_where_no_latency_is_judged(
-    scenario: str, messages: int, monkeypatch: pytest.MonkeyPatch
+    scenario: str, concurrency: int | None, messages: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replica_module, "GATHER_S", 1.0)  # longer than a pause of the machine
 
     async def run() -> list[Any]:
-        spec = ReplicaSpec(0, "", "", "", "", {"loadgen_scenario": scenario}, [], [], None, {})
+        plan = run_plan(loadgen_scenario=scenario, concurrency=concurrency).model_dump(mode="json")
+        spec = ReplicaSpec(0, "", "", "", "", plan, [], [], None, {})
         replica = Session(SimpleNamespace(), spec)
         replica._transport = wire = Wire()
         for tag in (1, 2):
