@@ -47,7 +47,7 @@ def test_two_replicas_share_the_open_queries(run_main: RunMain, tmp_path: Path) 
 def test_a_server_never_has_more_requests_than_allowed(run_main: RunMain, tmp_path: Path) -> None:
     lock, open_now, most = threading.Lock(), 0, 0
 
-    def answer(body: dict[str, Any]) -> Reply:
+    def reply_to(body: dict[str, Any]) -> Reply:
         nonlocal open_now, most
         reply = speak.vllm(body)
 
@@ -66,7 +66,7 @@ def test_a_server_never_has_more_requests_than_allowed(run_main: RunMain, tmp_pa
     conf = tmp_path / "user.conf"
     conf.write_text(CONF)
     out = tmp_path / "run"
-    with serving(HttpServer("/v1/completions", answer, "vllm")) as server:
+    with serving(HttpServer("/v1/completions", reply_to, "vllm")) as server:
         finished = run_main(
             "run", "--scenario", "Offline", "--api-server", server.url, "--model-path", make_model(tmp_path / "model"),
             "--user-conf", conf, "--output-log-dir", out, "--concurrency", 4,
