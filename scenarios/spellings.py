@@ -7,20 +7,32 @@ ACCEPTED = {
     "total_sample_count": ("total_count",),
 }
 
-# Field of a run → other options of MLCommons' scripts, of vLLM's and guidellm's benchmarks, and of MLPerf clients.
+# Field of a run or bench → other options of MLCommons' scripts, of benchmarks of other servers, and of MLPerf clients.
+# `bench` accepts them; other commands name their option.
 _SPELLINGS = {
     "api_model_name": ("served_model_name",),
-    "api_server": ("base_url", "host", "port", "target", "url"),
+    "api_server": ("api_base", "base_url", "endpoints", "host", "port", "target", "u", "url"),
+    "backend": ("api_backend", "endpoint_type"),
     "concurrency": ("max_concurrency", "num_concurrency"),
-    "dataset_path": ("data", "dataset"),
+    "dataset_path": ("data", "dataset", "input_file"),
+    "duration": ("benchmark_duration", "max_seconds"),
     "engine": ("backend",),
+    "input_len": ("isl", "random_input_len", "synthetic_input_tokens_mean"),
     "max_new_tokens": ("max_tokens",),
+    "model": ("m", "model_names"),
     "model_path": ("model",),
-    "output_log_dir": ("artifact_dir", "log_dir", "output_path", "result_dir"),
+    "output_len": ("osl", "output_tokens_mean", "random_output_len", "synthetic_output_tokens_mean"),
+    "output_log_dir": ("artifact_dir", "log_dir", "o", "output_path", "report_dir", "result_dir"),
+    "repeats": ("num_profile_runs", "num_runs"),
     "target_qps": ("qps", "rate", "request_rate"),
     "tensor_parallel_size": ("tp",),
-    "total_sample_count": ("max_requests", "n_samples", "num_prompts", "num_samples", "request_count"),
-}
+    "tokenizer": ("model_tokenizer",),
+    "total_sample_count": (
+        "max_requests", "n_samples", "num_prompts", "num_requests", "num_samples", "request_count",
+    ),
+}  # fmt: skip
+# Field of a bench → field of a run whose spellings it accepts, besides its own.
+_OF_RUN = {"queries": "total_sample_count", "rates": "target_qps"}
 
 # Field with KEY=VALUE pairs → keys that are options of other programs.
 _KEYS = {
@@ -42,3 +54,11 @@ def field_and_key(option: str) -> tuple[str, str]:
             if name in spellings:
                 return field, ""
     return next(((field, name) for field, keys in _KEYS.items() if name in keys), ("", ""))
+
+
+def bench_spellings() -> dict[str, tuple[str, ...]]:
+    """Return the other spellings of the options of `bench`, by field."""
+    found = {name: (*ACCEPTED.get(name, ()), *_SPELLINGS.get(name, ())) for name in (*ACCEPTED, *_SPELLINGS)}
+    own = {*found, "data", "host", "max_concurrency", "port"}  # options of `bench` themselves
+    spelled = {name: tuple(other for other in others if other not in own) for name, others in found.items()}
+    return spelled | {name: (of_run, *spelled[of_run]) for name, of_run in _OF_RUN.items()}

@@ -20,6 +20,7 @@ from runs.files.writing import write_json
 
 GROUPS = {
     "": "Options",
+    "bench": "Bench",
     "what": "What to run",
     "audit": "Audit",
     "tune": "Tuning",
@@ -42,7 +43,7 @@ class GroupedOption(click.Option):
         self.group = group
 
     def get_help_spec(self, ctx: click.Context) -> str:
-        return super().get_help_spec(ctx).replace("".join(f", {other}" for other in self.opts[1:]), "")
+        return self.opts[0] if self.is_flag else f"{self.opts[0]} {self.make_metavar(ctx)}"
 
     def get_error_hint(self, ctx: click.Context | None) -> str:
         return f"'{self.opts[0]}'"

@@ -1,7 +1,7 @@
 """Command-line options that are generated from pydantic schemas."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
@@ -18,21 +18,25 @@ if TYPE_CHECKING:
 
 
 def options_of(
-    schema: "type[BaseModel]", without: Collection[str] = (), changed: Mapping[str, Mapping[str, str]] = {}
+    schema: "type[BaseModel]",
+    without: Collection[str] = (),
+    changed: Mapping[str, Mapping[str, Any]] = {},
+    spellings: Mapping[str, Sequence[str]] = ACCEPTED,
 ) -> list[click.Parameter]:
     """Return one option per field. Options that are not given have no value, so the schema sets the defaults.
 
     Args:
         without: Fields without an option.
-        changed: Field → replacements of the schema's `help` or `metavar`.
+        changed: Field → replacements of the schema's `help`, `metavar` or `type`.
+        spellings: Field → other spellings of its option.
     """
     fields = {name: field for name, field in schema.model_fields.items() if name not in without}
-    return [_option(name, field, changed.get(name, {})) for name, field in fields.items()]
+    return [_option(name, field, changed.get(name, {}), spellings.get(name, ())) for name, field in fields.items()]
 
 
-def _option(name: str, field: "FieldInfo", changed: Mapping[str, str]) -> click.Option:
+def _option(name: str, field: "FieldInfo", changed: Mapping[str, Any], spellings: Sequence[str]) -> click.Option:
     extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
-    flags = ["--" + spelling.replace("_", "-") for spelling in (name, *ACCEPTED.get(name, ()))]
+    flags = ["--"[: len(spelling)] + spelling.replace("_", "-") for spelling in (name, *spellings)]
     metavar = str(extra.get("metavar") or "") or None
     kind = _without_none(field.annotation)
     settings: dict[str, Any] = {"help": field.description, "metavar": metavar, "default": None}

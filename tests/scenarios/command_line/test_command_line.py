@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runs.errors import InputError
+from scenarios.bench.options import BenchOptions
 from scenarios.command_line.command import Command, Group
 from scenarios.command_line.dispatch import COMMANDS, cli, main
 from scenarios.command_line.schema_options import given_values, options_of, parse_value
@@ -128,7 +129,7 @@ def test_each_spelling_leads_to_a_field() -> None:
     assert len(names) == len(set(names))
     for name in names:
         field, key = field_and_key(name)
-        assert field in RunConfig.model_fields
+        assert field in {*RunConfig.model_fields, *BenchOptions.model_fields}
         assert key in ("", name)
         assert name not in RunConfig.model_fields
 

@@ -1,0 +1,150 @@
+"""Parsing of a bench's options, with all mistakes reported at once: the value, the rule, and the line to type."""
+
+import contextlib
+import math
+import re
+from collections.abc import Iterator
+from typing import TypeVar
+
+from runs.benchmark import SCENARIOS, Scenario
+from runs.errors import HarnessError, InputError
+from runs.loadgen.conf_lines import HIGHEST_QPS
+from scenarios.bench.ladder import Step
+from scenarios.run.config import LOWEST_QPS
+
+MAX_SHOWN = 20
+_UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
+_LIMITS = {"ttft": "ttft", "time_to_first_token": "ttft", "tpot": "tpot", "inter_token_latency": "tpot"}
+Value = TypeVar("Value", int, float)
+
+
+class Mistakes:
+    """The mistakes in a command line, with a fix for each."""
+
+    def __init__(self) -> None:
+        self._found: list[tuple[str, str]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def add(self, text: str, fix: str) -> None:
+        self._found.append((text, fix))
+
+    @contextlib.contextmanager
+    def collected(self) -> Iterator[None]:
+        """Collect the error that ends the block."""
+        try:
+            yield
+        except HarnessError as error:
+            self.add(error.message, error.fix)
+
+    def refuse(self) -> None:
+        """Raise an InputError with all mistakes, if there are any."""
+        if self._found:
+            lines = [f"{text}\n  fix: {fix}" for text, fix in self._found[:MAX_SHOWN]]
+            message, _, fix = "\n".join(lines).rpartition("\n  fix: ")
+            raise InputError(message, fix)
+
+
+# Each function raises ValueError with the rule that a text violates.
+
+
+def number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number") from None
+    if not 0 < value < math.inf:
+        raise ValueError(f"{text!r} must be finite and above 0")
+    return value
+
+
+def count(text: str) -> int:
+    if not text.isdecimal() or len(text) > 9 or int(text) < 1:
+        raise ValueError(f"{text!r} must be a whole number from 1 to 999,999,999")
+    return int(text)
+
+
+def concurrency(text: str) -> tuple[Step, ...]:
+    numbers = _ascending([count(part.strip()) for part in text.split(",")])
+    return tuple(Step("concurrency", concurrency=number) for number in numbers)
+
+
+def _ascending(values: list[Value]) -> list[Value]:
+    if len(set(values)) < len(values):
+        raise ValueError("the list contains a value twice")
+    return sorted(values)
+
+
+def seed(text: str) -> int:
+    return 0 if text == "0" else count(text)
+
+
+def ratio(text: str) -> float:
+    value = 0.0 if text in ("0", "0.0") else number(text)
+    if value >= 1:
+        raise ValueError(f"{text!r} must be from 0 to below 1")
+    return value
+
+
+def rates(text: str) -> tuple[Step, ...]:
+    """Return the steps of `5,10` or `25%,50%`, after an Offline run; `inf` is the Offline run alone."""
+    parts = [part.strip() for part in text.split(",")]
+    if "inf" in parts:
+        if len(parts) > 1:
+            raise ValueError("inf is the Offline run alone and takes no other rates")
+        return (Step("offline"),)
+    shares = [number(part[:-1]) / 100 for part in parts if part.endswith("%")]
+    qps = [number(part) for part in parts if not part.endswith("%")]
+    if shares and qps:
+        raise ValueError("the list mixes rates and shares")
+    if any(not LOWEST_QPS <= rate <= HIGHEST_QPS for rate in qps) or any(share > 10 for share in shares):
+        raise ValueError(f"rates are from {LOWEST_QPS:g} to {HIGHEST_QPS:,.0f} queries/s, shares up to 1000%")
+    at = [Step("server", share=share) for share in _ascending(shares)]
+    return Step("offline"), *at, *(Step("server", qps=rate) for rate in _ascending(qps))
+
+
+def seconds(text: str) -> float:
+    found = re.fullmatch(r"([\d.]+) ?([a-z]*)", text.strip())
+    if found is None or found[2] not in _UNITS:
+        raise ValueError("must be a number of seconds, or a number with s, m or h")
+    value = number(found[1]) * _UNITS[found[2]]
+    if not 1 <= value <= 86_400:
+        raise ValueError("must be from 1 s to 24 h")
+    return value
+
+
+def lengths(text: str) -> tuple[int, int]:
+    low, _, high = text.replace(":", "-").partition("-")
+    found = count(low), count(high or low)
+    if found[0] > found[1]:
+        raise ValueError(f"the lower end {found[0]:,} is above the upper end {found[1]:,}")
+    return found
+
+
+def outputs(text: str) -> tuple[int, int]:
+    found = lengths(text)
+    if found[0] < 2:  # LoadGen divides by the tokens after the first one
+        raise ValueError("must be at least 2 tokens")
+    return found
+
+
+def limits(text: str) -> dict[str, float]:
+    """Return limits in ms by name, from `ttft=2000,tpot=100` or `ttft:2000 tpot:100`; none for `none`."""
+    found: dict[str, float] = {}
+    for part in [] if text == "none" else re.split(r"[,\s]+", text.strip()):
+        name, _, value = part.replace(":", "=").partition("=")
+        known = _LIMITS.get(name.lower())
+        if known is None:
+            raise ValueError(f"{name!r} is not a limit; limits are ttft and tpot, in ms")
+        if known in found:
+            raise ValueError(f"{known} is given twice")
+        found[known] = number(value)
+    return found
+
+
+def scenario(text: str) -> Scenario:
+    for name in SCENARIOS:
+        if text.lower() == name.lower() and name != "SingleStream":
+            return name
+    raise ValueError("not a LoadGen scenario with a rate; for lengths give --input-len 100 --output-len 100")

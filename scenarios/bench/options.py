@@ -1,0 +1,170 @@
+"""The options of a bench, and the plan that follows from them."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict
+
+from runs.bench.bench_record import BENCH_FILE, BenchRecord, Fact, Limits, read_bench
+from runs.benchmark import Benchmark, Scenario
+from runs.benchmarks import BENCHMARKS, default_benchmark, submitted_benchmark
+from runs.files.fields import option_field
+from scenarios.bench.ladder import MAX_RUNS, Step
+
+if TYPE_CHECKING:  # `--help` must not import numpy
+    from scenarios.bench.prompts import FileKind, Lengths, Prompts
+
+# Options of `run` that a bench sets itself, or has in another form.
+NOT_FOR_BENCHES = frozenset(
+    {
+        *("accuracy", "audit_conf", "batch_size", "concurrency", "dataset_path", "label", "max_new_tokens"),
+        *("num_workers", "output_log_dir", "scenario", "target_qps", "total_sample_count", "user_conf"),
+    }
+)
+DATA_NAMES: "dict[str, FileKind | None]" = {"random": None, "custom": "custom", "sharegpt": "sharegpt"}
+# Options of other programs → what to type here.
+REFUSED = {
+    "burstiness": "remove this option; arrivals are Poisson, by LoadGen's seed",
+    "data": "give --dataset-path FILE, or --input-len 1024 --output-len 128",
+    "header": "give a key with --api-key-env VARIABLE; other headers are not sent",
+    "output": "give --output-dir DIR, or -o DIR",
+    "profile": "give --rates 25%,50% for rates, or --concurrency 1,8,32 for open queries",
+    "traffic_scenario": "give --input-len 100 --output-len 100, or a range such as --input-len 80-120",
+}
+# Options of other programs that have no effect → the reason.
+IGNORED = {
+    "batch_size": "the engine batches continuously",
+    "metric_percentiles": "bench.json has p50, p90, p95 and p99",
+    "num_warmups": "each bench warms up until two windows agree within 5%",
+    "num_workers": "one event loop serves all queries",
+    "percentile_metrics": "bench.json has TTFT, TPOT and latency",
+    "warmup_request_count": "each bench warms up until two windows agree within 5%",
+}
+
+
+def _field(text: str, metavar: str | None = None, group: str = "bench") -> Any:
+    return option_field(None, text, group, metavar)
+
+
+class BenchOptions(BaseModel):
+    """The options of a bench as typed, so that all mistakes are found together."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    label: str | None = _field("Name of the bench, for its directory and `compare`. Default: the model's.", "NAME")
+    scenario: str | None = _field("Server, Interactive or Offline. Default: Server.", "NAME")
+    rates: str | None = _field(
+        "Rates in queries/s, or shares of the Offline rate (25%,50%); inf = the Offline run alone. Default: "
+        "25%,50%,75%,90% (Interactive: 25%,50%,70%,85%), and rates near the limits.",
+        "LIST",
+    )
+    concurrency: str | None = _field("Numbers of open queries instead of rates, one run each.", "LIST")
+    max_concurrency: str | None = _field(
+        "Maximum of open queries at each rate; the wait counts in the latency. Without --rates: --concurrency.", "LIST"
+    )
+    limits: str | None = _field(
+        "Latency limits in ms, such as ttft=2000,tpot=100, or none. Default: the benchmark's for its model.", "LIST"
+    )
+    duration: str | None = _field(
+        "Duration of a run: 60, 60s or 10m. Default: 60, up to 180 where a percentile needs more queries.", "TIME"
+    )
+    queries: str | None = _field("Minimum of queries in a run.", "N")
+    input_len: str | None = _field("Prompt tokens, or a range such as 512-1536. Default: 1024.", "N|N-N")
+    output_len: str | None = _field("Output tokens, or a range. Default: 128.", "N|N-N")
+    random_range_ratio: str | None = _field("Widen both lengths to ranges, from × (1 - R) to × (1 + R).", "R")
+    ignore_eos: bool | None = _field("Generate all output tokens for prompts of a file, as for synthetic prompts.")
+    dataset_path: str | None = _field(
+        "Prompts: JSON lines with `prompt` and optional `output_tokens`, or the benchmark's dataset. Default: "
+        "synthetic prompts.",
+        "FILE",
+    )
+    dataset_name: str | None = _field(f"Kind of prompts. Default: by the file. {', '.join(DATA_NAMES)}.", "NAME")
+    tokenizer: str | None = _field("Folder or hub ID of the tokenizer of a server's model.", "MODEL")
+    repeats: str | None = _field("Number of repetitions of all rates. Default: 1.", "N")
+    max_runs: str | None = _field(f"Maximum of runs in a repetition. Default: {MAX_RUNS}.", "N")
+    like: str | None = _field("Use the rates, prompts, lengths and limits of an earlier bench.", "BENCH")
+    reset_cache: bool | None = _field("Require an empty prefix cache before each run. Refused with a server.")
+    seed: str | None = _field("Seed of synthetic prompts. Default: 0; with a server the time.", "N")
+    save_result: bool | None = _field("Write JSON with the keys of `vllm bench serve` for each run.")
+    result_filename: str | None = _field("Name of this JSON. Default: <label>-<rate>qps.json.", "FILE")
+    metadata: list[str] = option_field([], "A fact for bench.json; repeatable.", "bench", "KEY=VALUE")
+    output_log_dir: str | None = _field("Directory of the bench. Default: output/bench-<label>.", "DIR")
+    # Options of other programs
+    goodput: str | None = _field("Same as --limits: ttft:500 tpot:50.", "LIST", "compat")
+    ttft_sla_ms: str | None = _field("Same as --limits ttft=MS.", "MS", "compat")
+    tpot_sla_ms: str | None = _field("Same as --limits tpot=MS.", "MS", "compat")
+    model: str | None = _field("Model; with a server, also the name of its model.", "MODEL", "compat")
+    backend: str | None = _field("Same as --api-dialect.", "NAME", "compat")
+    endpoint: str | None = _field("Path or URL of the server's API.", "PATH", "compat")
+    host: str | None = _field("Host of the server. Default: localhost.", "HOST", "compat")
+    port: str | None = _field("Port of the server. Default: 8000.", "N", "compat")
+    resume: bool | None = _field("Ignored: the same command continues a bench.", None, "compat")
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The checked plan of a bench."""
+
+    label: str
+    target: str  # model or URL
+    command: list[str]  # words of the command line
+    folder: Path
+    values: dict[str, Any]  # fields of RunConfig that all runs share
+    scenario: Scenario  # scenario of the runs at rates; Offline: the Offline run alone
+    steps: tuple[Step, ...]
+    is_adaptive: bool  # no loads were given, so that the bench refines the best rate
+    limits: Limits | None
+    prompts: "Prompts"
+    duration_s: float
+    is_duration_given: bool  # otherwise a run may last longer for a higher percentile
+    queries: int | None  # minimum of queries in a run
+    output_len: "Lengths"
+    exact_output: bool  # each response has the requested number of tokens
+    repeats: int
+    max_runs: int
+    seed: int
+    dataset_path: Path | None
+    like: BenchRecord | None
+    metadata: dict[str, str]
+    save_result: bool
+    result_filename: str | None
+    notes: list[str]  # defaults, and options without effect
+
+    def equal_conditions(self) -> dict[str, Fact]:
+        """Return the options that must be equal in a comparison."""
+        given = {"scenario": self.scenario, "duration_s": self.duration_s, "exact_output": self.exact_output}
+        return {**given, **self.prompts.facts(), "limits": limits_text(self.limits)}
+
+    def other_conditions(self) -> dict[str, Fact]:
+        """Return the options that --like and a continued bench need besides."""
+        return {"seed": self.seed, "dataset_path": str(self.dataset_path) if self.dataset_path else None}
+
+
+def limits_text(limits: Limits | None) -> str:
+    given = limits.model_dump(exclude_none=True) if limits else {}
+    return ",".join(f"{name}={value!r}" for name, value in given.items()) or "none"
+
+
+def benchmark_of(values: Mapping[str, Any], scenario: Scenario) -> Benchmark:
+    """Return the benchmark of a run with a scenario, whose key may be for another scenario."""
+    key = values.get("lg_model_name")
+    if key not in BENCHMARKS or scenario in BENCHMARKS[key].scenarios:
+        return BENCHMARKS.get(key or "") or default_benchmark(scenario)
+    return submitted_benchmark(BENCHMARKS[key].submission_name, scenario)
+
+
+def find_bench(name: str) -> BenchRecord:
+    """Read the record of a bench by its directory or label.
+
+    Raises:
+        InputError: If there is no such bench.
+    """
+    named = Path("output") / f"bench-{file_name(name)}"
+    return read_bench((named if not Path(name).exists() and named.exists() else Path(name)) / BENCH_FILE)
+
+
+def file_name(label: str) -> str:
+    return re.sub(r"[^\w.+-]+", "-", label).strip("-.")

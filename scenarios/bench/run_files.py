@@ -1,0 +1,82 @@
+"""The files of a bench's runs: a dataset whose rows LoadGen issues once each, and a user.conf."""
+
+from pathlib import Path
+
+from qsl.dataset_file import MAX_BYTES
+from runs.benchmark import LOADGEN_SCENARIO, Scenario
+from runs.errors import SetupError
+from runs.files.writing import write_atomic
+from scenarios.bench.ladder import RunSpec
+from scenarios.bench.options import Bench, benchmark_of
+from scenarios.run.config import RunConfig, make_config
+
+NO_LIMIT_MS = 3_600_000  # LoadGen's limit of a run without limits
+
+
+def scenario_of(bench: Bench, spec: RunSpec) -> Scenario:
+    """Return the LoadGen scenario of a run; a fixed number of open queries is a form of Offline."""
+    return bench.scenario if spec.kind == "server" else "Offline"
+
+
+def run_name(spec: RunSpec) -> str:
+    """Return the name of a run's directory and files."""
+    load = spec.asked_qps if spec.asked_qps is not None else spec.concurrency
+    parts = [f"{spec.number:02}", spec.kind if spec.number else "warm-up", "" if load is None else f"{load:.4g}"]
+    return "-".join(part for part in parts if part)
+
+
+def run_folder(bench: Bench, spec: RunSpec) -> Path:
+    """Return the run's directory."""
+    return bench.folder / "runs" / run_name(spec)
+
+
+def run_config(bench: Bench, spec: RunSpec) -> RunConfig:
+    """Write the dataset and the user.conf of a run; return its configuration.
+
+    Raises:
+        SetupError: If the dataset would be larger than a dataset may be.
+    """
+    scenario = scenario_of(bench, spec)
+    values = {key: value for key, value in bench.values.items() if scenario != "Offline" or "admission" not in key}
+    name = run_name(spec)
+    data, conf = bench.folder / "data" / f"{name}.json", bench.folder / "conf" / f"{name}.conf"
+    for path in (data, conf):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    rows = bench.prompts.rows(spec.first_row, spec.queries)
+    if sum(map(len, rows)) + 3 * len(rows) > MAX_BYTES:
+        raise SetupError(
+            f"run {spec.number}: {spec.queries:,} prompts are larger than the {MAX_BYTES >> 20} MiB of a dataset",
+            "give a shorter --duration, shorter prompts or lower --rates",
+        )
+    write_atomic(data, b"[" + b",\n".join(rows) + b"]\n")
+    write_atomic(conf, conf_text(bench, spec))
+    values |= {"scenario": scenario, "dataset_path": data, "user_conf": conf}
+    values |= {"output_log_dir": run_folder(bench, spec)}
+    if "lg_model_name" in values:
+        values["lg_model_name"] = benchmark_of(values, scenario).loadgen_key
+    if spec.concurrency is not None:
+        values["concurrency"] = spec.concurrency
+    return make_config(values)
+
+
+def conf_text(bench: Bench, spec: RunSpec) -> str:
+    """Return the user.conf: each row once, at the rate, with the limits at the bench's percentile."""
+    scenario = LOADGEN_SCENARIO[scenario_of(bench, spec)]
+    limits = bench.limits.model_dump() if bench.limits else {}
+    settings: dict[str, float | int | str] = {"min_duration": 0, "min_query_count": spec.queries}
+    settings |= {"performance_sample_count_override": spec.queries, "sample_concatenate_permutation": 1}
+    settings["target_qps"] = 1 if spec.asked_qps is None else f"{spec.asked_qps:.10f}".rstrip("0").rstrip(".")
+    if scenario == "Server":
+        settings |= {f"{name}_latency": round(limits.get(name) or NO_LIMIT_MS) for name in ("ttft", "tpot")}
+        # Without a percentile, one that LoadGen's early stopping accepts with so few queries.
+        lowest = f"{min(50, 100 * 0.009 ** (1 / spec.queries)):.4g}"
+        settings["target_latency_percentile"] = spec.percentile.removeprefix("p") if spec.percentile else lowest
+    return "".join(f"*.{scenario}.{key} = {value}\n" for key, value in settings.items())
+
+
+def repeated_rows(bench: Bench, spec: RunSpec) -> str:
+    """Return a warning if a run issues prompts that an earlier run or this run has issued; otherwise an empty text."""
+    needed = spec.first_row + spec.queries
+    if needed <= bench.prompts.total:
+        return ""
+    return f"run {spec.number} repeats prompts: the source has {bench.prompts.total:,}, and {needed:,} are needed"

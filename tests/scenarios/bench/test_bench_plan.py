@@ -1,0 +1,290 @@
+"""The plan of a bench: its options, prompts, and the files of its runs."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from rich.console import Console
+
+from qsl.dataset import load_dataset
+from runs.bench.bench_record import BENCH_FILE, BenchRecord, BenchRun, Conditions, Limits, write_bench
+from runs.errors import InputError, SetupError
+from runs.record.requests_log import read_requests
+from scenarios.bench.ladder import RunSpec, Step, default_steps
+from scenarios.bench.load import load_bench
+from scenarios.bench.options import Bench, find_bench
+from scenarios.bench.prompts import BLOCK, Synthetic, read_prompts
+from scenarios.bench.run_files import repeated_rows, run_config
+from scenarios.run.parent import execute_run
+
+
+def loaded(
+    *targets: str, others: dict[str, str] | None = None, runs: dict[str, Any] | None = None, **own: Any
+) -> Bench:
+    """The plan of a bench of the dummy engine."""
+    return load_bench(["bench"], targets, own, {"engine": "dummy", **(runs or {})}, others or {})
+
+
+def mistakes(*targets: str, **given: Any) -> str:
+    with pytest.raises(InputError) as refused:
+        loaded(*targets, **given)
+    return str(refused.value)
+
+
+# Options --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_bench_without_options() -> None:
+    bench = loaded()
+    assert bench.steps == default_steps("Server")
+    assert bench.is_adaptive
+    assert bench.limits == Limits(ttft=2000, tpot=100)
+    assert (bench.duration_s, bench.is_duration_given, bench.repeats, bench.max_runs) == (60, False, 1, 8)
+    assert bench.values["sampling_arg"] == {"min_tokens": 32, "max_tokens": 32}
+    assert bench.equal_conditions()["input_tokens"] == "128"
+    assert "as a CPU is slow" in bench.notes[0]
+    assert loaded(scenario="interactive").limits == Limits(ttft=500, tpot=30)
+    assert loaded(scenario="Offline").steps == (Step("offline"),)
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        ({"rates": "10, 5"}, {"steps": (Step("offline"), Step("server", qps=5), Step("server", qps=10))}),
+        ({"rates": "25%"}, {"steps": (Step("offline"), Step("server", share=0.25))}),
+        ({"rates": "inf"}, {"steps": (Step("offline"),), "is_adaptive": False}),
+        ({"concurrency": "8,1"}, {"steps": (Step("concurrency", concurrency=1), Step("concurrency", concurrency=8))}),
+        ({"max_concurrency": "4"}, {"steps": (Step("concurrency", concurrency=4),)}),
+        ({"limits": "ttft=200"}, {"limits": Limits(ttft=200)}),
+        ({"limits": "none"}, {"limits": None}),
+        ({"goodput": "ttft:500"}, {"limits": Limits(ttft=500)}),
+        ({"ttft_sla_ms": "500", "tpot_sla_ms": "9"}, {"limits": Limits(ttft=500, tpot=9)}),
+        ({"duration": "10m"}, {"duration_s": 600, "is_duration_given": True}),
+        ({"duration": "60s"}, {"duration_s": 60}),
+        ({"output_len": "64-128"}, {"output_len": (64, 128)}),
+        ({"output_len": "100", "random_range_ratio": "0.5"}, {"output_len": (50, 150)}),
+        ({"label": "team=search"}, {"metadata": {"team": "search"}}),
+        ({"label": "bf16 tp2"}, {"folder": Path("output/bench-bf16-tp2")}),
+        ({"metadata": ["a=1", "b=x=y"]}, {"metadata": {"a": "1", "b": "x=y"}}),
+    ],
+)
+def test_a_value(own: dict[str, Any], expected: dict[str, Any]) -> None:
+    bench = loaded(**own)
+    assert {name: getattr(bench, name) for name in expected} == expected
+
+
+def test_words_after_goodput_are_limits() -> None:
+    assert loaded("tpot:50", goodput="ttft:500").limits == Limits(ttft=500, tpot=50)
+
+
+def test_open_queries_are_bounded_at_a_rate(tmp_path: Path) -> None:
+    bench = loaded(rates="5", max_concurrency="32", output_log_dir=str(tmp_path))
+    assert "the wait counts" in bench.notes[0]
+    server = run_config(bench, RunSpec(2, "server", 8, 5.0))
+    assert (server.admission, server.admission_queries) == ("fcfs", 32)
+    assert run_config(bench, RunSpec(1, "offline", 8)).admission_queries is None
+
+
+def test_all_mistakes_are_reported_at_once() -> None:
+    text = mistakes(
+        rates="5,x", limits="e2el=3", duration="3x", output_len="1", repeats="0", metadata=["a"], scenario="D(100,100)",
+        dataset_name="c4", seed="-1", runs={"stall_timeout_s": "x"}, others={"profile": "kind=sweep"},
+    )  # fmt: skip
+    for line in (
+        "--rates 5,x: 'x' is not a number\n  fix: write, for example, --rates 5,10,20",
+        "--limits e2el=3: 'e2el' is not a limit",
+        "--duration 3x: must be a number of seconds",
+        "--output-len 1: must be at least 2 tokens",
+        "--repeats 0: '0' must be a whole number from 1",
+        "--metadata a: not of the form KEY=VALUE",
+        "--scenario D(100,100): not a LoadGen scenario with a rate; for lengths give --input-len",
+        "--dataset-name c4: unknown\n  fix: choose from random, custom, sharegpt",
+        "--seed -1:",
+        "--stall-timeout-s x: Input should be a valid number",
+        "--profile kind=sweep: not an option of bench\n  fix: give --rates",
+    ):
+        assert line in text
+
+
+@pytest.mark.parametrize(
+    ("own", "words"),
+    [
+        ({"rates": "0"}, "'0' must be finite and above 0"),
+        ({"rates": "-3"}, "'-3' must be finite"),
+        ({"rates": "nan"}, "'nan' must be finite"),
+        ({"rates": ""}, "'' is not a number"),
+        ({"rates": "5,inf"}, "inf is the Offline run alone"),
+        ({"rates": "5,50%"}, "the list mixes rates and shares"),
+        ({"rates": "5,5.0"}, "contains a value twice"),
+        ({"rates": "5", "concurrency": "3"}, "--rates 5 with --concurrency 3: exclude each other"),
+        ({"rates": "5", "max_concurrency": "3,4"}, "must be one number"),
+        ({"concurrency": "2", "max_concurrency": "3"}, "two lists"),
+        ({"concurrency": "1.5"}, "'1.5' must be a whole number"),
+        ({"rates": "5", "scenario": "Offline"}, "--rates 5 with --scenario Offline"),
+        ({"goodput": "ttft:5", "ttft_sla_ms": "5"}, "--ttft-sla-ms: the limit of ttft is given twice"),
+        ({"limits": "ttft=5,ttft=6"}, "ttft is given twice"),
+        ({"input_len": "9-3"}, "the lower end 9 is above the upper end 3"),
+        ({"random_range_ratio": "1"}, "must be from 0 to below 1"),
+        ({"dataset_name": "custom"}, "give --dataset-path FILE"),
+        ({"dataset_path": "absent.jsonl"}, "absent.jsonl does not exist"),
+        ({"backend": "openai-chat"}, "--backend openai-chat: there is no server"),
+        ({"label": ""}, "--label"),
+        ({"output_log_dir": ""}, "--output-log-dir: empty value"),
+        ({"like": "absent"}, "absent"),
+        ({"runs": {"sampling_arg": {"max_tokens": 5}}}, "--sampling-arg max_tokens: the bench sets it"),
+        ({"runs": {"engine": "nothing"}}, "--engine nothing"),
+        ({"endpoint": "/v1/embeddings"}, "--endpoint /v1/embeddings: unknown path"),
+    ],
+)
+def test_a_mistake(own: dict[str, Any], words: str) -> None:
+    assert words in mistakes(**own)
+
+
+def test_two_models_are_refused() -> None:
+    assert "one, two: 2 models given" in mistakes("one", "two")
+
+
+def test_options_without_effect_are_noted() -> None:
+    assert "--num-workers is ignored" in loaded(others={"num_workers": "4"}).notes[0]
+
+
+def test_like_an_earlier_bench(tmp_path: Path) -> None:
+    bench = loaded(seed="7", input_len="64", output_len="16", limits="ttft=300", duration="20")
+    runs = [BenchRun(number=1, kind="offline", scenario="Offline", verdict="maximum")]
+    runs += [
+        BenchRun(number=i, kind="server", scenario="Server", verdict="within", asked_qps=qps)
+        for i, qps in ((2, 2.5), (3, 7.0), (4, 7.0))
+    ]
+    record = BenchRecord(
+        status="complete", label="old", command=[], target="x", limits=bench.limits, percentile=None, runs=runs,
+        conditions=Conditions(equal=bench.equal_conditions(), system=bench.other_conditions()), percentile_reason="",
+    )  # fmt: skip
+    write_bench(tmp_path, record)
+    again = loaded(like=str(tmp_path))
+    assert again.steps == (Step("offline"), Step("server", qps=2.5), Step("server", qps=7.0))
+    assert again.like == record
+    assert again.equal_conditions() == bench.equal_conditions()
+    assert again.prompts.rows(0, 3) == bench.prompts.rows(0, 3)
+    assert "--rates: --like" in mistakes(like=str(tmp_path), rates="3")
+    with pytest.raises(InputError, match=BENCH_FILE):
+        find_bench(str(tmp_path / "absent"))
+
+
+# Servers --------------------------------------------------------------------------------------------------------------
+
+
+def test_an_unreachable_server_and_a_wrong_rate_are_reported_together() -> None:
+    text = mistakes("http://127.0.0.1:9/v1/chat/completions", rates="x", runs={"engine": "endpoint"})
+    assert "server http://127.0.0.1:9 accepts no connection" in text
+    assert "--rates x" in text
+
+
+# Prompts --------------------------------------------------------------------------------------------------------------
+
+
+def prompts_of(rows: list[bytes]) -> list[list[int]]:
+    return [orjson.loads(row)["tok_input"] for row in rows]
+
+
+def test_synthetic_prompts_differ_and_come_again(tmp_path: Path) -> None:
+    source = Synthetic("bytes", (3, 9), (4, 6), seed=1)
+    rows = source.rows(-5, BLOCK + 20)
+    assert rows[5:15] == source.rows(0, 10)
+    assert rows != Synthetic("bytes", (3, 9), (4, 6), seed=2).rows(-5, BLOCK + 20)
+    prompts = prompts_of(rows)
+    assert len(set(map(tuple, prompts))) == len(prompts)
+    assert {len(prompt) for prompt in prompts} == set(range(3, 10))
+    assert len({tuple(orjson.loads(row)["output_tokens"]) for row in rows}) == 3
+    (tmp_path / "data.json").write_bytes(b"[" + b",".join(rows) + b"]")
+    assert load_dataset(tmp_path / "data.json", vocab_size=258).prompts == prompts
+
+
+def test_short_synthetic_prompts_are_counted() -> None:
+    source = Synthetic("bytes", (2, 2), (2, 2), seed=0)
+    assert source.total == 52**2
+    assert len(set(map(tuple, prompts_of(source.rows(0, source.total))))) == source.total
+    assert prompts_of(source.rows(0, 1))[0] == prompts_of(source.rows(source.total, 1))[0]
+
+
+def file_of(tmp_path: Path, *lines: Any) -> Path:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
+    return path
+
+
+def test_prompts_of_a_file(tmp_path: Path) -> None:
+    path = file_of(tmp_path, {"prompt": "one"}, {"prompt": "two", "output_tokens": 9}, {"prompt": "three"})
+    bench = loaded(dataset_path=str(path), output_len="5")
+    assert bench.output_len == (2, 9)
+    assert not bench.exact_output
+    rows = [orjson.loads(row) for row in bench.prompts.rows(1, 3)]
+    assert [row["input"] for row in rows] == ["two", "three", "one"]
+    assert [row["output_tokens"] for row in rows] == [[2, 9], [2, 5], [2, 5]]
+    assert bytes(rows[0]["tok_input"][1:]) == b"two"
+    assert repeated_rows(bench, RunSpec(1, "offline", 3)) == ""
+    assert "run 2 repeats prompts: the source has 3" in repeated_rows(bench, RunSpec(2, "offline", 3, first_row=3))
+    exact = loaded(dataset_path=str(path), output_len="5", ignore_eos=True)
+    assert orjson.loads(exact.prompts.rows(1, 1)[0])["output_tokens"] == [9, 9]
+
+
+def test_a_file_of_conversations(tmp_path: Path) -> None:
+    path = file_of(tmp_path, {"conversations": [{"from": "human", "value": "hello"}, {"from": "gpt", "value": "x"}]})
+    bench = loaded(dataset_path=str(path), dataset_name="sharegpt")
+    assert orjson.loads(bench.prompts.rows(0, 1)[0])["input"] == "hello"
+
+
+def test_the_dataset_of_the_benchmark(tmp_path: Path) -> None:
+    path = tmp_path / "data.json"
+    path.write_text(json.dumps([{"input": "a", "tok_input": [5, 6], "output": "b"}]))
+    bench = loaded(dataset_path=str(path))
+    assert prompts_of(bench.prompts.rows(0, 2)) == [[5, 6], [5, 6]]
+    assert "sampling_arg" not in bench.values
+
+
+def test_unusable_rows_of_a_file_are_listed_by_line(tmp_path: Path) -> None:
+    lines: list[Any] = [{"prompt": "fine"}, "", {"text": "x"}, {"prompt": " "}, {"prompt": "x", "output_tokens": 1}]
+    text = mistakes(dataset_path=str(file_of(tmp_path, *lines)))
+    assert "3 of 4 rows cannot be used: line 3: no prompt; line 4: prompt ' ' is not a text, or empty; line 5" in text
+    text = mistakes(dataset_path=str(file_of(tmp_path, {"prompt": "x"}, "{", {"prompt": "x"})))
+    assert "line 2" in text
+
+
+def test_prompts_beyond_the_context_are_listed(tmp_path: Path) -> None:
+    path = file_of(tmp_path, {"prompt": "x" * 90}, {"prompt": "y" * 95}, {"prompt": "z"})
+    with pytest.raises(InputError, match="1 of 3 rows cannot be used: line 2: 96 tokens, at most 92 fit"):
+        read_prompts(path, None, "bytes", 8, exact=False, vocab_size=258, longest=100)
+
+
+# Runs -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scenario", "kind", "more"),
+    [
+        ("Server", "server", {"limits": "ttft=400,tpot=40"}),
+        ("Interactive", "server", {"limits": "none"}),
+        ("Offline", "offline", {}),
+    ],
+)
+def test_a_run_issues_each_row_once(tmp_path: Path, scenario: str, kind: Any, more: dict[str, str]) -> None:
+    bench = loaded(scenario=scenario, output_log_dir=str(tmp_path), **more)
+    percentile = "p90" if "ttft" in more.get("limits", "") else None
+    queries = 70 if percentile else 5  # fewer than LoadGen's early stopping needs at its default percentile
+    spec = RunSpec(3, kind, queries, 200.0 if kind == "server" else None, percentile=percentile)
+    output = io.StringIO()
+    result = execute_run(run_config(bench, spec), Console(file=output, width=200)).result
+    assert result.verdict == "VALID", output.getvalue()
+    assert not {"will be INVALID", "why:", "early stopping"} & set(output.getvalue().split("  "))
+    folder = tmp_path / "runs" / ("03-server-200" if kind == "server" else "03-offline")
+    requests = read_requests(folder / "requests.jsonl")
+    assert sorted(requests.sample_index.tolist()) == list(range(queries))
+    assert set(requests.output_tokens.tolist()) == {32}
+
+
+def test_a_dataset_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scenarios.bench.run_files.MAX_BYTES", 1000)
+    with pytest.raises(SetupError, match="run 1: 100 prompts are larger"):
+        run_config(loaded(output_log_dir=str(tmp_path)), RunSpec(1, "offline", 100))
