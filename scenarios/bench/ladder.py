@@ -38,8 +38,6 @@ class RunSpec:
     percentile: str | None = None  # of the limits: p99, p95 or p90
     repetition: int = 1
     again: bool = False
-    first_row: int = 0  # queries of the earlier runs; -queries for a warm-up, whose prompts no run has
-    percentile: str | None = None  # of the limits: p99, p95 or p90
 
 
 @dataclass(frozen=True)

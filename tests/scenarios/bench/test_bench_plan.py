@@ -83,9 +83,9 @@ def test_words_after_goodput_are_limits() -> None:
 def test_open_queries_are_bounded_at_a_rate(tmp_path: Path) -> None:
     bench = loaded(rates="5", max_concurrency="32", output_log_dir=str(tmp_path))
     assert "the wait counts" in bench.notes[0]
-    server = run_config(bench, RunSpec(2, "server", 8, 5.0))
+    server = run_config(bench, RunSpec(2, "server", 8, 0, 5.0))
     assert (server.admission, server.admission_queries) == ("fcfs", 32)
-    assert run_config(bench, RunSpec(1, "offline", 8)).admission_queries is None
+    assert run_config(bench, RunSpec(1, "offline", 8, 0)).admission_queries is None
 
 
 def test_all_mistakes_are_reported_at_once() -> None:
@@ -224,7 +224,7 @@ def test_prompts_of_a_file(tmp_path: Path) -> None:
     assert [row["input"] for row in rows] == ["two", "three", "one"]
     assert [row["output_tokens"] for row in rows] == [[2, 9], [2, 5], [2, 5]]
     assert bytes(rows[0]["tok_input"][1:]) == b"two"
-    assert repeated_rows(bench, RunSpec(1, "offline", 3)) == ""
+    assert repeated_rows(bench, RunSpec(1, "offline", 3, 0)) == ""
     assert "run 2 repeats prompts: the source has 3" in repeated_rows(bench, RunSpec(2, "offline", 3, first_row=3))
     exact = loaded(dataset_path=str(path), output_len="5", ignore_eos=True)
     assert orjson.loads(exact.prompts.rows(1, 1)[0])["output_tokens"] == [9, 9]
@@ -273,7 +273,7 @@ def test_a_run_issues_each_row_once(tmp_path: Path, scenario: str, kind: Any, mo
     bench = loaded(scenario=scenario, output_log_dir=str(tmp_path), **more)
     percentile = "p90" if "ttft" in more.get("limits", "") else None
     queries = 70 if percentile else 5  # fewer than LoadGen's early stopping needs at its default percentile
-    spec = RunSpec(3, kind, queries, 200.0 if kind == "server" else None, percentile=percentile)
+    spec = RunSpec(3, kind, queries, 0, 200.0 if kind == "server" else None, percentile=percentile)
     output = io.StringIO()
     result = execute_run(run_config(bench, spec), Console(file=output, width=200)).result
     assert result.verdict == "VALID", output.getvalue()
@@ -287,4 +287,4 @@ def test_a_run_issues_each_row_once(tmp_path: Path, scenario: str, kind: Any, mo
 def test_a_dataset_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scenarios.bench.run_files.MAX_BYTES", 1000)
     with pytest.raises(SetupError, match="run 1: 100 prompts are larger"):
-        run_config(loaded(output_log_dir=str(tmp_path)), RunSpec(1, "offline", 100))
+        run_config(loaded(output_log_dir=str(tmp_path)), RunSpec(1, "offline", 100, 0))
