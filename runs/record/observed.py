@@ -128,6 +128,22 @@ class LatenessSummary(StrictModel):
     p99_ms: Amount | None = None
 
 
+class TextResponses(StrictModel):
+    """The text responses of a server, to the timed queries."""
+
+    model_config = strictly("allow")
+
+    is_tokenized: bool  # whether tokens were counted with the model's tokenizer; otherwise LoadGen got zeros
+    # Tokens of the responses with usage, by both counts.
+    responses_with_usage: Count
+    tokens_by_usage: Count
+    tokens_by_tokenizer: Count
+    responses_estimated: Count  # responses whose tokens are the number of chunks
+    short: Count
+    empty: Count
+    issue_to_text: LatenessSummary  # until the first text after reasoning
+
+
 class ServerClient(StrictModel):
     """A server, as its client observed it in a run."""
 
@@ -150,6 +166,7 @@ class ServerClient(StrictModel):
     tokens_that_came: Count
     issue_to_wire: LatenessSummary
     read_to_loadgen: LatenessSummary  # in the client's own process
+    text: TextResponses | None = None  # None for a server that sends token IDs
 
     @property
     def each_response_counts_reuse(self) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from runs.errors import InputError, SetupError
+from sut.endpoint.dialects import DIALECTS
 
 _HIDDEN = "[key]"
 _MIN_CUT = 4  # a text that ends with at least so many first characters of the key has them hidden
@@ -24,10 +25,11 @@ class ServerAddress:
     port: int
     tls: bool
     path: str  # prefix of every path; usually empty
+    route: str = field(default="", compare=False)  # path of a dialect, if the URL names it
 
     @classmethod
     def parse(cls, text: str) -> "ServerAddress":
-        """Read `http://host:port`, with or without the `/v1` of OpenAI's interface.
+        """Read `http://host:port`, with or without the path of a dialect or the `/v1` of OpenAI's interface.
 
         Raises:
             InputError: If scheme, host or port is invalid, or the URL has a password (which is not repeated).
@@ -43,11 +45,13 @@ class ServerAddress:
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             raise InputError(f"--api-server {text}: not a server's address", fix)
         tls = parts.scheme == "https"
-        path = parts.path.rstrip("/").removesuffix("/v1")
+        path = parts.path.rstrip("/")
+        route = max((one.path for one in DIALECTS.values() if path.endswith(one.path)), key=len, default="")
+        path = path.removesuffix(route).removesuffix("/v1")
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         if port is None:
             port = 443 if tls else 80
-        return cls(f"{parts.scheme}://{host}:{port}{path}", parts.hostname, port, tls, path)
+        return cls(f"{parts.scheme}://{host}:{port}{path}", parts.hostname, port, tls, path, route)
 
     def is_here(self) -> bool:
         """Return whether the server is on this machine, by the kernel's routes; nothing is sent."""
@@ -104,6 +108,7 @@ class Access:
 
     key: str | None = field(default=None, repr=False)
     ca_file: Path | None = None
+    variable: str = ""  # environment variable of the key
 
     @classmethod
     def from_environment(cls, key_variable: str | None, ca_file: Path | None = None) -> "Access":
@@ -122,7 +127,14 @@ class Access:
                 f"--api-key-env {key_variable}: the key has spaces or characters outside ASCII",
                 "export the key without spaces and other characters",
             )
-        return cls(key, ca_file)
+        return cls(key, ca_file, key_variable)
+
+    @property
+    def key_fix(self) -> str:
+        """The fix for a server that refuses the key, or its absence."""
+        if self.variable:
+            return f"check the key in the environment variable {self.variable} (--api-key-env)"
+        return "export the key, and name its environment variable with --api-key-env"
 
     def tls_context(self, address: ServerAddress) -> ssl.SSLContext | None:
         """Return the TLS context; certificates are always verified, against a private CA if one is given.

@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import KW_ONLY, dataclass, field
 from time import time_ns
 from typing import Any
@@ -14,6 +14,7 @@ from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.connection import ConnectionPool, request_head
 from sut.endpoint.dialects import BodyTemplate, Completion, Dialect, EventForm
 from sut.endpoint.exchange import GAP_FACTOR, Exchange
+from sut.endpoint.text import TextExchange, TextRecord, Texts
 from sut.engine import Request
 from sut.event_loop import LagMeter
 from sut.request_log import Lateness
@@ -31,7 +32,7 @@ class ClientRecord:
 
     answers: int = 0
     tokens: int = 0
-    chunks: int = 0  # events with token IDs
+    chunks: int = 0  # events with token IDs or text
     answers_read_at_once: int = 0  # streamed responses whose IDs all came in one read, so TPOT is 0
     answers_in_one_chunk: int = 0  # responses that came in one chunk
     first_tokens_with_others: int = 0  # first chunks with more than one ID
@@ -41,6 +42,7 @@ class ClientRecord:
     cached_tokens: int = 0  # prompt tokens that the server took from a cache
     issue_to_wire: Lateness = field(default_factory=Lateness)
     read_to_loadgen: Lateness = field(default_factory=Lateness)
+    text: TextRecord | None = None  # for a server that sends text
 
     def count(self, response: Completion, *, own_id: bool) -> None:
         self.answers += 1
@@ -65,20 +67,23 @@ class Client:
     # time per token is unknown.
     silence_s: float
     times_count: bool  # whether LoadGen measures times; then responses without a TPOT end the run
+    texts: Texts | None = None  # for a dialect of text
+    omitted: Collection[str] = ()  # fields that are not sent
     vocab_size: int | None  # IDs are below it; None if unknown
     on_error: Callable[[BaseException], None]  # called when a lost connection cannot be opened again
 
     def __post_init__(self) -> None:
-        self.record = ClientRecord()
+        self.record = ClientRecord(text=TextRecord(self.texts.counts) if self.texts else None)
         self._lag = LagMeter(asyncio.get_running_loop())  # lag of the event loop
-        self.moved = 0  # chunks with IDs so far
-        self.generated = 0  # IDs so far
+        self.moved = 0  # events so far
+        self.generated = 0  # IDs so far; of text, chunks until the response is complete
         self.slowest_token_ns = 0  # time per ID in the slowest chunk, except first chunks
         self.latest_answered_ns = 0  # send time of the latest request that has a response
         self.longest_answer_ns = 0
         self.event_form = EventForm()
         self.head = request_head(self.address, self.dialect.path, self.access.key)
-        self._template = self.dialect.template(self.model, self.sampling, streaming=self.streaming)
+        self._template = self.template(self.sampling)
+        self._exchange: type[Exchange] = TextExchange if self.texts else Exchange
         self._closed = False
         # Prefix of request IDs, unique over all clients, so that no cache contains the IDs.
         self.name = uuid.uuid4().hex
@@ -105,7 +110,20 @@ class Client:
 
     def submit(self, request: Request, template: BodyTemplate | None = None) -> None:
         """Send a request with the run's sampling, or with the given template; its sink receives the response."""
-        self.pool.submit(Exchange(self, request, template or self._template))
+        if self.texts and request.seq < 0:
+            request.prompt_ids = self.texts.fitting(request.prompt_ids)
+        self.pool.submit(self._exchange(self, request, template or self._template))
+
+    def template(self, sampling: SamplingPolicy, stop_ids: tuple[int, ...] = ()) -> BodyTemplate:
+        """Return the part of the body that all requests with this sampling share."""
+        return self.dialect.template(
+            self.model,
+            sampling,
+            streaming=self.streaming,
+            stop_ids=stop_ids,
+            omitted=self.omitted,
+            text_of=self.texts.text_of if self.texts else None,
+        )
 
     def loop_lag(self) -> LoopLag | None:
         """Return the lag of the client's event loop so far."""
@@ -115,15 +133,15 @@ class Client:
     def facts(self) -> dict[str, Any]:
         """Return the measurements so far."""
         lag = self.loop_lag()
-        facts = {n: value.facts() if isinstance(value, Lateness) else value for n, value in vars(self.record).items()}
-        return {**facts, "loop_lag": lag.model_dump() if lag else None}
+        facts = {**_plain(self.record), "loop_lag": lag.model_dump() if lag else None}
+        return facts | ({"text": _plain(self.record.text)} if self.record.text else {})
 
-    def fail(self, request: Request, reason: str) -> None:
+    def fail(self, request: Request, reason: str, fix: str) -> None:
         """End the run with a message that names the server, the query and the problem."""
         timed = request.seq >= 0
         which = f"query {request.seq}, sample {request.sample_index}" if timed else "a request before the timed run"
         text = f"server {self.address.url}, {which}: {self.access.hidden(reason)}"
-        request.sink.failed(request, ExecutionError(text, "see the server's log; the client does not retry"))
+        request.sink.failed(request, ExecutionError(text, fix))
 
     def _check_overdue(self) -> None:
         """End the run if a response is overdue; called once a second."""
@@ -141,3 +159,10 @@ class Client:
         self._closed = True
         self._lag.stop()
         self.pool.close()
+
+
+def _plain(record: ClientRecord | TextRecord) -> dict[str, Any]:
+    """Return the numbers of a record, with the distributions as facts."""
+    found = {name: value.facts() if isinstance(value, Lateness) else value for name, value in vars(record).items()}
+    found.pop("text", None)
+    return found

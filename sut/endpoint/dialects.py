@@ -1,14 +1,15 @@
-"""The requests that each kind of server takes for a completion of token IDs, and the parsing of its responses.
+"""The requests that each kind of server takes for a completion, and the parsing of its responses.
 
-`DIALECTS` has a row for each kind of server, with one of three functions that read events.
+`DIALECTS` has a row for each kind of server, with one of four functions that read events. Two rows are for servers that
+send text instead of token IDs; sut/endpoint/text.py counts its tokens.
 
 Sources: vLLM 0.32.0, vllm/entrypoints/openai/completion and vllm/entrypoints/scale_out/token_in_token_out;
 TensorRT-LLM, tensorrt_llm/serve/openai_protocol.py; SGLang, docs/basic_usage/sampling_params and
 python/sglang/srt/managers (tokenizer_manager.py, io_struct.py); llama.cpp, tools/server/README.md.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any
 
 import msgspec
@@ -31,6 +32,8 @@ class Completion:
     """The content of a response so far; None for parts that the server has not reported."""
 
     ids: list[int] = field(default_factory=list)
+    text: list[str] = field(default_factory=list)  # parts of the response's text, none of them empty
+    reasoning: list[str] = field(default_factory=list)  # parts of the reasoning before that text
     finish_reason: str | None = None
     prompt_ids: bytes | None = None  # JSON text, if the server repeats the prompt's IDs
     prompt_tokens: int | None = None
@@ -40,15 +43,27 @@ class Completion:
 
 
 class BodyTemplate:
-    """The part of a request's body that all requests share: all except its ID and the prompt's IDs."""
+    """The part of a request's body that all requests share: all except its ID and the prompt.
 
-    def __init__(self, fields: dict[str, Any], prompt_field: str, id_field: str | None) -> None:
+    Args:
+        prompt_of: returns the value of `prompt_field` for a prompt's IDs.
+    """
+
+    def __init__(
+        self,
+        fields: dict[str, Any],
+        prompt_field: str,
+        id_field: str | None,
+        prompt_of: Callable[[list[int]], Any] = list,
+    ) -> None:
+        self.fields = fields
+        self._prompt_of = prompt_of
         self._head = orjson.dumps(fields)[:-1] + b"," + orjson.dumps(prompt_field) + b":"
         self._id_name = b"," + orjson.dumps(id_field) + b":" if id_field else b""
 
     def body(self, prompt_ids: list[int], request_id: str) -> bytes:
         own_id = self._id_name + orjson.dumps(request_id) if self._id_name else b""
-        return self._head + orjson.dumps(prompt_ids) + own_id + b"}"
+        return self._head + orjson.dumps(self._prompt_of(prompt_ids)) + own_id + b"}"
 
 
 @dataclass
@@ -68,7 +83,7 @@ class Dialect:
     """One server's API."""
 
     name: str
-    owner: str  # `owned_by` in the server's list of models
+    owner: str  # `owned_by` in the server's list of models; "" if any server may have this API
     path: str
     prompt_field: str
     read: Read
@@ -78,6 +93,7 @@ class Dialect:
     own_parameters: Mapping[str, Any] = field(default_factory=dict)  # sent with the sampling parameters
     nested: bool = False  # sampling parameters are nested in a field
     own_fields: Mapping[str, Any] = field(default_factory=dict)  # fields outside the sampling parameters
+    sends_text: bool = False  # prompts and responses are text
     openai_fields: bool = False  # `model` and `stream_options` are sent
     two_chunks: bool = False  # the server has a stream interval, so a response comes in two chunks
     min_tokens_holds_stop_ids: bool = True  # min_tokens also holds back stop IDs, not only the model's EOS
@@ -85,23 +101,51 @@ class Dialect:
     closes_after_a_stream: bool = False  # the server closes the connection although the head says keep-alive
 
     def template(
-        self, model: str, sampling: SamplingPolicy, *, streaming: bool, stop_ids: tuple[int, ...] = ()
+        self,
+        model: str,
+        sampling: SamplingPolicy,
+        *,
+        streaming: bool,
+        stop_ids: tuple[int, ...] = (),
+        omitted: Collection[str] = (),
+        text_of: Callable[[list[int]], str] | None = None,
     ) -> BodyTemplate:
+        """Return the part of the body that all requests share.
+
+        Args:
+            omitted: fields that are not sent.
+            text_of: returns the text of a prompt's IDs; needed if the dialect sends text.
+        """
         # All sampling parameters are sent: for a missing one, a server may use generation_config.json.
         asked = {**asdict(sampling), "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0}
         asked |= {"frequency_penalty": 0.0, "stop_token_ids": list(stop_ids)}
         named = {self.renamed.get(name, name): value for name, value in asked.items()}
         named.pop("", None)
         named |= self.own_parameters
+        if self.sends_text:
+            # vLLM's min_tokens holds back the end of the response; other servers have ignore_eos instead.
+            named["ignore_eos"] = sampling.min_tokens == sampling.max_tokens
         if self.two_chunks and streaming:
             named["stream_interval"] = sampling.max_tokens + 1
         fields = {**({"sampling_params": named} if self.nested else named), **self.own_fields, "stream": streaming}
         if self.openai_fields:
             fields |= {"model": model} | ({"stream_options": {"include_usage": True}} if streaming else {})
-        return BodyTemplate(fields, self.prompt_field, self.id_field)
+        fields = {name: value for name, value in fields.items() if name not in omitted}
+        if text_of is None:
+            return BodyTemplate(fields, self.prompt_field, self.id_field)
+        is_chat = self.prompt_field == CHAT_FIELD
+        return BodyTemplate(
+            fields,
+            self.prompt_field,
+            self.id_field,
+            lambda ids: [{"role": "user", "content": text_of(ids)}] if is_chat else text_of(ids),
+        )
 
-    def not_asked(self, sampling: SamplingPolicy) -> list[str]:
-        """Return a note on the sampling parameters that the server lacks."""
+    def not_asked(self, sampling: SamplingPolicy, omitted: Collection[str] = ()) -> list[str]:
+        """Return notes on the sampling parameters that are not sent."""
+        if self.sends_text:
+            left = [name for name, sent in self.renamed.items() if not sent] + [*omitted]
+            return [f"{self.name} does not send {', '.join(left)}: the server's defaults apply"]
         if self.renamed.get("min_tokens") != "":
             return []
         return [f"{self.name} has no min_tokens; every response is checked to have {sampling.min_tokens} or more"]
@@ -150,11 +194,7 @@ def _read_completion(payload: bytes, response: Completion, _: EventForm) -> None
     event = _decode_completion(payload)
     if event.choices is None:
         raise _reported(bytes(event.error) or (event.message or "").encode() or payload)
-    if event.usage is not None:
-        response.prompt_tokens = event.usage.prompt_tokens
-        response.completion_tokens = event.usage.completion_tokens
-        if event.usage.prompt_tokens_details is not None:
-            response.cached_tokens = event.usage.prompt_tokens_details.cached_tokens
+    _read_usage(event.usage, response)
     response.request_id = event.request_id or event.id
     _keep_prompt(event.prompt_token_ids, response)
     if event.choices:
@@ -163,6 +203,13 @@ def _read_completion(payload: bytes, response: Completion, _: EventForm) -> None
         if choice.finish_reason is not None:
             response.finish_reason = choice.finish_reason
         response.ids += choice.token_ids or ()
+
+
+def _read_usage(usage: _Usage | None, response: Completion) -> None:
+    if usage is not None:
+        response.prompt_tokens, response.completion_tokens = usage.prompt_tokens, usage.completion_tokens
+        if usage.prompt_tokens_details is not None:
+            response.cached_tokens = usage.prompt_tokens_details.cached_tokens
 
 
 def _keep_prompt(raw: msgspec.Raw, response: Completion) -> None:
@@ -258,6 +305,47 @@ def _read_llama(payload: bytes, response: Completion, _: EventForm) -> None:
         response.cached_tokens = event.timings.cache_n if event.timings else None
 
 
+class _Message(msgspec.Struct):
+    content: str | None = None
+    # vLLM writes `reasoning`, earlier versions and other servers `reasoning_content`.
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+
+
+class _TextChoice(msgspec.Struct):
+    text: str | None = None
+    delta: _Message | None = None
+    message: _Message | None = None
+    finish_reason: Name | None = None
+
+
+class _TextEvent(msgspec.Struct):
+    choices: list[_TextChoice] | None = None
+    usage: _Usage | None = None
+    id: Name | None = None
+    error: msgspec.Raw = _NOTHING
+    message: str | None = None
+
+
+_decode_text = msgspec.json.Decoder(_TextEvent).decode
+_ENDS = {"eos": "stop", "eos_token": "stop", "stop_sequence": "stop", "end_turn": "stop", "max_tokens": "length"}
+
+
+def _read_text(payload: bytes, response: Completion, _: EventForm) -> None:
+    """Read a completion or a chat completion of OpenAI's API. A chunk with a role only, or empty text, adds nothing."""
+    event = _decode_text(payload)
+    if event.choices is None and event.usage is None:
+        raise _reported(bytes(event.error) or (event.message or "").encode() or payload)
+    _read_usage(event.usage, response)
+    response.request_id = event.id
+    for choice in (event.choices or ())[:1]:
+        message = choice.delta or choice.message or _Message(choice.text)
+        response.reasoning += filter(None, (message.reasoning or message.reasoning_content,))
+        response.text += filter(None, (message.content,))
+        if choice.finish_reason is not None:
+            response.finish_reason = _ENDS.get(choice.finish_reason, choice.finish_reason)
+
+
 # vLLM's `/v1/completions` also generates text, which the client ignores.
 VLLM = Dialect(
     name="vllm",
@@ -321,4 +409,22 @@ LLAMA_CPP = Dialect(
     renew_unused=True,
     closes_after_a_stream=True,
 )  # fmt: skip
-DIALECTS = {dialect.name: dialect for dialect in (VLLM, VLLM_TOKENS, SGLANG, TENSORRT_LLM, LLAMA_CPP)}
+# Parameters outside OpenAI's API, of which greedy decoding needs none.
+_TOKEN_PARAMETERS = ("top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "stop_token_ids")
+CHAT_FIELD = "messages"
+OPENAI = Dialect(
+    name="openai",
+    owner="",
+    path="/v1/completions",
+    prompt_field="prompt",
+    read=_read_text,
+    renamed=dict.fromkeys(_TOKEN_PARAMETERS, ""),
+    sends_text=True,
+    openai_fields=True,
+)
+OPENAI_CHAT = replace(OPENAI, name="openai-chat", path="/v1/chat/completions", prompt_field=CHAT_FIELD)
+# Fields that `--api-omit` may name.
+MAY_OMIT = ("temperature", "top_p", "seed", "min_tokens", "ignore_eos", "stream_options")
+DIALECTS = {
+    dialect.name: dialect for dialect in (VLLM, VLLM_TOKENS, SGLANG, TENSORRT_LLM, LLAMA_CPP, OPENAI, OPENAI_CHAT)
+}

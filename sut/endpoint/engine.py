@@ -1,4 +1,4 @@
-"""A server as the system under test: token IDs in, token IDs out, over HTTP.
+"""A server as the system under test, over HTTP: token IDs in, token IDs out; or text.
 
 One engine is the client of one server, on one event loop. Multiple servers have multiple engines, each in its own
 process; so does one server if one core is too slow for its client.
@@ -11,15 +11,17 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
+from qsl.tokenizers import BYTES, load_tokenizer
 from runs.benchmark import SamplingPolicy
-from runs.errors import ExecutionError, HarnessError, SetupError
+from runs.errors import ExecutionError, HarnessError, InputError, SetupError
 from runs.wording import printable
 from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.client import Client
 from sut.endpoint.dialects import Dialect
 from sut.endpoint.exchange import FEW_RESPONSES, LEFT_OUT_SHARE
-from sut.endpoint.probes import PROBE_TOKENS, probe
+from sut.endpoint.probes import NOT_CHECKED, PROBE_TOKENS, probe
 from sut.endpoint.server import ServedServer, ServerFacts, choose_dialect, learn, read_counters
+from sut.endpoint.text import Texts
 from sut.engine import Engine, EngineLimits, EngineObserved, EngineReport, Request
 
 QUIET_S = 5.0  # after so long without progress, the client reads the server's counters
@@ -42,6 +44,7 @@ class EndpointEngine(Engine):
     probe_tokens: int = PROBE_TOKENS  # length of the prompts that are sent before the clock starts
     vocab_size: int | None = None  # IDs are below it; None if unknown
     model_path: str = ""  # tokenizer of the prompts
+    omitted: tuple[str, ...] = ()  # fields that are not sent
     declared: dict[str, Any] | None = None  # facts that no request shows; the manifest has them as declared
     silence_s: float = 20.0  # shortest allowed pause in a stream
     times_count: bool = True  # whether LoadGen measures times; False in an accuracy run
@@ -67,6 +70,7 @@ class EndpointEngine(Engine):
             await self._served.start(access, owner=self.place == 0)
         learned = self._learned = await learn(address, access, self.model_name)
         dialect = await choose_dialect(address, access, learned, self.dialect)
+        texts = await self._texts(dialect)
         allowed = min(self.connections, learned.slots or self.connections)
         connections = -(-allowed // self.clients)
         self._client = client = Client(
@@ -79,6 +83,8 @@ class EndpointEngine(Engine):
             connections=connections,
             silence_s=self.silence_s,
             times_count=self.times_count,
+            texts=texts,
+            omitted=self.omitted,
             vocab_size=self.vocab_size,
             on_error=self._server_lost,
         )
@@ -87,6 +93,31 @@ class EndpointEngine(Engine):
         probed = await probe(client, self.probe_tokens) if self.place == 0 else None
         self._watching = asyncio.get_running_loop().create_task(self._watch())
         return self._report(learned, probed, dialect, connections)
+
+    async def _texts(self, dialect: Dialect) -> Texts | None:
+        """Return what a dialect of text needs: the tokenizer of the prompts.
+
+        Raises:
+            InputError: If an option contradicts the dialect, or the tokenizer is unusable.
+        """
+        counts = self.model_path != BYTES
+        if not dialect.sends_text:
+            if self.omitted:
+                raise InputError(
+                    f"--api-omit {self.omitted[0]}: dialect {dialect.name} sends every field", "remove --api-omit"
+                )
+            if not counts:
+                raise InputError(
+                    f"--model-path {BYTES}: server {self.url} takes token IDs (dialect {dialect.name})",
+                    "give the server's model with --model-path",
+                )
+            return None
+        if not counts and not self.times_count:
+            raise InputError(
+                f"--accuracy: the tokenizer of {self.url} is unknown, and responses are scored by their token IDs",
+                "give the server's model with --model-path",
+            )
+        return Texts(await asyncio.to_thread(load_tokenizer, self.model_path), counts)
 
     def _report(
         self, learned: ServerFacts, probed: dict[str, Any] | None, dialect: Dialect, connections: int
@@ -100,7 +131,7 @@ class EndpointEngine(Engine):
                 "declared": self.declared,
                 "told_by_the_server": learned.lasting(),
                 "probes": probed,
-                "not_asked_for": dialect.not_asked(self.sampling),
+                "not_asked_for": dialect.not_asked(self.sampling, self.omitted),
                 "enable_prefix_caching": bool(learned.prefix_caching),
             },
             vocab_size=self.vocab_size,
@@ -168,10 +199,15 @@ class EndpointEngine(Engine):
             reasons.append(f"server {url} reports that prefix caching is on")
         elif reused or record.cached_tokens:
             reasons.append(f"server {url} took {max(reused or 0, record.cached_tokens):,} prompt tokens from a cache")
+        if client.texts is not None:
+            reasons.append(f"server {url} sends text (dialect {client.dialect.name}); a submission needs token IDs")
         if self.network_sut and self._is_here:
             reasons.append(f"server {url} is on LoadGen's machine; the Network division requires two machines")
         notes = []
-        if max(record.answers_with_their_prompt, record.answers_with_their_id) < record.answers:
+        if record.text is not None:
+            notes.append(f"server {url} sends text: {', '.join(NOT_CHECKED)} are not checked")
+            notes += record.text.notes(f"server {url}", record.answers, self.sampling)
+        elif max(record.answers_with_their_prompt, record.answers_with_their_id) < record.answers:
             notes.append(
                 f"server {url} returns neither a request's ID nor its prompt: responses that a proxy exchanged would "
                 "not be noticed"
@@ -192,7 +228,7 @@ class EndpointEngine(Engine):
                 f"server {url} serves model {printable(', '.join(names))}, and the prompts were tokenized for "
                 f"{self.model_path}: check that both are the same model"
             )
-        if self.clients == 1 and generated not in (None, client.generated):
+        if self.clients == 1 and client.texts is None and generated not in (None, client.generated):
             notes.append(
                 f"server {url} reports {generated:,} generated tokens, but the client received {client.generated:,}; "
                 "another client uses the server, or a proxy changes responses"

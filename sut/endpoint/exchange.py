@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 import orjson
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sut.endpoint.client import Client
 
 DONE = b"[DONE]"
+STREAM, JSON = b"text/event-stream", b"application/json"
 MAX_BODY_BYTES = 16 << 20  # limit for the body of a response; 128 IDs with text and prompt take about 20 kB
 MAX_ERROR_BYTES = 64 << 10
 GAP_FACTOR = 3.0  # limit for a wait, as a multiple of the longest wait so far
@@ -65,6 +66,8 @@ class Exchange:
     many.
     """
 
+    UNIT: ClassVar[str] = "IDs"
+
     _client: "Client"
     _request: Request
     _template: BodyTemplate
@@ -79,6 +82,7 @@ class Exchange:
     _sent_ns: int = 0
     _progress_ns: int = 0  # when the response last made progress
     _done: bool = False
+    _is_stream: bool = False
     _request_id: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -110,9 +114,13 @@ class Exchange:
         if encoding != b"identity":
             raise BadResponse(f"the response is encoded ({error_words(encoding)}); the request accepts only identity")
         kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
-        wanted = b"text/event-stream" if self._client.streaming else b"application/json"
-        if kind != wanted:
-            raise BadResponse(f"the response's content type is {error_words(kind) or 'missing'}, not {wanted.decode()}")
+        self._is_stream = kind == STREAM
+        if kind not in self._allowed_types():
+            wanted = self._allowed_types()[0].decode()
+            raise BadResponse(f"the response's content type is {error_words(kind) or 'missing'}, not {wanted}")
+
+    def _allowed_types(self) -> tuple[bytes, ...]:
+        return (STREAM,) if self._client.streaming else (JSON,)
 
     def body(self, data: bytes, read_ns: int) -> None:
         self._body_bytes += len(data)
@@ -121,7 +129,7 @@ class Exchange:
         if self._status != 200:
             if self._body_bytes <= MAX_ERROR_BYTES:
                 self._parts.append(data)
-        elif self._client.streaming:
+        elif self._is_stream:
             for payload in self._events.feed(data):
                 self._event(payload, read_ns)
         else:
@@ -137,7 +145,7 @@ class Exchange:
 
     def _read(self, payload: bytes, read_ns: int) -> None:
         response, client, request = self._response, self._client, self._request
-        before, finished = len(response.ids), response.finish_reason is not None
+        before, finished = self._amount(), response.finish_reason is not None
         try:
             client.dialect.read(payload, response, client.event_form)
         except (msgspec.DecodeError, RecursionError) as error:
@@ -148,14 +156,14 @@ class Exchange:
             client.ids_come_back = True
         elif client.ids_come_back:
             raise BadResponse(f"the response has the ID {response.request_id}, the request had {self._request_id}")
-        new = len(response.ids) - before
+        client.moved += 1
+        new = self._amount() - before
         if not new:
             return
         if finished:
-            raise BadResponse("IDs came after the finish reason")
+            raise BadResponse(f"{self.UNIT} came after the finish reason")
         if len(response.ids) > (most := client.sampling.max_tokens):
             raise BadResponse(f"{len(response.ids)} IDs came; at most {most} were requested")
-        client.moved += 1
         client.generated += new
         self._chunks += 1
         timed, record = request.seq >= 0, client.record
@@ -164,11 +172,20 @@ class Exchange:
             client.slowest_token_ns = max(client.slowest_token_ns, (read_ns - self._progress_ns) // new)
         elif client.streaming:
             self._first_read_ns = request.heard_ns = read_ns
-            request.sink.first_token(request, response.ids[0])
+            first_ids = self._first_ids()
+            request.sink.first_token(request, first_ids[0])
             if timed:
                 record.read_to_loadgen.add(time.time_ns() - read_ns)
-                record.first_tokens_with_others += new > 1
+                record.first_tokens_with_others += len(first_ids) > 1
         self._last_read_ns = self._progress_ns = read_ns
+
+    def _amount(self) -> int:
+        """Return the number of IDs (of chunks, if the server sends text) so far."""
+        return len(self._response.ids)
+
+    def _first_ids(self) -> list[int]:
+        """Return the IDs of the first chunk."""
+        return self._response.ids
 
     def end(self, read_ns: int) -> None:
         """Check the complete response, and pass it on."""
@@ -180,7 +197,7 @@ class Exchange:
     def _end(self, read_ns: int) -> None:
         if self._status != 200:
             raise BadResponse(self._refusal())
-        if not self._client.streaming:
+        if not self._is_stream:
             self._read(b"".join(self._parts), read_ns)
         elif not self._events.is_between_events:
             raise BadResponse("the stream ends within an event")
@@ -208,7 +225,9 @@ class Exchange:
         if response.finish_reason is None:
             raise BadResponse(f"the response ends after {ids} IDs without a finish reason")
         if not ids:
-            raise BadResponse("the response has no token IDs: the server sends text only, or nothing")
+            raise BadResponse(
+                "the response has no token IDs: the server sends text only (--api-dialect openai), or nothing"
+            )
         if response.finish_reason not in FINISH_REASONS:
             raise BadResponse(f"finish reason {response.finish_reason!r}, not one of {', '.join(FINISH_REASONS)}")
         if response.completion_tokens is None or response.prompt_tokens is None:
@@ -229,7 +248,7 @@ class Exchange:
     def _without_tpot(self) -> None:
         """Count a response whose tokens came in one read. A few are tolerated; more than a p99 ignores would leave the
         TPOT unmeasured.
-        would not be measured."""
+        """
         record = self._client.record
         if self._request.seq < 0:
             return
@@ -254,7 +273,12 @@ class Exchange:
         """Record that the connection or the response was cut."""
         if self._status != 200 and self._parts and not reason.startswith("status"):
             reason = self._refusal()
-        self._client.fail(self._request, reason)
+        self._client.fail(self._request, reason, self._fix())
+
+    def _fix(self) -> str:
+        if self._status in (401, 403):
+            return self._client.access.key_fix
+        return "see the server's log; the client does not retry"
 
     def overdue(self, now_ns: int, silence_s: float) -> str | None:
         """Return why this response is overdue, or None.
@@ -262,14 +286,15 @@ class Exchange:
         Args:
             silence_s: shortest allowed pause in a stream.
         """
-        client, ids = self._client, len(self._response.ids)
+        client, amount, unit = self._client, self._amount(), self.UNIT
         waited_s = (now_ns - self._progress_ns) / 1e9
         if self._status != 200:
             return self._refusal() if waited_s > END_LIMIT_S else None
-        if self._response.finish_reason is not None or ids >= client.sampling.max_tokens:
-            return f"all IDs came, and no end of the response for {waited_s:.0f} s" if waited_s > END_LIMIT_S else None
-        if ids:
-            return f"{ids} IDs came, then nothing for {waited_s:.0f} s" if waited_s > silence_s else None
+        if self._response.finish_reason is not None or amount >= client.sampling.max_tokens:
+            late = f"all {unit} came, and no end of the response for {waited_s:.0f} s"
+            return late if waited_s > END_LIMIT_S else None
+        if amount:
+            return f"{amount} {unit} came, then nothing for {waited_s:.0f} s" if waited_s > silence_s else None
         # A request may wait in the server's queue, but not long after later requests got their responses.
         overtaken_s = (client.latest_answered_ns - self._sent_ns) / 1e9
         if self._sent_ns and overtaken_s > max(client.silence_s, GAP_FACTOR * client.longest_answer_ns / 1e9):

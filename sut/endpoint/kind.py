@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, field_validator
 from runs.benchmark import SamplingPolicy
 from runs.errors import InputError
 from runs.files.fields import option_field
-from sut.endpoint.dialects import DIALECTS
+from sut.endpoint.dialects import DIALECTS, MAY_OMIT
 from sut.engine_kind import EngineKind, EnginePlan, RunFacts
 
 if TYPE_CHECKING:
@@ -39,6 +39,13 @@ class EndpointOptions(BaseModel):
     )
     api_dialect: str | None = option_field(
         None, f"API of the server: {', '.join(DIALECTS)}. Default: detected.", "endpoint", "NAME"
+    )
+    api_omit: list[str] = option_field(
+        [],
+        f"Field that the server refuses and that is left out ({', '.join(MAY_OMIT)}); repeatable. "
+        "Only for servers that send text.",
+        "endpoint",
+        "FIELD",
     )
     api_key_env: str | None = option_field(
         None, "Environment variable with the server's API key. The key is never written to a file.", "endpoint", "VAR"
@@ -73,7 +80,7 @@ class EndpointOptions(BaseModel):
         "COMMAND",
     )
 
-    @field_validator("serve", mode="before")
+    @field_validator("serve", "api_omit", mode="before")
     @classmethod
     def _one_command_or_several(cls, value: object) -> object:
         return [value] if isinstance(value, str) else value
@@ -119,6 +126,16 @@ class EndpointKind(EngineKind[EndpointOptions]):
             )
         if asked.api_dialect is not None and asked.api_dialect not in DIALECTS:
             raise InputError(f"--api-dialect {asked.api_dialect}: unknown", f"use one of {', '.join(DIALECTS)}")
+        for name in asked.api_omit:
+            if name not in MAY_OMIT:
+                raise InputError(f"--api-omit {name}: cannot be left out", f"choose from {', '.join(MAY_OMIT)}")
+        path = DIALECTS[asked.api_dialect].path if asked.api_dialect else ""
+        for server in servers:
+            if path and server.route not in ("", path):
+                raise InputError(
+                    f"--api-server {server.url}{server.route}: dialect {asked.api_dialect} has the path {path}",
+                    "give the server's address without a path, or remove --api-dialect",
+                )
         ca_file = asked.api_ca.resolve() if asked.api_ca else None
         access = Access.from_environment(asked.api_key_env, ca_file)
         for server in servers:
@@ -139,6 +156,7 @@ class EndpointKind(EngineKind[EndpointOptions]):
                 "api_server": asked.api_server,
                 "api_model_name": asked.api_model_name,
                 "api_dialect": asked.api_dialect,
+                "api_omit": asked.api_omit,
                 "api_key_env": asked.api_key_env,
                 "api_ca": str(ca_file) if ca_file else None,
                 "api_connections": asked.api_connections or (1 if run.scenario == "SingleStream" else CONNECTIONS),
@@ -169,6 +187,7 @@ class EndpointKind(EngineKind[EndpointOptions]):
             clients=clients // len(servers),
             dialect=options["api_dialect"],
             model_name=options["api_model_name"],
+            omitted=tuple(options["api_omit"]),
             key_variable=options["api_key_env"],
             ca_file=options["api_ca"],
             connections=options["api_connections"],

@@ -12,6 +12,7 @@ from typing import Any
 from runs.errors import HarnessError, SetupError
 from sut.endpoint.client import Client
 from sut.endpoint.dialects import BodyTemplate
+from sut.endpoint.text import Texts
 from sut.engine import OneResponse, Request
 
 PROBE_SEED = 20_250_715
@@ -20,6 +21,8 @@ LOWEST_ID, HIGHEST_ID = 10, 250  # IDs that every vocabulary has, including the 
 PROBE_TIMEOUT_S = 120.0
 FORCED_TOKENS = 4  # tokens in the probe of min_tokens
 SHORT_TOKENS = 8
+# What no probe of a server that sends text can check.
+NOT_CHECKED = ["token IDs of prompts and responses", "vocabulary", "min_tokens at a stop token", "exchanged responses"]
 
 
 async def probe(client: Client, tokens: int) -> dict[str, Any]:
@@ -31,6 +34,8 @@ async def probe(client: Client, tokens: int) -> dict[str, Any]:
     Raises:
         SetupError: If the server refuses the benchmark's sampling, or does not honor it.
     """
+    if client.texts is not None:
+        return await _probe_text(client, client.texts, tokens)
     url, sampling = client.address.url, client.sampling
     chooser = random.Random(PROBE_SEED)
     prompt = [chooser.randrange(LOWEST_ID, HIGHEST_ID) for _ in range(tokens)]
@@ -61,6 +66,24 @@ async def probe(client: Client, tokens: int) -> dict[str, Any]:
     }
 
 
+async def _probe_text(client: Client, texts: Texts, tokens: int) -> dict[str, Any]:
+    """Send a prompt twice to a server that sends text, and return what the responses show."""
+    sampling = client.sampling
+    prompt = texts.tokenizer.encode_part(" the" * tokens)[:tokens]
+    first = await _ask(client, prompt)
+    again = await _ask(client, prompt)
+    return {
+        "prompt_tokens": len(prompt),
+        "output_tokens": len(first.ids),
+        "finish_reason": first.finish_reason,
+        "greedy_twice_equal": first.ids == again.ids,
+        # Only a fixed length shows it.
+        "min_tokens_honoured": first.finish_reason == "length" if sampling.min_tokens == sampling.max_tokens else None,
+        "cached_tokens_of_the_repeat": again.cached_tokens,
+        "not_checked": NOT_CHECKED,
+    }
+
+
 async def _show_min_tokens(client: Client, prompt: list[int], ids: list[int]) -> bool | None:
     """Send a probe whose first output token is a stop token, so that only `min_tokens` prevents an early end."""
     most = client.sampling.max_tokens
@@ -69,7 +92,7 @@ async def _show_min_tokens(client: Client, prompt: list[int], ids: list[int]) ->
         return None
     longest = min(most, max(SHORT_TOKENS, least))
     sampling = dataclasses.replace(client.sampling, min_tokens=least, max_tokens=longest)
-    template = client.dialect.template(client.model, sampling, streaming=client.streaming, stop_ids=(ids[0],))
+    template = client.template(sampling, stop_ids=(ids[0],))
     response = await _ask(client, prompt, template)
     if len(response.ids) < least:
         raise SetupError(
@@ -91,7 +114,6 @@ async def _ask(client: Client, prompt: list[int], template: BodyTemplate | None 
             "see the server's log",
         ) from error
     except HarnessError as error:
-        raise SetupError(
-            error.message, "the server must honor the benchmark's sampling; see docs/endpoint.md"
-        ) from error
+        fix = "the server must honor the benchmark's sampling; see docs/endpoint.md"
+        raise SetupError(error.message, error.fix if client.texts else fix) from error
     return response

@@ -185,12 +185,14 @@ async def read_card(address: ServerAddress, access: Access, model_name: str | No
         InputError: If the server has no model of this name, or has multiple models and no name is given.
     """
     reply = await ask(address, access, "/v1/models")
-    own_address = "give the server's own address, http://HOST:PORT, without a path"
+    own_address = "give the server's own address, http://HOST:PORT"
+    if reply.status == 404 and model_name is not None:
+        return ModelCard(model_name)  # a server that lists no models
     if reply.status != 200:
         reason = access.hidden(error_words(reply.content.strip().split(b"\n")[0]))
         raise SetupError(
             f"server {address.url}, GET /v1/models: status {reply.status}: {reason or 'empty body'}",
-            "give a key with --api-key-env" if reply.status in (401, 403) else own_address,
+            access.key_fix if reply.status in (401, 403) else f"{own_address}, or the model with --api-model-name",
         )
     listed = _decoded(reply, _ModelList)
     if listed is None or not listed.data:
@@ -208,24 +210,44 @@ async def read_card(address: ServerAddress, access: Access, model_name: str | No
 
 
 async def choose_dialect(address: ServerAddress, access: Access, facts: ServerFacts, asked: str | None) -> Dialect:
-    """Return the requested dialect, one of `DIALECTS`; by default the server's own.
+    """Return the dialect by name, by the path of the server's URL, or by the server's owner; otherwise one of text.
 
     Raises:
-        SetupError: If the kind of the server is not supported.
+        SetupError: If the server has no route of a dialect, or lacks the requested route.
     """
-    if asked is not None:
-        return DIALECTS[asked]
-    found = next((dialect for dialect in DIALECTS.values() if dialect.owner == facts.owner), None)
+    own = next((dialect for dialect in DIALECTS.values() if dialect.owner and dialect.owner == facts.owner), None)
+    found = DIALECTS[asked] if asked is not None else own
+    if asked is None and address.route:
+        of_route = [dialect for dialect in DIALECTS.values() if dialect.path == address.route]
+        found = own if own in of_route else of_route[-1]  # the dialects of text are the last ones
+    if found is not None and not found.sends_text:
+        # vLLM's other route generates no text. If it exists, it rejects an empty body with this status; otherwise the
+        # status is 403 or 404.
+        preferred = asked is None and not address.route and found is VLLM
+        if preferred and (await ask(address, access, VLLM_TOKENS.path, b"{}")).status in (400, 422):
+            return VLLM_TOKENS
+        return found
+    possible = [dialect for dialect in DIALECTS.values() if dialect.sends_text or dialect is own]
+    have = [dialect for dialect in possible if await _has_route(address, access, dialect.path)]
     if found is None:
+        found = next((dialect for dialect in have), None)
+    if found not in have:
+        missing = f"no {found.path} (dialect {found.name})" if found else "no route of a supported dialect"
         raise SetupError(
-            f"server {address.url} identifies itself as {facts.owner!r}, which is not a supported server",
-            f"give --api-dialect: {', '.join(DIALECTS)}",
+            f"server {address.url} has {missing}",
+            f"give --api-dialect: {', '.join(one.name for one in have)}" if have else "correct the address",
         )
-    # vLLM's other route generates no text. If it exists, it rejects an empty body with this status; otherwise the
-    # status is 403 or 404.
-    if found is VLLM and (await ask(address, access, VLLM_TOKENS.path, b"{}")).status in (400, 422):
-        return VLLM_TOKENS
-    return found
+    assert found is not None
+    # Habits of its connections belong to the server, whatever dialect it is asked in.
+    habits = own or found
+    return dataclasses.replace(
+        found, renew_unused=habits.renew_unused, closes_after_a_stream=habits.closes_after_a_stream
+    )
+
+
+async def _has_route(address: ServerAddress, access: Access, path: str) -> bool:
+    """Return whether a server has a POST route, by its status for a body that is not JSON."""
+    return (await ask(address, access, path, b"{")).status not in (404, 405)
 
 
 async def read_counters(address: ServerAddress, access: Access) -> Counters:

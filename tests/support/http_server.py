@@ -141,7 +141,10 @@ class HttpServer:
             return json_reply({"detail": "Not Found"}, 404)
         if method != "POST":
             return json_reply({"detail": "Method Not Allowed"}, 405)
-        body = json.loads(content)
+        try:
+            body = json.loads(content)
+        except ValueError:
+            return json_reply({"error": "not JSON"}, 400)
         if not body:
             return json_reply({"error": "every field is missing"}, 400)
         self.requests.append(body)

@@ -85,7 +85,15 @@ ENGINE_RECORDS: dict[str, EngineRecord] = {
         prints_configuration=False,
         batch_field="connections",
         configuration=ServersConfiguration,
-        named_options=("api_server", "api_model_name", "api_dialect", "api_key_env", "api_connections", "serve"),
+        named_options=(
+            "api_server",
+            "api_model_name",
+            "api_dialect",
+            "api_key_env",
+            "api_connections",
+            "api_omit",
+            "serve",
+        ),
     ),
     "dummy": EngineRecord(
         runs_model=False,

@@ -22,9 +22,10 @@ from tests.conftest import RunMain, StartedMain, StartMain, run_here
 from tests.support import server_dialects as speak
 from tests.support.computing_server import Computing
 from tests.support.http_campaign import make_model
-from tests.support.http_server import HttpServer, Reply, json_reply, serving
+from tests.support.http_server import PAUSE_S, HttpServer, Reply, json_reply, serving
 from tests.support.patience import until
 from tests.support.run_commands import check_failed
+from tests.support.text_server import speak_text, text_server
 
 KEY = "sk-a-key-of-the-tests"
 CONF = """
@@ -266,3 +267,30 @@ def test_one_server_of_several_that_fails_ends_the_run_and_the_others(
     check_failed(finished, tmp_path / "run", code, words)
     assert "server-1.log" in finished.stderr or code == ExitCode.FAILED
     _wait_for_their_end(urls)
+
+
+def test_a_run_on_a_server_that_sends_text(
+    arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
+) -> None:
+    def speak_slowly(body: dict[str, Any]) -> Reply:
+        reply = speak_text(body)
+        return Reply([SPACED_S if step == PAUSE_S else step for step in reply.steps], content_type=reply.content_type)
+
+    exact = ("--sampling-arg", "min_tokens=16", "--max-new-tokens", 16)
+    with serving(text_server("openai-chat", speak_slowly)) as server:
+        finished = run_main(*arguments(f"{server.url}/v1/chat/completions", "Server", *exact))
+    assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stderr
+    run = tmp_path / "run"
+    manifest, requests = read_manifest(run / "manifest.json"), read_requests(run / "requests.jsonl")
+    assert not manifest.official
+    assert any(
+        "sends text (dialect openai-chat); a submission needs token IDs" in one for one in manifest.unofficial_reasons
+    )
+    assert set(requests.output_tokens.tolist()) == {16}
+    assert set(requests.finish_reason) == {"length"}
+    assert (requests.first_token_ns - requests.issue_ns).min() >= SPACED_S * 1e9  # the role came at once
+    (client,) = manifest.observed.clients
+    assert client.text is not None
+    assert client.text.tokens_by_usage == client.text.tokens_by_tokenizer == client.tokens == 16 * len(requests)
+    verified = run_here("verify", run)
+    assert verified.code in (ExitCode.OK, ExitCode.NEGATIVE), verified.stderr

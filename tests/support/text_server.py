@@ -1,0 +1,122 @@
+"""How servers of OpenAI's form speak: text in, text out; and what some of them do wrong.
+
+A character is a token, as in the tests' tokenizers. vLLM 0.32.0 (vllm/entrypoints/openai), llama.cpp
+(tools/server/README.md).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.support.http_server import PAUSE_S, RESET, HttpServer, Reply, Step, event, json_reply
+from tests.support.server_dialects import DONE, stream
+
+PATHS = {"openai": "/v1/completions", "openai-chat": "/v1/chat/completions"}
+Body = dict[str, Any]
+
+
+def prompt_of(body: Body) -> str:
+    if "messages" not in body:
+        return str(body["prompt"])
+    (message,) = body["messages"]
+    assert message["role"] == "user"
+    return str(message["content"])
+
+
+def response_text(prompt: str, most: int) -> str:
+    """A text that hangs on the prompt alone, as greedy decoding does."""
+    return "".join(chr(ord("a") + (len(prompt) + place) % 26) for place in range(most))
+
+
+def usage_of(body: Body, tokens: int) -> dict[str, Any]:
+    return {"usage": {"prompt_tokens": len(prompt_of(body)), "completion_tokens": tokens}}
+
+
+def chunk(body: Body, text: str | None, reason: str | None = None, **more: Any) -> bytes:
+    """A chunk of a stream with a piece of text."""
+    said = {"delta": {"content": text, **more}} if "messages" in body else {"text": text or "", **more}
+    return event({"id": "cmpl-1", "choices": [{"index": 0, **said, "finish_reason": reason}], "usage": None})
+
+
+def pieces(body: Body, text: str, tokens: int | None = None, reason: str = "length", first: int = 1) -> Reply:
+    """A response of this text: the first characters, a pause, and the others one by one.
+
+    Args:
+        tokens: reported tokens; by default the characters.
+        first: characters in the first chunk.
+    """
+    used = usage_of(body, len(text) if tokens is None else tokens)
+    if not body["stream"]:
+        said = {"message": {"role": "assistant", "content": text}} if "messages" in body else {"text": text}
+        return json_reply({"id": "cmpl-1", "choices": [{"index": 0, **said, "finish_reason": reason}], **used})
+    asked = body.get("stream_options", {}).get("include_usage")
+    return stream(
+        *([chunk(body, "", role="assistant"), PAUSE_S] if "messages" in body else []),  # the role alone
+        *([chunk(body, text[:first]), PAUSE_S] if text else []),
+        *(chunk(body, one) for one in text[first:]),
+        chunk(body, None, reason),
+        *([event({"choices": [], **used})] if asked else []),
+        DONE,
+    )
+
+
+def speak_text(body: Body) -> Reply:
+    """A server that does as it is asked."""
+    return pieces(body, response_text(prompt_of(body), body["max_tokens"]))
+
+
+def drops_ignore_eos(body: Body) -> Reply:
+    return pieces(body, response_text(prompt_of(body), 3), reason="stop")
+
+
+def counts_wrongly(body: Body) -> Reply:
+    text = response_text(prompt_of(body), body["max_tokens"])
+    return pieces(body, text, tokens=2 * len(text))
+
+
+def without_usage(body: Body) -> Reply:
+    return speak_text({**body, "stream_options": {}})
+
+
+def reasons_first(body: Body) -> Reply:
+    text = response_text(prompt_of(body), body["max_tokens"])
+    return stream(
+        chunk(body, "", role="assistant"),
+        chunk(body, None, reasoning_content=text[:2]),
+        PAUSE_S,
+        chunk(body, text[2:]),
+        chunk(body, None, "length"),
+        event({"choices": [], **usage_of(body, len(text))}),
+        DONE,
+    )
+
+
+def several_at_first(body: Body) -> Reply:
+    return pieces(body, response_text(prompt_of(body), body["max_tokens"]), first=4)
+
+
+def is_silent(body: Body) -> Reply:
+    return pieces(body, "", reason="stop")
+
+
+def does_not_stream(body: Body) -> Reply:
+    return speak_text({**body, "stream": False})
+
+
+def refuses_unknown(body: Body) -> Reply:
+    if "ignore_eos" in body:
+        return json_reply({"error": {"message": "Unrecognized request argument supplied: ignore_eos"}}, 400)
+    return speak_text(body)
+
+
+def dies(body: Body) -> Reply:
+    steps: list[Step] = [*list(speak_text(body).steps)[:4], 0.01, RESET]
+    return Reply(steps, content_type="text/event-stream")
+
+
+def ends_early(body: Body) -> Reply:
+    return Reply(list(speak_text(body).steps)[:4], content_type="text/event-stream")
+
+
+def text_server(name: str, speak: Callable[[Body], Reply] = speak_text, **more: Any) -> HttpServer:
+    """A server of OpenAI's form that says nothing of what it is."""
+    return HttpServer(PATHS[name], speak, more.pop("owner", "somebody"), **more)
