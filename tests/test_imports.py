@@ -15,17 +15,17 @@ BY_NAME = {
     "curve": [*JUDGES.values()], "runs": [REBUILD],
 }  # fmt: skip
 MAX_LINES = {
-    "verify": 12_785,
-    "verify endpoints": 15_475,
-    "verify audit": 15_925,
-    "check": 18_775,
-    "check curve": 22_090,
-    "check runs": 27_295,
-    "signoff": 31_920,
-    "gate": 15_575,
-    "store": 15_710,
-    "results": 6_510,
-    "status": 6_020,
+    "verify": 12_850,
+    "verify endpoints": 15_545,
+    "verify audit": 15_995,
+    "check": 18_800,
+    "check curve": 22_115,
+    "check runs": 27_315,
+    "signoff": 32_395,
+    "gate": 15_640,
+    "store": 15_780,
+    "results": 6_565,
+    "status": 6_080,
 }
 
 
