@@ -57,12 +57,6 @@ class Tokenizer(Protocol):
         arrays.
         """
 
-    def as_written(self, ids: list[int]) -> str:
-        """Return the text of a prompt with its special tokens, except those that `encode` puts at its start."""
-
-    def encode_part(self, text: str) -> list[int]:
-        """Return the IDs of a part of a text, without added special tokens."""
-
 
 class ByteTokenizer:
     """A tokenizer for engines without a model: IDs 0 to 255 are bytes, 256 begins a text and 257 ends one."""
@@ -86,12 +80,6 @@ class ByteTokenizer:
             InputError: If an ID is outside 0 to 257.
         """
         return list(map(_decoded, sequences))
-
-    def as_written(self, ids: list[int]) -> str:
-        return _decoded(ids)
-
-    def encode_part(self, text: str) -> list[int]:
-        return list(text.encode(errors="replace"))
 
 
 def _decoded(ids: Iterable[int]) -> str:
@@ -135,14 +123,6 @@ class _ModelTokenizer:
         for apart, together in _CLEAN_UP if self._clean_up else ():
             texts = [text.replace(apart, together) for text in texts]
         return texts
-
-    def as_written(self, ids: list[int]) -> str:
-        lead = self.encode("")
-        own = ids[len(lead) :] if ids[: len(lead)] == lead else ids
-        return str(self._backend.decode(own, skip_special_tokens=False))
-
-    def encode_part(self, text: str) -> list[int]:
-        return list(self._backend.encode(text, add_special_tokens=False).ids)
 
 
 def load_tokenizer(model_path: str) -> Tokenizer:

@@ -11,7 +11,6 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
-from qsl.tokenizers import BYTES, load_tokenizer
 from runs.benchmark import SamplingPolicy
 from runs.errors import ExecutionError, HarnessError, InputError, SetupError
 from runs.wording import printable
@@ -22,6 +21,7 @@ from sut.endpoint.exchange import FEW_RESPONSES, LEFT_OUT_SHARE
 from sut.endpoint.probes import NOT_CHECKED, PROBE_TOKENS, probe
 from sut.endpoint.server import ServedServer, ServerFacts, choose_dialect, learn, read_counters
 from sut.endpoint.text import Texts
+from sut.endpoint.tokenizer import BYTES, load_tokenizer
 from sut.engine import Engine, EngineLimits, EngineObserved, EngineReport, Request
 
 QUIET_S = 5.0  # after so long without progress, the client reads the server's counters

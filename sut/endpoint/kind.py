@@ -12,7 +12,7 @@ from runs.benchmark import SamplingPolicy
 from runs.errors import InputError
 from runs.files.fields import option_field
 from sut.endpoint.dialects import DIALECTS, MAY_OMIT
-from sut.engine_kind import EngineKind, EnginePlan, RunFacts
+from sut.engine_kind import EngineKind, EnginePlan, ModelPart, RunFacts
 
 if TYPE_CHECKING:
     from runs.record.manifest import ReplicaPlace, RunPlan
@@ -93,6 +93,10 @@ class EndpointKind(EngineKind[EndpointOptions]):
     help = "a server that speaks HTTP"
     options = EndpointOptions
     own_processes = True
+
+    def reads(self, asked: EndpointOptions) -> frozenset[ModelPart]:
+        dialect = DIALECTS.get(asked.api_dialect or "")
+        return frozenset({"tokenizer"} if dialect is not None and dialect.sends_text else ())
 
     def places(self, asked: EndpointOptions, run: RunFacts, count: int | None) -> "list[ReplicaPlace]":
         from runs.record.manifest import ReplicaPlace

@@ -69,7 +69,7 @@ async def probe(client: Client, tokens: int) -> dict[str, Any]:
 async def _probe_text(client: Client, texts: Texts, tokens: int) -> dict[str, Any]:
     """Send a prompt twice to a server that sends text, and return what the responses show."""
     sampling = client.sampling
-    prompt = texts.tokenizer.encode_part(" the" * tokens)[:tokens]
+    prompt = texts.tokenizer.encode(" the" * tokens)[:tokens]
     first = await _ask(client, prompt)
     again = await _ask(client, prompt)
     return {

@@ -7,11 +7,11 @@ gets as many zeros as the server reports tokens, or as many as chunks came.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from qsl.tokenizers import Tokenizer
 from runs.benchmark import MIN_TOKENS_LOADGEN_ACCEPTS, SamplingPolicy
 from runs.wording import counted
 from sut.endpoint.dialects import MAY_OMIT, BadResponse
 from sut.endpoint.exchange import FEW_RESPONSES, FINISH_REASONS, JSON, LEFT_OUT_SHARE, STREAM, Exchange
+from sut.endpoint.tokenizer import Tokenizer
 from sut.request_log import Lateness
 
 APART_SHARE = 0.01  # difference between two counts of tokens that gets a note
@@ -25,20 +25,20 @@ class Texts:
     counts: bool  # whether it is a model's tokenizer, which can count the tokens of responses
 
     def text_of(self, prompt_ids: list[int]) -> str:
-        return self.tokenizer.as_written(prompt_ids)
+        return self.tokenizer.decode(prompt_ids)
 
     def fitting(self, prompt_ids: list[int]) -> list[int]:
         """Return a prompt whose text has about as many tokens; the text of random IDs has more."""
-        return self.tokenizer.encode_part(self.text_of(prompt_ids))[: len(prompt_ids)]
+        return self.tokenizer.encode(self.text_of(prompt_ids))[: len(prompt_ids)]
 
     def ids_of(self, text: str) -> list[int]:
         """Return the IDs of a text that is not empty; one zero without a model's tokenizer."""
-        return (self.tokenizer.encode_part(text) if self.counts else []) or [0]
+        return (self.tokenizer.encode(text) if self.counts else []) or [0]
 
     @property
     def blank(self) -> int:
         """An ID without text, if the tokenizer has one."""
-        return (self.tokenizer.encode("") or [0])[0] if self.counts else 0
+        return (self.tokenizer.lead or [0])[0] if self.counts else 0
 
 
 @dataclass

@@ -4,15 +4,16 @@ import dataclasses
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from qsl.tokenizers import BYTES, load_tokenizer
 from runs.errors import HarnessError, InputError, SetupError
 from runs.record.observed import ServerClient
 from sut.endpoint.address import ServerAddress
 from sut.endpoint.engine import EndpointEngine
+from sut.endpoint.tokenizer import BYTES, load_tokenizer
 from sut.engine import EngineObserved, Request
 from tests.support import text_server as text
 from tests.support.http_campaign import make_model
@@ -90,7 +91,7 @@ async def test_text_becomes_the_tokens_of_the_model(dialect: str, streaming: boo
         reported = await responses(engine, PROMPTS)
         observed = await engine.observed()
     for prompt, events in zip(PROMPTS, reported, strict=True):
-        ids = tokenizer.encode_part(response_text(tokenizer.as_written(prompt), 8))
+        ids = tokenizer.encode(response_text(tokenizer.decode(prompt), 8))
         assert events == [*([("first", ids[0])] if streaming else []), ("done", (ids, "length", 0))]
     sent = server.requests[-1]
     assert {
@@ -100,7 +101,7 @@ async def test_text_becomes_the_tokens_of_the_model(dialect: str, streaming: boo
         "max_tokens": 8,
         "ignore_eos": True,
     }.items() <= sent.items()
-    assert text.prompt_of(sent) in {tokenizer.as_written(prompt) for prompt in PROMPTS}
+    assert text.prompt_of(sent) in {tokenizer.decode(prompt) for prompt in PROMPTS}
     assert any(f"sends text (dialect {dialect})" in reason for reason in observed.unofficial_reasons)
     assert not [note for note in observed.notes if "responses have" in note or " reports " in note]
 
@@ -269,3 +270,13 @@ async def test_a_server_of_token_ids_needs_the_models_tokenizer_and_every_field(
         with pytest.raises(InputError, match="--api-omit seed: dialect vllm sends every field"):
             async with started(server.url, model_path=model, omitted=("seed",)):
                 pass
+
+
+def test_a_prompts_text_keeps_its_special_tokens_except_the_leading_one(model: str, tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(model)
+    ids = [0, *tokenizer.encode("a "), 1, *tokenizer.encode("b")]
+    assert tokenizer.decode(ids) == "a <eos>b"
+    assert load_tokenizer(BYTES).decode([256, *b"ab", 257]) == "ab"
+    (tmp_path / "tokenizer.json").write_text("{")
+    with pytest.raises(InputError, match="its tokenizer cannot be loaded"):
+        load_tokenizer(str(tmp_path))
