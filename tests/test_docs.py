@@ -10,6 +10,7 @@ from compliance.judge.rule import all_rules
 from scenarios.command_line.dispatch import COMMANDS
 from tests.conftest import ROOT
 from tests.support.docs import DOCUMENTS, CommandLine, command_lines, parse
+from tools import command_page
 from tools.false_alarms import BEGIN, END, PAGE, own_rules
 from tools.peers.__main__ import peers
 
@@ -41,6 +42,10 @@ def test_every_command_can_be_typed(line: CommandLine) -> None:
         assert (ROOT / line.arguments[0]).is_file()
     else:
         assert line.head in OTHERS, line
+
+
+def test_the_page_of_commands_has_the_first_sentence_of_each() -> None:
+    assert command_page.documented() == command_page.table(), "run: python -m tools.command_page"
 
 
 def test_every_command_has_a_page() -> None:

@@ -1,10 +1,10 @@
-"""Count the findings of this harness's own rules on published rounds, for the table in docs/check.md.
+"""Count the findings of this harness's own rules on published rounds, for the table in docs/check-rules.md.
 
     .venv/bin/python -m tools.false_alarms v5.1=CHECKOUT v6.0=CHECKOUT v5.0=CHECKOUT [--write]
 
 Each CHECKOUT is a work tree of a round's results, and the name before it is the round whose rules apply (v5.0 for v4.1,
 which has no table here). `REVIEWED` has the numbers of findings that were reviewed by hand, and of those that were
-false. `--write` writes the table to docs/check.md instead of printing it.
+false. `--write` writes the table to docs/check-rules.md instead of printing it.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from compliance.submission.check.check_tree import catalog, check_tree
 from runs.harness import HARNESS_ROOT
 from runs.rounds import ROUNDS
 
-PAGE = HARNESS_ROOT / "docs" / "check.md"
+PAGE = HARNESS_ROOT / "docs" / "check-rules.md"
 BEGIN, END = "<!-- false alarms: tools/false_alarms.py -->\n", "<!-- end of false alarms -->\n"
 
 
@@ -93,7 +93,7 @@ def write(text: str, page: Path = PAGE) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rounds", nargs="+", metavar="ROUND=CHECKOUT")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/check.md")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/check-rules.md")
     return parser
 
 

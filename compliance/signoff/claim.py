@@ -72,7 +72,7 @@ def read_claim(path: Path) -> Claim:
     Raises:
         InputError: If the file is unreadable, not JSON, or has an unknown field or a noise band.
     """
-    fix = "correct the file; docs/signoff.md lists its fields"
+    fix = "correct the file; docs/signoff-rules.md lists its fields"
     content = json_object(read_whole(path, "name a readable JSON file", option="--claim"), path, fix)
     if band := next((key for key in content if "noise" in key), None):
         raise InputError(
@@ -84,7 +84,7 @@ def read_claim(path: Path) -> Claim:
         claim = Claim.model_validate(content)
     except ValidationError as error:
         raise InputError(
-            f"--claim {path}: {first_problem(error)}", "correct the field; docs/signoff.md lists the fields"
+            f"--claim {path}: {first_problem(error)}", "correct the field; docs/signoff-rules.md lists the fields"
         ) from error
     verdicts = [one.model_copy(update={"verdict_file": path.parent / one.verdict_file}) for one in claim.patch_verdicts]
     return claim.model_copy(update={"patch_verdicts": verdicts})

@@ -43,7 +43,7 @@ _FIXES = {
 def checks(
     number: str, *rows: tuple[str, RuleSeverity, str], needs: Sequence[Need] = ()
 ) -> Callable[[Decider], Decider]:
-    """Declare the rules of a check of the sign-off (docs/signoff.md), each as (slug, severity, summary).
+    """Declare the rules of a check of the sign-off (docs/signoff-rules.md), each as (slug, severity, summary).
 
     A finding may be less severe than its rule; the docstring of the check states when.
     """

@@ -87,7 +87,7 @@ def submit(
 
     RESULT can also be MLPerf Endpoints run folders (the points of one curve) or a directory that contains them.
     `submit` checks each folder as `check` does, and writes the submission files that it can derive from the folders
-    (docs/endpoints-folders.md).
+    (docs/mlperf-endpoints.md).
 
     Exit codes: 0 built, 1 a result, an audit or the sign-off is refused, 2 bad input or missing facts of the system,
     3 the tree cannot be written or its source is missing, 4 a run did not finish or its files changed.

@@ -102,7 +102,7 @@ class RunOptions(BaseModel):
     admission: Literal["off", "fcfs", "shortest", "deadline", "priority"] = option_field(
         "off",
         "Order in which waiting queries go to the engine. They wait while the engine holds --admission-tokens or "
-        "--admission-queries. Server and Interactive only (docs/running.md). Default: off.",
+        "--admission-queries. Server and Interactive only (docs/tuning.md). Default: off.",
         "engine",
     )
     admission_tokens: int | None = option_field(

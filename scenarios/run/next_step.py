@@ -14,7 +14,7 @@ from scenarios.run.config import EMBEDDED_CONF, OWN_DATA_CONF
 from scenarios.run.trial import LOAD_SHARE
 
 _LOWER = 0.5  # factor on a rate at which some queries exceeded an official limit
-_THEN = "docs/start-gpu.md: your model and data"
+_THEN = "docs/tutorial.md: your model and data"
 _MEASURES = (("TTFT", "ttft_ns", "ttft_ms"), ("TPOT", "tpot_ns", "tpot_ms"))  # label, in Numbers, in TokenLimits
 
 

@@ -52,7 +52,7 @@ class Interface:
                 from vllm.v1.engine.async_llm import AsyncLLM as EngineClass
         except ImportError as error:
             raise SetupError(
-                f"vLLM {self.version} cannot be used: {error}", "install one of the versions in docs/running.md"
+                f"vLLM {self.version} cannot be used: {error}", "install one of the versions in docs/install.md"
             ) from error
         self.tokens_input: Callable[[list[int]], Any] = tokens_input
         self.engine_class: Any = EngineClass

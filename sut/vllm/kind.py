@@ -119,7 +119,7 @@ class VllmKind(EngineKind[VllmOptions]):
             "disable_log_stats": True,
         }
         if machine.on_cpu:
-            # On CPUs, torch.compile takes at least 30 s at each start and needs a C++ compiler. [docs/running.md]
+            # On CPUs, torch.compile takes at least 30 s at each start and needs a C++ compiler. [docs/tuning.md]
             options["enforce_eager"] = True
             if run.streamed and run.parameters:
                 cores = max(1, len(machine.cores) // layout.copies)
@@ -276,7 +276,7 @@ def _refuse_machine(asked: VllmOptions, machine: Machine) -> None:
     if machine.on_cpu and machine.unused and asked.device != "cpu":
         raise SetupError(
             f"this vLLM is a CPU build and does not use {'; '.join(machine.unused)}",
-            "install vLLM's build for it (docs/running.md, `make setup`), or use the CPU with --device cpu",
+            "install vLLM's build for it (docs/install.md, `make setup`), or use the CPU with --device cpu",
         )
     if machine.on_cpu and asked.device == "cuda":
         raise SetupError(

@@ -3,9 +3,9 @@
 `python -m tests.signoff.backtest` prints precision and recall.
 
 `runs.tar.xz` has real runs of this product, `cases.jsonl` one case a line. A case may be added; a label is changed only
-where docs/signoff.md says something else, never to fit the code. In cases with `anchor` the files were edited after the
-run and sealed again: the run then has another statement than the one that was anchored when it ended, and only that
-shows their true reason.
+where docs/signoff-rules.md says something else, never to fit the code. In cases with `anchor` the files were edited
+after the run and sealed again: the run then has another statement than the one that was anchored when it ended, and
+only that shows their true reason.
 """
 
 import re

@@ -1,8 +1,8 @@
 """How often output_caching catches a cheat, and how often it fails an honest system: simulated audits.
 
 `python -m tests.support.caching_power` from the repository's root runs all of them (some minutes) and rewrites the
-tables of docs/audits.md. Time is simulated: nothing sleeps and no process starts. The runs are chosen and judged by the
-audit's own code (`next_step`), and what the engine computes for a request is decided by the cheats of cheats.py.
+tables of docs/caching-audit.md. Time is simulated: nothing sleeps and no process starts. The runs are chosen and judged
+by the audit's own code (`next_step`), and what the engine computes for a request is decided by the cheats of cheats.py.
 
 The noise model. Each run has a speed of its own (normal, 2 %), each request one, too (lognormal, 5 %), and a delay
 before it is seen (exponential, 50 µs). Between runs 5 to 30 s pass. 60 % of a sample's time are in its prompt and 40 %
@@ -32,7 +32,7 @@ from tests.support.cheats import STORE, CheatContext, Service, make_cheat
 from tests.support.fakes import FakeSink
 from tests.support.virtual import issued
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "audits.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "caching-audit.md"
 AUDITS = 200  # number of audits per system
 DATASET = 13_368
 SPEEDS_MS = (1, 10, 100, 1_000, 10_000)  # a sample

@@ -374,7 +374,7 @@ def _first_late(known: CheatContext) -> Cheat:
     return cheat
 
 
-@_each("answer-early", "answers with random IDs at once and computes later, in performance runs", performance=True)
+@_each("answer-early", "returns random IDs at once and computes later, in performance runs", performance=True)
 def _respond_early(_: CheatContext, request: Request, service: Service) -> None:
     service.response = [1 + (request.seq + place) % 255 for place in range(len(service.response))]
     service.done_at_once = True
@@ -403,15 +403,15 @@ def _other_model_in_bursts(context: CheatContext) -> Cheat:
     return cheat
 
 
-@_each("drop-always", "answers every fourth sample with a canned text in all runs")
-@_each("drop", "answers every fourth sample with a canned text in performance runs", performance=True)
+@_each("drop-always", "returns a canned text for every fourth sample in all runs")
+@_each("drop", "returns a canned text for every fourth sample in performance runs", performance=True)
 def _drop(_: CheatContext, request: Request, service: Service) -> None:
     if request.sample_index % DROP_ONE_IN == 0:
         service.response = CANNED_RESPONSE
         _skip(service)
 
 
-@_each("reference", "answers with the dataset's reference text")
+@_each("reference", "returns the dataset's reference text")
 def _reference(known: CheatContext, request: Request, service: Service) -> None:
     service.response = known.references[request.sample_index][: known.max_tokens]
     _skip(service)

@@ -119,6 +119,8 @@ def parse(words: list[str]) -> str:
     words = [word for word in words if word not in (*command_output.QUIET, *command_output.VERBOSE)]
     if command_output.asked_for(words):
         words.remove(command_output.FLAG)
+    if words == ["--help"]:
+        return ""
     above = cli.make_context("main.py", words)
     name, command, rest = cli.resolve_command(above, [*above._protected_args, *above.args])
     if "--help" in rest or "--help-all" in rest:

@@ -204,7 +204,7 @@ def test_a_field_that_the_scope_does_not_read_is_a_note(
 
 
 def test_the_page_names_the_fields_that_each_scope_reads() -> None:
-    rows = re.findall(r"(?m)^\| (`[^|]*`) \| ([a-z, ]+) \|", (ROOT / "docs/signoff.md").read_text())
+    rows = re.findall(r"(?m)^\| (`[^|]*`) \| ([a-z, ]+) \|", (ROOT / "docs/signoff-rules.md").read_text())
     named = {field: set(scopes.split(", ")) for fields, scopes in rows for field in re.findall("`([a-z_]+)`", fields)}
     read = {scope: fields_read(scope, with_candidate=True) for scope in SCOPES}
     for name in Claim.model_fields:
