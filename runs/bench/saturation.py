@@ -1,14 +1,11 @@
 """Whether an engine kept up with a rate, whether a run was steady, and the steady rate of an Offline run."""
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
 from runs.numbers.load import ArrivalWindow
 
 _STEADY_SHARE = 0.05  # allowed difference of mean open queries and rate × mean latency
-_DEVIATIONS = 3.0  # allowed difference in standard deviations
 _FILL_UPS = 3.5  # shortest Offline run with a steady part, in times to the first completion
 _OFFLINE_SHARE = 0.85  # the steady part of an Offline run ends at this share of its time, or before
 
@@ -36,15 +33,14 @@ def growth_text(window: ArrivalWindow) -> str:
 def not_steady(window: ArrivalWindow, arrived_s: Seconds, latency_s: Seconds) -> str | None:
     """Return a reason if the mean number of open queries is not rate × mean latency.
 
-    They may differ by 5%, and by the noise of the queries that are open at the beginning or the end: for Poisson
-    arrivals, the variance of their remaining time is rate × mean cube of the latency / 3 at each.
+    They may differ by 5%, and by the queries that are open at the beginning or at the end: by as many as open queries may
+    grow by chance.
     """
     inside = latency_s[int(np.searchsorted(arrived_s, window.begin_s, side="right")) :]
     duration_s = window.end_s - window.begin_s
-    rate = len(inside) / duration_s
-    expected = rate * float(inside.mean())
-    noise = math.sqrt(2 * rate * float((inside**3).mean()) / 3) / duration_s
-    if abs(window.mean_open - expected) <= max(_STEADY_SHARE * expected, _DEVIATIONS * noise):
+    mean_s = float(inside.mean())
+    expected = len(inside) / duration_s * mean_s
+    if abs(window.mean_open - expected) <= max(_STEADY_SHARE * expected, window.noise * mean_s / duration_s):
         return None
     return f"not steady: {window.mean_open:.3g} queries open on average, rate × mean latency is {expected:.3g}"
 

@@ -14,6 +14,7 @@ _SAMPLES = 400  # number of moments at which open queries are counted
 _LATER = 0.05  # allowed excess of the completions' time, as a share of the arrivals' time
 _TOLERANCE = 0.03  # allowed growth of open queries, as a share of the arrivals
 _DEVIATIONS = 3.0  # allowed growth of open queries, in standard deviations of a Poisson count
+_MUCH_LATER = 0.40  # excess of the completions' time with which half of these deviations are allowed
 _LONG_DRAIN = 3.0  # duration of a long drain, in median latencies
 
 
@@ -27,7 +28,7 @@ class ArrivalWindow:
     mean_open: float
     most_open: int
     growth: float  # rise of a straight line through the number of open queries, in queries
-    completions_late: bool  # the completions of the run took over 5% longer than the arrivals
+    later: float  # excess of the completions' time over the arrivals' time of the run, as a share
     long_drain: bool  # the drain took longer than 3 median latencies
 
     @property
@@ -41,8 +42,12 @@ class ArrivalWindow:
         return _DEVIATIONS * math.sqrt(1 + self.mean_open)
 
     @property
+    def completions_late(self) -> bool:
+        return self.later > _LATER
+
+    @property
     def grew(self) -> bool:
-        return self.growth > max(self.tolerated, self.noise)
+        return self.growth > max(self.tolerated, self.noise / 2 if self.later > _MUCH_LATER else self.noise)
 
     @property
     def is_saturated(self) -> bool:
@@ -61,7 +66,8 @@ def arrival_window(arrived_s: "NDArray[np.float64]", latency_s: "NDArray[np.floa
 
     if len(arrived_s) < 2 or arrived_s[-1] <= 0:
         return None
-    completed = np.sort(arrived_s + latency_s)
+    completed_at = arrived_s + latency_s
+    completed = np.sort(completed_at)
     begin_s, end_s = float(arrived_s[-1]) / 3, float(arrived_s[-1])
     moments = np.linspace(begin_s, end_s, _SAMPLES)
     before = np.searchsorted(arrived_s, moments, side="right")
@@ -71,10 +77,11 @@ def arrival_window(arrived_s: "NDArray[np.float64]", latency_s: "NDArray[np.floa
         begin_s=begin_s,
         end_s=end_s,
         arrivals=int(before[-1] - before[0]),
-        mean_open=float(still_open.mean()),
+        mean_open=float((np.minimum(completed_at, end_s) - np.maximum(arrived_s, begin_s)).clip(0).sum())
+        / (end_s - begin_s),
         most_open=int(still_open.max()),
         growth=float(np.polyfit(moments, still_open, 1)[0]) * (end_s - begin_s),
-        completions_late=float(completed[-1] - completed[0]) - end_s > _LATER * end_s,
+        later=float(completed[-1] - completed[0]) / end_s - 1,
         long_drain=drain_s > _LONG_DRAIN * float(np.median(latency_s)),
     )
 
@@ -121,8 +128,8 @@ def load_of(scheduled_ns: "NDArray[np.int64]", latency_ns: "NDArray[np.int64]") 
     true:
 
     - Open queries grew, after the first third of the arrivals' time, by more than 3% of the arrivals in that time and
-      by more than 3 × √(1 + their mean number). Growth is the rise of a straight line through all moments, so a burst
-      of arrivals does not count.
+      by more than 3 × √(1 + their mean number); by half of that, if the completions took over 40% longer. Growth is
+      the rise of a straight line through all moments, so a burst of arrivals does not count.
     - The drain took longer than 3 median latencies. Single stragglers (1 %, at least one query) do not count.
     """
     import numpy as np
