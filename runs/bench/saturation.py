@@ -33,8 +33,7 @@ def growth_text(window: ArrivalWindow) -> str:
 def not_steady(window: ArrivalWindow, arrived_s: Seconds, latency_s: Seconds) -> str | None:
     """Return a reason if the mean number of open queries is not rate × mean latency.
 
-    They may differ by 5%, and by the queries that are open at the beginning or at the end: by as many as open queries may
-    grow by chance.
+    They may differ by 5%, and by as many queries at the beginning and at the end as open queries may grow by chance.
     """
     inside = latency_s[int(np.searchsorted(arrived_s, window.begin_s, side="right")) :]
     duration_s = window.end_s - window.begin_s

@@ -68,7 +68,7 @@ def test_an_overload_is_told_from_the_growth_of_open_queries(queries: int, use: 
     assert minute(queries, use).saturated  # with LoadGen's own arrivals
     found = [minute(queries, use, seed) for seed in range(20 if queries < 1000 else 2)]
     assert sum(one.saturated for one in found) >= 0.6 * len(found)
-    assert sum(one.saturated or one.unclear for one in found) >= 0.8 * len(found)
+    assert sum(one.saturated or one.unclear for one in found) >= 0.7 * len(found)
 
 
 def test_an_overload_of_three_percent_needs_many_queries() -> None:
