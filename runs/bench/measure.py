@@ -22,6 +22,7 @@ from runs.numbers.rederive import statistics, time_per_output_token_ns
 from runs.numbers.timeline import timeline
 from runs.record.finished_run import FinishedRun, finished_run
 from runs.record.layout import RunDir
+from runs.record.requests_log import NO_TIME
 
 PERCENTILES = ("p99", "p95", "p90")  # percentiles of a bench, in order of preference
 _SCENARIOS: dict[Kind, str] = {"offline": "Offline", "server": "Server", "concurrency": "Offline"}
@@ -171,18 +172,24 @@ def _measured(
 def _queries(run: FinishedRun) -> _Queries:
     table = run.requests
     assert table is not None
-    times = timeline(run.detail, table, run.trace)
+    late_issue_ns, handed_ns = None, table.submit_ns
+    if handed_ns is not None:  # closed loop: LoadGen's latencies contain the wait before the handover
+        arrived_ns, latency_ns = handed_ns, table.complete_ns - handed_ns
+        ttft_ns = None if (table.first_token_ns == NO_TIME).any() else table.first_token_ns - handed_ns
+    else:
+        times = timeline(run.detail, table, run.trace)
+        arrived_ns, latency_ns, ttft_ns = times.scheduled_ns, times.latency_ns, times.ttft_ns
+        if run.detail.scenario == "Server":
+            late_issue_ns = times.issued_ns - times.scheduled_ns
     tpot_ns = None
-    if times.ttft_ns is not None:
+    if ttft_ns is not None:
         several = table.output_tokens > 1
-        tpot_ns = time_per_output_token_ns(
-            times.latency_ns[several], times.ttft_ns[several], table.output_tokens[several]
-        )
+        tpot_ns = time_per_output_token_ns(latency_ns[several], ttft_ns[several], table.output_tokens[several])
     return _Queries(
-        arrived_ns=times.scheduled_ns - times.scheduled_ns[0],
-        late_issue_ns=times.issued_ns - times.scheduled_ns if run.detail.scenario == "Server" else None,
-        latency_ns=times.latency_ns,
-        ttft_ns=times.ttft_ns,
+        arrived_ns=arrived_ns - arrived_ns[0],
+        late_issue_ns=late_issue_ns,
+        latency_ns=latency_ns,
+        ttft_ns=ttft_ns,
         tpot_ns=tpot_ns if tpot_ns is not None and len(tpot_ns) else None,
         prompt_tokens=table.prompt_tokens,
         output_tokens=table.output_tokens,

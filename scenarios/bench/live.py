@@ -99,7 +99,7 @@ class LiveRun:
         else:
             left_s = self._left_s(progress)
             left = "" if left_s is None else f"{clock(left_s)} left"
-            open_queries = f"{progress.outstanding:,} open"
+            open_queries = f"{min(progress.outstanding, self._spec.concurrency or progress.outstanding):,} open"
             parts = [name, left, f"{progress.samples_per_second:,.4g}/s", open_queries]
             p50, p99 = progress.ttft_p50_ms, progress.ttft_p99_ms
             if p50 is not None and p99 is not None:
