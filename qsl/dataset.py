@@ -35,6 +35,8 @@ class Dataset:
     sha256: str  # SHA-256 of the whole file, even if only its first rows are used
     prompts: list[list[int]]  # token IDs per row
     targets: list[str]  # reference summary per row
+    # Fewest and most output tokens per row, from the column `output_lengths`; None = those of the run's sampling
+    output_lengths: list[tuple[int, int]] | None = None
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -126,7 +128,8 @@ def load_dataset(
         del rows[count:]
     if digest != checked_sha256:
         check_rows(rows, path, vocab_size=vocab_size, max_prompt_tokens=max_prompt_tokens)
-    return Dataset(path, digest, [row["tok_input"] for row in rows], [row["output"] for row in rows])
+    lengths = [tuple(row["output_lengths"]) for row in rows] if "output_lengths" in rows[0] else None
+    return Dataset(path, digest, [row["tok_input"] for row in rows], [row["output"] for row in rows], lengths)
 
 
 def check_rows(

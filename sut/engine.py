@@ -7,9 +7,11 @@ Everything here happens on one asyncio event loop.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
+from runs.benchmark import SamplingPolicy
 from runs.errors import SetupError
 
 if TYPE_CHECKING:
@@ -33,6 +35,17 @@ class Request:
     heard_ns: int = field(default=0, init=False)  # time at which a server's client read the data that it passes on
     replica: int | None = field(default=None, init=False)  # number of the replica in a run with replicas
     priority: int = field(default=0, init=False)  # engines with priorities compute the lowest first
+    # Fewest and most output tokens of this request; None = those of the run's sampling
+    output_lengths: tuple[int, int] | None = None
+
+    def sampling(self, policy: SamplingPolicy) -> SamplingPolicy:
+        """Return the run's policy with the output lengths of this request."""
+        return policy if self.output_lengths is None else _with_lengths(policy, self.output_lengths)
+
+
+@cache
+def _with_lengths(policy: SamplingPolicy, lengths: tuple[int, int]) -> SamplingPolicy:
+    return replace(policy, min_tokens=lengths[0], max_tokens=lengths[1])
 
 
 class Sink(Protocol):

@@ -41,6 +41,7 @@ class LoadgenSut:
     report_first_token: bool  # whether LoadGen needs first tokens (all scenarios except Offline)
     on_failure: Callable[[BaseException], None]  # called with the first failure; must not raise
     admission: AdmissionControl  # order and time in which queries are handed to the engine
+    output_lengths: Sequence[tuple[int, int]] | None = None  # for each sample, if they differ
     clock_ns: Callable[[], int] = time.time_ns  # clock of all time stamps; LoadGen uses the same clock
 
     def __post_init__(self) -> None:
@@ -148,6 +149,8 @@ class LoadgenSut:
             self._arrived.popleft()
         index = sample.index
         request = Request(self, self.prompt_of(index), sample.id, self._next_seq, index, issue_ns)
+        if self.output_lengths is not None:
+            request.output_lengths = self.output_lengths[index]
         self._next_seq += 1
         return request
 

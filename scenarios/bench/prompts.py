@@ -116,7 +116,7 @@ class Synthetic:
 def _row(text: str, ids: Any, output: str, output_tokens: Lengths | None) -> bytes:
     row: dict[str, Any] = {"input": text, "tok_input": ids, "output": output}
     if output_tokens is not None:
-        row["output_tokens"] = output_tokens
+        row["output_lengths"] = output_tokens
     return orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY)
 
 

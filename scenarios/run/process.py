@@ -213,6 +213,7 @@ class RunProcess:
             report_first_token=self.plan.loadgen_scenario != "Offline",
             on_failure=self.fail,
             admission=self._admission(report, settings),
+            output_lengths=dataset.output_lengths,
         )
         on_cpu = report.configuration.get("device") == "cpu"
         watch = EngineWatch(engine, sut, self.plan.stall_timeout_s, on_cpu=on_cpu)

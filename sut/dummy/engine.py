@@ -60,12 +60,13 @@ class DummyEngine(Engine):
         self.sampling = SamplingPolicy(**plan.sampling)
         self._slots_free_s = []
 
-    def response(self, prompt_ids: list[int]) -> list[int]:
+    def response(self, prompt_ids: list[int], sampling: SamplingPolicy | None = None) -> list[int]:
         """Return the output for a prompt, at most max_tokens IDs."""
+        sampling = sampling or self.sampling
         article = prompt_ids[self.lead_tokens :] or prompt_ids
-        shortest = max(self.shortest_tokens, self.sampling.min_tokens)
-        spread = max(1, self.sampling.max_tokens - shortest + 1)
-        length = min(self.sampling.max_tokens, shortest + zlib.crc32(array("q", prompt_ids)) % spread)
+        shortest = max(self.shortest_tokens, sampling.min_tokens)
+        spread = max(1, sampling.max_tokens - shortest + 1)
+        length = min(sampling.max_tokens, shortest + zlib.crc32(array("q", prompt_ids)) % spread)
         repeats = -(-length // len(article))
         return (article * repeats)[:length]
 
@@ -82,7 +83,7 @@ class DummyEngine(Engine):
         if fault == "fail":
             request.sink.failed(request, ExecutionError(f"dummy fault: query {request.seq} failed in the engine"))
             return
-        ids = [] if fault == "empty" else self.response(request.prompt_ids)
+        ids = [] if fault == "empty" else self.response(request.prompt_ids, request.sampling(self.sampling))
         self._serve(request, ids)
         if fault == "twice":
             self._loop.call_later(self.ttft_ms / 1e3, self._finish, request, ids)
@@ -118,7 +119,7 @@ class DummyEngine(Engine):
             return
         self._activity += 1
         self._generated_tokens += max(0, len(ids) - 1)
-        reason = "length" if len(ids) == self.sampling.max_tokens else "stop"
+        reason = "length" if len(ids) == request.sampling(self.sampling).max_tokens else "stop"
         request.sink.complete(request, ids, reason, 0)
 
     def check_alive(self) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from collections.abc import Callable, Collection
 from dataclasses import KW_ONLY, dataclass, field
+from functools import cache
 from time import time_ns
 from typing import Any
 
@@ -82,7 +83,7 @@ class Client:
         self.longest_answer_ns = 0
         self.event_form = EventForm()
         self.head = request_head(self.address, self.dialect.path, self.access.key)
-        self._template = self.template(self.sampling)
+        self._template = cache(self.template)  # by sampling
         self._exchange: type[Exchange] = TextExchange if self.texts else Exchange
         self._closed = False
         # Prefix of request IDs, unique over all clients, so that no cache contains the IDs.
@@ -112,7 +113,7 @@ class Client:
         """Send a request with the run's sampling, or with the given template; its sink receives the response."""
         if self.texts and request.seq < 0:
             request.prompt_ids = self.texts.fitting(request.prompt_ids)
-        self.pool.submit(self._exchange(self, request, template or self._template))
+        self.pool.submit(self._exchange(self, request, template or self._template(request.sampling(self.sampling))))
 
     def template(self, sampling: SamplingPolicy, stop_ids: tuple[int, ...] = ()) -> BodyTemplate:
         """Return the part of the body that all requests with this sampling share."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import msgspec
 import orjson
 
+from runs.benchmark import SamplingPolicy
 from sut.endpoint.dialects import BadResponse, BodyTemplate, Completion, error_words
 from sut.engine import Request
 
@@ -84,8 +85,10 @@ class Exchange:
     _done: bool = False
     _is_stream: bool = False
     _request_id: str = field(init=False)
+    _sampling: SamplingPolicy = field(init=False)
 
     def __post_init__(self) -> None:
+        self._sampling = self._request.sampling(self._client.sampling)
         self._client.asked += 1
         self._request_id = f"{self._client.name}-{self._client.asked}"
 
@@ -162,7 +165,7 @@ class Exchange:
             return
         if finished:
             raise BadResponse(f"{self.UNIT} came after the finish reason")
-        if len(response.ids) > (most := client.sampling.max_tokens):
+        if len(response.ids) > (most := self._sampling.max_tokens):
             raise BadResponse(f"{len(response.ids)} IDs came; at most {most} were requested")
         client.generated += new
         self._chunks += 1
@@ -220,7 +223,7 @@ class Exchange:
         Raises:
             BadResponse: If the response is invalid.
         """
-        response, sampling, prompt_ids = self._response, self._client.sampling, self._request.prompt_ids
+        response, sampling, prompt_ids = self._response, self._sampling, self._request.prompt_ids
         ids, vocab_size = len(response.ids), self._client.vocab_size
         if response.finish_reason is None:
             raise BadResponse(f"the response ends after {ids} IDs without a finish reason")
@@ -290,7 +293,7 @@ class Exchange:
         waited_s = (now_ns - self._progress_ns) / 1e9
         if self._status != 200:
             return self._refusal() if waited_s > END_LIMIT_S else None
-        if self._response.finish_reason is not None or amount >= client.sampling.max_tokens:
+        if self._response.finish_reason is not None or amount >= self._sampling.max_tokens:
             late = f"all {unit} came, and no end of the response for {waited_s:.0f} s"
             return late if waited_s > END_LIMIT_S else None
         if amount:

@@ -174,7 +174,7 @@ class TextExchange(Exchange):
         return self._first + (texts.ids_of(rest) if rest else [])
 
     def _count(self, record: TextRecord, ids: list[int]) -> None:
-        response, sampling, answers = self._response, self._client.sampling, self._client.record.answers
+        response, sampling, answers = self._response, self._sampling, self._client.record.answers
         used = response.completion_tokens
         if used is not None:
             record.responses_with_usage += 1

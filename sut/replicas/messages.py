@@ -22,6 +22,7 @@ class Query(msgspec.Struct, array_like=True, gc=False):
     priority: int
     issue_ns: int
     prompt: bytes
+    output_lengths: tuple[int, int] | None
 
 
 class QueryBatch(msgspec.Struct, array_like=True):

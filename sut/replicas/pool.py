@@ -254,7 +254,9 @@ class ReplicaPool(Engine):
             self._sending.append(handle)
         index = request.sample_index
         prompt = self._prompt(index, request.prompt_ids)
-        handle.outbox.append(Query(tag, request.seq, index, request.priority, request.issue_ns, prompt))
+        handle.outbox.append(
+            Query(tag, request.seq, index, request.priority, request.issue_ns, prompt, request.output_lengths)
+        )
 
     def _prompt(self, index: int, ids: list[int]) -> bytes:
         """Return a prompt as bytes. They are cached by sample, because LoadGen issues samples repeatedly."""

@@ -187,7 +187,7 @@ class Session:
     def _request(self, query: Query) -> Request:
         prompt = array("i", query.prompt).tolist()
         request = Request(self, prompt, query.tag, query.seq, query.sample_index, query.issue_ns)
-        request.priority = query.priority
+        request.priority, request.output_lengths = query.priority, query.output_lengths
         return request
 
     # From the engine: a sink --------------------------------------------------------------------------------------

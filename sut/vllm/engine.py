@@ -168,6 +168,12 @@ class VllmEngine(Engine):
             task.cancel()  # vLLM aborts the request
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    def _parameters_of(self, request: Request) -> Any:
+        if request.output_lengths is None:
+            return self._parameters
+        policy = request.sampling(self._sampling)
+        return self._interface.sampling_parameters(policy, stream=self._stream_first_token)
+
     def submit(self, request: Request) -> None:
         task = asyncio.get_running_loop().create_task(self._run(request))
         self._tasks.add(task)  # the loop keeps only a weak reference
@@ -178,7 +184,7 @@ class VllmEngine(Engine):
             self._request_number += 1
             outputs = self._llm.generate(
                 self._tokens_input(request.prompt_ids),
-                self._parameters,
+                self._parameters_of(request),
                 str(self._request_number),
                 priority=request.priority,  # ignored unless scheduling_policy is "priority"
             )
@@ -247,7 +253,7 @@ class OneProcessVllmEngine(VllmEngine):
         name = str(self._request_number)
         prompt = self._tokens_input(request.prompt_ids)
         try:
-            self._llm.add_request(name, prompt, self._parameters, priority=request.priority)
+            self._llm.add_request(name, prompt, self._parameters_of(request), priority=request.priority)
         except Exception as error:
             request.sink.failed(request, _explain(error))
             return

@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -197,7 +198,7 @@ def test_synthetic_prompts_differ_and_come_again(tmp_path: Path) -> None:
     prompts = prompts_of(rows)
     assert len(set(map(tuple, prompts))) == len(prompts)
     assert {len(prompt) for prompt in prompts} == set(range(3, 10))
-    assert len({tuple(orjson.loads(row)["output_tokens"]) for row in rows}) == 3
+    assert len({tuple(orjson.loads(row)["output_lengths"]) for row in rows}) == 3
     (tmp_path / "data.json").write_bytes(b"[" + b",".join(rows) + b"]")
     assert load_dataset(tmp_path / "data.json", vocab_size=258).prompts == prompts
 
@@ -222,12 +223,12 @@ def test_prompts_of_a_file(tmp_path: Path) -> None:
     assert not bench.exact_output
     rows = [orjson.loads(row) for row in bench.prompts.rows(1, 3)]
     assert [row["input"] for row in rows] == ["two", "three", "one"]
-    assert [row["output_tokens"] for row in rows] == [[2, 9], [2, 5], [2, 5]]
+    assert [row["output_lengths"] for row in rows] == [[2, 9], [2, 5], [2, 5]]
     assert bytes(rows[0]["tok_input"][1:]) == b"two"
     assert repeated_rows(bench, RunSpec(1, "offline", 3, 0)) == ""
     assert "run 2 repeats prompts: the source has 3" in repeated_rows(bench, RunSpec(2, "offline", 3, first_row=3))
     exact = loaded(dataset_path=str(path), output_len="5", ignore_eos=True)
-    assert orjson.loads(exact.prompts.rows(1, 1)[0])["output_tokens"] == [9, 9]
+    assert orjson.loads(exact.prompts.rows(1, 1)[0])["output_lengths"] == [9, 9]
 
 
 def test_a_file_of_conversations(tmp_path: Path) -> None:
@@ -288,3 +289,12 @@ def test_a_dataset_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("scenarios.bench.run_files.MAX_BYTES", 1000)
     with pytest.raises(SetupError, match="run 1: 100 prompts are larger"):
         run_config(loaded(output_log_dir=str(tmp_path)), RunSpec(1, "offline", 100, 0))
+
+
+def test_each_response_has_the_length_of_its_row(tmp_path: Path) -> None:
+    lines = [{"prompt": f"prompt {number}", "output_tokens": 2 + number} for number in range(7)]
+    bench = loaded(dataset_path=str(file_of(tmp_path, *lines)), ignore_eos=True, output_log_dir=str(tmp_path / "bench"))
+    bench = replace(bench, values=bench.values | {"replicas": "1"})  # the lengths also reach another process
+    execute_run(run_config(bench, RunSpec(1, "offline", 7, 0)), Console(file=io.StringIO()))
+    requests = read_requests(tmp_path / "bench/runs/01-offline/requests.jsonl")
+    assert (requests.output_tokens == 2 + requests.sample_index).all()
