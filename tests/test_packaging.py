@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from runs.harness import HARNESS_VERSION
-from tests.conftest import ROOT
+from tests.conftest import OF_A_FILE, ROOT
 from tests.support.docs import parse
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -73,6 +73,10 @@ def test_nothing_that_a_locked_package_requires_is_left_out() -> None:
                 assert canonicalize_name(requirement.name) in {*versions, *left_out}, f"{name} requires {requirement}"
 
 
+def test_the_long_test_files_exist() -> None:
+    assert all((ROOT / "tests" / name).is_file() for name in OF_A_FILE)
+
+
 def test_a_version_is_said_once() -> None:
     """Where a text names the version of a package that pyproject.toml names too, they agree."""
     assert PROJECT["version"] == HARNESS_VERSION
@@ -80,7 +84,7 @@ def test_a_version_is_said_once() -> None:
     for path in ("sut/replicas/cluster_process.py", "docs/parallel.md"):
         assert re.findall(r"ray==[\d.]*\d", (ROOT / path).read_text()) == [ray]
     (torch,) = (line for line in EXTRAS["cpu"] if line.startswith("torch"))
-    assert re.findall(r"torch==[\d.]*\d", (ROOT / "docs" / "running.md").read_text()) == [torch]
+    assert re.findall(r"torch==[\d.]*\d", (ROOT / "docs" / "install.md").read_text()) == [torch]
     assert "torch==" not in (ROOT / "scripts" / "setup.sh").read_text().replace("'^torch=='", "")
 
 
