@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+from numpy.typing import NDArray
+
 from runs.bench.bench_record import ClientLateness, Latency, TokenCounts
 from runs.record.manifest import Manifest
 from runs.record.observed import FOREIGN_SHARE, Contention, ServerClient
@@ -16,13 +19,15 @@ def client_lateness(manifest: Manifest, late_issue_ms: float | None) -> ClientLa
     """Return the delays of the client.
 
     Args:
-        late_issue_ms: p99 from the scheduled time to the issue, or to the handover to the engine; None in Offline.
+        late_issue_ms: p99 from the scheduled time to the issue; None without a schedule, where the time after the issue
+            contains the wait for earlier queries.
     """
     observed = manifest.observed
-    wire_ms = [one.issue_to_wire.p99_ms for one in observed.clients if one.issue_to_wire.p99_ms is not None]
-    to_engine = late_issue_ms if not wire_ms else (late_issue_ms or 0.0) + max(wire_ms)
+    to_engine_ms = late_issue_ms
+    if to_engine_ms is not None:
+        to_engine_ms += max((one.issue_to_wire.p99_ms or 0.0 for one in observed.clients), default=0.0)
     return ClientLateness(
-        issue_to_engine=to_engine,
+        issue_to_engine=to_engine_ms,
         read_to_loadgen=observed.read_to_loadgen.p99_ms if observed.read_to_loadgen is not None else None,
         loop_lag=observed.loop_lag.p99_ms if observed.loop_lag is not None else None,
     )
@@ -68,13 +73,29 @@ def cached_share(manifest: Manifest, prompt_tokens: int) -> float | None:
 
 def token_counts(manifest: Manifest, counted: int) -> TokenCounts:
     """Return the output tokens of all responses, by the servers and as received."""
+    clients = manifest.observed.clients
+    if texts := [one.text for one in clients if one.text is not None]:
+        return TokenCounts(
+            server=sum(one.tokens_by_usage for one in texts) if all(one.has_usage for one in clients) else None,
+            counted=counted if all(one.is_tokenized for one in texts) else None,
+            estimated=any(one.responses_estimated for one in texts),
+        )
     excess = 0  # of the servers' counters, which also count probes and warm-up, over the tokens that came
-    for server in _by_server(manifest.observed.clients):
+    for server in _by_server(clients):
         by_metrics = [one.tokens_by_metrics for one in server if one.tokens_by_metrics is not None]
         if not by_metrics:
             return TokenCounts(server=None, counted=counted)
         excess += max(by_metrics) - sum(one.tokens_that_came for one in server)
-    return TokenCounts(server=counted + excess if manifest.observed.clients else None, counted=counted)
+    return TokenCounts(server=counted + excess if clients else None, counted=counted)
+
+
+def short_responses(manifest: Manifest, output_tokens: NDArray[np.int64], requested: int | None) -> int:
+    """Return the number of responses with fewer tokens than requested; of text servers, by their own count."""
+    if requested is None:
+        return 0
+    if texts := [one.text for one in manifest.observed.clients if one.text is not None]:
+        return sum(one.short for one in texts)
+    return int((output_tokens < requested).sum())
 
 
 def contention(manifest: Manifest) -> float | None:

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runs.bench.bench_record import BenchRun, Kind, Latency, Limits, OpenQueries, RunVerdict
-from runs.bench.distortions import cached_share, client_lateness, contention, distortions, late_client, token_counts
+from runs.bench.distortions import (
+    cached_share,
+    client_lateness,
+    contention,
+    distortions,
+    late_client,
+    short_responses,
+    token_counts,
+)
 from runs.bench.saturation import growth_text, is_unclear, not_steady, steady_offline_rate
 from runs.errors import HarnessError, InputError
 from runs.files.writing import sha256_of
@@ -22,7 +31,7 @@ from runs.numbers.rederive import statistics, time_per_output_token_ns
 from runs.numbers.timeline import timeline
 from runs.record.finished_run import FinishedRun, finished_run
 from runs.record.layout import RunDir
-from runs.record.requests_log import NO_TIME
+from runs.record.requests_log import NO_TIME, RequestTable
 
 PERCENTILES = ("p99", "p95", "p90")  # percentiles of a bench, in order of preference
 _SCENARIOS: dict[Kind, str] = {"offline": "Offline", "server": "Server", "concurrency": "Offline"}
@@ -38,12 +47,19 @@ class _Queries:
     late_issue_ns: Times | None  # from the scheduled time to the issue; None if LoadGen has no schedule
     latency_ns: Times  # from arrival to completion
     ttft_ns: Times | None
-    tpot_ns: Times | None
     prompt_tokens: Times
     output_tokens: Times
 
     def __len__(self) -> int:
         return len(self.latency_ns)
+
+    @cached_property
+    def tpot_ns(self) -> Times | None:
+        """Time per output token after the first one, of the queries with several; None without first tokens."""
+        several = self.output_tokens > 1
+        if self.ttft_ns is None or not several.any():
+            return None
+        return time_per_output_token_ns(self.latency_ns[several], self.ttft_ns[several], self.output_tokens[several])
 
     @property
     def arrived_s(self) -> NDArray[np.float64]:
@@ -128,7 +144,7 @@ def _measured(
     client = client_lateness(manifest, None if late_issue_ns is None else statistics(late_issue_ns).p99 / 1e6)
     tokens = token_counts(manifest, int(queries.output_tokens.sum()))
     cached, foreign = cached_share(manifest, int(queries.prompt_tokens.sum())), contention(manifest)
-    short = 0 if requested_tokens is None else int((queries.output_tokens < requested_tokens).sum())
+    short = short_responses(manifest, queries.output_tokens, requested_tokens)
     verdict, reasons = _verdict(kind, queries, window, limits, percentile)
     if detail.error_count:
         reasons.append(f"LoadGen: {errors_found(detail)}")
@@ -152,7 +168,7 @@ def _measured(
         "reasons": reasons,
         "queries": len(queries),
         "errors": detail.error_count,
-        **_rates(queries, window),
+        **_rates(queries, window, is_offered=kind == "server"),
         "loadgen_qps": result.reported.samples_per_second,
         "loadgen_verdict": detail.validity,
         "prompt_tokens_mean": float(queries.prompt_tokens.mean()),
@@ -172,31 +188,34 @@ def _measured(
 def _queries(run: FinishedRun) -> _Queries:
     table = run.requests
     assert table is not None
-    late_issue_ns, handed_ns = None, table.submit_ns
-    if handed_ns is not None:  # closed loop: LoadGen's latencies contain the wait before the handover
-        arrived_ns, latency_ns = handed_ns, table.complete_ns - handed_ns
-        ttft_ns = None if (table.first_token_ns == NO_TIME).any() else table.first_token_ns - handed_ns
-    else:
-        times = timeline(run.detail, table, run.trace)
-        arrived_ns, latency_ns, ttft_ns = times.scheduled_ns, times.latency_ns, times.ttft_ns
-        if run.detail.scenario == "Server":
-            late_issue_ns = times.issued_ns - times.scheduled_ns
-    tpot_ns = None
-    if ttft_ns is not None:
-        several = table.output_tokens > 1
-        tpot_ns = time_per_output_token_ns(latency_ns[several], ttft_ns[several], table.output_tokens[several])
+    if table.submit_ns is not None:
+        return _closed_loop(table, table.submit_ns)
+    times = timeline(run.detail, table, run.trace)
     return _Queries(
-        arrived_ns=arrived_ns - arrived_ns[0],
-        late_issue_ns=late_issue_ns,
-        latency_ns=latency_ns,
-        ttft_ns=ttft_ns,
-        tpot_ns=tpot_ns if tpot_ns is not None and len(tpot_ns) else None,
+        arrived_ns=times.scheduled_ns - times.scheduled_ns[0],
+        late_issue_ns=times.issued_ns - times.scheduled_ns if run.detail.scenario == "Server" else None,
+        latency_ns=times.latency_ns,
+        ttft_ns=times.ttft_ns,
         prompt_tokens=table.prompt_tokens,
         output_tokens=table.output_tokens,
     )
 
 
-def _rates(queries: _Queries, window: ArrivalWindow | None) -> dict[str, Any]:
+def _closed_loop(table: RequestTable, submit_ns: Times) -> _Queries:
+    """Return the queries of a closed loop, timed by the harness from the handover to the engine."""
+    order = np.argsort(submit_ns, kind="stable")
+    begin_ns, first_ns = submit_ns[order], table.first_token_ns[order]
+    return _Queries(
+        arrived_ns=begin_ns - begin_ns[0],
+        late_issue_ns=None,
+        latency_ns=table.complete_ns[order] - begin_ns,
+        ttft_ns=first_ns - begin_ns if (first_ns != NO_TIME).all() else None,
+        prompt_tokens=table.prompt_tokens[order],
+        output_tokens=table.output_tokens[order],
+    )
+
+
+def _rates(queries: _Queries, window: ArrivalWindow | None, *, is_offered: bool) -> dict[str, Any]:
     """Return rates, durations and open queries."""
     completed_s = queries.arrived_s + queries.latency_s
     fields: dict[str, Any] = {"duration_s": float(completed_s.max())}
@@ -207,7 +226,7 @@ def _rates(queries: _Queries, window: ArrivalWindow | None) -> dict[str, Any]:
         counted = (completed_s > window.begin_s) & (completed_s <= window.end_s)
         rate = float(counted.sum()) / (window.end_s - window.begin_s)
         fields |= {
-            "offered_qps": (len(queries) - 1) / window.end_s,
+            "offered_qps": (len(queries) - 1) / window.end_s if is_offered else None,
             "drain_s": max(0.0, fields["duration_s"] - window.end_s),
             "open": OpenQueries(mean=window.mean_open, max=window.most_open, growth=window.growth),
         }

@@ -67,12 +67,12 @@ def bench_of_run(run_dir: Path, label: str | None = None) -> BenchRecord:
 
 def _kind(run: FinishedRun) -> tuple[Kind, int | None]:
     """Return the kind of a run, and its bound on open queries."""
-    bound = run.manifest.asked.get("concurrency") if run.manifest is not None else None
+    bound = None if run.manifest is None else run.manifest.plan.concurrency
     if run.detail.scenario == "Server":
         return "server", None
     if run.detail.scenario == "SingleStream":
         return "concurrency", 1
-    return ("concurrency", int(bound)) if bound else ("offline", None)
+    return ("concurrency", bound) if bound else ("offline", None)
 
 
 def _limits(settings: InForce) -> Limits | None:

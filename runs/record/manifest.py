@@ -57,7 +57,7 @@ _OF_A_FINISHED_RUN = (
 )
 
 # Fields that manifests of earlier versions lack. No rule may depend on them.
-_LATER = frozenset({"trial", "plan.trial", "plan.replicas.kept", "plan.concurrency"})
+_LATER = frozenset({"trial", "plan.trial", "plan.replicas.kept", "plan.concurrency", "observed.engines.client.text"})
 
 Status = Literal["planned", "running", "finished", "failed", "interrupted"]
 

@@ -169,6 +169,11 @@ class ServerClient(StrictModel):
     text: TextResponses | None = None  # None for a server that sends token IDs
 
     @property
+    def has_usage(self) -> bool:
+        """True for a server that sends text and counts the tokens of each response."""
+        return self.text is not None and self.text.responses_with_usage == self.answers
+
+    @property
     def each_response_counts_reuse(self) -> bool:
         return self.answers_with_cached_count == self.answers
 

@@ -7,6 +7,7 @@ time. The number of slots limits the requests computed at a time; the others wai
 
 import asyncio
 import heapq
+import random
 import time
 import zlib
 from array import array
@@ -33,6 +34,8 @@ class DummyEngine(Engine):
     prefill_us: float = 0.0  # per prompt token, before the first output token
     slots: int = 0  # requests computed at a time; 0 = all
     shortest_tokens: int = SHORTEST_OUTPUT  # lengths spread from here to the longest
+    noise: float = 0.0  # standard deviation of the speed of a run and of a request, as a share
+    seed: int | None = None  # of the noise; None = another in each start
     faults: tuple[Fault, ...] = ()
 
     def __post_init__(self) -> None:
@@ -40,6 +43,8 @@ class DummyEngine(Engine):
         # that fire late do not add up.
         self._slots_free_s: list[float] = []
         self._fault_at = {fault.at: fault.kind for fault in self.faults if fault.kind != "start"}
+        self._random = random.Random(self.seed)
+        self._of_the_run = self._factor()
         self._dead = False
         self._activity = 0
         self._generated_tokens = 0
@@ -49,6 +54,7 @@ class DummyEngine(Engine):
             raise SetupError("the dummy engine was asked not to start", "remove --dummy-fault start")
         self._loop = asyncio.get_running_loop()
         model = {"prefill_us": self.prefill_us, "slots": self.slots, "shortest_tokens": self.shortest_tokens}
+        model |= {"noise": self.noise}
         options = {"ttft_ms": self.ttft_ms, "tpot_ms": self.tpot_ms, "lead_tokens": self.lead_tokens, **model}
         return EngineReport(
             "dummy",
@@ -59,6 +65,15 @@ class DummyEngine(Engine):
     async def begin(self, plan: "RunPlan") -> None:
         self.sampling = SamplingPolicy(**plan.sampling)
         self._slots_free_s = []
+        self._of_the_run = self._factor()
+
+    def slowness(self) -> float:
+        """Return the factor on the times of the next request."""
+        return self._of_the_run * self._factor()
+
+    def _factor(self) -> float:
+        """Return a random factor on times; its median is 1."""
+        return self._random.lognormvariate(0, self.noise) if self.noise else 1.0
 
     def response(self, prompt_ids: list[int], sampling: SamplingPolicy | None = None) -> list[int]:
         """Return the output for a prompt, at most max_tokens IDs."""
@@ -91,7 +106,8 @@ class DummyEngine(Engine):
     def _serve(self, request: Request, ids: list[int]) -> None:
         """Schedule a request's first token and its completion."""
         prefill_s = self.ttft_ms / 1e3 + self.prefill_us / 1e6 * len(request.prompt_ids)
-        first_s, end_s = self._book(prefill_s, self.tpot_ms / 1e3 * max(0, len(ids) - 1))
+        factor = self.slowness()
+        first_s, end_s = self._book(factor * prefill_s, factor * self.tpot_ms / 1e3 * max(0, len(ids) - 1))
         self._loop.call_at(first_s, self._first, request, ids, end_s)
 
     def _book(self, prefill_s: float, decode_s: float) -> tuple[float, float]:

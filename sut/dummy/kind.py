@@ -32,6 +32,17 @@ class DummyOptions(BaseModel):
     dummy_shortest_tokens: int = option_field(
         SHORTEST_OUTPUT, f"Shortest output in tokens (by prompt). Default: {SHORTEST_OUTPUT}.", "dummy", "N", ge=1
     )
+    dummy_noise: float = option_field(
+        0.0,
+        "Standard deviation of the speed of a run and of a request, as a share. Default: 0.",
+        "dummy",
+        "SHARE",
+        ge=0,
+        le=0.5,
+    )
+    dummy_seed: int | None = option_field(
+        None, "Seed of --dummy-noise. Default: another seed in each start of the engine.", "dummy", "N", ge=0
+    )
     dummy_fault: list[str] = option_field(
         [],
         "Inject a fault at query N: start, raise, fail, die, swallow, twice, empty or freeze; repeatable.",
@@ -63,6 +74,8 @@ class DummyKind(EngineKind[DummyOptions]):
             "prefill_us": asked.dummy_prefill_us,
             "slots": asked.dummy_slots,
             "shortest_tokens": asked.dummy_shortest_tokens,
+            "noise": asked.dummy_noise,
+            "seed": asked.dummy_seed,
             "faults": list(asked.dummy_fault),
             "lead_tokens": run.lead_tokens,
         }

@@ -141,3 +141,23 @@ def test_faults_that_raise() -> None:
     for text in ("", "Die", "die@-1", "die@1.5", "@3"):
         with pytest.raises(InputError, match=f"^--dummy-fault {text}: "):
             Fault.parse(text)
+
+
+def test_noise_changes_the_speed_of_runs_and_requests() -> None:
+    def times(noise: float, seed: int | None) -> list[float]:
+        engine = DummyEngine(SAMPLING, ttft_ms=10, tpot_ms=0, slots=1, noise=noise, seed=seed)
+        ends: list[float] = []
+
+        async def work() -> None:
+            await engine.start()
+            ends.extend(engine._book(engine.slowness(), 0)[1] for _ in range(400))
+
+        virtual.run(work())
+        return [later - before for before, later in zip([0.0, *ends], ends, strict=False)]
+
+    assert set(map(round, times(0.0, None))) == {1}
+    first, again, other = times(0.05, 1), times(0.05, 1), times(0.05, 2)
+    assert first == again
+    assert abs(sum(first) - sum(other)) > 1  # the speed of the run
+    mean = sum(first) / len(first)
+    assert 0.04 < (sum((one / mean - 1) ** 2 for one in first) / len(first)) ** 0.5 < 0.06
