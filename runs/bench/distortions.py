@@ -112,7 +112,7 @@ def distortions(
     if tokens.server is not None and tokens.counted is not None:
         difference = tokens.server - tokens.counted
         if abs(difference) > TOKENS_SHARE * tokens.counted:
-            yield f"tokens: the server counts {tokens.server:,} output tokens, {tokens.counted:,} were received"
+            yield f"tokens: the server counts {tokens.server:,} output tokens, the client {tokens.counted:,}"
     if tokens.estimated:
         yield "tokens: estimated from chunks"
     if short:

@@ -1,0 +1,121 @@
+"""Faults of the client, the engine and the server, planted in runs: each is shown with the run's numbers."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import pytest
+
+from runs.bench.bench_record import BenchRun, Kind, Limits
+from runs.bench.measure import measure_run
+from runs.errors import ExitCode
+from runs.record.layout import RunDir
+from tests.conftest import RunMain
+from tests.support.computing_server import Computing
+from tests.support.http_campaign import make_model
+from tests.support.http_server import HttpServer, serving
+from tests.support.recorded import OVER_HTTP, recorded
+from tests.support.run_commands import arguments
+
+CONF = """
+*.Server.target_qps = {rate}
+*.Server.min_query_count = {queries}
+*.Server.min_duration = 0
+*.Server.target_latency_percentile = 90
+"""
+
+
+def measured(run_dir: Path, kind: Kind = "server", tokens: int | None = None) -> BenchRun:
+    return measure_run(
+        run_dir, number=1, kind=kind, limits=Limits(ttft=2000, tpot=100), percentile="p90", output_tokens=tokens,
+        folder=run_dir.parent,
+    )  # fmt: skip
+
+
+def test_an_overload_within_the_limits_shows_in_the_open_queries(run_main: RunMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    engine = ("--dummy-slots", 8, "--dummy-ttft-ms", 100, "--dummy-tpot-ms", 0)  # 80 queries/s
+    finished = run_main(*arguments("Server", out, *engine, conf=CONF.format(rate=110, queries=300)))
+    assert finished.code == ExitCode.OK, finished.stderr
+    run = measured(out)
+    assert (run.verdict, run.loadgen_verdict, run.within_limits) == ("saturated", "VALID", 1.0)
+    assert run.reasons[0].startswith("open queries grew by ")
+    assert run.reasons[0].endswith("the latency depends on the duration of the run")
+    assert run.done_qps == pytest.approx(80, rel=0.05)
+    assert run.offered_qps == pytest.approx(110, rel=0.1)
+
+
+def test_a_queue_in_the_client_is_shown(run_main: RunMain, tmp_path: Path) -> None:
+    """One connection, 60 ms for each response and 12 queries/s: queries wait for the connection."""
+    out, conf = tmp_path / "run", tmp_path / "user.conf"
+    conf.write_text(CONF.format(rate=12, queries=64))
+    with serving(HttpServer("/v1/completions", Computing(0.01, 0.05), "vllm")) as server:
+        finished = run_main(
+            "run", "--scenario", "Server", "--api-server", server.url, "--api-connections", 1, "--model-path",
+            make_model(tmp_path / "model"), "--user-conf", conf, "--output-log-dir", out,
+        )  # fmt: skip
+    assert finished.code == ExitCode.OK, finished.stderr
+    run = measured(out)
+    assert run.client is not None
+    assert run.client.issue_to_engine is not None
+    assert run.client.issue_to_engine > 100
+    assert run.ttft is not None
+    assert run.reasons[0] == f"client: issue to wire p99 {run.client.issue_to_engine:.3g} ms of p90 TTFT " + (
+        f"{run.ttft.p90:.3g} ms"
+    )
+    assert run.cached_share == 0.0
+    assert run.tokens is not None
+    assert run.tokens.server in (None, run.tokens.counted)
+
+
+def changed(tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> BenchRun:
+    """The recorded Server run over HTTP, with changed observations."""
+    copytree(recorded() / OVER_HTTP / "campaign/llama3.1-8b/Server/performance/run_1", tmp_path / "run")
+    path = RunDir(tmp_path / "run").manifest
+    manifest = json.loads(path.read_text())
+    change(manifest["observed"])
+    path.write_text(json.dumps(manifest))
+    return measured(tmp_path / "run", tokens=1)
+
+
+TEXT = {
+    "is_tokenized": True, "responses_with_usage": 512, "tokens_by_usage": 70_000, "tokens_by_tokenizer": 65_536,
+    "responses_estimated": 0, "short": 0, "empty": 0, "issue_to_text": {"count": 0, "p99_ms": None},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("client", "reason"),
+    [
+        ({}, None),
+        ({"cached_tokens": 20_000, "answers_with_cached_count": 512}, "cache: 2.7% of the prompt tokens came from a"),
+        ({"cached_tokens_by_metrics": 20_000}, "cache: 2.7% of the prompt tokens came from a cache"),
+        ({"tokens_by_metrics": 60_000}, "tokens: the server counts "),
+        ({"text": TEXT}, "tokens: the server counts 70,000 output tokens, the client 65,536"),
+        ({"text": TEXT | {"tokens_by_usage": 65_536, "short": 7}}, "tokens: 7 of 512 responses are shorter than"),
+        ({"text": TEXT | {"responses_with_usage": 0, "responses_estimated": 9}}, "tokens: estimated from chunks"),
+        ({"issue_to_wire": {"count": 512, "p99_ms": 200.0}}, "client: issue to wire p99 20"),
+    ],
+)
+def test_what_a_server_and_its_client_did_is_shown(tmp_path: Path, client: dict[str, Any], reason: str | None) -> None:
+    run = changed(tmp_path, lambda observed: observed["engines"][0]["client"].update(client))
+    assert (run.verdict, run.queries) == ("within", 512)
+    assert [text[: len(reason or "")] for text in run.reasons] == ([] if reason is None else [reason])
+
+
+def test_a_cache_that_is_not_counted_is_unknown_and_not_zero(tmp_path: Path) -> None:
+    assert changed(tmp_path, lambda _: None).cached_share is None
+
+
+def test_other_processes_are_shown(tmp_path: Path) -> None:
+    def busy(observed: dict[str, Any]) -> None:
+        contention = observed["contention"]
+        contention["foreign_cpu_s"] = contention["window_s"] * contention["usable_cores"] * 0.3
+
+    run = changed(tmp_path, busy)
+    assert (run.contention, run.reasons) == (
+        pytest.approx(0.3),
+        ["machine: other processes used 30% of the cores' time"],
+    )
