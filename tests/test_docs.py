@@ -13,6 +13,7 @@ from tests.support.docs import DOCUMENTS, CommandLine, command_lines, parse
 from tools import command_page
 from tools.false_alarms import BEGIN, END, PAGE, own_rules
 from tools.peers.__main__ import peers
+from tools.product_lines import PACKAGES
 
 LINES = [line for path in DOCUMENTS for line in command_lines(path)]
 
@@ -65,6 +66,15 @@ def test_links_and_named_files_exist(path: Path) -> None:
         r"`((?:sut|qsl|runs|scenarios|compliance|scripts|tools(?!/submission/)|configs|tests)/[\w./-]+)`", text
     ):
         assert (ROOT / named).exists(), f"{path.name} names {named}"
+
+
+def test_pages_that_a_message_names_exist() -> None:
+    """Messages, help and comments of the product."""
+    for package in PACKAGES:
+        for file in (ROOT / package).rglob("*.py"):
+            # A page of another project is named after it, such as [git-lfs, docs/spec.md].
+            for page in re.findall(r"(?<![\w/])(?<!\w, )docs/([\w-]+\.md)", file.read_text()):
+                assert (ROOT / "docs" / page).is_file(), f"{file.relative_to(ROOT)} names docs/{page}"
 
 
 def test_each_rule_of_ours_has_its_false_alarms() -> None:

@@ -24,6 +24,10 @@ def name_of(path: Path) -> str:
 
 PAGES = [path for path in (*DOCUMENTS, WORKED_EXAMPLE) if name_of(path) not in HISTORY | NOT_YET]
 
+# The page that each kind of reader starts with: serving engineer, submitter, reviewer, contributor.
+FIRST_PAGES = ("docs/start-server.md", "docs/tutorial.md", "docs/start-review.md", "CONTRIBUTING.md")
+MAX_WORDS_OF_A_FIRST_PAGE = 800
+WITHOUT_COMMAND = {"docs/glossary.md", "tools/README.md"}  # lists of terms and of programs
 MAX_WORDS_ON_AVERAGE = 30
 MAX_WORDS = 40
 
@@ -100,6 +104,26 @@ def test_sentences_are_short(path: Path) -> None:
     found = sentences(path)
     assert [" ".join(words) for words in found if len(words) > MAX_WORDS] == []
     assert sum(map(len, found)) / len(found) <= MAX_WORDS_ON_AVERAGE
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_a_page_has_a_title_and_a_command(path: Path) -> None:
+    text = path.read_text()
+    assert text.startswith("# ")
+    assert name_of(path) in WITHOUT_COMMAND or re.search(r"(?m)^```(sh|bash)?$\n\S", text)
+
+
+@pytest.mark.parametrize("path", [*DOCUMENTS, WORKED_EXAMPLE], ids=name_of)
+def test_the_rows_of_a_table_have_its_columns(path: Path) -> None:
+    text = re.sub(r"(?ms)^ *```.*?^ *```$", "", path.read_text())
+    for table in re.findall(r"(?m)(?:^\|.*\n)+", text):
+        columns = {len(re.findall(r"(?<!\\)\|", re.sub(r"`[^`]*`", "", row))) for row in table.splitlines()}
+        assert len(columns) == 1, table
+
+
+@pytest.mark.parametrize("name", FIRST_PAGES)
+def test_a_first_page_is_short(name: str) -> None:
+    assert len((ROOT / name).read_text().split()) <= MAX_WORDS_OF_A_FIRST_PAGE
 
 
 def test_each_page_is_within_two_clicks() -> None:
