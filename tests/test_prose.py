@@ -29,7 +29,7 @@ FIRST_PAGES = ("docs/start-server.md", "docs/tutorial.md", "docs/start-review.md
 MAX_WORDS_OF_A_FIRST_PAGE = 800
 WITHOUT_COMMAND = {"docs/glossary.md", "tools/README.md"}  # lists of terms and of programs
 MAX_WORDS_ON_AVERAGE = 30
-MAX_WORDS = 40
+MAX_WORDS = 30  # of one sentence; code is not counted
 
 # What a page does not say: a pattern, and the term to write.
 REPLACED = {
@@ -78,6 +78,7 @@ def prose(path: Path) -> Iterator[str]:
 def sentences(path: Path) -> list[list[str]]:
     """The sentences of a page, each as its words."""
     found = [part.split() for text in prose(path) for part in re.split(r"(?<=[.!?:])[*)\"]*\s+", text)]
+    found = [[word for word in words if not word.startswith("CODE")] for words in found]
     return [words for words in found if len(words) > 2]  # shorter ones are names in tables
 
 
