@@ -31,16 +31,15 @@ from scenarios.bench.options import (
 from scenarios.bench.prompts import FilePrompts, Lengths, Prompts, Synthetic, read_prompts
 from scenarios.run.config import make_config
 from sut.endpoint.address import Access, addresses
-from sut.endpoint.server import read_card
+from sut.endpoint.dialects import DIALECTS
+from sut.endpoint.server import ModelCard, read_card
 from sut.engines import DEFAULT, KINDS
 
 DURATION_S = 60.0
 MAX_TOKENS = 10**9
 LENGTHS: tuple[Lengths, Lengths] = (1024, 1024), (128, 128)  # prompt and output tokens, as in `vllm bench serve`
 CPU_LENGTHS: tuple[Lengths, Lengths] = (128, 128), (32, 32)  # for the embedded model without an accelerator
-# Path of a URL, or backend of another program → dialect.
-DIALECT_OF = {"/v1/chat/completions": "openai-chat", "/v1/completions": "openai"}
-DIALECT_OF |= {"chat": "openai-chat", "completions": "openai"}
+BACKENDS = {"chat": "openai-chat", "completions": "openai"}  # backend of another program → dialect
 KEY_VARIABLE = "OPENAI_API_KEY"
 _LOADS = ("rates", "concurrency", "max_concurrency")
 # Option → function that parses its text, and an example.
@@ -55,13 +54,10 @@ _PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "input_len": (parse.lengths, "1024"),
     "output_len": (parse.outputs, "128"),
     "random_range_ratio": (parse.ratio, "0.5"),
-    **dict.fromkeys(("queries", "repeats", "max_runs", "port"), (parse.count, "3")),
+    **dict.fromkeys(("queries", "repeats", "max_runs"), (parse.count, "3")),
+    "port": (parse.count, "8000"),
     "seed": (parse.seed, "1"),
 }
-
-
-def _is_embedded(model: ModelFacts) -> bool:
-    return model.folder == default_model_folder()
 
 
 def load_bench(
@@ -89,55 +85,54 @@ def load_bench(
     return _Loader(BenchOptions.model_validate(own), dict(runs), say).load(list(command), targets, others)
 
 
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
 class _Loader:
     """The check of one command line, which collects its mistakes."""
 
     def __init__(self, options: BenchOptions, values: dict[str, Any], say: Callable[[str], None]) -> None:
         self.options, self.values, self.say = options, values, say
         self.mistakes = Mistakes()
+        self.add = self.mistakes.add
         self.notes: list[str] = []
+        self.given: dict[str, Any] = {}
 
     def load(self, command: list[str], targets: Sequence[str], others: Mapping[str, str]) -> Bench:
-        mistakes, add = self.mistakes, self.mistakes.add
         for name, value in others.items():
-            flag = "--" + name.replace("_", "-")
             if name in REFUSED:
-                add(f"{flag} {value}: not an option of bench", REFUSED[name])
+                self.add(f"{_flag(name)} {value}: not an option of bench", REFUSED[name])
             else:
-                self.notes.append(f"{flag} is ignored; {IGNORED[name]}")
-        words = [word for word in targets if self.options.goodput and re.match(r"\w+[:=][\d.]+$", word)]
-        goodput = ",".join([self.options.goodput, *words]) if self.options.goodput else None
-        self.options = self.options.model_copy(update={"goodput": goodput})
+                self.notes.append(f"{_flag(name)} is ignored; {IGNORED[name]}")
         like = self._like()
+        words = [word for word in targets if self.options.goodput and re.match(r"\w+[:=][\d.]+$", word)]
+        if words:  # `--goodput ttft:500 tpot:50`
+            self.options = self.options.model_copy(update={"goodput": ",".join([str(self.options.goodput), *words])})
         options = self.options
-        given = {name: self._parsed(name) for name in _PARSERS}
+        given = self.given = {name: self._parsed(name) for name in _PARSERS}
         scenario: Scenario = given["scenario"] or "Server"
-        target = self._target([word for word in targets if word not in words], given["port"])
+        target = self._target([word for word in targets if word not in words])
         label, metadata = self._label_and_metadata()
-        steps = self._steps(given, scenario)
+        steps = self._steps(scenario)
         model, tokenizer = self._model()
         label = label or file_name(Path(self.values.get("api_model_name") or target).name)
         folder = Path(options.output_log_dir or Path("output") / f"bench-{file_name(label)}")
-        input_len, output_len = self._lengths(given, model)
+        input_len, output_len = self._lengths(model)
         exact = options.dataset_path is None or bool(options.ignore_eos)
-        seed = self._seed(given["seed"], folder)
+        seed = self._seed(folder)
         limit = self._longest(scenario, model)
+        limits = self._limits(scenario, model)
         prompts: Prompts | None = None
-        if tokenizer:
-            with mistakes.collected():
-                prompts = self._prompts(tokenizer, model, (input_len, output_len), seed, limit)
-        if options.reset_cache and self.values.get("api_server"):
-            add("--reset-cache: a server's cache cannot be reset", "remove --reset-cache; each run has new prompts")
-        limits = self._limits(given, scenario, model)
-        mistakes.refuse()
+        with self.mistakes.collected():
+            prompts = self._prompts(tokenizer, model, (input_len, output_len), seed, limit)
+        self.mistakes.refuse()
         assert prompts is not None
-        output_len = self._fix_engine(prompts, output_len, limit, exact=exact)
         return Bench(
             label=label,
             target=target,
             command=command,
             folder=folder,
-            values=self.values,
             scenario=scenario,
             steps=steps or default_steps(scenario),
             is_adaptive=not steps,
@@ -146,7 +141,8 @@ class _Loader:
             duration_s=given["duration"] or DURATION_S,
             is_duration_given=given["duration"] is not None,
             queries=given["queries"],
-            output_len=output_len,
+            output_len=self._fix_engine(prompts, output_len, limit, exact=exact),
+            values=self.values,
             exact_output=exact,
             repeats=given["repeats"] or 1,
             max_runs=given["max_runs"] or MAX_RUNS,
@@ -161,172 +157,158 @@ class _Loader:
 
     def _parsed(self, name: str) -> Any:
         text, (how, example) = getattr(self.options, name), _PARSERS[name]
-        flag = "--" + name.replace("_", "-")
         try:
             return None if text is None else how(text)
         except ValueError as error:
-            self.mistakes.add(f"{flag} {text}: {error}", f"write, for example, {flag} {example}")
+            self.add(f"{_flag(name)} {text}: {error}", f"write, for example, {_flag(name)} {example}")
             return None
 
     def _like(self) -> BenchRecord | None:
         """Replace options by those of the bench in --like."""
-        if self.options.like is None:
-            return None
+        record = None
         with self.mistakes.collected():
-            record = find_bench(self.options.like)
-            known = record.conditions.equal | record.conditions.system
-            update = {
-                "scenario": known.get("scenario"), "seed": known.get("seed"), "limits": known.get("limits"),
-                "dataset_path": known.get("dataset_path"), "duration": known.get("duration_s"),
-                "output_len": known.get("output_tokens"), "input_len": known.get("input_tokens"),
-                "rates": ",".join(dict.fromkeys(repr(run.asked_qps) for run in record.runs if run.asked_qps)),
-                "concurrency": ",".join(dict.fromkeys(str(run.concurrency) for run in record.runs if run.concurrency)),
-            }  # fmt: skip
-            for name in sorted(self.options.model_fields_set & update.keys()):
-                flag = "--" + name.replace("_", "-")
-                self.mistakes.add(f"{flag}: --like {self.options.like} decides it", f"remove {flag}, or --like")
-            texts = {name: str(value) for name, value in update.items() if value not in (None, "")}
-            self.options = self.options.model_copy(update=texts)
-            return record
-        return None
+            if self.options.like is not None:
+                record = find_bench(self.options.like)
+        if record is None:
+            return None
+        known = record.conditions.equal | record.conditions.system
+        update = {
+            **{name: known.get(name) for name in ("scenario", "seed", "limits", "dataset_path")},
+            "duration": known.get("duration_s"),
+            "input_len": known.get("input_tokens"),
+            "output_len": known.get("output_tokens"),
+            "ignore_eos": known.get("exact_output") or None,
+            "rates": ",".join(dict.fromkeys(repr(run.asked_qps) for run in record.runs if run.asked_qps)),
+            "concurrency": ",".join(dict.fromkeys(str(run.concurrency) for run in record.runs if run.concurrency)),
+        }
+        for name in sorted(self.options.model_fields_set & update.keys()):
+            self.add(f"{_flag(name)}: --like {self.options.like} decides it", f"remove {_flag(name)}, or --like")
+        texts = {name: str(value) for name, value in update.items() if value not in (None, "")}
+        self.options = self.options.model_copy(update=texts)
+        return record
 
-    def _target(self, words: Sequence[str], port: int | None) -> str:
+    def _target(self, words: list[str]) -> str:
         """Move the model or URL to the fields of a run; return it."""
-        options, values = self.options, self.values
-        if options.endpoint is not None and not options.endpoint.startswith("http"):
-            dialect = DIALECT_OF.get("/" + options.endpoint.strip("/"))
-            if dialect is None:
-                paths = " or ".join(path for path in DIALECT_OF if "/" in path)
-                self.mistakes.add(
-                    f"--endpoint {options.endpoint}: unknown path", f"give {paths}, or --api-dialect NAME"
-                )
-            values.setdefault("api_dialect", dialect)
-        elif options.endpoint is not None:
-            words = [*words, options.endpoint]
+        options, values, backend = self.options, self.values, self.options.backend
+        words += [word for word in (values.pop("model_path", None), values.pop("api_server", None)) if word]
         if options.host is not None or options.port is not None:
-            host = (options.host or "localhost").removeprefix("http://")
-            words = [*words, f"http://{host}:{port or 8000}"]
-        urls = [
-            word for word in (*words, values.get("api_server")) if word and word.startswith(("http://", "https://"))
-        ]
-        models = [word for word in words if word not in urls] + [values[n] for n in ("model_path",) if n in values]
-        models += [options.model] if options.model else []
+            words.append(f"http://{options.host or 'localhost'}:{self.given['port'] or 8000}")
+        route = options.endpoint or ""
+        if route.startswith("http"):
+            words, route = [*words, route], ""
+        urls = list(dict.fromkeys(word for word in words if word.startswith(("http://", "https://"))))
+        models = list(dict.fromkeys(word for word in (*words, options.model) if word and word not in urls))
         for found, what in ((urls, "servers"), (models, "models")):
-            if len(set(found)) > 1:
-                self.mistakes.add(f"{', '.join(found)}: {len(found)} {what} given", "give one MODEL or URL")
+            if len(found) > 1:
+                self.add(f"{', '.join(found)}: {len(found)} {what} given", "give one MODEL or URL")
         if models:
             values["model_path"] = models[0]
-        backend = options.backend
         if urls:
-            values["api_server"] = urls[0]
-            for path, dialect in DIALECT_OF.items():
-                if path.startswith("/") and urls[0].rstrip("/").endswith(path):
-                    values["api_server"] = urls[0].rstrip("/").removesuffix(path)
-                    values.setdefault("api_dialect", dialect)
+            values["api_server"] = urls[0].rstrip("/") + route
             if backend is not None:
-                values.setdefault("api_dialect", DIALECT_OF.get(backend, backend))
+                values.setdefault("api_dialect", BACKENDS.get(backend, backend))
             if options.model is not None:
                 values.setdefault("api_model_name", options.model)
             if os.environ.get(KEY_VARIABLE) and "api_key_env" not in values:
                 values["api_key_env"] = KEY_VARIABLE
-                self.notes.append(f"the key is that of {KEY_VARIABLE}")
-        elif backend is not None and backend not in KINDS:
-            self.mistakes.add(f"--backend {backend}: there is no server", "give the server's URL")
-        elif backend is not None:
+                self.notes.append(f"the server's key is that in {KEY_VARIABLE}")
+        elif backend in KINDS:
             values.setdefault("engine", backend)
-        if options.tokenizer is not None:
-            values["model_path"] = options.tokenizer if urls else values.get("model_path", options.tokenizer)
+        elif backend or route:
+            flag = f"--backend {backend}" if backend else f"--endpoint {route}"
+            self.add(f"{flag}: no server is given", "give the server's URL")
+        routes = dict.fromkeys(dialect.path for dialect in DIALECTS.values())
+        if route and route not in routes:
+            self.add(f"--endpoint {route}: unknown route", f"choose from {', '.join(routes)}")
+        if (dialect := values.get("api_dialect")) is not None and dialect not in DIALECTS:
+            self.add(f"--api-dialect {dialect}: unknown", f"choose from {', '.join(DIALECTS)}")
+        if options.reset_cache and urls:
+            self.add(
+                "--reset-cache: a server's cache cannot be reset", "remove --reset-cache; each run has new prompts"
+            )
+        if options.tokenizer is not None and (urls or not models):
+            values["model_path"] = options.tokenizer
         return str(values.get("api_server") or values.get("model_path") or DEFAULT_MODEL_NAME)
 
     def _label_and_metadata(self) -> tuple[str | None, dict[str, str]]:
-        label, metadata = self.options.label, {}
-        pairs = list(self.options.metadata)
+        label, pairs, metadata = self.options.label, list(self.options.metadata), {}
         if label is not None and "=" in label:  # guidellm's --label is metadata
             pairs, label = [*pairs, label], None
         for text in pairs:
             key, equals, value = text.partition("=")
             if not equals or not key:
-                self.mistakes.add(f"--metadata {text}: not of the form KEY=VALUE", "write, for example, team=search")
+                self.add(f"--metadata {text}: not of the form KEY=VALUE", "write, for example, --metadata team=search")
             metadata[key] = value
         if label is not None and not file_name(label):
-            self.mistakes.add(f"--label {label!r}: no letter or digit", "write, for example, --label bf16")
+            self.add(f"--label {label!r}: no letter or digit", "write, for example, --label bf16")
         for name in ("output_log_dir", "result_filename"):
             if getattr(self.options, name) == "":
-                self.mistakes.add(f"--{name.replace('_', '-')}: empty value", "check for an unset shell variable")
+                self.add(f"{_flag(name)}: empty value", "give a name; check for an unset shell variable")
         return label, metadata
 
-    def _steps(self, given: dict[str, Any], scenario: Scenario) -> tuple[Step, ...]:
+    def _steps(self, scenario: Scenario) -> tuple[Step, ...]:
         """Return the given loads; none for those of the scenario."""
-        steps, open_queries, most = given["rates"] or (), given["concurrency"] or (), given["max_concurrency"] or ()
-        flags = {name: f"--{name.replace('_', '-')} {getattr(self.options, name)}" for name in _LOADS}
-        if self.options.rates is not None and self.options.concurrency is not None:
-            fix = "remove one of the two; --max-concurrency 32 bounds the open queries at each rate"
-            self.mistakes.add(f"{flags['rates']} with {flags['concurrency']}: exclude each other", fix)
-        if most and self.options.concurrency is not None:
-            self.mistakes.add(
-                f"{flags['max_concurrency']} with {flags['concurrency']}: two lists", "give one of the two"
-            )
-        if scenario == "Offline" and any(step.kind == "server" for step in steps):
-            self.mistakes.add(
-                f"{flags['rates']} with --scenario Offline: Offline has no rate", "give --scenario Server"
-            )
-        if most and self.options.rates is not None:
+        rates, open_queries, most = (self.given[name] or () for name in _LOADS)
+        typed = {name: f"{_flag(name)} {text}" for name in _LOADS if (text := getattr(self.options, name)) is not None}
+        if "concurrency" in typed and len(typed) > 1:
+            fix = "give one list; --max-concurrency 32 with --rates bounds the open queries at each rate"
+            self.add(f"{' with '.join(typed.values())}: exclude each other", fix)
+        if scenario == "Offline" and any(step.kind == "server" for step in rates):
+            self.add(f"{typed['rates']} with --scenario Offline: no rates", "give --scenario Server")
+        if most and "rates" in typed:
             if len(most) > 1:
-                self.mistakes.add(f"{flags['max_concurrency']} with {flags['rates']}: must be one number", "give one")
-            self.values["admission_queries"] = most[0].concurrency
+                self.add(f"{typed['max_concurrency']} with {typed['rates']}: must be one number", "give one number")
+            self.values |= {"admission_queries": most[0].concurrency, "admission_tokens": MAX_TOKENS}
             self.values.setdefault("admission", "fcfs")
-            self.values.setdefault("admission_tokens", MAX_TOKENS)  # only the number of queries is bounded
-            self.notes.append(
-                f"{flags['max_concurrency']}: at most so many queries are open; the others wait, and the wait counts "
-                "in their latency"
-            )
+            self.notes.append(f"{typed['max_concurrency']}: further queries wait, and the wait counts in their latency")
             most = ()
-        return steps or open_queries or most or ((Step("offline"),) if scenario == "Offline" else ())
+        return rates or open_queries or most or ((Step("offline"),) if scenario == "Offline" else ())
+
+    def _card(self) -> ModelCard | None:
+        """Return the server's entry of its model; None without a server, or for a server that the runs start."""
+        values = self.values
+        if not values.get("api_server") or values.get("serve"):
+            return None
+        access = Access.from_environment(values.get("api_key_env"), values.get("api_ca"))
+        return asyncio.run(read_card(addresses(values["api_server"])[0], access, values.get("api_model_name")))
 
     def _model(self) -> tuple[ModelFacts | None, str]:
         """Return the model's facts, and its tokenizer; an empty text after a mistake."""
         values = self.values
         with self.mistakes.collected():
-            if values.get("api_server") and not values.get("serve"):
-                with_key = Access.from_environment(values.get("api_key_env"), values.get("api_ca"))
-                server = addresses(values["api_server"])[0]
-                card = asyncio.run(read_card(server, with_key, values.get("api_model_name")))
+            card = self._card()
+            if card is not None:
                 values["api_model_name"] = card.id
-                if "model_path" not in values:
-                    names = [name for name in (card.root, card.id) if name]
-                    local = next((name for name in names if Path(name).is_dir()), None)
-                    if local is None and not any(DEFAULT_MODEL_NAME in name for name in names):
-                        self.mistakes.add(
-                            f"{values['api_server']}: the files of model {card.id} are unknown",
-                            "give --tokenizer with the folder or hub ID of the model",
-                        )
-                        return None, ""
-                    if local is not None:
-                        values["model_path"] = local
-            engine = values.get("engine")
-            if "model_path" not in values and engine in KINDS and KINDS[engine].own_model is not None:
-                return None, str(KINDS[engine].own_model)
+                names = [name for name in (card.root, card.id) if name]
+                local = next((name for name in names if Path(name).is_dir()), None)
+                if "model_path" not in values and local is not None:
+                    values["model_path"] = local
+                elif "model_path" not in values and not any(DEFAULT_MODEL_NAME in name for name in names):
+                    fix = "give --tokenizer with the folder or hub ID of this model"
+                    self.add(f"{values['api_server']}: the files of model {card.id} are unknown", fix)
+                    return None, ""
+            kind = KINDS.get(values.get("engine", DEFAULT))
+            if "model_path" not in values and kind is not None and kind.own_model is not None:
+                return None, kind.own_model
             folder, revision = find_model(values.get("model_path") or str(ensure_default_model(self.say)))
             return facts_of(str(folder), folder, revision), self.options.tokenizer or str(folder)
         return None, ""
 
-    def _lengths(self, given: dict[str, Any], model: ModelFacts | None) -> tuple[Lengths, Lengths]:
-        default = LENGTHS
+    def _lengths(self, model: ModelFacts | None) -> tuple[Lengths, Lengths]:
+        default, given = LENGTHS, (self.given["input_len"], self.given["output_len"])
         if model is None or (_is_embedded(model) and vllm_is_cpu_build()):
             default = CPU_LENGTHS
-            if not (given["input_len"] and given["output_len"]) and self.options.dataset_path is None:
+            if None in given and self.options.dataset_path is None:
                 self.notes.append(f"{default[0][0]} prompt tokens and {default[1][0]} output tokens, as a CPU is slow")
-        spread = given["random_range_ratio"] or 0.0
-        found = []
-        for low, high in (given["input_len"] or default[0], given["output_len"] or default[1]):
-            if spread and low == high:
-                low, high = max(2, int(low * (1 - spread))), int(high * (1 + spread))
-            found.append((low, high))
+        spread, found = self.given["random_range_ratio"] or 0.0, []
+        for low, high in (given[0] or default[0], given[1] or default[1]):
+            is_spread = spread and low == high
+            found.append((max(2, int(low * (1 - spread))), int(high * (1 + spread))) if is_spread else (low, high))
         return found[0], found[1]
 
-    def _seed(self, given: int | None, folder: Path) -> int:
-        if given is not None:
-            return given
+    def _seed(self, folder: Path) -> int:
+        if self.given["seed"] is not None:
+            return int(self.given["seed"])
         if (folder / BENCH_FILE).is_file():
             with self.mistakes.collected():
                 return int(read_bench(folder / BENCH_FILE).conditions.system.get("seed") or 0)
@@ -336,59 +318,56 @@ class _Loader:
     def _longest(self, scenario: Scenario, model: ModelFacts | None) -> int | None:
         """Check the fields of a run; return the maximum of prompt and output tokens, if there is one."""
         limits = [model.max_positions] if model else []
-        sampling = self.values.get("sampling_arg") or {}
-        for name in sorted({"min_tokens", "max_tokens"} & sampling.keys()):
-            self.mistakes.add(f"--sampling-arg {name}: the bench sets it", "give --output-len N")
+        for name in sorted({"min_tokens", "max_tokens"} & self.values.get("sampling_arg", {}).keys()):
+            self.add(f"--sampling-arg {name}: the bench sets it", "give --output-len N")
         with self.mistakes.collected():
             config = make_config({**self.values, "scenario": scenario})
-            if config.engine in KINDS and (most := KINDS[config.engine].longest_sequence(config)):
+            if (most := KINDS[config.engine].longest_sequence(config)) is not None:
                 limits.append(most)
         return min(limits, default=None)
 
     def _prompts(
         self, tokenizer: str, model: ModelFacts | None, lengths: tuple[Lengths, Lengths], seed: int, limit: int | None
-    ) -> Prompts:
-        options, add = self.options, self.mistakes.add
-        name, path = options.dataset_name, options.dataset_path
+    ) -> Prompts | None:
+        name, path, (inputs, outputs) = self.options.dataset_name, self.options.dataset_path, lengths
         if name is not None and name not in DATA_NAMES:
-            add(f"--dataset-name {name}: unknown", f"choose from {', '.join(DATA_NAMES)}")
-        elif name in ("custom", "sharegpt") and path is None:
-            add(f"--dataset-name {name}: no file", "give --dataset-path FILE")
+            self.add(f"--dataset-name {name}: unknown", f"choose from {', '.join(DATA_NAMES)}")
+        if name in ("custom", "sharegpt") and path is None:
+            self.add(f"--dataset-name {name}: no file", "give --dataset-path FILE")
         if path is None:
-            longest = lengths[0][1] + lengths[1][1]
-            if limit is not None and longest > limit:
-                add(
-                    f"--input-len {lengths[0][1]} with --output-len {lengths[1][1]}: {longest:,} tokens, but the "
-                    f"model takes {limit:,}",
-                    f"give --input-len {max(1, limit - lengths[1][1])}, or fewer output tokens",
+            if limit is not None and inputs[1] + outputs[1] > limit:
+                self.add(
+                    f"--input-len {inputs[1]} with --output-len {outputs[1]}: the model takes {limit:,} tokens",
+                    f"give --input-len {max(1, limit - outputs[1])}, or fewer output tokens",
                 )
-            return Synthetic(tokenizer, *lengths, seed)
+            return Synthetic(tokenizer, inputs, outputs, seed) if tokenizer else None
         for given in ("input_len", "random_range_ratio"):
-            if getattr(options, given) is not None:
-                flag = "--" + given.replace("_", "-")
-                add(f"{flag} with --dataset-path: the prompts have their own lengths", f"remove {flag}")
+            if getattr(self.options, given) is not None:
+                fix = f"remove {_flag(given)}"
+                self.add(f"{_flag(given)} with --dataset-path: the prompts have their own lengths", fix)
         if name == "random":
-            add(f"--dataset-name random with --dataset-path {path}: exclude each other", "remove one of the two")
-        if lengths[1][0] != lengths[1][1]:
-            add(f"--output-len {options.output_len} with --dataset-path: must be one number", "give --output-len 128")
+            self.add(f"--dataset-name random with --dataset-path {path}: exclude each other", "remove one of the two")
+        if outputs[0] != outputs[1]:
+            self.add(f"--output-len {self.options.output_len} with --dataset-path: must be one number", "give a number")
+        if not tokenizer:
+            return None
         vocab = model.vocab_size if model else ByteTokenizer.vocab_size
+        exact = bool(self.options.ignore_eos)
         return read_prompts(
-            Path(path), DATA_NAMES.get(name or ""), tokenizer, lengths[1][1],
-            exact=bool(options.ignore_eos), vocab_size=vocab, longest=limit,
-        )  # fmt: skip
+            Path(path), DATA_NAMES.get(name or ""), tokenizer, outputs[1], exact=exact, vocab_size=vocab, longest=limit
+        )
 
-    def _limits(self, given: dict[str, Any], scenario: Scenario, model: ModelFacts | None) -> Limits | None:
-        sources: dict[str, dict[str, float]] = {name: given[name] for name in ("limits", "goodput") if given[name]}
-        sources |= {
-            f"{name}_sla_ms": {name: given[f"{name}_sla_ms"]} for name in ("ttft", "tpot") if given[f"{name}_sla_ms"]
-        }
+    def _limits(self, scenario: Scenario, model: ModelFacts | None) -> Limits | None:
+        sources = [(name, self.given[name] or {}) for name in ("limits", "goodput")]
+        for name in ("ttft", "tpot"):
+            value = self.given[f"{name}_sla_ms"]
+            sources.append((f"{name}_sla_ms", {name: value} if value else {}))
         found: dict[str, float] = {}
-        for source, values in sources.items():
-            if twice := values.keys() & found.keys():
-                flag = "--" + source.replace("_", "-")
-                self.mistakes.add(f"{flag}: the limit of {min(twice)} is given twice", f"remove {flag}")
+        for source, values in sources:
+            for name in sorted(values.keys() & found.keys()):
+                self.add(f"{_flag(source)}: the limit of {name} is given twice", f"remove {_flag(source)}")
             found |= values
-        if found or given["limits"] is not None:
+        if found or self.given["limits"] is not None:
             return Limits(**found) if found else None
         benchmark = benchmark_of(self.values, scenario)
         if scenario == "Offline" or benchmark.limits is None:
@@ -396,7 +375,7 @@ class _Loader:
         # The embedded model stands in for the benchmark's model, and so does the dummy engine.
         if model is None or _is_embedded(model) or not model_reasons(benchmark.model, model.config):
             return Limits(ttft=benchmark.limits.ttft_ms, tpot=benchmark.limits.tpot_ms)
-        self.notes.append("no limits for this model: the curve has no best rate; give --limits ttft=2000,tpot=100")
+        self.notes.append("no limits for this model, so there is no best rate; give --limits ttft=2000,tpot=100")
         return None
 
     def _fix_engine(self, prompts: Prompts, output_len: Lengths, limit: int | None, *, exact: bool) -> Lengths:
@@ -407,9 +386,13 @@ class _Loader:
             output_len = min(outputs) if exact else 2, max(outputs)
         if not isinstance(prompts, FilePrompts) or prompts.kind != "benchmark" or self.options.output_len or exact:
             given = {"min_tokens": output_len[0], "max_tokens": output_len[1]}
-            values["sampling_arg"] = (values.get("sampling_arg") or {}) | given
+            values["sampling_arg"] = values.get("sampling_arg", {}) | given
         longest = prompts.longest + output_len[1]
         if "api_server" not in values and values.get("engine", DEFAULT) == DEFAULT:
             most = {"max_model_len": min(longest, limit or longest)}
-            values["engine_arg"] = most | (values.get("engine_arg") or {})
+            values["engine_arg"] = most | values.get("engine_arg", {})
         return output_len
+
+
+def _is_embedded(model: ModelFacts) -> bool:
+    return model.folder == default_model_folder()

@@ -24,9 +24,6 @@ class Mistakes:
     def __init__(self) -> None:
         self._found: list[tuple[str, str]] = []
 
-    def __bool__(self) -> bool:
-        return bool(self._found)
-
     def add(self, text: str, fix: str) -> None:
         self._found.append((text, fix))
 

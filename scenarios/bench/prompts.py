@@ -142,11 +142,6 @@ class FilePrompts:
             return max(len(row["tok_input"]) for row in self.content)
         return max(len(row["prompt"].encode()) for row in self.content) + SPECIAL_TOKENS
 
-    @property
-    def longest_output(self) -> int:
-        """Largest number of output tokens of a row."""
-        return max(self.output_of(row) for row in self.content)
-
     def output_of(self, row: dict[str, Any]) -> int:
         return row.get("output_tokens") or self.output_tokens
 
@@ -161,7 +156,7 @@ class FilePrompts:
         ]
 
     def facts(self) -> dict[str, str]:
-        return {"data": f"{self.kind} file", "dataset_sha256": self.sha256, "output_tokens": str(self.longest_output)}
+        return {"data": f"{self.kind} file", "dataset_sha256": self.sha256, "output_tokens": str(self.output_tokens)}
 
 
 def read_prompts(
