@@ -148,7 +148,7 @@ def draw_users(records: Sequence[BenchRecord]) -> Picture:
                 is_hollow=run.verdict == "saturated",
                 is_joined=_is_first(run),
             )
-            for run in one.runs
+            for run in _by_load(one)
             if run.output_tokens_per_s and run.tpot is not None and run.tpot.p50 > 0
         ]
         series.append(Series(marks, _name(one, records)))
@@ -165,12 +165,16 @@ def _offline(record: BenchRecord) -> float | None:
     return next((run.output_tokens_per_s for run in record.runs if run.kind == "offline"), None)
 
 
+def _by_load(record: BenchRecord) -> list[BenchRun]:
+    return sorted(record.runs, key=lambda run: run.asked_qps or run.concurrency or 0)
+
+
 def _is_first(run: BenchRun) -> bool:
     return run.repetition == 1 and not run.again
 
 
 def _marks(record: BenchRecord, measure: str, has_labels: bool) -> Iterator[Mark]:
-    for run in record.runs:
+    for run in _by_load(record):
         latency = getattr(run, measure)
         value = None if latency is None else latency.at(record.percentile or "p50")
         if value is None or not run.output_tokens_per_s or run.kind == "offline":
@@ -239,8 +243,7 @@ def _repetitions(runs: Sequence[BenchRun]) -> Iterator[tuple[str, str]]:
 
 # What is unknown of a run → condition.
 _MISSING: tuple[tuple[str, Callable[[BenchRun], object]], ...] = (
-    ("share of prompt tokens from a cache: the server does not count them", lambda run: run.cached_share is None),
-    ("output tokens: the server does not count them", lambda run: run.tokens and run.tokens.server is None),
+    ("share of prompt tokens from a cache: unknown", lambda run: run.cached_share is None),
     ("output tokens: estimated without a tokenizer", lambda run: run.tokens and run.tokens.estimated),
     (
         "delays of the client: not measured",
@@ -261,7 +264,9 @@ def _unknown(record: BenchRecord) -> Iterator[str]:
     for what, is_missing in _MISSING:
         if count := sum(bool(is_missing(run)) for run in done):
             yield f"{what} ({counted(count, 'run')})"
+    if "://" in record.target and any(run.tokens and run.tokens.server is None for run in done):
+        yield "output tokens: the server does not count them, so they were counted by the client only"
     if not any(run.again or run.repetition > 1 for run in record.runs):
         yield "noise: no load was measured twice; give --repeats 3"
-    if not record.accelerators:
-        yield "tokens/s per accelerator: the number of accelerators is unknown or 0"
+    if record.accelerators is None:
+        yield "tokens/s per accelerator: the number of accelerators is unknown"

@@ -9,9 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from compliance.report.pictures import BAD, GOOD, MUTED, ONE, TWO, WIDE_SPAN, Picture, picture_of, plain_number
-from runs.wording import milliseconds
+from runs.wording import milliseconds, printable
 
 COLORS = (ONE, TWO, "#8250df", "#1a7f37", "#9a6700")
+MAX_NAME = 24  # characters of a name in a legend
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def _draw_series(axes: Any, series: Series, color: str) -> None:
             axes.annotate(mark.label, (mark.x, mark.y), (-5, 4), textcoords="offset points", ha="right", fontsize=8,
                           color=MUTED)  # fmt: skip
     if series.name:
-        axes.plot([], [], "o-", color=color, label=series.name)
+        axes.plot([], [], "o-", color=color, label=printable(series.name, MAX_NAME))
 
 
 def _scale(axes: Any, panel: Panel) -> None:

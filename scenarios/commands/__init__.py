@@ -26,6 +26,7 @@ COMMAND_GROUPS = {
         "check": "Check a submission tree before it is uploaded.",
     },
     "maintain": {
+        "compare": "Compare benches with the first one, A.",
         "doctor": "Report what is installed, usable, and eligible for submission.",
         "init": "Write commented run, campaign and system files for this machine.",
         "quantize": "Quantize a model with the benchmark's calibration data.",

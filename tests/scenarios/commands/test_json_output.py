@@ -95,6 +95,7 @@ SHAPES = {
     "status": "status {}",
     "results": "results {}",
     "report": "report {}/result --output {}/page.html",
+    "compare": "compare {}/result/performance/run_1 {}/result/performance/run_1 --output-dir {}/compared",
     "init": "init {}/mlperf",
     "anchor": "anchor {}/result --ledger {}",
     "audit": "audit --test output_length --ref {}/result/accuracy --run {}/result/performance/run_1 "

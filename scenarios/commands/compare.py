@@ -1,0 +1,172 @@
+"""The `compare` command, which compares benches and single runs."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from runs.errors import ExitCode, InputError
+from runs.files.writing import write_atomic, write_json
+from runs.wording import printable
+from scenarios.command_line import command_output
+from scenarios.command_line.command import PATH, Command, writing
+from scenarios.console import tell
+
+if TYPE_CHECKING:
+    from runs.bench.bench_record import BenchRecord
+    from runs.bench.compare import Comparison
+
+EXAMPLES = (
+    "two benches, by their labels: compare bf16 fp8",
+    "for CI: compare output/bench-main output/bench-change --fail-if-slower 3%",
+    "two runs: compare output/slots4 output/slots16",
+)
+OUTPUT = Path("output")
+
+
+@click.command(cls=Command, examples=EXAMPLES)
+@click.argument("benches", metavar="A B...", nargs=-1)
+@click.option("--fail-if-slower", metavar="PERCENT%", help="Exit with 1 if a bench is slower than A by more than this.")
+@click.option(
+    "--output-dir", "-o", type=PATH, metavar="DIR",
+    help="Directory of compare.html and compare.json. Default: output/compare-A-B.",
+)  # fmt: skip
+def compare(benches: tuple[str, ...], fail_if_slower: str | None, output_dir: Path | None) -> ExitCode:
+    """Compare benches with the first one, A.
+
+    A, B and C are directories of benches or of runs, or labels of benches or runs in ./output. Data, lengths, limits,
+    scenario, sampling and other conditions must be equal; other differences are listed as what changed. Runs are paired
+    if they have the same absolute load: `bench --like A` measures the loads of A.
+
+    One sentence states the change of the best rate, and whether it exceeds the noise: the difference between equal runs
+    of one bench. A slowdown within the noise does not count for --fail-if-slower. The results are in compare.html and
+    compare.json.
+
+    Exit codes: 0 compared, 1 not comparable or slower than --fail-if-slower, 2 bad input, 3 a run differs from its
+    attestation.
+    """
+    from runs.bench.compare import compare as compare_records
+
+    limit = None if fail_if_slower is None else _share(fail_if_slower)
+    if len(benches) < 2:
+        raise InputError(f"compare {' '.join(benches)}: two benches are required", "compare A B")
+    folders = [_folder(name) for name in benches]
+    records = _distinct([_record(folder) for folder in folders], benches)
+    changed = list(_changed(folders, records))
+    found = compare_records(records)
+    slower = limit is not None and any(one.slower_by > limit for one in found.against)
+    answer = {"schema_version": 1, "labels": found.labels, "comparable": found.is_comparable, "unequal": found.unequal,
+              "against": [asdict(one) for one in found.against], "fail_if_slower": limit, "slower": slower,
+              "changed_files": changed}  # fmt: skip
+    _write(output_dir or OUTPUT / f"compare-{'-'.join(map(_file_name, found.labels))}", found, records, answer)
+    _tell(found, changed)
+    if slower:
+        tell(f"slower than --fail-if-slower {fail_if_slower}")
+    if changed:
+        return ExitCode.REFUSED
+    return ExitCode.NEGATIVE if slower or not found.is_comparable else ExitCode.OK
+
+
+def _share(text: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", text.strip())
+    if match is None or not float(match[1]) < 100:
+        raise InputError(
+            f"--fail-if-slower {text}: not a percentage from 0% to below 100%", "write --fail-if-slower 3%"
+        )
+    return float(match[1]) / 100
+
+
+def _folder(name: str) -> Path:
+    """Return the directory of a bench or run by its path or label."""
+    from runs.bench.bench_record import BENCH_FILE
+    from runs.record.layout import RunDir
+
+    folders = [Path(name), OUTPUT / f"bench-{name}"]
+    for folder in folders:
+        if (folder / BENCH_FILE).is_file() or RunDir(folder).manifest.is_file():
+            return folder
+    labelled = _labelled(name)
+    if len(labelled) == 1:
+        return labelled[0]
+    if labelled:
+        raise InputError(f"{name}: label of {len(labelled)} runs", f"give a directory, such as {labelled[0]}")
+    if Path(name).is_dir():
+        raise InputError(f"{name}: neither bench.json nor manifest.json in this directory",
+                         "give the directory of a bench or of a run")  # fmt: skip
+    raise InputError(
+        f"{name}: no such directory, and no bench or run in {OUTPUT} has this label",
+        "give a directory or a label; for run IDs of a result store: main.py store compare RUN_ID RUN_ID",
+    )
+
+
+def _labelled(name: str) -> list[Path]:
+    """Return the directories of the runs in OUTPUT with a label."""
+    from runs.record.layout import RunDir
+
+    manifests = sorted(OUTPUT.glob(f"*/{RunDir(Path()).manifest.name}"))
+    return [path.parent for path in manifests if _label(path) == name]
+
+
+def _label(manifest: Path) -> str | None:
+    """Return the label of a run; None if it has none, or the manifest is damaged."""
+    from runs.errors import HarnessError
+    from runs.record.manifest import read_manifest
+
+    try:
+        return read_manifest(manifest).asked.get("label")
+    except HarnessError:
+        return None
+
+
+def _record(folder: Path) -> "BenchRecord":
+    from runs.bench.bench_record import BENCH_FILE, read_bench
+    from runs.bench.single_run import bench_of_run
+    from runs.record.layout import RunDir
+
+    if (folder / BENCH_FILE).is_file():
+        return read_bench(folder / BENCH_FILE)
+    return bench_of_run(folder, _label(RunDir(folder).manifest))
+
+
+def _distinct(records: "Sequence[BenchRecord]", names: Sequence[str]) -> "list[BenchRecord]":
+    """Return the records; if two labels are equal, with the given names as labels."""
+    if len({record.label for record in records}) == len(records):
+        return list(records)
+    return [record.model_copy(update={"label": name}) for record, name in zip(records, names, strict=True)]
+
+
+def _changed(folders: Sequence[Path], records: "Sequence[BenchRecord]") -> Iterator[str]:
+    from runs.bench.seals import changed_runs
+
+    for folder, record in zip(folders, records, strict=True):
+        yield from changed_runs(folder, record)
+
+
+def _file_name(label: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", label)[:60] or "bench"
+
+
+def _write(folder: Path, found: "Comparison", records: "Sequence[BenchRecord]", answer: dict[str, Any]) -> None:
+    from compliance.report.compare_page import compare_page
+
+    page, record = folder / "compare.html", folder / "compare.json"
+    with writing("--output-dir", page):
+        write_atomic(page, compare_page(found, records, answer["changed_files"]))
+        write_json(record, answer)
+    command_output.put(**answer, page=page)
+    tell(f"page: {page}")
+
+
+def _tell(found: "Comparison", changed: Sequence[str]) -> None:
+    for one in found.against:
+        tell(f"{one.sentence}\n  changed: {one.change_text}")
+    if not found.is_comparable:
+        tell("not comparable: these conditions differ")
+    for name, values in found.unequal.items():
+        shown = (f"{label} {value}" for label, value in zip(found.labels, values, strict=True))
+        tell(printable(f"  {name}: {', '.join(shown)}", 400))
+    for text in changed:
+        tell(f"not as attested: {text}")

@@ -1,0 +1,113 @@
+"""`main.py compare`: labels, files, exit codes and mistakes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from runs.bench.bench_record import BenchRecord, Conditions
+from runs.record.layout import RunDir
+from tests.conftest import Finished, run_here
+from tests.support.bench_records import bench_record, write_folder
+from tests.support.dummy_runs import DummyRuns
+from tests.support.submission_runs import edit
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def unattested(record: BenchRecord) -> BenchRecord:
+    return record.model_copy(update={"runs": [run.model_copy(update={"seal_sha256": None}) for run in record.runs]})
+
+
+def write(label: str, speed: float = 40, **fields: object) -> None:
+    write_folder(Path(f"output/bench-{label}"), unattested(bench_record(label, speed, **fields)))
+
+
+def compared(*words: object) -> Finished:
+    return run_here("compare", *words)
+
+
+def test_benches_by_label_and_by_directory() -> None:
+    write("a")
+    write("b", 50)
+    write("c", 30)
+    done = compared("a", Path("output/bench-b"), "c", "--json")
+    assert done.code == 0
+    answer = json.loads(done.stdout)["answer"]
+    assert [one["label"] for one in answer["against"]] == ["b", "c"]
+    folder = Path("output/compare-a-b-c")
+    written = json.loads((folder / "compare.json").read_text())
+    assert answer == {**written, "page": str(folder / "compare.html")}
+    page = (folder / "compare.html").read_text()
+    assert answer["against"][0]["sentence"].startswith(
+        "b against a: best rate within limits 36 → 48.5 queries/s (+35%)"
+    )
+    assert all(one["sentence"] in page for one in answer["against"])
+    assert "<script" not in page
+
+
+@pytest.mark.parametrize(("limit", "code"), [("3%", 1), ("50%", 0)])
+def test_a_slower_bench_fails_if_this_is_asked(limit: str, code: int) -> None:
+    write("a")
+    write("b", 30)
+    done = compared("a", "b", "--fail-if-slower", limit, "-o", "out")
+    assert done.code == code
+    assert ("slower than --fail-if-slower 3%" in done.stdout) == bool(code)
+    assert json.loads(Path("out/compare.json").read_text())["slower"] == bool(code)
+    assert compared("b", "a", "--fail-if-slower", "3%").code == 0
+
+
+def test_different_conditions_are_listed() -> None:
+    write("a")
+    write("b", conditions=Conditions(equal={"data": "own prompts"}, system={}))
+    done = compared("a", "b")
+    assert done.code == 1
+    assert "not comparable: these conditions differ\n  data: a synthetic, b own prompts\n" in done.stdout
+    assert "against a:" not in done.stdout
+    assert "Not comparable" in Path("output/compare-a-b/compare.html").read_text()
+
+
+def test_runs_with_labels_and_their_attestations() -> None:
+    runs = DummyRuns()
+    for name in ("one", "two"):
+        runs.copy(Path("output") / name, "Offline")
+    done = compared("output/one", "output/two")
+    assert done.code == 0
+    assert "one run each: not tested against noise" in done.stdout
+    manifest = RunDir(Path("output/two")).manifest
+    edit(manifest, asked={"label": "second"})
+    done = compared("output/one", "second")
+    assert done.code == 0
+    assert "second against one: " in done.stdout
+    manifest.write_bytes(manifest.read_bytes() + b"\n")
+    done = compared("output/one", "second")
+    assert done.code == 3
+    assert "manifest.json: changed since its attestation" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("a",), "compare a: two benches are required"),
+        ((), "two benches are required"),
+        (("a", "b", "--fail-if-slower", "3"), "--fail-if-slower 3: not a percentage"),
+        (("a", "b", "--fail-if-slower", "-1%"), "--fail-if-slower -1%: not a percentage"),
+        (("a", "0f3b2c"), "0f3b2c: no such directory, and no bench or run in output has this label"),
+        (("a", "empty"), "empty: neither bench.json nor manifest.json in this directory"),
+        (("a", "damaged"), "bench.json"),
+    ],
+)
+def test_mistakes(words: tuple[str, ...], said: str) -> None:
+    write("a")
+    Path("empty").mkdir()
+    Path("damaged").mkdir()
+    Path("damaged/bench.json").write_text("{")
+    done = compared(*words)
+    assert done.code == 2
+    assert said in done.stderr
+    assert "fix: " in done.stderr
+    assert not list(Path("output").glob("compare*"))
