@@ -10,9 +10,11 @@ from typing import Literal
 
 from runs.endpoints.layout import is_run_folder
 from runs.errors import InputError
-from runs.record.layout import LOADGEN_LOGS, CampaignDir, RunDir
+from runs.record.layout import BENCH_FILE, LOADGEN_LOGS, CampaignDir, RunDir
 
-Kind = Literal["missing", "file", "unreadable", "empty", "tree", "endpoints", "run", "logs", "campaign", "other"]
+Kind = Literal[
+    "missing", "file", "unreadable", "empty", "tree", "endpoints", "run", "logs", "campaign", "bench", "other"
+]
 
 DIVISIONS = ("closed", "open", "network")  # the divisions of a submission
 POINTS = "results/*/*/r[0-9]*"  # the runs in a submission to MLPerf Endpoints
@@ -27,6 +29,7 @@ _TEXTS: dict[Kind, str] = {
     "run": "is a run directory of this harness",
     "logs": "has LoadGen's logs, but no manifest.json of this harness",
     "campaign": "is the directory of a campaign",
+    "bench": "is the directory of a bench",
     "other": "has no run in it",
 }
 # Fixes by kind; {} is the path.
@@ -37,6 +40,7 @@ _FIXES: dict[Kind, str] = {
     "logs": "verify it with `main.py verify {}`, store it with `main.py store ingest {}`, or check its submission tree "
     "with `main.py check TREE`",
     "campaign": "see its state with `main.py status {}`",
+    "bench": "list its runs with `main.py results {}`, or write its page with `main.py report {}`",
 }
 
 
@@ -88,6 +92,8 @@ def what_is(path: Path) -> Place:
         return Place(path, kind)
     if CampaignDir(path).configuration.is_file():
         return Place(path, "campaign")
+    if (path / BENCH_FILE).is_file():
+        return Place(path, "bench")
     for folder in islice(_directories(path), _MAX_DIRECTORIES):
         if (kind := _own_kind(folder)) is not None:
             return Place(path, kind, folder)

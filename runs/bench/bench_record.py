@@ -11,8 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from runs.errors import names_its_file
 from runs.files.reading import read_as
 from runs.files.writing import write_json
+from runs.record import layout
 
-BENCH_FILE = "bench.json"
+BENCH_FILE = layout.BENCH_FILE
 
 # offline: all queries at once; server: Poisson arrivals at a rate; concurrency: a fixed number of open queries.
 Kind = Literal["offline", "server", "concurrency"]

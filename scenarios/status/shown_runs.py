@@ -6,13 +6,14 @@ from pathlib import Path
 
 from rich.console import Console
 
+from runs.bench.bench_record import read_bench
 from runs.errors import HarnessError, InputError, SetupError
 from runs.files.writing import write_atomic
-from runs.record.layout import RunDir
+from runs.record.layout import BENCH_FILE, RunDir
 from runs.record.tune_dir import TuneDir
 from runs.wording import moment
 from scenarios.console import say
-from scenarios.status.find import NEEDED, FoundDir, find_in, without_runs
+from scenarios.status.find import NEEDED, FoundDir, find_in, kind_of, without_runs, without_warm_ups
 from scenarios.status.state import RunStatus, run_status
 from scenarios.tune.journal import read_tune
 
@@ -29,11 +30,18 @@ def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
         SetupError: If the page cannot be written.
     """
     from compliance.endpoints.find_folders import run_folders
+    from compliance.report.bench_page import bench_page
     from compliance.report.page import render
     from compliance.report.report_page import make_page
     from compliance.report.run_section import overview_of
 
     places = find_in(folders)
+    if kind_of(first := folders[0].resolve()) == "bench":
+        if len(folders) == 1:
+            content = render(bench_page(first, read_bench(first / BENCH_FILE)), "bench_page.html")
+            return _written(output or first / PAGE_NAME, content)
+        if output is None:
+            raise InputError(f"{folders[0]} has the page of a bench", "give --output FILE for the page of all runs")
     tunes, damaged = [], []
     for place in places:
         if place.kind == "tune" and TuneDir(place.root).record.is_file():
@@ -47,7 +55,6 @@ def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
     if not statuses and not tunes and not damaged and not endpoints_folders:
         shown = f"{', '.join(map(str, folders))}: no finished run found"
         raise without[0].refused(NEEDED) if without else InputError(shown, "give a directory with finished runs")
-    first = folders[0].resolve()
     if output is not None and output.suffix == ".svg":
         if len(statuses) != 1:
             what = f"--output {output}: a picture shows one finished run of this harness, found: {len(statuses)}"
@@ -85,7 +92,7 @@ def _written(path: Path, content: str | bytes) -> Path:
 def _runs(places: Sequence[FoundDir]) -> list[RunStatus]:
     """Return the finished runs by start time; for a tuning, only the runs that confirm a rate."""
     tunes = [place.root for place in places if place.kind == "tune"]
-    found = [run_status(place.root) for place in places if place.kind == "leg"]
+    found = [run_status(place.root) for place in without_warm_ups(places) if place.kind == "leg"]
     return sorted(
         (
             run

@@ -98,7 +98,7 @@ def take_snapshot(folders: Sequence[Path]) -> Snapshot:
 
 def _worth_showing(group: GroupStatus) -> list[RunStatus]:
     """Return the unfinished runs of a group, and the failed runs of a campaign or audit."""
-    wrong = ("failed", "killed", "damaged", "interrupted") if group.kind != "tune" else ()
+    wrong = ("failed", "killed", "damaged", "interrupted") if group.kind not in ("tune", "bench") else ()
     return [run for run in group.runs if run.alive or run.state in wrong or (run.exit_code and wrong)]
 
 

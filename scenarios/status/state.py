@@ -180,7 +180,7 @@ def group_status(place: FoundDir, runs: Sequence[RunStatus]) -> GroupStatus:
     """Read a group's directory. Damage is a state, not an error. `runs` may include runs of other groups."""
     own = tuple(run for run in runs if run.root.is_relative_to(place.root))
     try:
-        return {"campaign": _campaign, "tune": _tune, "audit": _audit}[place.kind](place.root, own)
+        return {"campaign": _campaign, "tune": _tune, "bench": _bench, "audit": _audit}[place.kind](place.root, own)
     except HarnessError as error:
         return GroupStatus(
             kind=place.kind,
@@ -231,6 +231,21 @@ def _tune(root: Path, runs: tuple[RunStatus, ...]) -> GroupStatus:
         code = ExitCode.NEGATIVE if found is None else ExitCode.OK
         text += "; no rate was confirmed" if found is None else f"; confirmed {found:g}/s"
     return _group("tune", root, runs, pid, text, code)
+
+
+def _bench(root: Path, runs: tuple[RunStatus, ...]) -> GroupStatus:
+    from runs.bench.bench_record import BENCH_FILE, read_bench
+
+    record, pid = read_bench(root / BENCH_FILE), holder_of(root / "lock")
+    text, low = f"{record.label}: {counted(len(record.runs), 'run')}", record.best and record.best.low
+    code: ExitCode | None = None
+    if low is not None:
+        text += f", best rate {low:.4g}/s" + (" within the limits" if record.limits else "")
+    if record.status == "complete":
+        failed = any(run.verdict == "failed" for run in record.runs)
+        has_rate = low is not None or not record.limits
+        code = ExitCode.FAILED if failed else ExitCode.OK if has_rate else ExitCode.NEGATIVE
+    return _group("bench", root, runs, pid, text, code)
 
 
 def _audit(root: Path, runs: tuple[RunStatus, ...]) -> GroupStatus:

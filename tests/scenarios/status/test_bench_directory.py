@@ -1,0 +1,88 @@
+"""A bench's directory in the commands on runs."""
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from runs.bench.bench_record import BenchRecord, BenchRun, Limits, write_bench
+from runs.bench.single_run import bench_of_run
+from runs.errors import ExitCode
+from runs.record.layout import BENCH_WARM_UP
+from runs.what_is import what_is
+from scenarios.bench.ladder import RunSpec
+from scenarios.bench.run_files import run_name
+from tests.conftest import run_here
+from tests.support.dummy_runs import DummyRuns
+from tests.support.submission_runs import edit
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Path:
+    """The directory of a bench with a warm-up, an Offline run and a Server run."""
+    root, runs = tmp_path / "bench-before", DummyRuns()
+    places = [runs.copy(root / "runs" / name, scenario).root for name, scenario in RUNS.items()]
+    warm_up = runs.copy(root / "runs" / "00-warm-up", "Offline")
+    edit(warm_up.manifest, status="interrupted", exit_code=130, error={"message": "two windows agree"})
+    records = [bench_of_run(place) for place in places]
+    found = [
+        one.runs[0].model_copy(update={"number": number, "run_dir": str(place.relative_to(root))})
+        for number, (one, place) in enumerate(zip(records, places, strict=True), 1)
+    ]
+    write_bench(root, records[1].model_copy(update={"label": "before", "runs": found}))
+    return root
+
+
+RUNS = {"01-offline": "Offline", "02-server-400": "Server"}
+
+
+def change(root: Path, **values: object) -> BenchRecord:
+    record = bench_of_run(root / "runs/02-server-400").model_copy(update={"label": "before", **values})
+    write_bench(root, record)
+    return record
+
+
+def test_the_name_of_a_warm_up() -> None:
+    assert run_name(RunSpec(0, "offline", 8, 0)) == BENCH_WARM_UP
+
+
+def test_results_lists_the_runs_without_the_warm_up(bench: Path) -> None:
+    shown = run_here("results", bench, "--csv")
+    assert (shown.code, shown.stderr) == (ExitCode.OK, "")
+    rows = list(csv.DictReader(io.StringIO(shown.stdout)))
+    assert sorted(Path(row["directory"]).name for row in rows) == list(RUNS)
+    assert what_is(bench).text == "is the directory of a bench"
+
+
+def test_a_run_of_a_bench_verifies_like_others(bench: Path) -> None:
+    for name in RUNS:
+        verified = run_here("verify", bench / "runs" / name, "--performance-only")
+        assert verified.code == ExitCode.OK, verified.stdout + verified.stderr
+
+
+def test_status_has_the_state_of_a_bench(bench: Path) -> None:
+    shown = run_here("status", bench)
+    assert shown.code == ExitCode.OK
+    assert "finished    bench" in shown.stdout
+    assert "before: 2 runs, best rate 400/s within the limits" in shown.stdout
+    change(bench, best=None, limits=Limits(ttft=1))
+    assert run_here("status", bench).code == ExitCode.NEGATIVE
+    failed = BenchRun(number=1, kind="server", scenario="Server", verdict="failed")
+    change(bench, runs=[failed])
+    assert run_here("status", bench).code == ExitCode.FAILED
+    change(bench, status="running")
+    shown = run_here("status", bench)
+    assert "best rate" in shown.stdout
+    assert shown.code != ExitCode.OK
+
+
+def test_report_writes_the_page_of_the_bench(bench: Path, tmp_path: Path) -> None:
+    shown = run_here("report", bench)
+    assert (shown.code, shown.stdout) == (ExitCode.OK, f"written to {bench / 'report.html'}\n"), shown.stderr
+    title = "<title>Bench before: "
+    assert title in (bench / "report.html").read_text()
+    other = run_here("report", bench, "--output", tmp_path / "other.html")
+    assert (other.code, title in (tmp_path / "other.html").read_text()) == (ExitCode.OK, True)
+    both = run_here("report", bench, bench / "runs/01-offline")
+    assert (both.code, "has the page of a bench" in both.stderr) == (ExitCode.BAD_INPUT, True)
