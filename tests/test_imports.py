@@ -24,8 +24,8 @@ MAX_LINES = {
     "signoff": 32_610,
     "gate": 15_630,
     "store": 15_765,
-    "results": 6_565,
-    "status": 6_080,
+    "results": 6_790,
+    "status": 6_305,
 }
 
 
