@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
@@ -27,13 +28,25 @@ class LiveRun:
     Args:
         name: Name of the run in the table.
         max_drain_s: Maximum expected time of the drain of a saturated run.
+        then: Called with each heartbeat that is shown.
+        now_s: Monotonic clock.
     """
 
-    def __init__(self, console: Console, name: str, spec: RunSpec, max_drain_s: float) -> None:
-        self._spec, self._max_drain_s = spec, max_drain_s
+    def __init__(
+        self,
+        console: Console,
+        name: str,
+        spec: RunSpec,
+        max_drain_s: float,
+        then: Callable[[Progress], None] = lambda _: None,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._spec, self._max_drain_s, self._then = spec, max_drain_s, then
         self._beats: list[tuple[float, int, int, int]] = []  # elapsed s, issued, completed, output tokens
-        started_s = time.monotonic()
-        self._display = Display(console, name, started_s, lines=self._lines, plain_interval_s=PLAIN_INTERVAL_S)
+        self._is_terminal = console.is_terminal
+        self._display = Display(
+            console, name, now_s(), now_s=now_s, lines=self._lines, plain_interval_s=PLAIN_INTERVAL_S
+        )
 
     def __enter__(self) -> "LiveRun":
         self._display.__enter__()
@@ -47,6 +60,7 @@ class LiveRun:
         if progress.phase == "running" and arriving:
             self._beats.append((progress.elapsed_s, progress.issued, progress.completed, progress.output_tokens))
         self._display(progress)
+        self._then(progress)
         left_s = self._drain_s(progress)
         if left_s > self._max_drain_s and self.looks_saturated:
             raise Stopped(
@@ -94,6 +108,8 @@ class LiveRun:
         return progress.outstanding * progress.elapsed_s / max(progress.completed, 1)
 
     def _lines(self, name: str, progress: Progress, waited_s: float, stage_s: float) -> list[Text]:
+        if not self._is_terminal and (progress.phase != "running" or not progress.completed):
+            return []
         if progress.phase != "running":
             parts = [name, clock(waited_s), f"{progress.doing} ({duration(stage_s)})"]
         else:

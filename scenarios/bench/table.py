@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
-from runs.bench.bench_record import BenchRecord, BenchRun, Latency
+from runs.bench.bench_record import BenchRecord, BenchRun, Best, Latency
 from runs.wording import milliseconds, printable
 from scenarios.console import say
 
@@ -65,22 +65,22 @@ def closing(record: BenchRecord) -> Iterator[str]:
     runs = {run.number: run for run in record.runs}
     best = record.best
     if best is not None:
-        what = "within limits" if record.limits else "without saturation"
-        parts = [f"no rate {what}" if best.low is None else f"best {what} {rate(best.low)} q/s"]
-        if best.low is not None and best.tokens_per_s:
-            parts[0] += f" ({best.tokens_per_s:,.0f} tok/s)"
-        if best.high is not None:
-            parts.append(f"{rate(best.high)} is not")
-        elif best.low is not None:
-            parts.append("no higher rate was tried")
-        if best.low is not None and best.high is not None:
-            parts.append(f"the boundary is between {rate(best.low)} and {rate(best.high)} q/s")
-        yield "; ".join(parts)
+        yield _best(record, best)
         if best.run is not None and best.again is not None:
             yield from _again(record, runs[best.run], runs[best.again])
     trust = [*_client(record), *_cached(record), *_tokens(record)]
     if trust:
         yield " · ".join(trust)
+
+
+def _best(record: BenchRecord, best: Best) -> str:
+    what = "within limits" if record.limits else "without saturation"
+    if best.low is None:
+        return f"no rate {what}; {rate(best.high)} q/s is not"
+    tokens = f" ({best.tokens_per_s:,.0f} tok/s at {rate(best.low)})" if best.tokens_per_s else ""
+    if best.high is None:
+        return f"best rate {what}: at least {rate(best.low)} q/s{tokens}; no higher rate was tried"
+    return f"best rate {what}: between {rate(best.low)} and {rate(best.high)} q/s{tokens}"
 
 
 def _again(record: BenchRecord, first: BenchRun, second: BenchRun) -> Iterator[str]:

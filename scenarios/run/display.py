@@ -82,7 +82,7 @@ class Display:
         started_s: Start of the command on the monotonic clock.
         followed: Log whose new lines are shown too.
         now_s: Monotonic clock.
-        lines: Returns the lines of a heartbeat, with the arguments of `progress_lines`.
+        lines: Returns the lines of a heartbeat, with the arguments of `progress_lines`; without lines none is shown.
         plain_interval_s: Time between the plain lines.
     """
 
@@ -130,7 +130,7 @@ class Display:
         if self._live:
             if not self._in_background():
                 self._live.update(Group(*lines), refresh=True)
-        elif changed or now - self._last_plain >= self._plain_interval_s:
+        elif lines and (changed or now - self._last_plain >= self._plain_interval_s):
             self._last_plain = now
             self._console.print("  ".join(line.plain for line in reversed(lines)), highlight=False, soft_wrap=True)
 

@@ -232,7 +232,11 @@ def test_help_fits_on_one_screen(words: list[str], monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_is_in_the_whole_help(name: str) -> None:
     shown = run_here(name, "--help-all").stdout
-    assert all(f" {option.opts[0]}" in shown for option in of(name).params if isinstance(option, click.Option))
+    assert all(f" {option.opts[0]}" in shown for option in of(name).params if is_listed(option))
+
+
+def is_listed(option: click.Parameter) -> bool:
+    return isinstance(option, click.Option) and not option.hidden
 
 
 WITH_A_PATH = [

@@ -25,6 +25,8 @@ CASES: dict[str, tuple[int, frozenset[str]]] = {
     **{f"{name} --help": (175, NONE) for name in LIGHT},
     **{f"{name} --help": (300, SCHEMAS) for name in ("check", "gate", "signoff", "store", "submit", "verify")},
     **{f"{name} --help": (360, OPTIONS) for name in ("audit", "run", "tune")},
+    "bench --help": (380, OPTIONS),
+    "compare --help": (300, SCHEMAS),
     "verify RUN --accuracy-only --performance-only": (300, SCHEMAS),
     "run --scenario Offline --engine none": (360, OPTIONS),
     "status": (370, SHOWN),

@@ -1,0 +1,26 @@
+"""The files of a bench beside its runs: points.csv, report.html and, on request, a file for each run as of vLLM."""
+
+import os
+
+from runs.bench.bench_record import BenchRecord
+from runs.bench.points import points_csv, vllm_file_name, vllm_result
+from runs.files.writing import write_atomic, write_json
+from scenarios.bench.options import Bench
+from scenarios.run.run_page import SWITCH
+
+
+def write_files(bench: Bench, record: BenchRecord) -> str:
+    """Write the files; return a line with the page or with the reason why it is missing."""
+    write_atomic(bench.folder / "points.csv", points_csv(record))
+    if bench.save_result:
+        for run in (run for run in record.runs if run.duration_s is not None):
+            name = bench.result_filename if len(record.runs) == 1 else None
+            write_json(bench.folder / (name or vllm_file_name(record, run)), vllm_result(record, run))
+    if os.environ.get(SWITCH) == "0":
+        return f"no page: {SWITCH}=0"
+    try:
+        from compliance.report.bench_page import write_bench_page
+
+        return f"page: {write_bench_page(bench.folder)}"
+    except Exception as error:  # for example a missing font, or a full disk; the numbers stay
+        return f"no page: {type(error).__name__}: {error}"

@@ -1,0 +1,81 @@
+"""The `bench` command."""
+
+from typing import Any
+
+import click
+
+from runs.bench.bench_record import BENCH_FILE
+from runs.errors import ExitCode
+from scenarios.bench.options import IGNORED, NOT_FOR_BENCHES, REFUSED, BenchOptions
+from scenarios.command_line import command_output
+from scenarios.command_line.command import Command
+from scenarios.command_line.schema_options import dry_run_option, given_values, options_of
+from scenarios.run.config import RunConfig
+from scenarios.spellings import bench_spellings
+
+EXAMPLES = (
+    "the embedded model on this machine: bench",
+    "a model folder, with a name for `compare`: bench MODEL --label bf16",
+    "a server, at three rates: bench http://localhost:8000 --rates 5,10,20",
+    "your prompts and limits: bench MODEL --dataset-path prompts.jsonl --limits ttft=2000,tpot=100",
+)
+
+_WORDS = "words"  # key of the command line's words in click's context
+# Texts, so that the bench reports all mistakes together.
+_AS_TEXT: dict[str, dict[str, Any]] = {
+    name: {"type": str} for name, field in RunConfig.model_fields.items() if field.annotation is not bool
+}
+
+
+class _BenchCommand(Command):
+    """A command that keeps the words of its command line."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[_WORDS] = ["bench", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.command(
+    cls=_BenchCommand,
+    examples=EXAMPLES,
+    shown=("--label", "--rates", "--limits", "--duration", "--dataset-path", "--output-log-dir", "--dry-run"),
+    params=[
+        click.Argument(["targets"], nargs=-1, metavar="[MODEL|URL]"),
+        *options_of(BenchOptions, spellings=bench_spellings()),
+        dry_run_option(),
+        click.Option(
+            ["--restart-changed"], is_flag=True, help="Move the runs of another command aside and start again."
+        ),
+        *options_of(RunConfig, NOT_FOR_BENCHES, _AS_TEXT, bench_spellings()),
+        *(click.Option(["--" + name.replace("_", "-")], hidden=True) for name in (*REFUSED, *IGNORED)),
+    ],
+)
+@click.pass_context
+def bench(
+    ctx: click.Context, /, targets: tuple[str, ...], dry_run: bool, restart_changed: bool, **parsed: Any
+) -> ExitCode:
+    """Measure throughput and latency of a model or a server at several loads.
+
+    MODEL is a folder or a hub ID; URL is a server. Default: the embedded model. The bench warms up, measures the
+    Offline rate, ascends by shares of this rate until the latency limits are exceeded, halves the interval twice, and
+    repeats the best rate. One engine serves all runs.
+
+    Each run is a LoadGen run with prompts of its own, and is not eligible for submission. The directory contains
+    bench.json, points.csv and report.html. The same command continues an interrupted bench.
+
+    Exit codes: 0 complete, with a rate within the limits or without limits; 1 complete, no rate within the limits;
+    2 bad input; 3 refused; 4 a run failed, or more than 1% of its requests; 130 interrupted.
+    """
+    own = given_values(BenchOptions, {name: parsed.pop(name) for name in BenchOptions.model_fields})
+    others = {name: value for name in (*REFUSED, *IGNORED) if (value := parsed.pop(name)) is not None}
+    runs = given_values(RunConfig, parsed)
+    from scenarios.bench.bench import run_bench
+    from scenarios.bench.load import load_bench
+    from scenarios.terminal import Terminal
+
+    plan = load_bench(ctx.meta[_WORDS], targets, own, runs, others)
+    code = run_bench(plan, Terminal(), restart_changed=restart_changed, dry_run=dry_run)
+    command_output.put(directory=plan.folder)
+    if not dry_run:
+        command_output.put_file("bench", plan.folder / BENCH_FILE)
+    return code
