@@ -155,6 +155,18 @@ class AuditTest(ABC, Generic[Options]):
                 f"{self.name}: {len(runs)} finished runs, required: at least {at_least}", "run the audit again"
             )
 
+    def need_ids(self, runs: Sequence["RunArtifacts"], *, zeros_only: bool = False) -> None:
+        """Refuse to judge the token IDs of runs whose server sent text, as `without_ids` states."""
+        from runs.record.engines.server_facts import without_ids
+
+        for run in runs:
+            if why := without_ids(run.manifest, zeros_only=zeros_only):
+                fix = "audit a server that returns token IDs"
+                raise NoVerdictError(
+                    f"{self.name} needs generated token IDs; run {run.spec.label}: {why}",
+                    f"{fix}, or give the server's model with --model-path" if zeros_only else fix,
+                )
+
     def result(
         self, checks: Sequence[Finding], runs: Sequence["RunArtifacts"], *, met: str = "", **others: Any
     ) -> AuditResult:

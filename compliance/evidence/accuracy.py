@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from compliance.evidence import performance
 from compliance.evidence.plausibility import scores_within_reach
-from compliance.evidence.run_evidence import RunEvidence
+from compliance.evidence.run_evidence import RunEvidence, ids_unknown
 from compliance.judge.check import check, decides
 from compliance.judge.finding import Finding, compared, fail
 from compliance.judge.rule import OURS
@@ -58,7 +58,7 @@ def stated_scores(run: RunEvidence) -> Iterator[Finding]:
     ("accuracy-scored-again", "error", OURS, "origin of the scores",
      "give the dataset and the model: --dataset-path FILE --model-path DIR"),
     needs=("log", "responses"),
-    also=("plausible-shared-answers", "plausible-padding", "plausible-reference-texts"),
+    also=("plausible-shared-answers", "plausible-reference-texts"),
 )  # fmt: skip
 def scored_again(run: RunEvidence) -> Iterator[Finding]:
     """Check that the responses were rescored; yield also the findings on their content."""
@@ -66,7 +66,13 @@ def scored_again(run: RunEvidence) -> Iterator[Finding]:
         found = f"accuracy.txt; the responses were not rescored ({run.scores.not_again})"
         required = "rescored with the dataset and tokenizer of the run"
         yield compared("accuracy-scored-again", False, found, required, run.dir.accuracy_log)
-    yield from run.scores.findings
+    yield from (one for one in run.scores.findings if one.rule != "plausible-padding")
+
+
+@decides("result", needs=("log", "responses"), applies=ids_unknown, also=("plausible-padding",))
+def padding(run: RunEvidence) -> Iterator[Finding]:
+    """Yield the finding on padded outputs."""
+    yield from (one for one in run.scores.findings if one.rule == "plausible-padding")
 
 
 @decides(
@@ -95,4 +101,4 @@ def scores(run: RunEvidence) -> Iterator[Finding]:
 CLAIM = (check(performance.mode, rules=("accuracy-mode",)),)
 ERRORS = check(performance.errors, rules=("accuracy-errors",))
 OF_ANY = (ERRORS, check(performance.audit_settings, rules=("accuracy-audit-settings",)))
-OF_OURS = tuple(map(check, (stated_scores, scored_again, scores)))
+OF_OURS = tuple(map(check, (stated_scores, scored_again, padding, scores)))

@@ -27,6 +27,7 @@ from runs.files.reading import read_object, read_record
 from runs.loadgen.accuracy_log import issued_samples
 from runs.numbers.derive_result import result_of
 from runs.numbers.result import Result
+from runs.record.engines.server_facts import without_ids
 from runs.record.fingerprint import Facts, run_fingerprint
 from runs.record.finished_run import FinishedRun
 from runs.rounds import ROUNDS, Round, RoundBenchmark
@@ -173,6 +174,11 @@ class RunEvidence(FinishedRun):
             if type(size) is int and size > 0:
                 return size
         return self.tokenizer.vocab_size if self.tokenizer is not None else None
+
+
+def ids_unknown(run: FinishedRun) -> str:
+    """Return why rules on generated token IDs do not apply to a run, or an empty text."""
+    return without_ids(run.manifest)
 
 
 def _or_none(read: Callable[[], Read]) -> Read | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from compliance.evidence.run_evidence import RunEvidence
 from compliance.evidence.run_verdict import RunVerdict, judge_run
 from compliance.evidence.scoring import ScoreSources, expect_scoring
-from compliance.judge.check import Decider, Need, decides
+from compliance.judge.check import Decider, Need, always, decides
 from compliance.judge.finding import Finding, fail
 from compliance.judge.rule import OURS, RuleSeverity
 from compliance.signoff.signoff_verdict import SignOff
@@ -41,7 +41,10 @@ _FIXES = {
 
 
 def checks(
-    number: str, *rows: tuple[str, RuleSeverity, str], needs: Sequence[Need] = ()
+    number: str,
+    *rows: tuple[str, RuleSeverity, str],
+    needs: Sequence[Need] = (),
+    applies: Callable[[Any], str] = always,
 ) -> Callable[[Decider], Decider]:
     """Declare the rules of a check of the sign-off (docs/signoff-rules.md), each as (slug, severity, summary).
 
@@ -49,7 +52,7 @@ def checks(
     """
     fix = _FIXES[number[0]]
     declared = ((f"{number}/{slug}", severity, OURS, text, fix) for slug, severity, text in rows)
-    return decides("signoff", *declared, needs=needs)
+    return decides("signoff", *declared, needs=needs, applies=applies)
 
 
 @dataclass(eq=False)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from compliance.evidence.run_evidence import ids_unknown
 from compliance.judge.check import Need, check
 from compliance.judge.finding import Finding, fail, note, warn
 from compliance.signoff.evidence import FASTER_FAIL, FEW_SAMPLES, STAMP_MEDIAN_NS, Evidence, checks
@@ -147,7 +148,12 @@ def _in_order(
         yield make("P-4/impossible_times", text, evidence.dir.requests, count=len(wrong))
 
 
-@checks("P-4", ("other_limit", "error", "number of output tokens, compared with the limits"), needs=_REQUESTS)
+@checks(
+    "P-4",
+    ("other_limit", "error", "number of output tokens, compared with the limits"),
+    needs=_REQUESTS,
+    applies=ids_unknown,
+)
 def _ends(evidence: Evidence) -> Iterator[Finding]:
     """Check that each response ended by itself or has exactly as many tokens as the limit (P-4)."""
     table, plan = evidence.table, evidence.record.plan

@@ -56,7 +56,7 @@ _OF_A_FINISHED_RUN = (
     *("observed.contention", "observed.loop_lag", "observed.start_stages"),
 )
 
-# Fields that manifests of earlier versions lack. No rule may depend on them.
+# Fields that manifests of earlier versions lack. Without them, every rule must be as strict.
 _LATER = frozenset({"trial", "plan.trial", "plan.replicas.kept", "plan.concurrency", "observed.engines.client.text"})
 
 Status = Literal["planned", "running", "finished", "failed", "interrupted"]

@@ -143,7 +143,7 @@ def _engaged(run: RunEvidence) -> None:
 _CONSISTENT = (_prompts_computed, performance.contradictions, performance.as_derived, _engaged)
 AT_THE_END = {
     "performance": tuple(map(check, (*_CONSISTENT, performance.validity))),
-    "accuracy": (*map(check, _CONSISTENT), accuracy.ERRORS, check(logged_responses.each_answered)),
+    "accuracy": (*map(check, _CONSISTENT), accuracy.ERRORS, *map(check, logged_responses.OF_EACH)),
 }
 
 

@@ -48,6 +48,7 @@ class OutputConsistency(TwoModeAudit):
     def compare(
         self, responses: "dict[int, Ids]", logged: "Responses", performance: "RunArtifacts", threshold: float
     ) -> Iterator[Finding]:
+        self.need_ids([performance], zeros_only=True)
         if logged:
             yield _tokens(logged, responses, 1 - threshold)
         if not performance.dir.requests.exists():

@@ -43,6 +43,7 @@ class OfficialTest06(AuditTest[AuditOptions]):
         from compliance.audits import logged_tokens
 
         self.need(runs, 1)
+        self.need_ids(runs)
         run = runs[0]
         scenario, listed = run.detail.scenario, logged_tokens.listed
         max_tokens = BENCHMARKS[request.loadgen_key].sampling["performance"].max_tokens

@@ -30,6 +30,21 @@ def _made_elsewhere(client: ServerClient) -> bool:
     return made is not None and made < COUNTED_SHARE * client.tokens_that_came
 
 
+def without_ids(manifest: Manifest | None, *, zeros_only: bool = False) -> str:
+    """Return why rules on the generated token IDs do not apply to a run; empty if they do.
+
+    Args:
+        zeros_only: whether the IDs of a text are enough, as for comparing two responses; then only a run without a
+            tokenizer, whose IDs are zeros, has none.
+    """
+    clients = manifest.observed.clients if manifest is not None else []
+    for client in clients:
+        if client.text is not None and not (zeros_only and client.text.is_tokenized):
+            logged = "IDs of its text" if client.text.is_tokenized else "zeros"
+            return f"server {client.server} sends text: the logged token IDs are not those it generated, but {logged}"
+    return ""
+
+
 def any_server_remote(manifest: Manifest) -> bool:
     """Return whether a server was on another machine than LoadGen."""
     return any(not client.on_this_machine for client in manifest.observed.clients)

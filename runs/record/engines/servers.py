@@ -3,6 +3,7 @@
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runs.benchmark import OfficialModel
+from runs.record.engines.server_facts import without_ids
 from runs.record.manifest import Manifest
 
 
@@ -40,12 +41,13 @@ class ServerDeclaration(BaseModel):
 
 
 def unofficial_servers(manifest: Manifest, official: OfficialModel) -> list[str]:
-    """Return the violations of the benchmark's rules by the servers' declaration and their counts."""
+    """Return the violations of the benchmark's rules by the servers' declaration, their responses and their counts."""
+    reasons = [why] if (why := without_ids(manifest)) else []
     try:
         declared = ServerDeclaration.model_validate(manifest.engine.configuration.get("declared"))
     except ValidationError:
-        return ["the operator's declaration of the server is missing"]
-    reasons = declared.unofficial_reasons(official)
+        return [*reasons, "the operator's declaration of the server is missing"]
+    reasons += declared.unofficial_reasons(official)
     reused = [max(client.cached_tokens, client.cached_tokens_by_metrics or 0) for client in manifest.observed.clients]
     reused.append(manifest.engine.configuration["probes"].get("cached_tokens_of_the_repeat") or 0)
     return reasons + ([f"{sum(reused):,} prompt tokens were taken from a cache"] if any(reused) else [])
