@@ -39,11 +39,14 @@ def late_client(
     """Yield a reason for each delay of the client that could explain a latency."""
     lag_ms, read_ms = max(0.0, (client.loop_lag or 0.0) - LOOP_TIMER_MS), client.read_to_loadgen or 0.0
     before = "issue to wire" if over_http else "issue to engine"
-    delays = [(before, client.issue_to_engine or 0.0, "TTFT", ttft), ("event loop", lag_ms, "TTFT", ttft)]
-    delays.append(("response to LoadGen", read_ms, "TTFT", ttft))
+    after, after_ms = ("response to LoadGen", read_ms) if over_http else ("event loop", lag_ms)
     # A late last token adds its delay once to the time of all tokens.
-    delays.append(("response to LoadGen", max(read_ms, lag_ms) / max(1.0, output_tokens - 1), "TPOT", tpot))
-    for what, late_ms, name, latency in delays:
+    per_token_ms = after_ms / max(1.0, output_tokens - 1)
+    for what, late_ms, name, latency in (
+        (before, client.issue_to_engine or 0.0, "TTFT", ttft),
+        (after, after_ms, "TTFT", ttft),
+        (after, per_token_ms, "TPOT", tpot),
+    ):
         if latency is None:
             continue
         statistic = next((one for one in ("p99", "p95", "p90") if latency.at(one) is not None), "p50")
@@ -104,9 +107,9 @@ def contention(manifest: Manifest) -> float | None:
 
 
 def distortions(
-    cached: float | None, tokens: TokenCounts, foreign: float | None, short: int, queries: int
+    cached: float | None, tokens: TokenCounts, foreign: float | None, short: int, queries: int, *, has_server_here: bool
 ) -> Iterator[str]:
-    """Yield the reasons of the engine and the machine."""
+    """Yield the reasons of the engine and the machine. A server on this machine is one of the other processes."""
     if cached is not None and cached > CACHED_SHARE:
         yield f"cache: {cached:.1%} of the prompt tokens came from a cache"
     if tokens.server is not None and tokens.counted is not None:
@@ -117,7 +120,7 @@ def distortions(
         yield "tokens: estimated from chunks"
     if short:
         yield f"tokens: {short:,} of {queries:,} responses are shorter than requested"
-    if foreign is not None and foreign > FOREIGN_SHARE:
+    if foreign is not None and foreign > FOREIGN_SHARE and not has_server_here:
         yield f"machine: other processes used {foreign:.0%} of the cores' time"
 
 

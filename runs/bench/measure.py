@@ -157,7 +157,8 @@ def _measured(
         float(queries.output_tokens.mean()),
         over_http=bool(manifest.observed.clients),
     )
-    reasons += distortions(cached, tokens, foreign, short, len(queries))
+    has_server_here = any(one.on_this_machine for one in manifest.observed.clients)
+    reasons += distortions(cached, tokens, foreign, short, len(queries), has_server_here=has_server_here)
     if result.disagreements:
         # The run has ended with exit code 4 for the same reason.
         reasons = [f"refused: {one}" for one in result.disagreements]
