@@ -5,7 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from scenarios.command_line.dispatch import cli
+from scenarios.commands import COMMANDS
 from tests.conftest import ROOT
 from tests.support.docs import DOCUMENTS, WORKED_EXAMPLE
 
@@ -58,7 +61,7 @@ REPLACED = {
     r"(cancell|labell|modell)(ed|ing)|\w+yse[sd]?|\w+(gn|ar|al|im|ken|nt|om|il)is(e[sd]?|ing)": "American spelling",
 }
 # The same words in another sense, by page: parts of a name, or a term of somebody else's.
-EXCEPTIONS: dict[str, set[str]] = {}
+EXCEPTIONS: dict[str, set[str]] = {"anchor": {"run again"}}
 
 
 def prose(path: Path) -> Iterator[str]:
@@ -88,15 +91,27 @@ def links(path: Path) -> set[Path]:
     return {(path.parent / target).resolve() for target in targets}
 
 
-@pytest.mark.parametrize("path", PAGES, ids=name_of)
-def test_the_words_are_the_field_s(path: Path) -> None:
-    text = "\n".join(prose(path))
-    found = [
-        f"{name_of(path)}: {one.group()!r}: write {term}"
+def replaced_words(text: str, name: str) -> list[str]:
+    """The words of a text that another term replaces, except those that its name allows."""
+    return [
+        f"{name}: {one.group()!r}: write {term}"
         for pattern, term in REPLACED.items()
         for one in re.finditer(rf"(?i)(?<![\w-])(?:{pattern})(?![\w-])", text)
-        if one.group().lower() not in EXCEPTIONS.get(name_of(path), set())
+        if one.group().lower() not in EXCEPTIONS.get(name, set())
     ]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_the_words_are_the_field_s(path: Path) -> None:
+    found = replaced_words("\n".join(prose(path)), name_of(path))
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_words_of_the_help_are_the_field_s(name: str) -> None:
+    text = CliRunner().invoke(cli, [name, "--help-all"]).output
+    assert "Usage" in text
+    found = replaced_words(re.sub(r"\S*(?:seal\.json|MECHANISM|mechanisms?)\S*", "", " ".join(text.split())), name)
     assert not found, "\n".join(found)
 
 
@@ -136,5 +151,7 @@ def test_each_page_is_within_two_clicks() -> None:
 def test_exceptions_are_needed() -> None:
     """An exception that no page needs any more goes."""
     for name, words in EXCEPTIONS.items():
+        if name in COMMANDS:
+            continue
         text = "\n".join(prose(ROOT / name)).lower()
         assert all(re.search(rf"(?<![\w-]){word}(?![\w-])", text) for word in words), name

@@ -57,7 +57,7 @@ class AuditOptions(BaseModel):
     test: str = audit_field(..., "Name of the audit.", metavar="NAME")
     ref: Path | None = audit_field(
         None,
-        "Reference run, or accuracy run. With --run, judge existing runs instead of starting new runs.",
+        "Reference run, or accuracy run. With --run, check existing runs instead of starting new runs.",
         metavar="DIR",
     )
     run: Path | None = audit_field(None, "Run to compare with --ref.", metavar="DIR")

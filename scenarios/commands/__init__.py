@@ -10,7 +10,7 @@ COMMAND_GROUPS = {
         "status": "Show the state of runs, campaigns, tunings and audits.",
     },
     "measure": {
-        "bench": "Measure throughput and latency of a model or a server at several loads.",
+        "bench": "Measure throughput and latency of a model or a server at multiple loads.",
         "tune": "Find the highest VALID target_qps, or the target_qps of a full Offline run.",
         "results": "List the results of the runs in DIR (default: ./output), one line per run.",
         "report": "Write one HTML page about the runs, campaigns and tunings in DIR.",

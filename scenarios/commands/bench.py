@@ -54,7 +54,7 @@ class _BenchCommand(Command):
 def bench(
     ctx: click.Context, /, targets: tuple[str, ...], dry_run: bool, restart_changed: bool, **parsed: Any
 ) -> ExitCode:
-    """Measure throughput and latency of a model or a server at several loads.
+    """Measure throughput and latency of a model or a server at multiple loads.
 
     MODEL is a folder or a hub ID; URL is a server. Default: the embedded model. The bench warms up, measures the
     Offline rate, ascends by shares of this rate until the latency limits are exceeded, halves the interval twice, and

@@ -27,7 +27,7 @@ def results(folders: tuple[Path, ...], comma_separated: bool) -> ExitCode:
     """List the results of the runs in DIR (default: ./output), one line per run.
 
     LoadGen, the scorer or the MLPerf Endpoints client reported the numbers. Runs without a result are named on standard
-    error. A run whose outcome is marked with * is not eligible for submission.
+    error. A run that is marked with * is not eligible for submission.
 
     Exit codes: 0 all runs VALID or passed, 1 a run is INVALID or failed its target, 2 bad input or no run found,
     4 a run has no result, because it is in progress or did not finish.

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from compliance.submission.build import SubmitOutcome
 
 EXAMPLES = (
-    "a campaign: submit output/campaign --organization ORG --system-name BOX --system system.yaml --output tree",
-    "in the open division: submit RESULT --division open --organization ORG --system-name BOX --output tree",
-    "a rehearsal: submit output/campaign --rehearsal --organization ORG --system-name BOX --output tree",
+    "a campaign: submit output/campaign --organization ORG --system-name NAME --system system.yaml --output tree",
+    "in the open division: submit RESULT --division open --organization ORG --system-name NAME --output tree",
+    "a rehearsal: submit output/campaign --rehearsal --organization ORG --system-name NAME --output tree",
 )
 
 
