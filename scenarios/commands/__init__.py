@@ -11,6 +11,7 @@ COMMAND_GROUPS = {
     },
     "measure": {
         "bench": "Measure throughput and latency of a model or a server at multiple loads.",
+        "compare": "Compare benches with the first one, A.",
         "tune": "Find the highest VALID target_qps, or the target_qps of a full Offline run.",
         "results": "List the results of the runs in DIR (default: ./output), one line per run.",
         "report": "Write one HTML page about the runs, campaigns and tunings in DIR.",
@@ -27,7 +28,6 @@ COMMAND_GROUPS = {
         "check": "Check a submission tree before it is uploaded.",
     },
     "maintain": {
-        "compare": "Compare benches with the first one, A.",
         "doctor": "Report what is installed, usable, and eligible for submission.",
         "init": "Write commented run, campaign and system files for this machine.",
         "quantize": "Quantize a model with the benchmark's calibration data.",

@@ -58,10 +58,10 @@ def compare(benches: tuple[str, ...], fail_if_slower: str | None, output_dir: Pa
     changed = list(_changed(folders, records))
     found = compare_records(records)
     slower = limit is not None and any(one.slower_by > limit for one in found.against)
-    answer = {"schema_version": 1, "labels": found.labels, "comparable": found.is_comparable, "unequal": found.unequal,
+    content = {"schema_version": 1, "labels": found.labels, "comparable": found.is_comparable, "unequal": found.unequal,
               "against": [asdict(one) for one in found.against], "fail_if_slower": limit, "slower": slower,
               "changed_files": changed}  # fmt: skip
-    _write(output_dir or OUTPUT / f"compare-{'-'.join(map(_file_name, found.labels))}", found, records, answer)
+    _write(output_dir or OUTPUT / f"compare-{'-'.join(map(_file_name, found.labels))}", found, records, content)
     _tell(found, changed)
     if slower:
         tell(f"slower than --fail-if-slower {fail_if_slower}")
@@ -149,14 +149,14 @@ def _file_name(label: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", label)[:60] or "bench"
 
 
-def _write(folder: Path, found: "Comparison", records: "Sequence[BenchRecord]", answer: dict[str, Any]) -> None:
+def _write(folder: Path, found: "Comparison", records: "Sequence[BenchRecord]", content: dict[str, Any]) -> None:
     from compliance.report.compare_page import compare_page
 
     page, record = folder / "compare.html", folder / "compare.json"
     with writing("--output-dir", page):
-        write_atomic(page, compare_page(found, records, answer["changed_files"]))
-        write_json(record, answer)
-    command_output.put(**answer, page=page)
+        write_atomic(page, compare_page(found, records, content["changed_files"]))
+        write_json(record, content)
+    command_output.put(**content, page=page)
     tell(f"page: {page}")
 
 

@@ -51,7 +51,7 @@ EXAMPLES = (
     show_default=True,
     help="Division of the submission. The open division allows other models and options, and requires no scenarios or "
     "audits. The network division has the rules of closed, for servers on other machines than LoadGen "
-    "(docs/endpoint.md).",
+    "(docs/servers.md).",
 )
 @round_option("Round whose layout and seeds apply.")
 @click.option("--output", required=True, type=PATH, metavar="TREE", help="Directory to create.")

@@ -69,7 +69,7 @@ class EndpointOptions(BaseModel):
     )
     network_sut: bool = option_field(
         False,
-        "Network division: build the system's name from the names that the servers report (docs/endpoint.md).",
+        "Network division: build the system's name from the names that the servers report (docs/servers.md).",
         "endpoint",
     )
     serve: list[str] = option_field(

@@ -114,6 +114,6 @@ async def _ask(client: Client, prompt: list[int], template: BodyTemplate | None 
             "see the server's log",
         ) from error
     except HarnessError as error:
-        fix = "the server must honor the benchmark's sampling; see docs/endpoint.md"
+        fix = "the server must honor the benchmark's sampling; see docs/servers.md"
         raise SetupError(error.message, error.fix if client.texts else fix) from error
     return response

@@ -94,7 +94,11 @@ def _split(line: str, variables: dict[str, str]) -> Iterator[list[str]]:
         filled = [
             word
             for token in plain
-            for word in re.sub(r"\$(\w+)", lambda name: variables.get(name[1], name[0]), token).split()
+            for word in (
+                re.sub(r"\$(\w+)", lambda name: variables.get(name[1], name[0]), token).split()
+                if "$" in token
+                else [token]
+            )
         ]
         if filled and filled[0] not in ("for", "done"):
             yield filled

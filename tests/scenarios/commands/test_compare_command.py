@@ -37,16 +37,16 @@ def test_benches_by_label_and_by_directory() -> None:
     write("c", 30)
     done = compared("a", Path("output/bench-b"), "c", "--json")
     assert done.code == 0
-    answer = json.loads(done.stdout)["answer"]
-    assert [one["label"] for one in answer["against"]] == ["b", "c"]
+    content = json.loads(done.stdout)["answer"]
+    assert [one["label"] for one in content["against"]] == ["b", "c"]
     folder = Path("output/compare-a-b-c")
     written = json.loads((folder / "compare.json").read_text())
-    assert answer == {**written, "page": str(folder / "compare.html")}
+    assert content == {**written, "page": str(folder / "compare.html")}
     page = (folder / "compare.html").read_text()
-    assert answer["against"][0]["sentence"].startswith(
+    assert content["against"][0]["sentence"].startswith(
         "b against a: best rate within limits 36 → 48.5 queries/s (+35%)"
     )
-    assert all(one["sentence"] in page for one in answer["against"])
+    assert all(one["sentence"] in page for one in content["against"])
     assert "<script" not in page
 
 
