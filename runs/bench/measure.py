@@ -10,15 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runs.bench.bench_record import BenchRun, Kind, Latency, Limits, OpenQueries, RunVerdict
-from runs.bench.distortions import (
-    cached_share,
-    client_lateness,
-    contention,
-    distortions,
-    late_client,
-    short_responses,
-    token_counts,
-)
+from runs.bench.circumstances import Circumstances
 from runs.bench.saturation import growth_text, is_unclear, not_steady, steady_offline_rate
 from runs.errors import HarnessError, InputError
 from runs.files.writing import sha256_of
@@ -34,7 +26,6 @@ from runs.record.layout import RunDir
 from runs.record.requests_log import NO_TIME, RequestTable
 
 PERCENTILES = ("p99", "p95", "p90")  # percentiles of a bench, in order of preference
-_SCENARIOS: dict[Kind, str] = {"offline": "Offline", "server": "Server", "concurrency": "Offline"}
 
 Times = NDArray[np.int64]
 
@@ -78,44 +69,38 @@ def supported_percentile(queries: int) -> str | None:
 def measure_run(
     run_dir: Path,
     *,
-    number: int,
     kind: Kind,
     limits: Limits | None,
     percentile: str | None,
     output_tokens: int | None,
-    folder: Path,
-    **of_the_spec: Any,
+    **place: Any,
 ) -> BenchRun:
     """Return the numbers and the verdict of a run; if it has none, a failed run with the reason.
 
     Args:
         run_dir: directory of the run.
-        number: number of the run in the bench.
         kind: kind of the run.
         limits: latency limits; None for none.
         percentile: percentile of the bench that must be within the limits; None if the runs have too few queries.
         output_tokens: number of output tokens that each request asks for; None if responses may end before.
-        folder: directory of the bench.
-        of_the_spec: `repetition`, `again`, `share`, `asked_qps` and `concurrency` of BenchRun.
+        place: `number`, `repetition`, `again`, `share`, `asked_qps` and `concurrency` of BenchRun, and `folder`, the
+            directory of the bench.
     """
-    common = {"number": number, "kind": kind, "folder": folder, **of_the_spec}
     try:
-        run = finished_run(RunDir(run_dir))
-        found = _measured(run, kind, limits, percentile, output_tokens)
+        found = _measured(finished_run(RunDir(run_dir)), kind, limits, percentile, output_tokens)
     except HarnessError as error:
-        return failed_run(run_dir, str(error), **common)
-    return BenchRun.model_validate(_identity(run_dir, **common) | found)
+        return failed_run(run_dir, str(error), kind=kind, **place)
+    return _run(run_dir, found, kind=kind, **place)
 
 
-def failed_run(run_dir: Path, reason: str, *, number: int, kind: Kind, folder: Path, **of_the_spec: Any) -> BenchRun:
+def failed_run(run_dir: Path, reason: str, **place: Any) -> BenchRun:
     """Return a run without numbers; the arguments are those of `measure_run`."""
-    identity = _identity(run_dir, number=number, kind=kind, folder=folder, **of_the_spec)
-    return BenchRun.model_validate(identity | {"verdict": "failed", "reasons": [reason]})
+    return _run(run_dir, {"verdict": "failed", "reasons": [reason]}, **place)
 
 
-def _identity(run_dir: Path, *, number: int, kind: Kind, folder: Path, **of_the_spec: Any) -> dict[str, Any]:
-    where = {"run_dir": os.path.relpath(run_dir, folder), "scenario": _SCENARIOS[kind]}
-    return {"number": number, "kind": kind, **where, **of_the_spec}
+def _run(run_dir: Path, found: dict[str, Any], *, kind: Kind, folder: Path, **place: Any) -> BenchRun:
+    scenario, name = "Server" if kind == "server" else "Offline", os.path.relpath(run_dir, folder)
+    return BenchRun.model_validate({"scenario": scenario, "kind": kind, "run_dir": name, **place, **found})
 
 
 def _measured(
@@ -131,38 +116,20 @@ def _measured(
         raise InputError(f"{run.dir.root} lacks a manifest, a request log or LoadGen's numbers", "repeat the run")
     queries = _queries(run)
     window = None if kind == "offline" else arrival_window(queries.arrived_s, queries.latency_s)
-    latencies = {
-        name: _latency(values_ns, percentile)
-        for name, values_ns in (
-            ("ttft", queries.ttft_ns),
-            ("tpot", queries.tpot_ns),
-            ("latency", queries.latency_ns),
-        )
-        if values_ns is not None
-    }
-    late_issue_ns = queries.late_issue_ns
-    client = client_lateness(manifest, None if late_issue_ns is None else statistics(late_issue_ns).p99 / 1e6)
-    tokens = token_counts(manifest, int(queries.output_tokens.sum()))
-    cached, foreign = cached_share(manifest, int(queries.prompt_tokens.sum())), contention(manifest)
-    short = short_responses(manifest, queries.output_tokens, requested_tokens)
+    values_ns = {"ttft": queries.ttft_ns, "tpot": queries.tpot_ns, "latency": queries.latency_ns}
+    latencies = {name: _latency(one, percentile) for name, one in values_ns.items() if one is not None}
+    if result.disagreements:  # The run has ended with exit code 4 for the same reason.
+        reasons = [f"refused: {one}" for one in result.disagreements]
+        return {"verdict": "failed", "reasons": reasons, "queries": len(queries), "errors": detail.error_count}
+    late_ms = None if queries.late_issue_ns is None else statistics(queries.late_issue_ns).p99 / 1e6
+    seen = Circumstances.of(manifest, queries.prompt_tokens, queries.output_tokens, requested_tokens, late_ms)
     verdict, reasons = _verdict(kind, queries, window, limits, percentile)
     if detail.error_count:
         reasons.append(f"LoadGen: {errors_found(detail)}")
     elif verdict in ("within", "measured") and detail.validity != "VALID":
         reasons += [f"LoadGen: {reason}" for reason in result.reasons]
-    reasons += late_client(
-        client,
-        latencies.get("ttft"),
-        latencies.get("tpot"),
-        float(queries.output_tokens.mean()),
-        over_http=bool(manifest.observed.clients),
-    )
-    has_server_here = any(one.on_this_machine for one in manifest.observed.clients)
-    reasons += distortions(cached, tokens, foreign, short, len(queries), has_server_here=has_server_here)
-    if result.disagreements:
-        # The run has ended with exit code 4 for the same reason.
-        reasons = [f"refused: {one}" for one in result.disagreements]
-        return {"verdict": "failed", "reasons": reasons, "queries": len(queries), "errors": detail.error_count}
+    reasons += seen.late_client(latencies.get("ttft"), latencies.get("tpot"))
+    reasons += seen.distortions()
     return {
         "scenario": detail.scenario,
         "verdict": verdict,
@@ -174,13 +141,9 @@ def _measured(
         "loadgen_verdict": detail.validity,
         "prompt_tokens_mean": float(queries.prompt_tokens.mean()),
         "output_tokens_mean": float(queries.output_tokens.mean()),
-        "short_responses": short,
         **latencies,
         "within_limits": _share_within(queries, limits),
-        "client": client,
-        "cached_share": cached,
-        "tokens": tokens,
-        "contention": foreign,
+        **seen.fields(),
         "start_time_ns": manifest.start_time_ns,
         "seal_sha256": sha256_of(run.dir.seal) if run.dir.seal.is_file() else None,
     }
@@ -239,17 +202,11 @@ def _rates(queries: _Queries, window: ArrivalWindow | None, *, is_offered: bool)
 
 def _latency(values_ns: Times, percentile: str | None) -> Latency:
     numbers, count = statistics(values_ns), len(values_ns)
-    bound_ns = None
-    if percentile is not None:
-        bound_ns = estimate_percentile(np.sort(values_ns), PERCENTILE_SHARES[percentile])
-    known = {name: getattr(numbers, name) / 1e6 if shows(name, count) else None for name in PERCENTILES}
-    return Latency(
-        mean=float(values_ns.mean()) / 1e6,
-        p50=numbers.p50 / 1e6,
-        **known,
-        max=numbers.max / 1e6,
-        bound=None if bound_ns is None else bound_ns / 1e6,
-    )
+    share = PERCENTILE_SHARES.get(percentile or "")
+    found = {name: getattr(numbers, name) if shows(name, count) else None for name in PERCENTILES}
+    found |= {"mean": float(values_ns.mean()), "p50": numbers.p50, "max": numbers.max}
+    found["bound"] = estimate_percentile(np.sort(values_ns), share) if share else None
+    return Latency.model_validate({name: None if ns is None else ns / 1e6 for name, ns in found.items()})
 
 
 def _limited(queries: _Queries, limits: Limits | None) -> list[tuple[str, Times, int]]:

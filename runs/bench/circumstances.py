@@ -1,0 +1,150 @@
+"""What may distort the numbers of a run: the client, a cache, other processes, and different counts of tokens."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runs.bench.bench_record import ClientLateness, Latency, TokenCounts
+from runs.record.manifest import Manifest
+from runs.record.observed import FOREIGN_SHARE, Contention, ServerClient
+
+CACHED_SHARE = 0.01  # share of prompt tokens from a cache that gets a reason
+CLIENT_SHARE = 0.2  # a delay of the client above this share of a latency gets a reason
+HELD_SHARE = 0.05  # share of first tokens that came with later ones that gets a reason
+LOOP_TIMER_MS = 1.0  # resolution of the timers by which the lag of the event loop is measured
+TOKENS_SHARE = 0.01  # allowed difference between the server's output tokens and the counted ones
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """The circumstances of one run; None for values that were not measured."""
+
+    client: ClientLateness
+    cached_share: float | None
+    tokens: TokenCounts
+    contention: float | None
+    short_responses: int
+    queries: int
+    mean_output_tokens: float
+    servers: list[ServerClient]  # empty for an engine of this harness
+
+    @classmethod
+    def of(
+        cls,
+        manifest: Manifest,
+        prompt_tokens: NDArray[np.int64],
+        output_tokens: NDArray[np.int64],
+        requested_tokens: int | None,
+        late_issue_ms: float | None,
+    ) -> "Circumstances":
+        """Read the circumstances from the manifest.
+
+        Args:
+            requested_tokens: as `output_tokens` of `measure_run`.
+            late_issue_ms: p99 from the scheduled time to the issue; None without a schedule, where the time after the
+                issue contains the wait for earlier queries.
+        """
+        observed, servers = manifest.observed, manifest.observed.clients
+        if late_issue_ms is not None:
+            late_issue_ms += max((one.issue_to_wire.p99_ms or 0.0 for one in servers), default=0.0)
+        read, lag = observed.read_to_loadgen, observed.loop_lag
+        texts = [one.text for one in servers if one.text is not None]
+        short = int((output_tokens < (requested_tokens or 0)).sum())
+        cached = _cached_tokens(servers) if servers else observed.cached_prompt_tokens
+        return cls(
+            client=ClientLateness(
+                issue_to_engine=late_issue_ms,
+                read_to_loadgen=read.p99_ms if read else None,
+                loop_lag=lag.p99_ms if lag else None,
+            ),
+            cached_share=None if cached is None else cached / max(1, int(prompt_tokens.sum())),
+            tokens=_token_counts(servers, int(output_tokens.sum())),
+            contention=observed.foreign_share if isinstance(observed.contention, Contention) else None,
+            # The tokens of a text may be fewer than the server generated, so its client counts short responses.
+            short_responses=sum(one.short for one in texts) if texts and requested_tokens else short,
+            queries=len(output_tokens),
+            mean_output_tokens=float(output_tokens.mean()),
+            servers=servers,
+        )
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of BenchRun."""
+        return {name: getattr(self, name) for name in _FIELDS}
+
+    def late_client(self, ttft: Latency | None, tpot: Latency | None) -> Iterator[str]:
+        """Yield a reason for each delay of the client that could explain a latency."""
+        lag_ms = max(0.0, (self.client.loop_lag or 0.0) - LOOP_TIMER_MS)
+        before, after, after_ms = "issue to engine", "event loop", lag_ms
+        if self.servers:
+            before, after, after_ms = "issue to wire", "response to LoadGen", self.client.read_to_loadgen or 0.0
+        # A late last token adds its delay once to the time of all tokens.
+        per_token_ms = after_ms / max(1.0, self.mean_output_tokens - 1)
+        for what, late_ms, name, latency in (
+            (before, self.client.issue_to_engine or 0.0, "TTFT", ttft),
+            (after, after_ms, "TTFT", ttft),
+            (after, per_token_ms, "TPOT", tpot),
+        ):
+            if latency is None:
+                continue
+            statistic = next((one for one in ("p99", "p95", "p90") if latency.at(one) is not None), "p50")
+            value_ms = latency.at(statistic) or 0.0
+            if late_ms > CLIENT_SHARE * value_ms:
+                yield f"client: {what} p99 {late_ms:.3g} ms of {statistic} {name} {value_ms:.3g} ms"
+
+    def distortions(self) -> Iterator[str]:
+        """Yield the reasons of the engine and the machine. A server on this machine is one of the other processes."""
+        if self.cached_share is not None and self.cached_share > CACHED_SHARE:
+            yield f"cache: {self.cached_share:.1%} of the prompt tokens came from a cache"
+        theirs, ours = self.tokens.server, self.tokens.counted
+        if theirs is not None and ours is not None and abs(theirs - ours) > TOKENS_SHARE * ours:
+            yield f"tokens: the server counts {theirs:,} output tokens, the client {ours:,}"
+        if self.tokens.estimated:
+            yield "tokens: estimated from chunks"
+        if self.short_responses:
+            yield f"tokens: {self.short_responses:,} of {self.queries:,} responses are shorter than requested"
+        if (held := sum(one.first_tokens_with_others for one in self.servers)) > HELD_SHARE * self.queries:
+            yield f"TTFT: {held:,} of {self.queries:,} first tokens came with later tokens"
+        has_server_here = any(one.on_this_machine for one in self.servers)
+        if self.contention is not None and self.contention > FOREIGN_SHARE and not has_server_here:
+            yield f"machine: other processes used {self.contention:.0%} of the cores' time"
+
+
+_FIELDS = ("client", "cached_share", "tokens", "contention", "short_responses")
+
+
+def _cached_tokens(servers: list[ServerClient]) -> int | None:
+    """Return the prompt tokens from a cache; None if a server does not count them."""
+    cached = 0
+    for one in _by_url(servers):
+        by_metrics = [client.cached_tokens_by_metrics for client in one if client.cached_tokens_by_metrics is not None]
+        if all(client.each_response_counts_reuse for client in one):
+            cached += sum(client.cached_tokens for client in one)
+        elif by_metrics:
+            cached += max(by_metrics)  # each client reads the same counter
+        else:
+            return None
+    return cached
+
+
+def _token_counts(servers: list[ServerClient], counted: int) -> TokenCounts:
+    """Return the output tokens of all responses, by the servers and as received."""
+    if texts := [one.text for one in servers if one.text is not None]:
+        return TokenCounts(
+            server=sum(one.tokens_by_usage for one in texts) if all(one.has_usage for one in servers) else None,
+            counted=counted if all(one.is_tokenized for one in texts) else None,
+            estimated=any(one.responses_estimated for one in texts),
+        )
+    excess = 0  # of the servers' counters, which also count probes and warm-up, over the tokens that came
+    for one in _by_url(servers):
+        by_metrics = [client.tokens_by_metrics for client in one if client.tokens_by_metrics is not None]
+        if not by_metrics:
+            return TokenCounts(server=None, counted=counted)
+        excess += max(by_metrics) - sum(client.tokens_that_came for client in one)
+    return TokenCounts(server=counted + excess if servers else None, counted=counted)
+
+
+def _by_url(servers: list[ServerClient]) -> list[list[ServerClient]]:
+    return [[one for one in servers if one.server == url] for url in dict.fromkeys(one.server for one in servers)]
