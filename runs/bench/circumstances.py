@@ -61,7 +61,7 @@ class Circumstances:
                 loop_lag=lag.p99_ms if lag else None,
             ),
             cached_share=None if cached is None else cached / max(1, int(prompt_tokens.sum())),
-            tokens=_token_counts(servers, int(output_tokens.sum())),
+            tokens=token_counts(servers, int(output_tokens.sum())),
             contention=observed.foreign_share if isinstance(observed.contention, Contention) else None,
             # The tokens of a text may be fewer than the server generated, so its client counts short responses.
             short_responses=sum(one.short for one in texts) if texts and requested_tokens else short,
@@ -129,7 +129,7 @@ def _cached_tokens(servers: list[ServerClient]) -> int | None:
     return cached
 
 
-def _token_counts(servers: list[ServerClient], counted: int) -> TokenCounts:
+def token_counts(servers: list[ServerClient], counted: int) -> TokenCounts:
     """Return the output tokens of all responses, by the servers and as received."""
     if texts := [one.text for one in servers if one.text is not None]:
         return TokenCounts(
