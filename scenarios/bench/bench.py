@@ -240,8 +240,9 @@ class _Runs:
         self._bench, self._console, self._record, self._keeper = bench, console, record, keeper
         self._ladder = ladder_plan(bench)
         self._offline_qps: float | None = None  # rate of the warm-up; None = the engine is not warm
-        # The output of a run has no place in the table.
-        self._quiet = console if is_verbose() else Terminal(quiet=True, force_terminal=False)
+        # The output of a run has no place in the table. With --verbose, it takes the place of the live line.
+        quiet = Terminal(quiet=True, force_terminal=False)
+        self._live_console, self._run_console = (quiet, console) if is_verbose() else (console, quiet)
 
     def go(self) -> ExitCode:
         """Execute the remaining runs, and write the files at any end."""
@@ -305,9 +306,10 @@ class _Runs:
             )
             kind: Literal["offline", "concurrency"] = "offline" if concurrency is None else "concurrency"
             spec = RunSpec(0, kind, queries, -queries, concurrency=concurrency)
-            shutil.rmtree(run_folder(self._bench, spec), ignore_errors=True)
+            folder = run_folder(self._bench, spec)
+            shutil.rmtree(folder, ignore_errors=True)
             try:
-                with LiveRun(self._console, "warm-up", spec, math.inf, watch) as live:
+                with LiveRun(self._live_console, "warm-up", spec, math.inf, watch) as live:
                     result = self._execute(spec, live)
             except Stopped:
                 rate = watch.samples_per_second or 0.0
@@ -316,6 +318,7 @@ class _Runs:
             queries = min(math.ceil(2 * WINDOWS_FROM * duration_s * rate), MAX_WARM_UP_QUERIES)
             if queries <= spec.queries:
                 break
+        shutil.rmtree(folder)  # not a result
         self._say(f"  warm-up: {rate:.4g} queries/s" + (f" with {concurrency} open" if concurrency else ""))
         return rate
 
@@ -354,7 +357,7 @@ class _Runs:
         of_the_spec: dict[str, Any] = {name: getattr(spec, name) for name in names} | {"folder": bench.folder}
         named = failed_run(folder, "", **of_the_spec)
         try:
-            with LiveRun(self._console, table.run_name(named), spec, bench.duration_s) as live:
+            with LiveRun(self._live_console, table.run_name(named), spec, bench.duration_s) as live:
                 self._execute(spec, live)
         except Stopped as stopped:
             return named.model_copy(update={"verdict": "saturated", "reasons": [stopped.message], **live.numbers()})
@@ -368,7 +371,7 @@ class _Runs:
     def _execute(self, spec: RunSpec, watch: LiveRun) -> "Result":
         config = run_config(self._bench, spec)
         try:
-            return execute_run(config, self._quiet, watch=watch, keeper=self._keeper).result
+            return execute_run(config, self._run_console, watch=watch, keeper=self._keeper).result
         finally:
             assert config.dataset_path is not None
             config.dataset_path.unlink(missing_ok=True)  # the seed makes it again

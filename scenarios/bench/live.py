@@ -19,7 +19,7 @@ PLAIN_INTERVAL_S = 30.0
 FIRST_SHARE = 1 / 3  # share of the arrivals' time in which the engine fills up
 # Allowed growth of open queries: as a share of the arrivals, and in standard deviations of a Poisson count.
 GROWTH_SHARE, GROWTH_DEVIATIONS = 0.03, 3.0
-FEWEST_BEATS = 8  # minimum of heartbeats for a statement on saturation
+FEWEST_BEATS = 4  # minimum of heartbeats for a statement on saturation
 
 
 class LiveRun:

@@ -74,7 +74,7 @@ def closing(record: BenchRecord) -> Iterator[str]:
 
 
 def _best(record: BenchRecord, best: Best) -> str:
-    what = "within limits" if record.limits else "without saturation"
+    what = "within limits" if record.limits and record.percentile else "without saturation"
     if best.low is None:
         return f"no rate {what}; {rate(best.high)} q/s is not"
     tokens = f" ({best.tokens_per_s:,.0f} tok/s at {rate(best.low)})" if best.tokens_per_s else ""
