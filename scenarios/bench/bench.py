@@ -241,8 +241,9 @@ class _Runs:
         self._ladder = ladder_plan(bench)
         self._offline_qps: float | None = None  # rate of the warm-up; None = the engine is not warm
         # The output of a run has no place in the table. With --verbose, it takes the place of the live line.
-        quiet = Terminal(quiet=True, force_terminal=False)
-        self._live_console, self._run_console = (quiet, console) if is_verbose() else (console, quiet)
+        quiet: Console = Terminal(quiet=True, force_terminal=False)
+        self._live_console = quiet if is_verbose() else console
+        self._run_console = console if is_verbose() else quiet
 
     def go(self) -> ExitCode:
         """Execute the remaining runs, and write the files at any end."""
