@@ -73,8 +73,10 @@ def _running(model: Path, folder: Path, *options: str) -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def port(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """A server that both dialects can talk to."""
-    with _running(tiny_model, tmp_path_factory.mktemp("server"), "--enable-scale-out") as port:
+    """A server for the dialects of token IDs and of text. The tiny model has no chat template."""
+    template = "{{ bos_token }}{% for message in messages %}{{ message.content }}{% endfor %}"
+    options = ("--enable-scale-out", "--chat-template", template)
+    with _running(tiny_model, tmp_path_factory.mktemp("server"), *options) as port:
         yield port
 
 
@@ -98,6 +100,21 @@ def test_the_responses_are_the_models_own(
     assert run.manifest["engine"]["configuration"]["dialect"] == dialect
     assert run.manifest["engine"]["configuration"]["told_by_the_server"]["prefix_caching"] is False
     assert run.manifest["engine"]["configuration"]["probes"]["min_tokens_honoured"] is True
+
+
+def test_the_chat_route_is_measured_with_its_own_count_of_tokens(port: int, tiny_model: Path, tmp_path: Path) -> None:
+    run_dir, exact = tmp_path / "run", ("--max-new-tokens", "16", "--sampling-arg", "min_tokens=16")
+    arguments = ("--scenario", "Server", "--accuracy", "--total-sample-count", "24", "--api-dialect", "openai-chat")
+    run = execute_run(_command(tiny_model, run_dir, port, *arguments, *exact), run_dir)
+    assert run.exit_code in (ExitCode.OK, ExitCode.NEGATIVE), run
+    assert any("sends text (dialect openai-chat)" in reason for reason in run.manifest["unofficial_reasons"])
+    (observed,) = [engine["client"] for engine in run.manifest["observed"]["engines"]]
+    text = observed["text"]
+    assert text["responses_with_usage"] == observed["answers"] == 24
+    assert text["tokens_by_usage"] == 24 * 16  # vLLM honors ignore_eos
+    assert text["prompt_tokens_by_usage"] == text["prompt_tokens_sent"]
+    assert (text["short"], text["long"], text["empty"]) == (0, 0, 0)
+    assert observed["answers_read_at_once"] < 24
 
 
 @pytest.mark.parametrize("dialect", ["vllm", "vllm-tokens"])
