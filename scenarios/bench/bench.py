@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
+from qsl.tokenizers import BYTES
 from runs.bench.bench_record import BENCH_FILE, BenchRecord, BenchRun, Conditions, Fact, read_bench, write_bench
 from runs.bench.measure import failed_run, measure_run
 from runs.errors import Ending, ExecutionError, ExitCode, HarnessError, InputError, Interrupted, SetupError
@@ -43,6 +44,7 @@ from scenarios.run.plan import PreparedRun, prepare
 from scenarios.run.rate_watch import RateWatch, Stopped
 from scenarios.terminal import Terminal
 from scenarios.verbosity import is_verbose
+from sut.endpoint.dialects import DIALECTS
 
 if TYPE_CHECKING:
     from runs.numbers.result import Result
@@ -139,8 +141,11 @@ def _conditions(bench: Bench, prepared: PreparedRun) -> Conditions:
 
 def _with_facts(bench: Bench, facts: Facts, before: Conditions) -> Conditions:
     equal, system = conditions_of(facts, of_bench=True)
-    speaks_text = str(bench.values.get("api_dialect", "")).startswith("openai")
-    counting: dict[str, Fact] = {"token_counting": "usage of the server" if speaks_text else "token IDs"}
+    dialect = DIALECTS.get(bench.values.get("api_dialect", ""))
+    counting: dict[str, Fact] = {"token_counting": "token IDs"}
+    if dialect is not None and dialect.sends_text:
+        is_tokenized = bench.values.get("model_path") != BYTES
+        counting = {"token_counting": "tokenizer on text" if is_tokenized else "usage of the server"}
     return Conditions(
         equal=before.equal | equal | counting | bench.equal_conditions(),
         system=before.system | system | bench.other_conditions(),

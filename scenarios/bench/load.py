@@ -10,7 +10,7 @@ from typing import Any
 
 from qsl.embedded.default_model import DEFAULT_MODEL_NAME, default_model_folder, ensure_default_model
 from qsl.model_files import ModelFacts, facts_of, find_model
-from qsl.tokenizers import ByteTokenizer
+from qsl.tokenizers import BYTES, ByteTokenizer
 from runs.bench.bench_record import BENCH_FILE, BenchRecord, Limits, read_bench
 from runs.benchmark import Scenario
 from runs.machine.environment import vllm_is_cpu_build
@@ -32,7 +32,7 @@ from scenarios.bench.prompts import FilePrompts, Lengths, Prompts, Synthetic, re
 from scenarios.run.config import make_config
 from sut.endpoint.address import Access, addresses
 from sut.endpoint.dialects import DIALECTS
-from sut.endpoint.server import ModelCard, read_card
+from sut.endpoint.server import ModelCard, choose_dialect, read_card
 from sut.engines import DEFAULT, KINDS
 
 DURATION_S = 60.0
@@ -270,7 +270,12 @@ class _Loader:
         if not values.get("api_server") or values.get("serve"):
             return None
         access = Access.from_environment(values.get("api_key_env"), values.get("api_ca"))
-        return asyncio.run(read_card(addresses(values["api_server"])[0], access, values.get("api_model_name")))
+        address = addresses(values["api_server"])[0]
+        card = asyncio.run(read_card(address, access, values.get("api_model_name")))
+        if values.get("api_dialect") in (None, *DIALECTS):
+            dialect = asyncio.run(choose_dialect(address, access, card.owned_by, values.get("api_dialect")))
+            values["api_dialect"] = dialect.name
+        return card
 
     def _model(self) -> tuple[ModelFacts | None, str]:
         """Return the model's facts, and its tokenizer; an empty text after a mistake."""
@@ -284,6 +289,14 @@ class _Loader:
                 if "model_path" not in values and local is not None:
                     values["model_path"] = local
                 elif "model_path" not in values and not any(DEFAULT_MODEL_NAME in name for name in names):
+                    dialect = DIALECTS.get(values.get("api_dialect") or "")
+                    if dialect is not None and dialect.sends_text:
+                        self.notes.append(
+                            f"the tokenizer of {card.id} is unknown: the lengths of prompts are characters, and the "
+                            "server counts the output tokens; give --tokenizer with its folder or hub ID"
+                        )
+                        values["model_path"] = BYTES
+                        return None, BYTES
                     fix = "give --tokenizer with the folder or hub ID of this model"
                     self.add(f"{values['api_server']}: the files of model {card.id} are unknown", fix)
                     return None, ""
@@ -296,7 +309,7 @@ class _Loader:
 
     def _lengths(self, model: ModelFacts | None) -> tuple[Lengths, Lengths]:
         default, given = LENGTHS, (self.given["input_len"], self.given["output_len"])
-        if model is None or (_is_embedded(model) and vllm_is_cpu_build()):
+        if (_is_embedded(model) and vllm_is_cpu_build()) if model is not None else "api_server" not in self.values:
             default = CPU_LENGTHS
             if None in given and self.options.dataset_path is None:
                 self.notes.append(f"{default[0][0]} prompt tokens and {default[1][0]} output tokens, as a CPU is slow")
@@ -373,7 +386,10 @@ class _Loader:
         if scenario == "Offline" or benchmark.limits is None:
             return None
         # The embedded model stands in for the benchmark's model, and so does the dummy engine.
-        if model is None or _is_embedded(model) or not model_reasons(benchmark.model, model.config):
+        is_unknown = model is None and "api_server" in self.values
+        if not is_unknown and (
+            model is None or _is_embedded(model) or not model_reasons(benchmark.model, model.config)
+        ):
             return Limits(ttft=benchmark.limits.ttft_ms, tpot=benchmark.limits.tpot_ms)
         self.notes.append("no limits for this model, so there is no best rate; give --limits ttft=2000,tpot=100")
         return None

@@ -273,7 +273,7 @@ def _server(asked: DoctorRequest) -> Iterator[Row]:
     address = ServerAddress.parse(str(asked.api_server))
     access = Access.from_environment(asked.api_key_env, asked.api_ca)
     facts = asyncio.run(learn(address, access, None))
-    dialect = asyncio.run(choose_dialect(address, access, facts, None))
+    dialect = asyncio.run(choose_dialect(address, access, facts.owner, None))
     version = f"{facts.owner} {facts.version or 'of unknown version'}"
     yield "server", "pass", f"{address.url}: {version}, dialect {dialect.name}, model {facts.model}"
     yield (

@@ -13,7 +13,7 @@ from qsl.dataset import SYNTHETIC_MARK, Dataset, load_dataset
 from qsl.embedded.articles import bundled_dataset
 from qsl.embedded.default_model import ensure_default_model
 from qsl.model_files import ModelFacts
-from qsl.tokenizers import ByteTokenizer
+from qsl.tokenizers import BYTES, ByteTokenizer
 from qsl.weights import read_weights
 from runs.attestation.signing_key import load_signer
 from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Mode, SamplingPolicy
@@ -337,6 +337,8 @@ def _output_dir(config: RunConfig, mode: Mode) -> Path:
 def _model(config: RunConfig, kind: EngineKind[Any], say: Say) -> tuple[ModelFacts | None, str]:
     if kind.own_model is not None and config.model_path is None:
         return None, kind.own_model
+    if config.model_path == BYTES and kind.name == ENDPOINT:  # a server that sends text, of an unknown model
+        return None, BYTES
     steps: list[str] = []
 
     def say_once(step: str) -> None:

@@ -69,7 +69,7 @@ class EndpointEngine(Engine):
         if self._served is not None:
             await self._served.start(access, owner=self.place == 0)
         learned = self._learned = await learn(address, access, self.model_name)
-        dialect = await choose_dialect(address, access, learned, self.dialect)
+        dialect = await choose_dialect(address, access, learned.owner, self.dialect)
         texts = await self._texts(dialect)
         allowed = min(self.connections, learned.slots or self.connections)
         connections = -(-allowed // self.clients)
@@ -223,7 +223,7 @@ class EndpointEngine(Engine):
                 "can detect such a cache"
             )
         names = [name for name in (learned.model, learned.model_root) if name]
-        if not any(PurePath(name).name in self.model_path for name in names):
+        if self.model_path != BYTES and not any(PurePath(name).name in self.model_path for name in names):
             notes.append(
                 f"server {url} serves model {printable(', '.join(names))}, and the prompts were tokenized for "
                 f"{self.model_path}: check that both are the same model"

@@ -209,13 +209,13 @@ async def read_card(address: ServerAddress, access: Access, model_name: str | No
     return listed.data[0 if model_name is None else names.index(model_name)]
 
 
-async def choose_dialect(address: ServerAddress, access: Access, facts: ServerFacts, asked: str | None) -> Dialect:
+async def choose_dialect(address: ServerAddress, access: Access, owner: str | None, asked: str | None) -> Dialect:
     """Return the dialect by name, by the path of the server's URL, or by the server's owner; otherwise one of text.
 
     Raises:
         SetupError: If the server has no route of a dialect, or lacks the requested route.
     """
-    own = next((dialect for dialect in DIALECTS.values() if dialect.owner and dialect.owner == facts.owner), None)
+    own = next((dialect for dialect in DIALECTS.values() if dialect.owner and dialect.owner == owner), None)
     found = DIALECTS[asked] if asked is not None else own
     if asked is None and address.route:
         of_route = [dialect for dialect in DIALECTS.values() if dialect.path == address.route]

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from qsl.dataset import load_dataset
+from qsl.tokenizers import BYTES
 from runs.bench.bench_record import BENCH_FILE, BenchRecord, BenchRun, Conditions, Limits, write_bench
 from runs.errors import InputError, SetupError
 from runs.record.requests_log import read_requests
@@ -20,6 +21,9 @@ from scenarios.bench.options import Bench, find_bench
 from scenarios.bench.prompts import BLOCK, Synthetic, read_prompts
 from scenarios.bench.run_files import repeated_rows, run_config
 from scenarios.run.parent import execute_run
+from tests.support import server_dialects as speak
+from tests.support.http_server import HttpServer, serving
+from tests.support.text_server import text_server
 
 
 def loaded(
@@ -181,6 +185,24 @@ def test_an_unreachable_server_and_a_wrong_rate_are_reported_together() -> None:
     text = mistakes("http://127.0.0.1:9/v1/chat/completions", rates="x", runs={"engine": "endpoint"})
     assert "server http://127.0.0.1:9 accepts no connection" in text
     assert "--rates x" in text
+
+
+@pytest.mark.parametrize("path", ["", "/v1/chat/completions"])
+def test_a_server_that_sends_text_needs_no_tokenizer(path: str) -> None:
+    """Its usage counts the tokens, and the prompts are characters."""
+    with serving(text_server("openai-chat", model="somebody/model")) as server:
+        bench = loaded(f"{server.url}{path}", runs={"engine": "endpoint"})
+        assert "somebody/model" in mistakes(f"{server.url}{path}", runs={"engine": "endpoint"}, model="other")
+    assert bench.values["model_path"] == BYTES
+    assert bench.values["api_dialect"] == "openai-chat"
+    assert any("the tokenizer of somebody/model is unknown" in note for note in bench.notes)
+    assert bench.limits is None
+    assert (bench.equal_conditions()["input_tokens"], bench.output_len) == ("1024", (128, 128))
+
+
+def test_a_server_of_token_ids_needs_the_models_tokenizer() -> None:
+    with serving(HttpServer("/v1/completions", speak.vllm, "vllm", model="somebody/model")) as server:
+        assert "give --tokenizer with the folder" in mistakes(server.url, runs={"engine": "endpoint"})
 
 
 # Prompts --------------------------------------------------------------------------------------------------------------
