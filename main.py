@@ -118,6 +118,8 @@ def _go_on_elsewhere(lacking: str, arguments: list[str]) -> int:
         print(f"main.py: {sys.executable}: {lacking}; continuing with {python}", file=sys.stderr, flush=True)
         os.execv(python, [str(python), str(here / "main.py"), *arguments])
     fix = f"make -C {here} {'clean ' if inside else ''}setup"
+    if (here / "__init__.py").exists():
+        fix = "pip install --force-reinstall mlperf-llama-vllm"  # in a wheel
     print(f"error: {sys.executable}: {lacking}\n  fix: {fix}", file=sys.stderr)
     return REFUSED
 

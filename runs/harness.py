@@ -11,6 +11,10 @@ from runs.processes.child import run_program
 HARNESS_ROOT = Path(__file__).resolve().parent.parent
 IN_CHECKOUT = (HARNESS_ROOT / ".git").exists()  # .git is a directory, or a file in a linked work tree
 HARNESS_VERSION = "0.1.0"
+IN_WHEEL = not (HARNESS_ROOT / "pyproject.toml").is_file()
+# How a user starts the program, and installs what a run needs.
+PROGRAM = "mlperf-llama-vllm" if IN_WHEEL else "python main.py"
+SETUP = "pip install 'mlperf-llama-vllm[vllm]'" if IN_WHEEL else "make setup"
 
 # Environment variables that make git use another repository than the folder's.
 _OTHER_REPOSITORY = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"})

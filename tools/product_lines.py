@@ -4,7 +4,7 @@ from pathlib import Path
 
 from runs.harness import HARNESS_ROOT
 
-PACKAGES = ("compliance", "scenarios", "runs", "sut", "qsl", "scripts")
+PACKAGES = ("mlperf_llama_vllm", "compliance", "scenarios", "runs", "sut", "qsl", "scripts")
 
 
 def product_lines(root: Path = HARNESS_ROOT) -> dict[str, int]:

@@ -17,6 +17,7 @@ import click
 
 from runs.errors import InputError, SetupError
 from runs.files.writing import write_json
+from runs.harness import PROGRAM
 
 GROUPS = {
     "": "Options",
@@ -112,7 +113,7 @@ class _WithExamples(click.Command):
             for example in self.examples if ctx.meta.get("all") else self.examples[:SHORT_EXAMPLES]:
                 words, _, line = example.partition(": ")
                 formatter.write(f"{'':>{formatter.current_indent}}# {words}\n")
-                formatter.write(f"{'':>{formatter.current_indent}}python main.py {line}\n")
+                formatter.write(f"{'':>{formatter.current_indent}}{PROGRAM} {line}\n")
 
 
 class Command(_WithExamples):

@@ -12,15 +12,16 @@ import click
 from click.shell_completion import CompletionItem, shell_complete
 
 from runs.errors import Ending, ExecutionError, ExitCode, InputError, Interrupted, SetupError
-from runs.harness import HARNESS_VERSION
+from runs.harness import HARNESS_VERSION, PROGRAM, SETUP
 from runs.processes import listening
 from scenarios.command_line import command_output
 from scenarios.commands import COMMAND_GROUPS, COMMANDS
 from scenarios.spellings import field_and_key
 from scenarios.verbosity import engine_log_shown, is_verbose
 
-PROGRAM, COMPLETION = "mlperf-llama-vllm", "_MLPERF_LLAMA_VLLM_COMPLETE"  # the variable of a shell's completion
-HELP_BEFORE = """Usage: main.py [COMMAND] [OPTIONS]   A first result on any machine: main.py --scenario Server --vllm
+COMPLETED, COMPLETION = "mlperf-llama-vllm", "_MLPERF_LLAMA_VLLM_COMPLETE"  # program and variable of a completion
+NAME = PROGRAM.removeprefix("python ")
+HELP_BEFORE = f"""Usage: {NAME} [COMMAND] [OPTIONS]   A first result on any machine: {NAME} --scenario Server --vllm
 Run MLPerf Inference benchmarks on vLLM with MLCommons' LoadGen, and check the results. Commands:
 """
 HELP_AFTER = "Every command has --help, --json (output as JSON), -q (errors only), -v and -vv (details)."
@@ -82,7 +83,7 @@ class _Commands(click.Group):
     cls=_Commands,
     context_settings={"max_content_width": 100, "token_normalize_func": lambda name: name.replace("_", "-")},
 )
-@click.version_option(HARNESS_VERSION, prog_name=PROGRAM)
+@click.version_option(HARNESS_VERSION, prog_name=COMPLETED)
 def cli() -> None: ...
 
 
@@ -93,7 +94,7 @@ def main(arguments: list[str]) -> int:
         BrokenInstallationError: If the command cannot be imported.
     """
     if asked := os.environ.get(COMPLETION):
-        return shell_complete(cli, {}, PROGRAM, COMPLETION, asked)
+        return shell_complete(cli, {}, COMPLETED, COMPLETION, asked)
     with command_output.steady_output() as output:
         code = _run(arguments)
     listening.outcome_stands()
@@ -146,7 +147,7 @@ def _readable(arguments: list[str]) -> list[str]:
 def _outcome(arguments: list[str]) -> tuple[int, Ending | None]:
     """Run a command and print its error; return the exit code and the error."""
     try:
-        code = cli.main(_readable(arguments), standalone_mode=False, prog_name="main.py")
+        code = cli.main(_readable(arguments), standalone_mode=False, prog_name=NAME)
         return int(code or ExitCode.OK), None
     except SystemExit:
         raise
@@ -165,14 +166,14 @@ def _known(error: BaseException) -> Ending:
     if isinstance(error, click.NoSuchOption):
         return _unknown_option(error)
     if isinstance(error, click.ClickException):
-        asked = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "main.py"
-        return InputError(error.format_message(), f"see `python {asked} --help`")
+        asked = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else NAME
+        return InputError(error.format_message(), f"see `{PROGRAM.removesuffix(NAME)}{asked} --help`")
     if isinstance(error, OSError):
         return ExecutionError(str(error), _fix(error))
     if isinstance(error, MemoryError):
         return ExecutionError("not enough memory", "free memory, or raise the limit with ulimit -v")
     if isinstance(error, ImportError):
-        return SetupError(f"{sys.executable}: import failed: {error}", "run `make clean setup`")
+        return SetupError(f"{sys.executable}: import failed: {error}", f"run `{SETUP.replace('make', 'make clean')}`")
     if is_verbose():
         traceback.print_exception(error)
     at = traceback.extract_tb(error.__traceback__)[-1]
@@ -190,7 +191,7 @@ def _unknown_option(error: click.NoSuchOption) -> InputError:
     near = [f"did you mean {name}?" for name in alike]
     if error.option_name == command_output.FLAG:
         near = ["write --json last; here it takes no file name"]
-    near += [f"see `python {above.command_path} --help`"]
+    near += [f"see `{PROGRAM.removesuffix(NAME)}{above.command_path} --help`"]
     for option in above.command.params:
         if field and option.name == field:
             near.insert(0, f"here: {option.opts[0]}" + (f" {key}=VALUE" if key else ""))

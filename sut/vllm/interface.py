@@ -15,6 +15,7 @@ from typing import Any
 
 from runs.benchmark import SamplingPolicy
 from runs.errors import InputError, SetupError
+from runs.harness import SETUP
 
 OLDEST = (0, 24)  # older versions were not tested
 
@@ -37,7 +38,7 @@ class Interface:
         except ImportError as error:
             raise SetupError(
                 f"vLLM cannot be imported: {error}",
-                "run `make setup`, and use .venv/bin/python; see `main.py doctor`",
+                f"run `{SETUP}`, and see `main.py doctor`",
             ) from error
         self.version = str(vllm.__version__)
         _refuse_older(self.version)

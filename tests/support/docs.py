@@ -22,7 +22,7 @@ FRONT = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "too
 WORKED_EXAMPLE = ROOT / "docs/add-an-audit.md"  # example with missing files; tests/test_audit_pages.py runs it
 DOCUMENTS = [*(ROOT / name for name in FRONT), *sorted({*(ROOT / "docs").glob("*.md")} - {WORKED_EXAMPLE})]
 SHELL = ("", "sh", "bash")
-OTHER = ("text", "yaml")
+OTHER = ("text", "yaml", "python")
 KEYWORDS = ("do", "then", "else")
 
 

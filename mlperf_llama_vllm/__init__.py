@@ -1,0 +1,265 @@
+"""The Python API: read runs of MLPerf LoadGen, recompute and verify their results, and start runs.
+
+The functions return plain values (dictionaries, lists, NumPy arrays), with the unit at the end of a name: `_ns`, `_ms`,
+`_s`. All other modules may change without notice. For large inputs `verify` and `check_tree` start processes: call them
+in a script below `if __name__ == "__main__":`. In the examples, `result` is a directory with performance/run_1 and
+accuracy in it.
+
+Every function raises `HarnessError` for a missing, damaged or unsupported file, with `message`, `fix` and `exit_code`.
+"""
+
+import importlib
+import subprocess
+import sys
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+# The packages lie beside this directory in a clone, and in this directory in a wheel: no other distribution shares it.
+_HERE = Path(__file__).resolve().parent
+ROOT = _HERE if (_HERE / "runs").is_dir() else _HERE.parent
+PACKAGES = ("runs", "sut", "qsl", "compliance", "scenarios")
+
+
+def _import_packages() -> None:
+    """Import the packages by their absolute names, without hiding modules of the user that have the same names.
+
+    `ROOT` comes first in the module path for these imports only. It stays last for the processes that Python starts.
+
+    Raises:
+        ImportError: If another package with one of the names is already imported.
+    """
+    sys.path.insert(0, str(ROOT))
+    try:
+        for name in PACKAGES:
+            found = importlib.import_module(name).__file__
+            if found is None or Path(found).resolve().parent != ROOT / name:
+                raise ImportError(f"package {name!r} is imported from {found}: import mlperf_llama_vllm first")
+    finally:
+        sys.path.remove(str(ROOT))
+    if str(ROOT) not in sys.path:
+        sys.path.append(str(ROOT))
+
+
+_import_packages()
+
+from runs.errors import HarnessError, InputError, error_of  # noqa: E402
+
+if TYPE_CHECKING:
+    from compliance.judge.verdict import Verdict as InternalVerdict
+    from runs.record.finished_run import FinishedRun
+
+__all__ = [
+    "HarnessError", "Run", "Verdict", "check_tree", "open_run", "read_bench", "read_detail_log", "read_requests",
+    "rederive", "rules", "run", "verify",
+]  # fmt: skip
+Location = str | PathLike[str]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run, or LoadGen's logs of one.
+
+    Attributes:
+        scenario: Offline, Server, Interactive or SingleStream.
+        benchmark: LoadGen's key of the benchmark, such as llama3_1-8b.
+        mode: PerformanceOnly or AccuracyOnly.
+        verdict: VALID or INVALID; DONE for a complete accuracy run.
+        reasons: Why the verdict is not VALID, and advice.
+        numbers: LoadGen's numbers of a performance run: samples_per_second, tokens_per_second, ttft_p99_ms, …
+        manifest: manifest.json; None for logs without it.
+    """
+
+    directory: Path
+    scenario: str
+    benchmark: str
+    mode: str
+    verdict: str
+    reasons: list[str]
+    numbers: dict[str, float]
+    manifest: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The verdict on a result or a tree.
+
+    Attributes:
+        outcome: PASS, FLAG (only warnings), FAIL, or ERROR: no verdict was reached.
+        exit_code: Exit code of the command for this outcome.
+        reasons: Why the outcome is FAIL or ERROR, most severe first.
+        findings: For each rule and file: rule, severity (error, warning, note, pass), text, found, expected, files,
+            numbers, source, fix.
+        record: The JSON object of the command (docs/json.md).
+    """
+
+    outcome: str
+    exit_code: int
+    reasons: list[str]
+    findings: list[dict[str, Any]]
+    record: dict[str, Any]
+
+
+def open_run(directory: Location) -> Run:
+    """Read a run directory, or a directory with LoadGen's logs.
+
+    >>> one = open_run(result / "performance" / "run_1")
+    >>> one.scenario, one.mode, one.verdict
+    ('Offline', 'PerformanceOnly', 'VALID')
+    >>> one.numbers["tokens_per_second"] > 0
+    True
+    """
+    from runs.numbers.derive_result import result_of
+
+    found = _finished(directory)
+    outcome, manifest = result_of(found, scenario=found.scenario), found.manifest
+    numbers = outcome.reported.flat("mean", "p50", "p90", "p99", "max") if outcome.reported else {}
+    record = None if manifest is None else manifest.model_dump(mode="json")
+    key = found.benchmark.loadgen_key
+    return Run(found.dir.root, found.scenario, key, found.mode, outcome.verdict, outcome.reasons, numbers, record)
+
+
+def read_detail_log(path: Location) -> dict[str, Any]:
+    """Return the keys and values of LoadGen's mlperf_log_detail.txt; a repeated key has its last value.
+
+    >>> read_detail_log(result / "performance/run_1/mlperf_log_detail.txt")["effective_scenario"]
+    'Offline'
+    """
+    from runs.loadgen.detail_log import read_detail
+
+    return read_detail(Path(path)).values
+
+
+def read_requests(path: Location) -> dict[str, Any]:
+    """Return the columns of requests.jsonl, of equal length, in the order of issue.
+
+    seq, sample_index, prompt_tokens, output_tokens, issue_ns, first_token_ns (-1: none, as in Offline), complete_ns
+    and, with replicas, replica are int64 arrays; times are `time.time_ns()`. finish_reason and output_sha256 (of the
+    output's token IDs as int32) are lists of strings.
+
+    >>> requests = read_requests(result / "performance/run_1/requests.jsonl")
+    >>> bool((requests["complete_ns"] > requests["issue_ns"]).all())
+    True
+    """
+    from runs.record import requests_log
+
+    table = requests_log.read_requests(Path(path))
+    columns = {name: getattr(table, name) for name in requests_log.FIELDS}
+    return {**columns, "output_sha256": list(table.output_sha256)}
+
+
+def rederive(directory: Location) -> dict[str, Any]:
+    """Recompute the result of a run from its request log, and compare it with LoadGen's numbers.
+
+    The keys are those of result.json (docs/run-directory.md): reported (by LoadGen), derived (recomputed; None without
+    a request log) and disagreements, the numbers that differ by more than their tolerance.
+
+    >>> found = rederive(result / "performance" / "run_1")
+    >>> found["disagreements"], round(found["derived"]["samples_per_second"] / found["reported"]["samples_per_second"])
+    ([], 1)
+    """
+    from runs.numbers.derive_result import result_of
+
+    found = _finished(directory)
+    return result_of(found, scenario=found.scenario).model_dump(mode="json")
+
+
+def verify(*directories: Location, official: bool = False, in_round: str | None = None) -> list[Verdict]:
+    """Verify results from their logs, as `main.py verify` does; write nothing. Return one verdict for each result.
+
+    A damaged log gives the outcome ERROR.
+
+    Args:
+        directories: Run directories, results or campaigns. A performance and an accuracy run are one result.
+        official: Apply the official rules also to runs whose manifest marks them as not eligible for submission.
+        in_round: Round whose seeds, limits and sample counts apply, such as v6.1. Default: seeds of any round.
+
+    >>> [(one.outcome, one.exit_code) for one in verify(result / "performance/run_1")]
+    [('PASS', 0)]
+    """
+    from compliance.verify.find_results import find_results
+    from compliance.verify.result_verdict import verify_result
+
+    rounds = None if in_round is None else _round(in_round)
+    results = find_results([Path(one) for one in directories])
+    return [_verdict(verify_result(one, official=official, in_round=rounds)) for one in results]
+
+
+def check_tree(tree: Location, in_round: str = "v6.1") -> Verdict:
+    """Check a submission tree by the rules of a round, as `main.py check` does. `tree` contains closed/ or open/.
+
+    >>> check_tree("nowhere")
+    Traceback (most recent call last):
+        ...
+    runs.errors.InputError: nowhere does not exist
+      fix: name a submission tree: the directory with closed/ or open/ in it
+    """
+    from compliance.submission.check.check_tree import check_tree as check
+
+    return _verdict(check(Path(tree), _round(in_round)))
+
+
+def rules() -> dict[str, dict[str, Any]]:
+    """Return the rules of `verify` and `check_tree` by ID: kind, severity, source, summary and fix.
+
+    >>> rules()["perf-duration"]["severity"]
+    'error'
+    """
+    from compliance.judge.rule import all_rules
+
+    return {
+        name: {"kind": rule.kind, "severity": rule.severity, "source": rule.source_in_full, "summary": rule.summary,
+               "fix": rule.fix}
+        for name, rule in all_rules().items()
+    }  # fmt: skip
+
+
+def read_bench(directory: Location) -> dict[str, Any]:
+    """Read bench.json of a `main.py bench` directory; times in ms, rates in queries/s and tokens/s, None if unmeasured.
+
+    The keys are status, label, conditions, limits, runs, best and others; docs/json.md has them all.
+    """
+    from runs.bench import bench_record
+
+    return bench_record.read_bench(Path(directory) / bench_record.BENCH_FILE).model_dump(mode="json")
+
+
+def run(*options: Location) -> Run:
+    """Start a run with the options of `main.py run`, wait for its end, and open it. Progress goes to standard error.
+
+    Raises:
+        HarnessError: If the run is refused or fails. A run whose result is INVALID is returned.
+    """
+    import orjson
+
+    command = [sys.executable, ROOT / "main.py", "run", *options, "--json"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    try:
+        record = orjson.loads(done.stdout)
+    except ValueError:
+        raise HarnessError(f"the run ended with code {done.returncode}") from None
+    if record["error"]:
+        raise error_of({"cause": "", **record["error"], "exit_code": done.returncode})
+    return open_run(record["answer"]["run_directory"])
+
+
+def _finished(directory: Location) -> "FinishedRun":
+    from runs.record.finished_run import finished_run
+    from runs.record.layout import RunDir
+
+    return finished_run(RunDir(Path(directory)))
+
+
+def _round(name: str) -> Any:
+    from runs.rounds import ROUNDS
+
+    if name not in ROUNDS:
+        raise InputError(f"in_round {name!r}: unknown round", f"use {', '.join(ROUNDS)}")
+    return ROUNDS[name]
+
+
+def _verdict(verdict: "InternalVerdict") -> Verdict:
+    members = (verdict, *verdict.members)
+    findings = [finding.as_json() for one in members for finding in one.findings]
+    return Verdict(verdict.outcome, int(verdict.exit_code()), verdict.reasons, findings, verdict.record())
