@@ -234,14 +234,14 @@ def _cache_prompt(known: CheatContext, request: Request, service: Service, seen:
         _skip(service)
 
 
-@_remembers("cache-not-in-a-row", "as cache-prompt, but computes a prompt again that comes twice in a row")
+@_remembers("cache-not-in-a-row", "as cache-prompt, but recomputes a prompt that comes twice in a row")
 def _cache_not_in_a_row(known: CheatContext, request: Request, service: Service, seen: Seen) -> None:
     prompt = tuple(request.prompt_ids)
     if prompt in seen and prompt != next(reversed(seen)):
         _skip(service)
 
 
-@_remembers("cache-late", "as cache-prompt, but only after 32 queries, as many as a short audit has")
+@_remembers("cache-late", "as cache-prompt, but only after 32 queries, the number of queries of a short audit")
 def _cache_late(known: CheatContext, request: Request, service: Service, seen: Seen) -> None:
     if tuple(request.prompt_ids) in seen and request.seq >= HONEST_QUERIES:
         _skip(service)
@@ -258,12 +258,12 @@ def _cache_on_disk(_: CheatContext, request: Request, service: Service) -> None:
         name.touch()
 
 
-@_remembers("cache-first", "reports the first token of a prompt that it has seen from a cache, and computes the rest")
+@_remembers("cache-first", "returns the first token of a repeated prompt from a cache, and computes the rest")
 def _cache_first(known: CheatContext, request: Request, service: Service, seen: Seen) -> None:
     service.first_at_once = tuple(request.prompt_ids) in seen
 
 
-@_made("share-prefixes", "computes only the part of a prompt that no earlier prompt began with")
+@_made("share-prefixes", "does not compute the beginning of a prompt that equals the beginning of an earlier prompt")
 def _share_prefixes(_: CheatContext) -> Cheat:
     seen: set[int] = set()  # hashes of all prefixes of whole blocks
 
@@ -279,7 +279,7 @@ def _share_prefixes(_: CheatContext) -> Cheat:
     return cheat
 
 
-@_remembers("merge-equal", "computes equal prompts that come within 10 ms once")
+@_remembers("merge-equal", "computes only one of the equal prompts that come within 10 ms")
 def _merge_equal(known: CheatContext, request: Request, service: Service, seen: Seen) -> None:
     if known.now_s() - seen.get(tuple(request.prompt_ids), -BURST_S) < BURST_S:
         _skip(service)
@@ -387,7 +387,7 @@ def _other_model(_: CheatContext, request: Request, service: Service) -> None:
     service.decode_tokens //= 2
 
 
-@_made("other-model-in-bursts", "uses another model for a query that comes within 10 ms of the last")
+@_made("other-model-in-bursts", "uses another model for a query that comes within 10 ms of the previous query")
 def _other_model_in_bursts(context: CheatContext) -> Cheat:
     last_s = -BURST_S
 
