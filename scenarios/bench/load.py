@@ -41,6 +41,7 @@ LENGTHS: tuple[Lengths, Lengths] = (1024, 1024), (128, 128)  # prompt and output
 CPU_LENGTHS: tuple[Lengths, Lengths] = (128, 128), (32, 32)  # for the embedded model without an accelerator
 BACKENDS = {"chat": "openai-chat", "completions": "openai"}  # backend of another program → dialect
 KEY_VARIABLE = "OPENAI_API_KEY"
+_ADDRESS = re.compile(r"https?://|[\w.-]+:\d+(/|$)")
 _LOADS = ("rates", "concurrency", "max_concurrency")
 # Option → function that parses its text, and an example.
 _PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
@@ -190,14 +191,17 @@ class _Loader:
     def _target(self, words: list[str]) -> str:
         """Move the model or URL to the fields of a run; return it."""
         options, values, backend = self.options, self.values, self.options.backend
-        words += [word for word in (values.pop("model_path", None), values.pop("api_server", None)) if word]
+        servers = [word for word in words if _ADDRESS.match(word)]
+        models = [word for word in words if word not in servers]
+        models += [word for word in (values.pop("model_path", None), options.model) if word]
         if options.host is not None or options.port is not None:
-            words.append(f"http://{options.host or 'localhost'}:{self.given['port'] or 8000}")
+            servers.append(f"{options.host or 'localhost'}:{self.given['port'] or 8000}")
         route = options.endpoint or ""
-        if route.startswith("http"):
-            words, route = [*words, route], ""
-        urls = list(dict.fromkeys(word for word in words if word.startswith(("http://", "https://"))))
-        models = list(dict.fromkeys(word for word in (*words, options.model) if word and word not in urls))
+        if _ADDRESS.match(route):
+            servers, route = [*servers, route], ""
+        servers += [values.pop("api_server")] if "api_server" in values else []
+        urls = list(dict.fromkeys(word if "://" in word else f"http://{word}" for word in servers))
+        models = list(dict.fromkeys(models))
         for found, what in ((urls, "servers"), (models, "models")):
             if len(found) > 1:
                 self.add(f"{', '.join(found)}: {len(found)} {what} given", "give one MODEL or URL")

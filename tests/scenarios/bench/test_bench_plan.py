@@ -2,7 +2,10 @@
 
 import io
 import json
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from scenarios.bench.load import load_bench
 from scenarios.bench.options import Bench, find_bench
 from scenarios.bench.prompts import BLOCK, Synthetic, read_prompts
 from scenarios.bench.run_files import repeated_rows, run_config
+from scenarios.run.config import make_config
 from scenarios.run.parent import execute_run
 from tests.support import server_dialects as speak
 from tests.support.http_server import HttpServer, serving
@@ -203,6 +207,79 @@ def test_a_server_that_sends_text_needs_no_tokenizer(path: str) -> None:
 def test_a_server_of_token_ids_needs_the_models_tokenizer() -> None:
     with serving(HttpServer("/v1/completions", speak.vllm, "vllm", model="somebody/model")) as server:
         assert "give --tokenizer with the folder" in mistakes(server.url, runs={"engine": "endpoint"})
+
+
+@pytest.fixture
+def models() -> Iterator[list[dict[str, str]]]:
+    """The list of models of a server at `models[0]["url"]`; further entries are its models."""
+    listed: list[dict[str, str]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps({"data": listed[1:]}).encode()
+            self.send_response(401 if listed[0].get("key", "") not in self.headers.get("authorization", "") else 200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        listed.append({"url": f"http://127.0.0.1:{server.server_port}"})
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield listed
+        server.shutdown()
+
+
+def served(models: list[dict[str, str]], path: str = "", **given: Any) -> Bench:
+    return load_bench(["bench"], [models[0]["url"] + path], given.pop("own", {}), given, {})
+
+
+def test_a_server_names_its_model(models: list[dict[str, str]], small_model: Path) -> None:
+    models.append({"id": "served", "root": str(small_model)})
+    bench = served(models, "/v1/chat/completions")
+    assert bench.values["model_path"] == str(small_model)
+    assert bench.values["api_model_name"] == bench.label == "served"
+    assert bench.seed > 1e9  # a server may have the prompts of an earlier bench in its cache
+    assert make_config({**bench.values, "scenario": "Server"}).engine == "endpoint"
+    assert served(models, own={"seed": "3"}).seed == 3
+    address = models[0]["url"].removeprefix("http://")
+    for own in ({"host": address.split(":")[0], "port": address.split(":")[1]}, {"endpoint": f"http://{address}"}):
+        assert load_bench([], [], own, {}, {}).values["api_server"] == models[0]["url"]
+    assert (
+        load_bench([], [address], {"endpoint": "/v1/completions"}, {}, {})
+        .values["api_server"]
+        .endswith("/v1/completions")
+    )
+    assert served(models, own={"backend": "chat"}).values["api_dialect"] == "openai-chat"
+
+
+def test_the_key_of_a_server(models: list[dict[str, str]], small_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models[0]["key"] = "secret"
+    models.append({"id": "served", "root": str(small_model)})
+    with pytest.raises(InputError, match=r"status 401"):
+        served(models)
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    assert served(models).values["api_key_env"] == "OPENAI_API_KEY"
+
+
+@pytest.mark.parametrize(
+    ("entries", "own", "words"),
+    [
+        (["elsewhere"], {}, "the files of model elsewhere are unknown\n  fix: give --tokenizer"),
+        (["a", "b"], {}, "serves multiple models: a, b"),
+        (["a"], {"model": "c"}, "--api-model-name c: server http://127.0.0.1:.* serves a"),
+        ([], {}, "lists no models"),
+        (["a"], {"reset_cache": True}, "--reset-cache: a server's cache cannot be reset"),
+        (["a"], {"backend": "tgi"}, "--api-dialect tgi: unknown\n  fix: choose from vllm"),
+    ],
+)
+def test_a_server_that_cannot_be_measured(
+    models: list[dict[str, str]], entries: list[str], own: dict[str, Any], words: str
+) -> None:
+    models += [{"id": name} for name in entries]
+    with pytest.raises(InputError, match=words):
+        served(models, own=own)
 
 
 # Prompts --------------------------------------------------------------------------------------------------------------
