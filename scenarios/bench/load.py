@@ -119,10 +119,10 @@ class _Loader:
         model, tokenizer = self._model()
         label = label or file_name(Path(self.values.get("api_model_name") or target).name)
         folder = Path(options.output_log_dir or Path("output") / f"bench-{file_name(label)}")
-        input_len, output_len = self._lengths(model)
+        limit = self._longest(scenario, model)
+        input_len, output_len = self._lengths(model, limit)
         exact = options.dataset_path is None or bool(options.ignore_eos)
         seed = self._seed(folder)
-        limit = self._longest(scenario, model)
         limits = self._limits(scenario, model)
         prompts: Prompts | None = None
         with self.mistakes.collected():
@@ -311,12 +311,16 @@ class _Loader:
             return facts_of(str(folder), folder, revision), self.options.tokenizer or str(folder)
         return None, ""
 
-    def _lengths(self, model: ModelFacts | None) -> tuple[Lengths, Lengths]:
+    def _lengths(self, model: ModelFacts | None, limit: int | None) -> tuple[Lengths, Lengths]:
         default, given = LENGTHS, (self.given["input_len"], self.given["output_len"])
         if (_is_embedded(model) and vllm_is_cpu_build()) if model is not None else "api_server" not in self.values:
             default = CPU_LENGTHS
             if None in given and self.options.dataset_path is None:
-                self.notes.append(f"{default[0][0]} prompt tokens and {default[1][0]} output tokens, as a CPU is slow")
+                self.notes.append(
+                    f"{default[0][0]} prompt and {default[1][0]} output tokens, because no accelerator is used"
+                )
+        if given == (None, None) and limit is not None and 2 < limit < default[0][0] + default[1][0]:
+            default = (limit * 8 // 9,) * 2, (max(2, limit // 9),) * 2  # as LENGTHS, in the model's context
         spread, found = self.given["random_range_ratio"] or 0.0, []
         for low, high in (given[0] or default[0], given[1] or default[1]):
             is_spread = spread and low == high

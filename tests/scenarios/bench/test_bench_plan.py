@@ -23,6 +23,7 @@ from scenarios.bench.load import load_bench
 from scenarios.bench.options import Bench, find_bench
 from scenarios.bench.prompts import BLOCK, Synthetic, read_prompts
 from scenarios.bench.run_files import repeated_rows, run_config
+from scenarios.command_line.dispatch import main
 from scenarios.run.config import make_config
 from scenarios.run.parent import execute_run
 from tests.support import server_dialects as speak
@@ -54,7 +55,7 @@ def test_a_bench_without_options() -> None:
     assert (bench.duration_s, bench.is_duration_given, bench.repeats, bench.max_runs) == (60, False, 1, 8)
     assert bench.values["sampling_arg"] == {"min_tokens": 32, "max_tokens": 32}
     assert bench.equal_conditions()["input_tokens"] == "128"
-    assert "as a CPU is slow" in bench.notes[0]
+    assert "no accelerator" in bench.notes[0]
     assert loaded(scenario="interactive").limits == Limits(ttft=500, tpot=30)
     assert loaded(scenario="Offline").steps == (Step("offline"),)
 
@@ -180,6 +181,48 @@ def test_like_an_earlier_bench(tmp_path: Path) -> None:
     assert "--rates: --like" in mistakes(like=str(tmp_path), rates="3")
     with pytest.raises(InputError, match=BENCH_FILE):
         find_bench(str(tmp_path / "absent"))
+
+
+# Other programs' names ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lines", "field", "value"),
+    [
+        ("--base-url U|--url U|-u U|--target U|--api-base U|--endpoints U|--api_server U", "api_server", "U"),
+        ("--model U|-m U|--model-names U", "model", "U"),
+        ("--api-model-name U|--served-model-name U", "api_model_name", "U"),
+        ("--tokenizer U|--model-tokenizer U", "tokenizer", "U"),
+        ("--backend U|--endpoint-type U|--api-backend U", "backend", "U"),
+        ("--endpoint U", "endpoint", "U"),
+        ("--request-rate 5|--target-qps 5|--rate 5|--rates 5", "rates", "5"),
+        ("--concurrency 5|--num-concurrency 5", "concurrency", "5"),
+        ("--max-concurrency 5", "max_concurrency", "5"),
+        ("--num-prompts 5|--request-count 5|--num-requests 5|--num-samples 5|--max-requests 5", "queries", "5"),
+        ("--duration 5|--benchmark-duration 5|--max-seconds 5", "duration", "5"),
+        ("--dataset-path U|--input-file U", "dataset_path", "U"),
+        ("--input-len 5|--random-input-len 5|--isl 5|--synthetic-input-tokens-mean 5", "input_len", "5"),
+        ("--output-len 5|--random-output-len 5|--osl 5|--synthetic-output-tokens-mean 5", "output_len", "5"),
+        ("--result-dir U|--output-dir U|-o U|--artifact-dir U|--report-dir U", "output_log_dir", "U"),
+        ("--repeats 5|--num-runs 5|--num-profile-runs 5", "repeats", "5"),
+        ("--percentile-metrics U", "percentile_metrics", "U"),
+        ("--metric-percentiles U", "metric_percentiles", "U"),
+        ("--num-warmups U", "num_warmups", "U"),
+        ("--profile U", "profile", "U"),
+        ("--output U", "output", "U"),
+    ],
+)
+def test_a_spelling(lines: str, field: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[dict[str, Any]] = []
+
+    def load(_: Any, __: Any, own: Any, runs: Any, others: Any) -> None:
+        given.append({**own, **runs, **others})
+        raise InputError("the plan of this test")
+
+    monkeypatch.setattr("scenarios.bench.load.load_bench", load)
+    for line in lines.split("|"):
+        assert main(["bench", *line.split()]) == 2
+    assert [one.get(field) for one in given] == [value] * (lines.count("|") + 1)
 
 
 # Servers --------------------------------------------------------------------------------------------------------------
