@@ -309,7 +309,6 @@ def test_the_key_of_a_server(models: list[dict[str, str]], small_model: Path, mo
 @pytest.mark.parametrize(
     ("entries", "own", "words"),
     [
-        (["elsewhere"], {}, "the files of model elsewhere are unknown\n  fix: give --tokenizer"),
         (["a", "b"], {}, "serves multiple models: a, b"),
         (["a"], {"model": "c"}, "--api-model-name c: server http://127.0.0.1:.* serves a"),
         ([], {}, "lists no models"),
