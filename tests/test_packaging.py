@@ -212,6 +212,26 @@ def test_an_example_for_a_cluster(name: str) -> None:
                 assert parse(container["args"]) == "run"
 
 
+def test_the_page_on_kubernetes_quotes_the_examples() -> None:
+    page = (ROOT / "docs" / "kubernetes.md").read_text()
+    job = (ROOT / "configs" / "kubernetes-job.yaml").read_text()
+    quoted = re.findall(r"(?ms)^```yaml\n(.*?)^```$", page)
+    assert quoted
+    assert all(block in job for block in quoted)
+    claims = {
+        volume["persistentVolumeClaim"]["claimName"]
+        for name in ("kubernetes-job.yaml", "raycluster.yaml")
+        for template in templates(example(name))
+        for volume in template["spec"]["volumes"]
+        if "persistentVolumeClaim" in volume
+    }
+    assert claims == {"mlperf"}
+    assert "volume claim `mlperf`" in page
+    for setting in ("backoffLimit: 0", "terminationGracePeriodSeconds: 60"):
+        assert setting in job
+        assert setting in page
+
+
 @pytest.mark.long
 def test_the_examples_by_the_schemas_of_kubernetes(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "home")], check=True)
