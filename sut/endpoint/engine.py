@@ -206,7 +206,8 @@ class EndpointEngine(Engine):
         notes = []
         if record.text is not None:
             notes.append(f"server {url} sends text: {', '.join(NOT_CHECKED)} are not checked")
-            notes += record.text.notes(f"server {url}", record.answers, self.sampling)
+            said = record.text.notes(record.answers, record.chunks, self.sampling)
+            notes += [f"server {url}: {text}" for text in said]
         elif max(record.answers_with_their_prompt, record.answers_with_their_id) < record.answers:
             notes.append(
                 f"server {url} returns neither a request's ID nor its prompt: responses that a proxy exchanged would "

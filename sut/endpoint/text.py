@@ -7,7 +7,8 @@ gets as many zeros as the server reports tokens, or as many as chunks came.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from runs.benchmark import MIN_TOKENS_LOADGEN_ACCEPTS, SamplingPolicy
+from runs.benchmark import MIN_TOKENS_LOADGEN_ACCEPTS as LEAST
+from runs.benchmark import SamplingPolicy
 from runs.wording import counted
 from sut.endpoint.dialects import MAY_OMIT, BadResponse
 from sut.endpoint.exchange import FEW_RESPONSES, FINISH_REASONS, JSON, LEFT_OUT_SHARE, STREAM, Exchange
@@ -58,41 +59,44 @@ class TextRecord:
     padded: int = 0  # responses with fewer tokens than LoadGen accepts, to which an ID was added
     issue_to_text: Lateness = field(default_factory=Lateness)  # until the first text after reasoning
 
-    def notes(self, server: str, responses: int, sampling: SamplingPolicy) -> Iterator[str]:
-        """Yield notes on the counts of tokens, and on responses of other lengths than requested."""
+    def notes(self, responses: int, chunks: int, sampling: SamplingPolicy) -> Iterator[str]:
+        """Yield notes on the counts of tokens, and on responses of other lengths than requested.
+
+        Args:
+            responses: responses to timed queries.
+            chunks: their chunks with text.
+        """
+        server, own = self.tokens_by_usage, self.tokens_by_tokenizer
         if self.responses_estimated:
             yield (
-                f"{server}: the tokens of {self.responses_estimated} of {responses} responses are estimated, one per "
-                "chunk: the server reports no usage; give the model's tokenizer with --model-path"
+                f"the tokens of {self.responses_estimated} of {responses} responses are estimated, one per chunk: the "
+                "server reports no usage; give the model's tokenizer with --model-path"
             )
         elif self.responses_with_usage < responses:
-            yield f"{server} reports no usage in {responses - self.responses_with_usage} of {responses} responses"
-        ours, theirs = self.tokens_by_tokenizer, self.tokens_by_usage
-        if self.is_tokenized and abs(ours - theirs) > APART_SHARE * theirs:
+            yield f"the server reports no usage in {responses - self.responses_with_usage} of {responses} responses"
+        if not self.is_tokenized:
+            if chunks < (1 - APART_SHARE) * server:
+                yield f"{server:,} tokens arrived in {chunks:,} chunks: the first chunk may have several tokens"
+        elif abs(own - server) > APART_SHARE * server:
             yield (
-                f"{server} reports {theirs:,} output tokens, but its text has {ours:,} with the tokenizer of "
-                f"--model-path ({(ours - theirs) / max(1, theirs):+.1%}); LoadGen's numbers use {ours:,}"
+                f"the server reports {server:,} output tokens, but its text has {own:,} with the tokenizer of "
+                f"--model-path ({(own - server) / max(1, server):+.1%}); LoadGen's numbers use {own:,}"
             )
-        ours, theirs = self.prompt_tokens_sent, self.prompt_tokens_by_usage
-        if self.is_tokenized and abs(theirs - ours) > APART_SHARE * ours:
+        sent, read = self.prompt_tokens_sent, self.prompt_tokens_by_usage
+        if self.is_tokenized and abs(read - sent) > APART_SHARE * sent:
             yield (
-                f"{server} reports {theirs:,} prompt tokens, but the prompts have {ours:,} "
-                f"({(theirs - ours) / max(1, ours):+.1%}): a chat template or another tokenizer changes them"
+                f"the server reports {read:,} prompt tokens, but the prompts have {sent:,} "
+                f"({(read - sent) / max(1, sent):+.1%}): a chat template or another tokenizer changes them"
             )
-        if self.short:
-            yield (
-                f"{server}: {self.short} of {responses} responses have fewer than {sampling.min_tokens} tokens: the "
-                "server does not honor min_tokens or ignore_eos"
-            )
-        if self.long:
-            yield f"{server}: {self.long} of {responses} responses have more than {sampling.max_tokens} tokens"
-        if self.empty:
-            yield f"{server}: {self.empty} of {responses} responses have no text"
-        if self.padded:
-            yield (
-                f"{server}: {self.padded} of {responses} responses have fewer than {MIN_TOKENS_LOADGEN_ACCEPTS} "
-                f"tokens; LoadGen got {MIN_TOKENS_LOADGEN_ACCEPTS}, because it accepts no fewer"
-            )
+        least, most = sampling.min_tokens, sampling.max_tokens
+        for count, what in (
+            (self.short, f"fewer than {least} tokens: the server does not honor min_tokens or ignore_eos"),
+            (self.long, f"more than {most} tokens: the server does not honor max_tokens"),
+            (self.empty, "no text"),
+            (self.padded, f"fewer than {LEAST} tokens, the minimum of LoadGen; LoadGen got {LEAST}"),
+        ):
+            if count:
+                yield f"{count} of {responses} responses have {what}"
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -153,7 +157,7 @@ class TextExchange(Exchange):
         client.generated += len(ids) - self._amount()
         if self._record is not None:
             self._count(self._record, ids)
-        ids += [self._texts.blank] * (MIN_TOKENS_LOADGEN_ACCEPTS - len(ids))
+        ids += [self._texts.blank] * (LEAST - len(ids))
         if client.streaming and not self._first_read_ns:  # an empty response
             request.heard_ns = self._progress_ns
             request.sink.first_token(request, ids[0])
@@ -188,7 +192,7 @@ class TextExchange(Exchange):
             record.responses_estimated += not record.is_tokenized
             # Tokens of a text may be fewer than the model generated: the finish reason tells short responses apart.
             record.short += len(ids) < sampling.min_tokens and response.finish_reason != "length"
-        record.padded += len(ids) < MIN_TOKENS_LOADGEN_ACCEPTS
+        record.padded += len(ids) < LEAST
         record.empty += not self._amount()
         if record.empty > max(FEW_RESPONSES, LEFT_OUT_SHARE * answers):
             raise BadResponse(

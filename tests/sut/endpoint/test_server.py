@@ -52,6 +52,15 @@ def test_what_is_no_response_is_refused(response: bytes, words: str) -> None:
     assert not re.search(r"Error|Exception|bytearray|b'", refused.value.message)
 
 
+def test_a_server_that_lists_no_models_needs_a_name() -> None:
+    absent = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
+    card = asyncio.run(_asked(absent, lambda address, access: server.read_card(address, access, "name")))
+    assert card == server.ModelCard("name")
+    with pytest.raises(SetupError, match="status 404") as refused:
+        asyncio.run(_asked(absent, lambda address, access: server.read_card(address, access, None)))
+    assert "--api-model-name" in refused.value.fix
+
+
 def test_a_server_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "RESPONSE_TIMEOUT_S", 0.5)
     with pytest.raises(SetupError, match="did not answer /v1/models within"):

@@ -103,7 +103,7 @@ async def test_text_becomes_the_tokens_of_the_model(dialect: str, streaming: boo
     }.items() <= sent.items()
     assert text.prompt_of(sent) in {tokenizer.decode(prompt) for prompt in PROMPTS}
     assert any(f"sends text (dialect {dialect})" in reason for reason in observed.unofficial_reasons)
-    assert not [note for note in observed.notes if "responses have" in note or " reports " in note]
+    assert not [note for note in observed.notes if "responses have" in note or " reports " in note or "chunks" in note]
 
 
 class Noting(Listener):
@@ -179,6 +179,9 @@ async def test_without_a_tokenizer_loadgen_gets_zeros(model: str) -> None:
     assert [events[1][1][0] for events in reported] == [[0] * 8] * 4
     assert client.text is not None
     assert not client.text.is_tokenized
+    assert any(
+        "32 tokens arrived in 20 chunks: the first chunk may have several tokens" in note for note in observed.notes
+    )
     reported, observed, _ = await asked(lambda body: text.several_at_first({**body, "stream_options": {}}), BYTES)
     assert [events[1][1][0] for events in reported] == [[0] * 5] * 4
     assert any("the tokens of 4 of 4 responses are estimated, one per chunk" in note for note in observed.notes)
