@@ -40,8 +40,8 @@ def without_ids(manifest: Manifest | None, *, zeros_only: bool = False) -> str:
     clients = manifest.observed.clients if manifest is not None else []
     for client in clients:
         if client.text is not None and not (zeros_only and client.text.is_tokenized):
-            logged = "IDs of its text" if client.text.is_tokenized else "zeros"
-            return f"server {client.server} sends text: the logged token IDs are not those it generated, but {logged}"
+            logged = "token IDs made from the text" if client.text.is_tokenized else "zeros"
+            return f"server {client.server} sends text: the log has {logged} instead of the generated token IDs"
     return ""
 
 
