@@ -12,8 +12,6 @@ from scenarios.commands import COMMANDS
 from tests.conftest import ROOT
 from tests.support.docs import DOCUMENTS, WORKED_EXAMPLE
 
-# Pages whose text is not rewritten yet; their links are held all the same.
-NOT_YET = {"docs/bench.md"}
 HISTORY = {"CHANGELOG.md"}  # entries keep the words of their time
 
 
@@ -22,7 +20,7 @@ def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-PAGES = [path for path in (*DOCUMENTS, WORKED_EXAMPLE) if name_of(path) not in HISTORY | NOT_YET]
+PAGES = [path for path in (*DOCUMENTS, WORKED_EXAMPLE) if name_of(path) not in HISTORY]
 
 # The page that each kind of reader starts with: serving engineer, submitter, reviewer, contributor.
 FIRST_PAGES = ("docs/start-server.md", "docs/tutorial.md", "docs/start-review.md", "CONTRIBUTING.md")
