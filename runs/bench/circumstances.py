@@ -75,18 +75,15 @@ class Circumstances:
         return {name: getattr(self, name) for name in _FIELDS}
 
     def late_client(self, ttft: Latency | None, tpot: Latency | None) -> Iterator[str]:
-        """Yield a reason for each delay of the client that could explain a latency."""
+        """Yield a reason for a latency that a delay of the client could explain, with the longest delay."""
         lag_ms = max(0.0, (self.client.loop_lag or 0.0) - LOOP_TIMER_MS)
         before, after, after_ms = "issue to engine", "event loop", lag_ms
         if self.servers:
             before, after, after_ms = "issue to wire", "response to LoadGen", self.client.read_to_loadgen or 0.0
         # A late last token adds its delay once to the time of all tokens.
         per_token_ms = after_ms / max(1.0, self.mean_output_tokens - 1)
-        for what, late_ms, name, latency in (
-            (before, self.client.issue_to_engine or 0.0, "TTFT", ttft),
-            (after, after_ms, "TTFT", ttft),
-            (after, per_token_ms, "TPOT", tpot),
-        ):
+        first = max((self.client.issue_to_engine or 0.0, before), (after_ms, after))
+        for (late_ms, what), name, latency in ((first, "TTFT", ttft), ((per_token_ms, after), "TPOT", tpot)):
             if latency is None:
                 continue
             statistic = next((one for one in ("p99", "p95", "p90") if latency.at(one) is not None), "p50")

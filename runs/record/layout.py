@@ -61,7 +61,6 @@ class RunDir(Folder):
 
 
 BENCH_FILE = "bench.json"  # record of a bench, in its directory; its runs are below
-BENCH_WARM_UP = "00-warm-up"  # beginning of the name of a bench's warm-up
 SIGNOFF_LEDGER = "signoffs.jsonl"  # one line for each sign-off whose verdict is in the same directory
 
 

@@ -32,7 +32,7 @@ def results(folders: tuple[Path, ...], comma_separated: bool) -> ExitCode:
     Exit codes: 0 all runs VALID or passed, 1 a run is INVALID or failed its target, 2 bad input or no run found,
     4 a run has no result, because it is in progress or did not finish.
     """
-    from scenarios.status.find import NEEDED, find_in, without_runs, without_warm_ups
+    from scenarios.status.find import NEEDED, find_in, without_runs
     from scenarios.status.result_rows import as_csv, as_table, no_result, rows_of
     from scenarios.status.snapshot import DEFAULT_FOLDER
     from scenarios.status.state import run_status
@@ -40,7 +40,7 @@ def results(folders: tuple[Path, ...], comma_separated: bool) -> ExitCode:
     folders = folders or (DEFAULT_FOLDER,)
     places = find_in(folders)
     empty = without_runs(folders, places)
-    runs = [run_status(place.root) for place in without_warm_ups(places) if place.kind == "leg"]
+    runs = [run_status(place.root) for place in places if place.kind == "leg"]
     if not runs:
         where = ", ".join(map(str, folders))
         raise empty[0].refused(NEEDED) if empty else InputError(f"{where}: no run found", "give a directory with runs")

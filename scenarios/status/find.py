@@ -10,7 +10,7 @@ from runs.endpoints.folder import EndpointsRun
 from runs.endpoints.layout import VERDICT, is_run_folder
 from runs.errors import InputError
 from runs.record.group_end import NAME as ENDED
-from runs.record.layout import BENCH_FILE, BENCH_WARM_UP, CampaignDir, RunDir
+from runs.record.layout import BENCH_FILE, CampaignDir, RunDir
 from runs.record.tune_dir import TuneDir
 from runs.what_is import Place, what_is
 
@@ -70,17 +70,6 @@ def find_in(folders: Iterable[Path]) -> list[FoundDir]:
             if path not in found and (kind := kind_of(path)) is not None:
                 found[path] = FoundDir(kind, path)
     return list(found.values())
-
-
-def without_warm_ups(found: Iterable[FoundDir]) -> list[FoundDir]:
-    """Return the directories without the warm-ups of benches, which end before their result."""
-    places = list(found)
-    benches = [place.root for place in places if place.kind == "bench"]
-    return [
-        place
-        for place in places
-        if not (place.root.name.startswith(BENCH_WARM_UP) and place.root.parent.parent in benches)
-    ]
 
 
 def without_runs(folders: Iterable[Path], found: Iterable[FoundDir]) -> tuple[Place, ...]:

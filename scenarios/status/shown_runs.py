@@ -13,7 +13,7 @@ from runs.record.layout import BENCH_FILE, RunDir
 from runs.record.tune_dir import TuneDir
 from runs.wording import moment
 from scenarios.console import say
-from scenarios.status.find import NEEDED, FoundDir, find_in, kind_of, without_runs, without_warm_ups
+from scenarios.status.find import NEEDED, FoundDir, find_in, kind_of, without_runs
 from scenarios.status.state import RunStatus, run_status
 from scenarios.tune.journal import read_tune
 
@@ -92,7 +92,7 @@ def _written(path: Path, content: str | bytes) -> Path:
 def _runs(places: Sequence[FoundDir]) -> list[RunStatus]:
     """Return the finished runs by start time; for a tuning, only the runs that confirm a rate."""
     tunes = [place.root for place in places if place.kind == "tune"]
-    found = [run_status(place.root) for place in without_warm_ups(places) if place.kind == "leg"]
+    found = [run_status(place.root) for place in places if place.kind == "leg"]
     return sorted(
         (
             run

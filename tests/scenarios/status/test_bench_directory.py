@@ -9,22 +9,16 @@ import pytest
 from runs.bench.bench_record import BenchRecord, BenchRun, Limits, write_bench
 from runs.bench.single_run import bench_of_run
 from runs.errors import ExitCode
-from runs.record.layout import BENCH_WARM_UP
 from runs.what_is import what_is
-from scenarios.bench.ladder import RunSpec
-from scenarios.bench.run_files import run_name
 from tests.conftest import run_here
 from tests.support.dummy_runs import DummyRuns
-from tests.support.submission_runs import edit
 
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Path:
-    """The directory of a bench with a warm-up, an Offline run and a Server run."""
+    """The directory of a bench with an Offline run and a Server run."""
     root, runs = tmp_path / "bench-before", DummyRuns()
     places = [runs.copy(root / "runs" / name, scenario).root for name, scenario in RUNS.items()]
-    warm_up = runs.copy(root / "runs" / "00-warm-up", "Offline")
-    edit(warm_up.manifest, status="interrupted", exit_code=130, error={"message": "two windows agree"})
     records = [bench_of_run(place) for place in places]
     found = [
         one.runs[0].model_copy(update={"number": number, "run_dir": str(place.relative_to(root))})
@@ -43,11 +37,7 @@ def change(root: Path, **values: object) -> BenchRecord:
     return record
 
 
-def test_the_name_of_a_warm_up() -> None:
-    assert run_name(RunSpec(0, "offline", 8, 0)) == BENCH_WARM_UP
-
-
-def test_results_lists_the_runs_without_the_warm_up(bench: Path) -> None:
+def test_results_lists_the_runs(bench: Path) -> None:
     shown = run_here("results", bench, "--csv")
     assert (shown.code, shown.stderr) == (ExitCode.OK, "")
     rows = list(csv.DictReader(io.StringIO(shown.stdout)))
