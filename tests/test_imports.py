@@ -22,10 +22,10 @@ MAX_LINES = {
     "check curve": 22_165,
     "check runs": 27_375,
     "signoff": 32_670,
-    "gate": 15_750,
-    "store": 15_890,
-    "results": 6_790,
-    "status": 6_305,
+    "gate": 15_935,
+    "store": 16_075,
+    "results": 6_960,
+    "status": 6_475,
 }
 
 
