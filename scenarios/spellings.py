@@ -28,7 +28,8 @@ _SPELLINGS = {
     "tensor_parallel_size": ("tp",),
     "tokenizer": ("model_tokenizer",),
     "total_sample_count": (
-        "max_requests", "n_samples", "num_prompts", "num_requests", "num_samples", "request_count",
+        "max_requests", "max_requests_per_run", "n_samples", "num_prompts", "num_requests", "num_samples",
+        "request_count",
     ),
 }  # fmt: skip
 # Field of a bench → field of a run whose spellings it accepts, besides its own.

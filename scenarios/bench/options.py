@@ -29,9 +29,12 @@ DATA_NAMES: "dict[str, FileKind | None]" = {"random": None, "custom": "custom", 
 REFUSED = {
     "burstiness": "remove this option; arrivals are Poisson, by LoadGen's seed",
     "data": "give --dataset-path FILE, or --input-len 1024 --output-len 128",
+    "extra_inputs": "remove this option; --ignore-eos and --sampling-arg KEY=VALUE set the sampling",
     "header": "give a key with --api-key-env VARIABLE; other headers are not sent",
     "output": "give --output-dir DIR, or -o DIR",
+    "max_time_per_run": "give --duration 10m",
     "profile": "give --rates 25%,50% for rates, or --concurrency 1,8,32 for open queries",
+    "rate_type": "give --rates 5,10, --rates inf, or --concurrency 1,8,32",
     "traffic_scenario": "give --input-len 100 --output-len 100, or a range such as --input-len 80-120",
 }
 # Options of other programs that have no effect → the reason.
@@ -41,8 +44,11 @@ IGNORED = {
     "num_warmups": "each bench warms up until two windows agree within 5%",
     "num_workers": "one event loop serves all queries",
     "percentile_metrics": "bench.json has TTFT, TPOT and latency",
+    "streaming": "responses are streamed at each rate",
+    "task": "a bench generates text",
     "warmup_request_count": "each bench warms up until two windows agree within 5%",
 }
+FLAGS = frozenset({"streaming"})  # options above without a value
 
 
 def _field(text: str, metavar: str | None = None, group: str = "bench") -> Any:

@@ -10,6 +10,7 @@ from scenarios.bench.ladder import RunSpec
 from scenarios.bench.options import Bench, benchmark_of
 from scenarios.run.config import RunConfig, make_config
 
+ROWS_OF_ESTIMATE = 256
 NO_LIMIT_MS = 3_600_000  # LoadGen's limit of a run without limits
 
 
@@ -42,13 +43,14 @@ def run_config(bench: Bench, spec: RunSpec) -> RunConfig:
     data, conf = bench.folder / "data" / f"{name}.json", bench.folder / "conf" / f"{name}.conf"
     for path in (data, conf):
         path.parent.mkdir(parents=True, exist_ok=True)
-    rows = bench.prompts.rows(spec.first_row, spec.queries)
-    if sum(map(len, rows)) + 3 * len(rows) > MAX_BYTES:
+    some = bench.prompts.rows(spec.first_row, min(spec.queries, ROWS_OF_ESTIMATE))
+    if sum(map(len, some)) / len(some) * spec.queries > MAX_BYTES:  # before all rows fill the memory
         raise SetupError(
             f"run {spec.number}: {spec.queries:,} prompts are larger than the {MAX_BYTES >> 20} MiB of a dataset",
             "give a shorter --duration, shorter prompts or lower --rates",
         )
-    write_atomic(data, b"[" + b",\n".join(rows) + b"]\n")
+    rows = b",\n".join(bench.prompts.rows(spec.first_row, spec.queries))
+    write_atomic(data, b"[" + rows + b"]\n")
     write_atomic(conf, conf_text(bench, spec))
     values |= {"scenario": scenario, "dataset_path": data, "user_conf": conf}
     values |= {"output_log_dir": run_folder(bench, spec)}

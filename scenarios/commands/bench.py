@@ -6,7 +6,7 @@ import click
 
 from runs.bench.bench_record import BENCH_FILE
 from runs.errors import ExitCode
-from scenarios.bench.options import IGNORED, NOT_FOR_BENCHES, REFUSED, BenchOptions
+from scenarios.bench.options import FLAGS, IGNORED, NOT_FOR_BENCHES, REFUSED, BenchOptions
 from scenarios.command_line import command_output
 from scenarios.command_line.command import Command
 from scenarios.command_line.schema_options import dry_run_option, given_values, options_of
@@ -35,6 +35,13 @@ class _BenchCommand(Command):
         return super().parse_args(ctx, args)
 
 
+def _hidden(name: str) -> click.Option:
+    words = ["--" + name.replace("_", "-")]
+    if name in FLAGS:
+        return click.Option(words, hidden=True, is_flag=True, flag_value="", type=str, default=None)
+    return click.Option(words, hidden=True)
+
+
 @click.command(
     cls=_BenchCommand,
     examples=EXAMPLES,
@@ -47,7 +54,7 @@ class _BenchCommand(Command):
             ["--restart-changed"], is_flag=True, help="Move the runs of another command aside and start again."
         ),
         *options_of(RunConfig, NOT_FOR_BENCHES, _AS_TEXT, bench_spellings()),
-        *(click.Option(["--" + name.replace("_", "-")], hidden=True) for name in (*REFUSED, *IGNORED)),
+        *(_hidden(name) for name in (*REFUSED, *IGNORED)),
     ],
 )
 @click.pass_context

@@ -210,6 +210,7 @@ def test_like_an_earlier_bench(tmp_path: Path) -> None:
         ("--num-warmups U", "num_warmups", "U"),
         ("--profile U", "profile", "U"),
         ("--output U", "output", "U"),
+        ("--streaming", "streaming", ""),
     ],
 )
 def test_a_spelling(lines: str, field: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
