@@ -61,7 +61,7 @@ CHECKED_ROWS = 8  # rows of the run that is checked before the bench starts
 AGREEMENT = 0.05
 WINDOWS_FROM = 1 / 6  # of the planned duration of a run
 WARM_UP_QUERIES, MAX_WARM_UP_QUERIES = 256, 8_192
-ENOUGH_RESPONSES = 16
+ENOUGH_RESPONSES = 8
 WARM_UP_TRIES = OFFLINE_TRIES = 3
 SHORT_SHARE = 1 / 3  # an Offline run shorter than this share of the planned duration is repeated
 
@@ -200,10 +200,10 @@ def _opened(bench: Bench, now: Conditions, console: Console, restart_changed: bo
             return record
         what = f"{folder} has a bench of another command or configuration:\n" + "\n".join(f"  {one}" for one in found)
         if not restart_changed:
-            raise InputError(what, CHANGED_FIX.replace("--output-log-dir", "--output-dir"))
+            raise InputError(what, CHANGED_FIX)
         say(console, f"{what}\nthe earlier files are now in {set_aside(there, folder / DISCARDED)}")
     elif there:
-        raise SetupError(f"{there[0]} already exists and does not belong to a bench", "give a new --output-dir")
+        raise SetupError(f"{there[0]} already exists and does not belong to a bench", "give a new --output-log-dir")
     like = bench.like
     return BenchRecord(
         status="running",

@@ -119,7 +119,7 @@ def test_the_default_bench(tmp_path: Path, runs: FakeRuns) -> None:
     assert sum(UNOFFICIAL in line for line in lines) == 1
     table = lines[next(i for i, line in enumerate(lines) if line.startswith("run ")) :]
     assert all(len(line) <= 100 for line in table)
-    assert "best rate within limits: between 37.4 and 38.8 q/s (5,000 tok/s at 37.4)" in table
+    assert "best rate within limits: between 37.4 and 38.8 q/s requested (5,000 tok/s at 37.4)" in table
     assert "again: p99 TTFT 88 ms (+1 %), p99 TPOT 88 ms (+1 %), 37.4 q/s done (+0.0 %)" in table
     assert [line.split()[-1] for line in table if line.startswith(("Offline", "Server", "again 9"))] == [
         "maximum", "within", "within", "within", "within", "SATURATED", "within", "within",
@@ -138,7 +138,7 @@ def test_an_interrupted_bench_goes_on(tmp_path: Path, runs: FakeRuns) -> None:
     finished = bench(tmp_path)
     assert finished.code == ExitCode.INTERRUPTED
     assert "to continue, start the same command again" in finished.stdout
-    assert "best rate within limits: at least 10 q/s" in finished.stdout
+    assert "best rate within limits: at least 10 q/s requested" in finished.stdout
     assert (record(tmp_path).status, len(record(tmp_path).runs)) == ("interrupted", 2)
     used = record(tmp_path).rows_used
     runs.ran.clear()
