@@ -1,5 +1,6 @@
 """The `bench` command."""
 
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -83,6 +84,8 @@ def bench(
     plan = load_bench(ctx.meta[_WORDS], targets, own, runs, others)
     code = run_bench(plan, Terminal(), restart_changed=restart_changed, dry_run=dry_run)
     command_output.put(directory=plan.folder)
-    if not dry_run:
+    if dry_run:
+        command_output.put(plan=[asdict(step) for step in plan.steps])
+    else:
         command_output.put_file("bench", plan.folder / BENCH_FILE)
     return code

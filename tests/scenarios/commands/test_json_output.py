@@ -42,6 +42,12 @@ def test_a_plan(tmp_path: Path) -> None:
     assert whole["answer"]["plan"]["invalid_because"] == []
 
 
+def test_the_plan_of_a_bench() -> None:
+    whole = output_of(run_here("bench", "--engine", "dummy", "--concurrency", "8", "--dry-run", "--json"))
+    assert differences(whole["answer"], "bench") == []
+    assert [step["concurrency"] for step in whole["answer"]["plan"]] == [8]
+
+
 @pytest.mark.parametrize("command", [*COMMANDS, "store query"])
 def test_a_mistake_in_any_command(command: str) -> None:
     whole = output_of(run_here(*command.split(), "--no-such-option", "--json"))
@@ -109,6 +115,7 @@ SHAPES = {
 # Shapes that the tests of these files compare, because they have what the command needs.
 ELSEWHERE = {
     "run": "test_json_output.py",
+    "bench": "test_json_output.py",
     "tune": "tune/test_tune.py",
     "quantize": "quantize/test_quantize.py",
     "submit": "submission/test_submission_build.py",
