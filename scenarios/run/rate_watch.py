@@ -1,9 +1,12 @@
 """The early end of an Offline run whose rate is precise enough, for an estimate or a warm-up."""
 
+import math
+
 from runs.errors import ExitCode, Interrupted
 from runs.record.progress import Progress
 
-# A rate ignores the time in which the engine fills up, and needs some responses.
+# A rate ignores the time in which the engine fills up: this share, and the time to the first completion. It needs some
+# responses.
 FILLING_SHARE = 1 / 3
 ENOUGH_RESPONSES = 64
 
@@ -41,6 +44,7 @@ class RateWatch:
         self._stop_after_s, self._agreement, self._from_s = stop_after_s, agreement, from_s
         self._tokens_per_query, self._enough = tokens_per_query, enough
         self._seen: list[tuple[float, float]] = []  # elapsed time in s, finished queries
+        self._first_s = math.inf  # time of the first heartbeat with a completed query
         self.samples_per_second: float | None = None
 
     def __call__(self, progress: Progress) -> None:
@@ -50,9 +54,11 @@ class RateWatch:
         if self._tokens_per_query is not None:
             done = progress.output_tokens / self._tokens_per_query
         self._seen.append((now_s, done))
+        if progress.completed:
+            self._first_s = min(self._first_s, now_s)
         filled_s, filled = self._since(FILLING_SHARE * now_s)
         middle_s, middle = self._since((1 + FILLING_SHARE) / 2 * now_s)
-        if done - filled < self._enough or not filled_s < middle_s < now_s:
+        if done - filled < self._enough or filled_s < self._first_s or not filled_s < middle_s < now_s:
             return
         self.samples_per_second = (done - filled) / (now_s - filled_s)
         if now_s < self._stop_after_s:

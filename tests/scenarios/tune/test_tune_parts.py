@@ -181,9 +181,9 @@ def test_a_warm_up_ends_when_two_windows_agree() -> None:
     watch = RateWatch(60, agreement=0.05, from_s=10, tokens_per_query=32, enough=16)
     tokens = [32 * (second if second < 10 else 10 + 4 * (second - 10)) for second in range(60)]  # slower at first
     for second in range(28):
-        watch(heartbeat(elapsed_s=float(second), output_tokens=tokens[second]))
+        watch(heartbeat(elapsed_s=float(second), output_tokens=tokens[second], completed=int(second > 8)))
     with pytest.raises(Stopped, match="after 28 s"):
-        watch(heartbeat(elapsed_s=28.0, output_tokens=tokens[28]))
+        watch(heartbeat(elapsed_s=28.0, output_tokens=tokens[28], completed=20))
     assert watch.samples_per_second == pytest.approx(4, rel=0.05)
 
 
