@@ -4,10 +4,9 @@ The layout is bench_page.html.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +21,7 @@ from runs.numbers.timeline import timeline
 from runs.record.finished_run import FinishedRun
 from runs.record.layout import RunDir
 from runs.record.requests_log import RequestTable, read_requests
-from runs.wording import counted, milliseconds, moment
+from runs.wording import moment
 
 MEASURES = (("ttft", "TTFT"), ("tpot", "TPOT"))
 
@@ -35,21 +34,21 @@ class BenchPage:
     made: str
     percentile: str  # percentile of the curves: that of the bench, or p50
     labels: list[str]  # names of the runs
-    sentence: str
-    repetitions: list[tuple[str, str]]  # name and values of each load that was measured several times
     pictures: list[Picture]
     open: list[Picture] = field(default_factory=list)
     distributions: list[Picture] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)  # what could not be checked
+    unread: list[str] = field(default_factory=list)  # sentences about runs without pictures
 
     @property
     def title(self) -> str:
         return f"Bench {self.record.label}: {self.record.target}"
 
-    @staticmethod
-    def client_reasons(run: BenchRun, name: str) -> list[str]:
-        """Return the reasons by which a delay of the client could explain a run's TTFT or TPOT."""
-        return [reason for reason in run.reasons if reason.startswith("client: ") and name in reason]
+    def equal_loads(self) -> list[tuple[str, list[BenchRun]]]:
+        """Return the runs by load."""
+        found: dict[str, list[BenchRun]] = {}
+        for run in self.record.runs:
+            found.setdefault(f"{run.kind} {load_of(run)}", []).append(run)
+        return list(found.items())
 
 
 def write_bench_page(folder: Path) -> Path:
@@ -70,10 +69,7 @@ def bench_page(folder: Path, record: BenchRecord) -> BenchPage:
         made=moment(time.time_ns()),
         percentile=record.percentile or "p50",
         labels=[run_label(run) for run in record.runs],
-        sentence=headline(record),
-        repetitions=list(_repetitions(record.runs)),
         pictures=[draw_records([record]), draw_users([record])],
-        unknown=list(_unknown(record)),
     )
     _draw_runs(page, folder)
     return page
@@ -93,24 +89,6 @@ def run_label(run: BenchRun) -> str:
     kind = {"offline": "Offline", "server": run.scenario, "concurrency": "closed loop"}[run.kind]
     repetition = f", repetition {run.repetition}" if run.repetition > 1 else ""
     return f"{kind} {load_of(run)}".rstrip() + repetition + (", again" if run.again else "")
-
-
-def headline(record: BenchRecord) -> str:
-    """Return the result of a bench in one or two sentences."""
-    best, limits = record.best, f" ({record.limits})" if record.limits else ""
-    what = f"rate within the limits{limits}" if record.limits else "rate without saturation"
-    if best is not None and best.low is not None:
-        tokens = f", {best.tokens_per_s:,.0f} output tokens/s" if best.tokens_per_s else ""
-        above = f"{best.high:.4g} queries/s is too high" if best.high is not None else "no higher rate was measured"
-        return f"Highest {what}: {best.low:.4g} queries/s{tokens}; {above}."
-    rates = [run.asked_qps for run in record.runs if run.asked_qps is not None and run.verdict != "failed"]
-    if rates:
-        return f"No {what} was found; lowest measured rate: {min(rates):.4g} queries/s."
-    tokens_of = {run_label(run): run.output_tokens_per_s for run in record.runs if run.output_tokens_per_s}
-    if not tokens_of:
-        return "No run has numbers."
-    name = max(tokens_of, key=lambda one: tokens_of[one] or 0)
-    return f"Highest throughput: {tokens_of[name]:,.0f} output tokens/s ({name})."
 
 
 # Curves -------------------------------------------------------------------------------------------------------------
@@ -202,7 +180,7 @@ def _draw_runs(page: BenchPage, folder: Path) -> None:
         try:
             requests, ttft_ns = _requests(FinishedRun(RunDir(folder / run.run_dir)))
         except HarnessError as error:
-            page.unknown.append(f"{label}: pictures are missing: {error.message}")
+            page.unread.append(f"{label}: pictures are missing: {error.message}")
             continue
         page.open.append(open_queries(f"{label}: {run.verdict}", time_series(requests)))
         if ttft_ns is not None:
@@ -218,55 +196,3 @@ def _requests(run: FinishedRun) -> tuple[RequestTable, NDArray[np.int64] | None]
     if (submit_ns := getattr(requests, "submit_ns", None)) is not None:
         return replace(requests, issue_ns=submit_ns), requests.first_token_ns - submit_ns
     return requests, timeline(run.detail, requests, run.trace).ttft_ns
-
-
-def _repetitions(runs: Sequence[BenchRun]) -> Iterator[tuple[str, str]]:
-    """Yield loads that were measured several times, with the median and the range of tokens/s, TTFT and TPOT."""
-    equal: dict[tuple[str, str], list[BenchRun]] = {}
-    for run in runs:
-        equal.setdefault((run.kind, load_of(run)), []).append(run)
-    for several in equal.values():
-        if len(several) < 2:
-            continue
-        parts = [
-            ("output tokens/s", [run.output_tokens_per_s for run in several]),
-            *((f"mean {name}, ms", [one.mean if (one := getattr(run, measure)) else None for run in several])
-              for measure, name in MEASURES),
-        ]  # fmt: skip
-        texts = (
-            f"{what} {milliseconds(median(there))} ({milliseconds(min(there))} to {milliseconds(max(there))})"
-            for what, values in parts
-            if len(there := [value for value in values if value is not None]) == len(several)
-        )
-        yield f"{run_label(several[0])}, {len(several)} runs", "; ".join(texts)
-
-
-# What is unknown of a run → condition.
-_MISSING: tuple[tuple[str, Callable[[BenchRun], object]], ...] = (
-    ("share of prompt tokens from a cache: unknown", lambda run: run.cached_share is None),
-    ("output tokens: estimated without a tokenizer", lambda run: run.tokens and run.tokens.estimated),
-    (
-        "delays of the client: not measured",
-        lambda run: run.kind == "server" and (run.client is None or run.client.issue_to_engine is None),
-    ),
-    ("processor time of other processes: not measured", lambda run: run.contention is None),
-    ("attestations: missing", lambda run: run.seal_sha256 is None),
-)
-
-
-def _unknown(record: BenchRecord) -> Iterator[str]:
-    """Yield sentences about what could not be checked."""
-    done = [run for run in record.runs if run.verdict != "failed"]
-    if record.percentile is None:
-        yield f"percentiles: {record.percentile_reason}"
-    if record.limits is None:
-        yield "limits: the scenario has none for this model; give --limits ttft=MS,tpot=MS"
-    for what, is_missing in _MISSING:
-        if count := sum(bool(is_missing(run)) for run in done):
-            yield f"{what} ({counted(count, 'run')})"
-    if "://" in record.target and any(run.tokens and run.tokens.server is None for run in done):
-        yield "output tokens: the server does not count them, so they were counted by the client only"
-    if not any(run.again or run.repetition > 1 for run in record.runs):
-        yield "noise: no load was measured twice; give --repeats 3"
-    if record.accelerators is None:
-        yield "tokens/s per accelerator: the number of accelerators is unknown"

@@ -16,6 +16,7 @@ from runs.record.fingerprint import differences
 from runs.wording import counted, shortened_list
 
 RESOLUTION = 0.01  # differences up to this share are never called different
+QUEUE = 1.5  # factor on the noise of TTFT, whose differences are not normally distributed near saturation
 # Quantiles of Student's t for 95% intervals, by degrees of freedom from 1.
 _QUANTILES = (12.7, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
 _MAX_CHANGES = 6  # changes of the system in a sentence
@@ -173,12 +174,12 @@ def _measures(base: BenchRecord, other: BenchRecord) -> list[Measure]:
     """Return the changes over equal loads. With different numbers of accelerators, no load is equal."""
     if _per_accelerator(base, other):
         return []
-    found = (_measure(base, other, name, of) for name, of in (("speed", _speed), ("1 / TTFT", _quickness)))
-    return [one for one in found if one is not None]
+    measures = ("speed", _speed, 1.0), ("1 / TTFT", _quickness, QUEUE)
+    return [one for args in measures if (one := _measure(base, other, *args)) is not None]
 
 
 def _measure(
-    base: BenchRecord, other: BenchRecord, name: str, of: Callable[[BenchRun], float | None]
+    base: BenchRecord, other: BenchRecord, name: str, of: Callable[[BenchRun], float | None], scale: float
 ) -> Measure | None:
     ours, theirs = _values(base, of), _values(other, of)
     loads = [load for load in ours if load in theirs]
@@ -193,7 +194,7 @@ def _measure(
     spreads = [1 / len(ours[load]) + 1 / len(theirs[load]) for load in loads]
     squares += sum((one - change) ** 2 / spread for one, spread in zip(changes, spreads, strict=True))
     freedom += len(loads) - 1
-    noise = _quantile(freedom) / 2 * math.sqrt(squares / freedom * sum(spreads)) / len(loads)
+    noise = scale * _quantile(freedom) / 2 * math.sqrt(squares / freedom * sum(spreads)) / len(loads)
     return Measure(name, len(loads), math.expm1(change), noise, abs(change) > max(2 * noise, RESOLUTION))
 
 

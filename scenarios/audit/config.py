@@ -16,7 +16,7 @@ from runs.what_is import what_is
 from scenarios.run.config import RunConfig, checked, merged, split_config
 
 # Options of `run` that an audit sets itself.
-NOT_FOR_AUDITS = frozenset({"accuracy", "audit_conf"})
+NOT_FOR_AUDITS = frozenset({"accuracy", "audit_conf", "label"})
 
 
 @cache

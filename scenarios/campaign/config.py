@@ -25,7 +25,7 @@ from scenarios.campaign.tuned_rates import tuned_values
 from scenarios.run.config import checked, load_yaml, make_config, merged, without_trial
 
 # Options of `run` that a campaign sets itself.
-NOT_FOR_CAMPAIGNS = frozenset({"scenario", "accuracy", "audit_conf", "lg_model_name"})
+NOT_FOR_CAMPAIGNS = frozenset({"scenario", "accuracy", "audit_conf", "label", "lg_model_name"})
 # A campaign has one system under test: these options are equal in all its runs.
 ONE_FOR_ALL = frozenset(
     {

@@ -1,7 +1,7 @@
 """The `compare` command, which compares benches and single runs."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,19 +49,25 @@ def compare(benches: tuple[str, ...], fail_if_slower: str | None, output_dir: Pa
     attestation.
     """
     from runs.bench.compare import compare as compare_records
+    from runs.bench.seals import changed_runs
 
     limit = None if fail_if_slower is None else _share(fail_if_slower)
     if len(benches) < 2:
         raise InputError(f"compare {' '.join(benches)}: two benches are required", "compare A B")
     folders = [_folder(name) for name in benches]
-    records = _distinct([_record(folder) for folder in folders], benches)
-    changed = list(_changed(folders, records))
+    records = [_record(folder) for folder in folders]
+    if len({record.label for record in records}) < len(records):
+        records = [one.model_copy(update={"label": name}) for one, name in zip(records, benches, strict=True)]
+    changed = [text for both in zip(folders, records, strict=True) for text in changed_runs(*both)]
     found = compare_records(records)
     slower = limit is not None and any(one.slower_by > limit for one in found.against)
-    content = {"schema_version": 1, "labels": found.labels, "comparable": found.is_comparable, "unequal": found.unequal,
-              "against": [asdict(one) for one in found.against], "fail_if_slower": limit, "slower": slower,
-              "changed_files": changed}  # fmt: skip
-    _write(output_dir or OUTPUT / f"compare-{'-'.join(map(_file_name, found.labels))}", found, records, content)
+    answer = {
+        "schema_version": 1, "labels": found.labels, "comparable": found.is_comparable, "unequal": found.unequal,
+        "against": [asdict(one) for one in found.against], "fail_if_slower": limit, "slower": slower,
+        "changed_files": changed,
+    }  # fmt: skip
+    names = (re.sub(r"[^A-Za-z0-9._-]+", "-", label)[-60:].strip("-.") for label in found.labels)
+    _write(output_dir or OUTPUT / f"compare-{'-'.join(names)}", found, records, answer)
     _tell(found, changed)
     if slower:
         tell(f"slower than --fail-if-slower {fail_if_slower}")
@@ -129,24 +135,6 @@ def _record(folder: Path) -> "BenchRecord":
     if (folder / BENCH_FILE).is_file():
         return read_bench(folder / BENCH_FILE)
     return bench_of_run(folder, _label(RunDir(folder).manifest))
-
-
-def _distinct(records: "Sequence[BenchRecord]", names: Sequence[str]) -> "list[BenchRecord]":
-    """Return the records; if two labels are equal, with the given names as labels."""
-    if len({record.label for record in records}) == len(records):
-        return list(records)
-    return [record.model_copy(update={"label": name}) for record, name in zip(records, names, strict=True)]
-
-
-def _changed(folders: Sequence[Path], records: "Sequence[BenchRecord]") -> Iterator[str]:
-    from runs.bench.seals import changed_runs
-
-    for folder, record in zip(folders, records, strict=True):
-        yield from changed_runs(folder, record)
-
-
-def _file_name(label: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", label)[:60] or "bench"
 
 
 def _write(folder: Path, found: "Comparison", records: "Sequence[BenchRecord]", content: dict[str, Any]) -> None:

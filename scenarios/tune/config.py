@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from scenarios.tune.option_space import Space
 
 # Options of `run` that a tuning sets itself.
-NOT_FOR_TUNES = frozenset({"accuracy", "audit_conf", "target_qps"})
+NOT_FOR_TUNES = frozenset({"accuracy", "audit_conf", "label", "target_qps"})
 
 SEARCH_TRIALS = 30
 SEARCH_BUDGET_S = 7200.0
