@@ -45,7 +45,7 @@ _ADDRESS = re.compile(r"https?://|[\w.-]+:\d+(/|$)")
 _LOADS = ("rates", "concurrency", "max_concurrency")
 # Option → function that parses its text, and an example.
 _PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
-    "scenario": (parse.scenario, "Server, Interactive or Offline"),
+    "scenario": (parse.scenario, "Server"),
     "rates": (parse.rates, "5,10,20 or 25%,50%"),
     "concurrency": (parse.concurrency, "1,8,32"),
     "max_concurrency": (parse.concurrency, "32"),

@@ -144,4 +144,5 @@ def scenario(text: str) -> Scenario:
     for name in SCENARIOS:
         if text.lower() == name.lower() and name != "SingleStream":
             return name
-    raise ValueError("not a LoadGen scenario with a rate; for lengths give --input-len 100 --output-len 100")
+    lengths_too = "; for lengths give --input-len 100 --output-len 100" if "(" in text else ""
+    raise ValueError(f"must be Server, Interactive or Offline{lengths_too}")

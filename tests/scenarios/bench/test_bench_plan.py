@@ -110,7 +110,7 @@ def test_all_mistakes_are_reported_at_once() -> None:
         "--output-len 1: must be at least 2 tokens",
         "--repeats 0: '0' must be a whole number from 1",
         "--metadata a: not of the form KEY=VALUE",
-        "--scenario D(100,100): not a LoadGen scenario with a rate; for lengths give --input-len",
+        "--scenario D(100,100): must be Server, Interactive or Offline; for lengths give --input-len",
         "--dataset-name c4: unknown\n  fix: choose from random, custom, sharegpt",
         "--seed -1:",
         "--stall-timeout-s x: Input should be a valid number",

@@ -7,9 +7,11 @@ import pytest
 
 from runs.errors import SetupError
 from sut.endpoint.engine import EndpointEngine
+from sut.engine import Request
 from tests.support import server_dialects as speak
 from tests.support.http_server import HttpServer, Speak, response_ids
-from tests.sut.endpoint.endpoint_runs import PROMPTS, SAMPLING, SERVERS, ask_all
+from tests.support.patience import patiently
+from tests.sut.endpoint.endpoint_runs import PROMPTS, SAMPLING, SERVERS, Listener, ask_all, started
 
 
 @pytest.mark.parametrize("streaming", [True, False])
@@ -115,3 +117,14 @@ async def test_nothing_of_the_environment_leads_the_client_elsewhere(monkeypatch
 def test_a_server_that_is_not_there_is_refused() -> None:
     with pytest.raises(SetupError, match="accepts no connection"):
         asyncio.run(EndpointEngine("http://127.0.0.1:1", SAMPLING, streaming=True).start())
+
+
+async def test_a_request_has_output_lengths_of_its_own() -> None:
+    async with SERVERS["vllm"]() as server, started(server.url) as engine:
+        listeners = [Listener() for _ in range(3)]
+        for seq, (listener, lengths) in enumerate(zip(listeners, [(3, 3), None, (5, 5)], strict=True)):
+            engine.submit(Request(listener, [7, 8], 0, seq, seq, output_lengths=lengths))
+        await patiently(asyncio.gather(*(listener.over.wait() for listener in listeners)), "the responses")
+        assert [len(listener.events[-1][1][0]) for listener in listeners] == [3, SAMPLING.max_tokens, 5]
+        bodies = server.requests[-3:]
+        assert sorted(body["min_tokens"] for body in bodies) == [1, 3, 5]

@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -167,3 +168,13 @@ def test_an_engine_that_fails_in_a_step_is_dead_and_its_requests_failed() -> Non
     assert llm.steps == 2, "a dead engine is left alone"
     with pytest.raises(ExecutionError, match="died"):
         engine.check_alive()
+
+
+@pytest.mark.parametrize("kind", [VllmEngine, OneProcessVllmEngine])
+def test_a_request_may_have_output_lengths_of_its_own(kind: type[VllmEngine]) -> None:
+    engine = around(StandIn(), kind)
+    engine._parameters = "those of the run"
+    engine._interface = SimpleNamespace(sampling_parameters=lambda policy, stream: (policy, stream))
+    assert engine._parameters_of(Request(FakeSink(), PROMPT)) == "those of the run"
+    policy = replace(SAMPLING, min_tokens=3, max_tokens=4)
+    assert engine._parameters_of(Request(FakeSink(), PROMPT, output_lengths=(3, 4))) == (policy, True)
