@@ -28,8 +28,8 @@ class ArrivalWindow:
     mean_open: float
     most_open: int
     growth: float  # rise of a straight line through the number of open queries, in queries
-    later: float  # excess of the completions' time over the arrivals' time of the run, as a share
-    long_drain: bool  # the drain took longer than 3 median latencies
+    later: float = 0.0  # excess of the completions' time over the arrivals' time of the run, as a share
+    long_drain: bool = False  # the drain took longer than 3 median latencies
 
     @property
     def tolerated(self) -> float:
@@ -53,6 +53,13 @@ class ArrivalWindow:
     def is_saturated(self) -> bool:
         """Whether the engine did not keep up; see `load_of`."""
         return self.completions_late and (self.grew or self.long_drain)
+
+
+def rise(moments_s: "NDArray[np.float64]", still_open: "NDArray[np.int64]") -> float:
+    """Return the rise of a straight line through the number of open queries, in queries."""
+    import numpy as np
+
+    return float(np.polyfit(moments_s, still_open, 1)[0]) * float(moments_s[-1] - moments_s[0])
 
 
 def arrival_window(arrived_s: "NDArray[np.float64]", latency_s: "NDArray[np.float64]") -> ArrivalWindow | None:
@@ -80,7 +87,7 @@ def arrival_window(arrived_s: "NDArray[np.float64]", latency_s: "NDArray[np.floa
         mean_open=float((np.minimum(completed_at, end_s) - np.maximum(arrived_s, begin_s)).clip(0).sum())
         / (end_s - begin_s),
         most_open=int(still_open.max()),
-        growth=float(np.polyfit(moments, still_open, 1)[0]) * (end_s - begin_s),
+        growth=rise(moments, still_open),
         later=float(completed[-1] - completed[0]) / end_s - 1,
         long_drain=drain_s > _LONG_DRAIN * float(np.median(latency_s)),
     )

@@ -1,6 +1,5 @@
 """The running run of a bench: its live line, and its early end if it is saturated and the drain would take long."""
 
-import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from runs.bench.bench_record import OpenQueries
+from runs.numbers.load import ArrivalWindow, rise
 from runs.record.progress import Progress
 from runs.wording import clock, duration, milliseconds
 from scenarios.bench.ladder import RunSpec
@@ -17,8 +17,6 @@ from scenarios.run.rate_watch import Stopped
 
 PLAIN_INTERVAL_S = 30.0
 FIRST_SHARE = 1 / 3  # share of the arrivals' time in which the engine fills up
-# Allowed growth of open queries: as a share of the arrivals, and in standard deviations of a Poisson count.
-GROWTH_SHARE, GROWTH_DEVIATIONS = 0.03, 3.0
 FEWEST_BEATS = 4  # minimum of heartbeats for a statement on saturation
 
 
@@ -70,36 +68,38 @@ class LiveRun:
 
     @property
     def looks_saturated(self) -> bool:
-        """Whether open queries grew by more than 3% of the arrivals and by more than 3 × √(1 + their mean number)."""
-        if len(self._window) < FEWEST_BEATS:
-            return False
-        arrivals = self._window[-1][1] - self._window[0][1]
-        opened = self._open()
-        return opened.growth > max(GROWTH_SHARE * arrivals, GROWTH_DEVIATIONS * math.sqrt(1 + opened.mean))
+        """Whether open queries grew so far, by the limits for a complete run."""
+        return len(self._window) >= FEWEST_BEATS and self._open().grew
 
     def numbers(self) -> dict[str, Any]:
         """Return the rates of a stopped run, as fields of `BenchRun`."""
         (begin_s, _, before, tokens_before), (end_s, issued, completed, tokens) = self._window[0], self._window[-1]
-        window_s = end_s - begin_s
+        window_s, opened = end_s - begin_s, self._open()
         return {
             "queries": issued,
             "offered_qps": issued / end_s,
             "done_qps": (completed - before) / window_s,
             "output_tokens_per_s": (tokens - tokens_before) / window_s,
-            "open": self._open(),
+            "open": OpenQueries(mean=opened.mean_open, max=opened.most_open, growth=opened.growth),
         }
 
     @property
     def _window(self) -> list[tuple[float, int, int, int]]:
         return [beat for beat in self._beats if beat[0] >= FIRST_SHARE * self._beats[-1][0]]
 
-    def _open(self) -> OpenQueries:
+    def _open(self) -> ArrivalWindow:
         import numpy as np
 
         times_s = np.array([beat[0] for beat in self._window])
         opened = np.array([beat[1] - beat[2] for beat in self._window])
-        growth = float(np.polyfit(times_s, opened, 1)[0] * (times_s[-1] - times_s[0]))
-        return OpenQueries(mean=float(opened.mean()), max=int(opened.max()), growth=growth)
+        return ArrivalWindow(
+            begin_s=float(times_s[0]),
+            end_s=float(times_s[-1]),
+            arrivals=self._window[-1][1] - self._window[0][1],
+            mean_open=float(opened.mean()),
+            most_open=int(opened.max()),
+            growth=rise(times_s, opened),
+        )
 
     def _drain_s(self, progress: Progress) -> float:
         """Return the expected time until the last completion if all queries have arrived, else 0."""
