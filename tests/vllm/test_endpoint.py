@@ -74,7 +74,7 @@ def _running(model: Path, folder: Path, *options: str) -> Iterator[int]:
 @pytest.fixture(scope="module")
 def port(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """A server for the dialects of token IDs and of text. The tiny model has no chat template."""
-    template = "{{ bos_token }}{% for message in messages %}{{ message.content }}{% endfor %}"
+    template = "{% for message in messages %}{{ message.content }}{% endfor %}"
     options = ("--enable-scale-out", "--chat-template", template)
     with _running(tiny_model, tmp_path_factory.mktemp("server"), *options) as port:
         yield port
