@@ -186,8 +186,8 @@ async def read_card(address: ServerAddress, access: Access, model_name: str | No
     """
     reply = await ask(address, access, "/v1/models")
     own_address = "give the server's own address, http://HOST:PORT"
-    if reply.status == 404 and model_name is not None:
-        return ModelCard(model_name)  # a server that lists no models
+    if reply.status not in (200, 401, 403) and model_name is not None:
+        return ModelCard(model_name)  # a server that cannot list its models
     if reply.status != 200:
         reason = access.hidden(error_words(reply.content.strip().split(b"\n")[0]))
         raise SetupError(

@@ -201,7 +201,9 @@ class TextExchange(Exchange):
 
     def _fix(self) -> str:
         if self._status in (400, 422):
-            refused = next((name for name in MAY_OMIT if name.encode() in b"".join(self._parts)), None)
-            if refused in self._template.fields:
-                return f"if the server does not know the field {refused}, leave it out with --api-omit {refused}"
+            said = b"".join(self._parts)
+            refused = [name for name in MAY_OMIT if name in self._template.fields and name.encode() in said]
+            if refused:
+                options = " ".join(f"--api-omit {name}" for name in refused)
+                return f"if the server does not know {' and '.join(refused)}, leave them out with {options}"
         return Exchange._fix(self)

@@ -103,8 +103,8 @@ def does_not_stream(body: Body) -> Reply:
 
 
 def refuses_unknown(body: Body) -> Reply:
-    if "ignore_eos" in body:
-        return json_reply({"error": {"message": "Unrecognized request argument supplied: ignore_eos"}}, 400)
+    if unknown := {"ignore_eos", "min_tokens"} & body.keys():
+        return json_reply({"detail": f"Unexpected fields in the request: {sorted(unknown)}"}, 422)
     return speak_text(body)
 
 

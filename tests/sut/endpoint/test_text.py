@@ -217,7 +217,11 @@ ENDS: dict[str, tuple[Speak, str, str]] = {
     "404": (lambda _: json_reply({"error": "no model"}, 404), 'status 404: {"error": "no model"}', "server's log"),
     "429": (lambda _: json_reply({"error": "slow down"}, 429), "status 429", "server's log"),
     "a filter": (lambda body: text.pieces(body, "ab", reason="content_filter"), "content_filter", "server's log"),
-    "an unknown field": (text.refuses_unknown, "status 400", "leave it out with --api-omit ignore_eos"),
+    "an unknown field": (
+        text.refuses_unknown,
+        "status 422",
+        "leave them out with --api-omit min_tokens --api-omit ignore_eos",
+    ),
 }
 
 
@@ -235,9 +239,9 @@ async def test_a_field_that_the_server_refuses_is_left_out(model: str) -> None:
             async with started(server.url, model_path=model):
                 pass
         assert "--api-omit ignore_eos" in refused.value.fix
-        async with started(server.url, model_path=model, omitted=("ignore_eos",)) as engine:
+        async with started(server.url, model_path=model, omitted=("ignore_eos", "min_tokens")) as engine:
             assert (await responses(engine, PROMPTS))[0][-1][0] == "done"
-        assert "ignore_eos" not in server.requests[-1]
+        assert not {"ignore_eos", "min_tokens"} & server.requests[-1].keys()
 
 
 async def test_the_dialect_is_chosen_by_name_path_or_owner(model: str) -> None:
