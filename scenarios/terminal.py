@@ -1,6 +1,7 @@
 """The console of every command. Texts from files cannot control the terminal."""
 
 from collections.abc import Iterable
+from typing import IO, cast
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -10,6 +11,16 @@ from runs.wording import printable
 
 class Terminal(Console):
     """rich's console, which writes control characters of a text as `\\x1b`. Its own colors and movements stay."""
+
+    @property
+    def file(self) -> IO[str]:
+        """The stream for output. A live display replaces standard output by a proxy of the stream that escapes."""
+        stream = super().file
+        return cast("IO[str]", getattr(stream, "rich_proxied_file", stream))
+
+    @file.setter
+    def file(self, stream: IO[str]) -> None:
+        self._file = stream
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Yield the segments of the output, with control characters in texts escaped."""

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
@@ -40,6 +41,17 @@ def test_a_terminal_keeps_its_own_colors_and_escapes_texts() -> None:
     assert "\x1b[31m" in written
     assert not {"\x07", "\x9b", "\x7f", "\r"} & set(written)
     assert "\x1b]0;" not in written
+
+
+def test_a_live_display_moves_the_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = io.StringIO()
+    monkeypatch.setattr("sys.stdout", SteadyStream(plain))
+    with Live(console=Terminal(force_terminal=True, width=80), auto_refresh=False) as live:
+        live.update(Text(f"first {HOSTILE}"), refresh=True)
+        live.update(Text("second"), refresh=True)
+    assert "\r\x1b[2K" in plain.getvalue()
+    assert "\\x1b[2K" not in plain.getvalue()
+    assert "\x1b]0;" not in plain.getvalue()
 
 
 def test_a_json_text_means_the_same_without_control_characters() -> None:
