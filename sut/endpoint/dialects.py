@@ -123,8 +123,12 @@ class Dialect:
         named.pop("", None)
         named |= self.own_parameters
         if self.sends_text:
-            # vLLM's min_tokens holds back the end of the response; other servers have ignore_eos instead.
-            named["ignore_eos"] = sampling.min_tokens == sampling.max_tokens
+            # vLLM's min_tokens holds back the end of the response; other servers have ignore_eos instead. Neither is in
+            # OpenAI's API, so servers that refuse them get them only if they have an effect.
+            if sampling.min_tokens <= 1:
+                del named["min_tokens"]
+            if sampling.min_tokens == sampling.max_tokens:
+                named["ignore_eos"] = True
         if self.two_chunks and streaming:
             named["stream_interval"] = sampling.max_tokens + 1
         fields = {**({"sampling_params": named} if self.nested else named), **self.own_fields, "stream": streaming}

@@ -236,12 +236,15 @@ async def test_what_is_no_response_ends_the_run(name: str, model: str) -> None:
 async def test_a_field_that_the_server_refuses_is_left_out(model: str) -> None:
     async with text_server("openai", text.refuses_unknown) as server:
         with pytest.raises(SetupError) as refused:
-            async with started(server.url, model_path=model):
+            async with started(server.url, model_path=model, sampling=EXACT):
                 pass
         assert "--api-omit ignore_eos" in refused.value.fix
-        async with started(server.url, model_path=model, omitted=("ignore_eos", "min_tokens")) as engine:
+        omitted = ("ignore_eos", "min_tokens")
+        async with started(server.url, model_path=model, sampling=EXACT, omitted=omitted) as engine:
             assert (await responses(engine, PROMPTS))[0][-1][0] == "done"
         assert not {"ignore_eos", "min_tokens"} & server.requests[-1].keys()
+        async with started(server.url, model_path=model):  # neither has an effect, so neither is sent
+            pass
 
 
 async def test_the_dialect_is_chosen_by_name_path_or_owner(model: str) -> None:
