@@ -61,13 +61,13 @@ def compare(benches: tuple[str, ...], fail_if_slower: str | None, output_dir: Pa
     changed = [text for both in zip(folders, records, strict=True) for text in changed_runs(*both)]
     found = compare_records(records)
     slower = limit is not None and any(one.slower_by > limit for one in found.against)
-    answer = {
+    content = {
         "schema_version": 1, "labels": found.labels, "comparable": found.is_comparable, "unequal": found.unequal,
         "against": [asdict(one) for one in found.against], "fail_if_slower": limit, "slower": slower,
         "changed_files": changed,
     }  # fmt: skip
     names = (re.sub(r"[^A-Za-z0-9._-]+", "-", label)[-60:].strip("-.") for label in found.labels)
-    _write(output_dir or OUTPUT / f"compare-{'-'.join(names)}", found, records, answer)
+    _write(output_dir or OUTPUT / f"compare-{'-'.join(names)}", found, records, content)
     _tell(found, changed)
     if slower:
         tell(f"slower than --fail-if-slower {fail_if_slower}")
