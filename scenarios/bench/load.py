@@ -118,7 +118,7 @@ class _Loader:
         steps = self._steps(scenario)
         model, tokenizer = self._model()
         label = label or file_name(Path(self.values.get("api_model_name") or target).name)
-        folder = Path(options.output_log_dir or Path("output") / f"bench-{file_name(label)}")
+        folder = options.output_log_dir or Path("output") / f"bench-{file_name(label)}"
         limit = self._longest(scenario, model)
         input_len, output_len = self._lengths(model, limit)
         exact = options.dataset_path is None or bool(options.ignore_eos)
@@ -148,7 +148,7 @@ class _Loader:
             repeats=given["repeats"] or 1,
             max_runs=given["max_runs"] or MAX_RUNS,
             seed=seed,
-            dataset_path=Path(options.dataset_path).resolve() if options.dataset_path else None,
+            dataset_path=options.dataset_path.resolve() if options.dataset_path else None,
             like=like,
             metadata=metadata,
             save_result=bool(options.save_result),
@@ -185,7 +185,7 @@ class _Loader:
         for name in sorted(self.options.model_fields_set & update.keys()):
             self.add(f"{_flag(name)}: --like {self.options.like} decides it", f"remove {_flag(name)}, or --like")
         texts = {name: str(value) for name, value in update.items() if value not in (None, "")}
-        self.options = self.options.model_copy(update=texts)
+        self.options = BenchOptions.model_validate({**self.options.model_dump(exclude_unset=True), **texts})
         return record
 
     def _target(self, words: list[str]) -> str:
@@ -245,9 +245,8 @@ class _Loader:
             metadata[key] = value
         if label is not None and not file_name(label):
             self.add(f"--label {label!r}: no letter or digit", "write, for example, --label bf16")
-        for name in ("output_log_dir", "result_filename"):
-            if getattr(self.options, name) == "":
-                self.add(f"{_flag(name)}: empty value", "give a name; check for an unset shell variable")
+        if (name := self.options.result_filename) is not None and Path(name).name != name:
+            self.add(f"--result-filename {name!r}: must be a file name without a directory", "give a name and -o DIR")
         return label, metadata
 
     def _steps(self, scenario: Scenario) -> tuple[Step, ...]:
@@ -375,7 +374,7 @@ class _Loader:
         vocab = model.vocab_size if model else ByteTokenizer.vocab_size
         exact = bool(self.options.ignore_eos)
         return read_prompts(
-            Path(path), DATA_NAMES.get(name or ""), tokenizer, outputs[1], exact=exact, vocab_size=vocab, longest=limit
+            path, DATA_NAMES.get(name or ""), tokenizer, outputs[1], exact=exact, vocab_size=vocab, longest=limit
         )
 
     def _limits(self, scenario: Scenario, model: ModelFacts | None) -> Limits | None:

@@ -13,6 +13,7 @@ from scenarios.bench.ladder import Step
 from scenarios.run.config import LOWEST_QPS
 
 MAX_SHOWN = 20
+MAX_LENGTH = 2**20  # tokens
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 _LIMITS = {"ttft": "ttft", "time_to_first_token": "ttft", "tpot": "tpot", "inter_token_latency": "tpot"}
 Value = TypeVar("Value", int, float)
@@ -33,7 +34,7 @@ class Mistakes:
         try:
             yield
         except HarnessError as error:
-            self.add(error.message, error.fix)
+            self.add(error.message, error.fix.replace("main.py run", "main.py bench"))
 
     def refuse(self) -> None:
         """Raise an InputError with all mistakes, if there are any."""
@@ -114,6 +115,8 @@ def seconds(text: str) -> float:
 def lengths(text: str) -> tuple[int, int]:
     low, _, high = text.replace(":", "-").partition("-")
     found = count(low), count(high or low)
+    if found[1] > MAX_LENGTH:
+        raise ValueError(f"must be at most {MAX_LENGTH:,} tokens")
     if found[0] > found[1]:
         raise ValueError(f"the lower end {found[0]:,} is above the upper end {found[1]:,}")
     return found

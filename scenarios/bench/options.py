@@ -82,7 +82,7 @@ class BenchOptions(BaseModel):
     output_len: str | None = _field("Output tokens, or a range. Default: 128.", "N|N-N")
     random_range_ratio: str | None = _field("Widen both lengths to ranges, from × (1 - R) to × (1 + R).", "R")
     ignore_eos: bool | None = _field("Generate all output tokens for prompts of a file, as for synthetic prompts.")
-    dataset_path: str | None = _field(
+    dataset_path: Path | None = _field(
         "Prompts: JSON lines with `prompt` and optional `output_tokens`, or the benchmark's dataset. Default: "
         "synthetic prompts.",
         "FILE",
@@ -97,7 +97,7 @@ class BenchOptions(BaseModel):
     save_result: bool | None = _field("Write JSON with the keys of `vllm bench serve` for each run.")
     result_filename: str | None = _field("Name of this JSON. Default: <label>-<rate>qps.json.", "FILE")
     metadata: list[str] = option_field([], "A fact for bench.json; repeatable.", "bench", "KEY=VALUE")
-    output_log_dir: str | None = _field("Directory of the bench. Default: output/bench-<label>.", "DIR")
+    output_log_dir: Path | None = _field("Directory of the bench. Default: output/bench-<label>.", "DIR")
     # Options of other programs
     goodput: str | None = _field("Same as --limits: ttft:500 tpot:50.", "LIST", "compat")
     ttft_sla_ms: str | None = _field("Same as --limits ttft=MS.", "MS", "compat")

@@ -21,7 +21,8 @@ from qsl.dataset_file import parse_rows, read_bytes, shorten
 from qsl.tokenizers import BYTES, load_tokenizer
 from runs.errors import InputError
 
-BLOCK = 1024  # rows that share a random generator
+BLOCK, BLOCK_TOKENS = 1024, 2**20  # maximum of rows, and of their tokens, that share a random generator
+FEWEST_WORDS = 1000
 ENOUGH_ROWS = 2**40  # more than all rows of a bench
 SPECIAL_TOKENS = 16  # maximum of tokens that a tokenizer adds to a text
 MAX_LISTED = 10
@@ -71,7 +72,7 @@ class Synthetic:
         found = [token_id for token_id, text in enumerate(texts) if _WORD.fullmatch(text)]
         again = tokenizer.encode_batch([texts[token_id] for token_id in found])
         kept = [token_id for token_id, ids in zip(found, again, strict=True) if ids[-1:] == [token_id]]
-        return np.array(kept if len(kept) >= BLOCK else range(tokenizer.vocab_size))
+        return np.array(kept if len(kept) >= FEWEST_WORDS else range(tokenizer.vocab_size))
 
     @cached_property
     def _shuffled(self) -> NDArray[np.int64]:
@@ -91,21 +92,22 @@ class Synthetic:
         return self.input_len[1]
 
     def rows(self, first: int, count: int) -> list[bytes]:
-        blocks = range(first // BLOCK, (first + count - 1) // BLOCK + 1)
-        rows = [row for block in blocks for row in self._block(block)]
-        return rows[first % BLOCK :][:count]
+        size = min(BLOCK, max(1, BLOCK_TOKENS // self.longest))
+        blocks = range(first // size, (first + count - 1) // size + 1)
+        rows = [row for block in blocks for row in self._block(block, size)]
+        return rows[first % size :][:count]
 
-    def _block(self, block: int) -> list[bytes]:
+    def _block(self, block: int, size: int) -> list[bytes]:
         chooser = np.random.default_rng([self.seed, block % ENOUGH_ROWS])
-        inputs, outputs = (chooser.integers(low, high + 1, BLOCK) for low, high in (self.input_len, self.output_len))
-        ids = self._words[chooser.integers(0, len(self._words), (BLOCK, self.longest))]
-        numbers = (np.arange(BLOCK) + block * BLOCK) % ENOUGH_ROWS
+        inputs, outputs = (chooser.integers(low, high + 1, size) for low, high in (self.input_len, self.output_len))
+        ids = self._words[chooser.integers(0, len(self._words), (size, self.longest))]
+        numbers = (np.arange(size) + block * size) % ENOUGH_ROWS
         for digit in range(self._digits):
             numbers, rest = np.divmod(numbers, len(self._words))
             ids[:, digit] = self._shuffled[rest]
         return [
             _row("synthetic prompt", ids[i, : inputs[i]], SYNTHETIC_MARK, (int(outputs[i]), int(outputs[i])))
-            for i in range(BLOCK)
+            for i in range(size)
         ]
 
     def facts(self) -> dict[str, str]:

@@ -10,7 +10,7 @@ from scenarios.bench.ladder import RunSpec
 from scenarios.bench.options import Bench, benchmark_of
 from scenarios.run.config import RunConfig, make_config
 
-ROWS_OF_ESTIMATE = 256
+ROWS_OF_ESTIMATE = 16
 NO_LIMIT_MS = 3_600_000  # LoadGen's limit of a run without limits
 
 
@@ -77,8 +77,8 @@ def conf_text(bench: Bench, spec: RunSpec) -> str:
 
 
 def repeated_rows(bench: Bench, spec: RunSpec) -> str:
-    """Return a warning if a run issues prompts that an earlier run or this run has issued; otherwise an empty text."""
-    needed = spec.first_row + spec.queries
-    if needed <= bench.prompts.total:
+    """Return a warning if the prompts begin again in a run, for the first time; otherwise an empty text."""
+    total = bench.prompts.total
+    if not spec.first_row <= total < spec.first_row + spec.queries:
         return ""
-    return f"run {spec.number} repeats prompts: the source has {bench.prompts.total:,}, and {needed:,} are needed"
+    return f"the prompts begin again in run {spec.number}, because the source has {total:,}"

@@ -142,7 +142,8 @@ def test_all_mistakes_are_reported_at_once() -> None:
         ({"dataset_path": "absent.jsonl"}, "absent.jsonl does not exist"),
         ({"backend": "openai-chat"}, "--backend openai-chat: no server is given"),
         ({"label": ""}, "--label"),
-        ({"output_log_dir": ""}, "--output-log-dir: empty value"),
+        ({"result_filename": "a/b"}, "--result-filename 'a/b': must be a file name"),
+        ({"input_len": "9999999"}, "must be at most 1,048,576 tokens"),
         ({"like": "absent"}, "absent"),
         ({"runs": {"sampling_arg": {"max_tokens": 5}}}, "--sampling-arg max_tokens: the bench sets it"),
         ({"runs": {"engine": "nothing"}}, "--engine nothing"),
@@ -223,7 +224,7 @@ def test_a_spelling(lines: str, field: str, value: str, monkeypatch: pytest.Monk
     monkeypatch.setattr("scenarios.bench.load.load_bench", load)
     for line in lines.split("|"):
         assert main(["bench", *line.split()]) == 2
-    assert [one.get(field) for one in given] == [value] * (lines.count("|") + 1)
+    assert [str(one.get(field)) for one in given] == [value] * (lines.count("|") + 1)
 
 
 # Servers --------------------------------------------------------------------------------------------------------------
@@ -368,7 +369,9 @@ def test_prompts_of_a_file(tmp_path: Path) -> None:
     assert [row["output_lengths"] for row in rows] == [[2, 9], [2, 5], [2, 5]]
     assert bytes(rows[0]["tok_input"][1:]) == b"two"
     assert repeated_rows(bench, RunSpec(1, "offline", 3, 0)) == ""
-    assert "run 2 repeats prompts: the source has 3" in repeated_rows(bench, RunSpec(2, "offline", 3, first_row=3))
+    assert repeated_rows(bench, RunSpec(3, "offline", 3, first_row=4)) == ""
+    warning = "the prompts begin again in run 2, because the source has 3"
+    assert repeated_rows(bench, RunSpec(2, "offline", 3, first_row=3)) == warning
     exact = loaded(dataset_path=str(path), output_len="5", ignore_eos=True)
     assert orjson.loads(exact.prompts.rows(1, 1)[0])["output_lengths"] == [9, 9]
 
