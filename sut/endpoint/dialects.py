@@ -175,7 +175,7 @@ class _Details(msgspec.Struct):
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: Int31
+    prompt_tokens: Int31 | None = None
     completion_tokens: Int31 | None = None
     prompt_tokens_details: _Details | None = None
 
@@ -346,7 +346,7 @@ def _read_text(payload: bytes, response: Completion, _: EventForm) -> None:
         message = choice.delta or choice.message or _Message(choice.text)
         response.reasoning += filter(None, (message.reasoning or message.reasoning_content,))
         response.text += filter(None, (message.content,))
-        if choice.finish_reason is not None:
+        if choice.finish_reason:  # some servers send "" before the end
             response.finish_reason = _ENDS.get(choice.finish_reason, choice.finish_reason)
 
 

@@ -34,7 +34,8 @@ def usage_of(body: Body, tokens: int) -> dict[str, Any]:
 def chunk(body: Body, text: str | None, reason: str | None = None, **more: Any) -> bytes:
     """A chunk of a stream with a piece of text."""
     said = {"delta": {"content": text, **more}} if "messages" in body else {"text": text or "", **more}
-    return event({"id": "cmpl-1", "choices": [{"index": 0, **said, "finish_reason": reason}], "usage": None})
+    ends = reason if "messages" in body else reason or ""  # some servers send no null
+    return event({"id": "cmpl-1", "choices": [{"index": 0, **said, "finish_reason": ends}], "usage": None})
 
 
 def pieces(body: Body, text: str, tokens: int | None = None, reason: str = "length", first: int = 1) -> Reply:
@@ -75,6 +76,11 @@ def counts_wrongly(body: Body) -> Reply:
 
 def without_usage(body: Body) -> Reply:
     return speak_text({**body, "stream_options": {}})
+
+
+def with_empty_usage(body: Body) -> Reply:
+    *steps, _, done = speak_text(body).steps
+    return stream(*steps, event({"choices": [], "usage": {}}), done)
 
 
 def reasons_first(body: Body) -> Reply:

@@ -156,6 +156,7 @@ SAID: dict[str, tuple[Speak, dict[str, int], str]] = {
         {"responses_with_usage": 0, "responses_estimated": 0},
         "reports no usage in 4 of 4 responses",
     ),
+    "an empty usage": (text.with_empty_usage, {"responses_with_usage": 0}, "reports no usage in 4 of 4 responses"),
     "no text": (text.is_silent, {"empty": 4, "padded": 4, "short": 4}, "4 of 4 responses have no text"),
 }
 
