@@ -7,7 +7,7 @@ COMMAND_GROUPS = {
         "run": "Start one LoadGen run: performance, or accuracy with --accuracy.",
         "audit": "Start an audit's runs and check them, or check two runs (--ref, --run).",
         "campaign": "Start every run that a submission needs, from one YAML file.",
-        "status": "Show the state of runs, campaigns, tunings and audits.",
+        "status": "Show the state of runs, campaigns, tunings, benches and audits.",
     },
     "measure": {
         "bench": "Measure throughput and latency of a model or a server at multiple loads.",

@@ -37,7 +37,7 @@ ON_A_TERMINAL_S, ELSEWHERE_S = 2.0, 60.0
 )
 @click.option("--output", type=PATH, metavar="FILE.md", help="Write each update to a Markdown page.")
 def status(folders: tuple[Path, ...], watch: bool, interval: float | None, output: Path | None) -> ExitCode:
-    """Show the state of runs, campaigns, tunings and audits.
+    """Show the state of runs, campaigns, tunings, benches and audits.
 
     The state is the progress and rates, or when and why the run ended. DIR is any directory with runs below it.
     Default: runs in progress on this machine, and ./output. --watch --json prints one JSON object per update, on one
