@@ -24,12 +24,13 @@ _NOT_COMPARED = ("ingested_at", "run_directory", RAW)  # may change for an uncha
 
 Ingested = Literal["added", "unchanged", "replaced"]
 Type = Literal["TEXT", "REAL", "INTEGER"]
-Role = Literal["identity", "condition", "technique", "number", "record"]
+Role = Literal["identity", "condition", "system", "technique", "number", "record"]
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column. The numbers of two runs are comparable if all condition columns are equal; techniques may differ."""
+    """A column. The numbers of two runs are comparable if all condition columns are equal: the CONDITIONS of
+    runs/record/fingerprint.py, and the rate. System and techniques may differ."""
 
     name: str
     type: Type
@@ -40,11 +41,13 @@ _NAMES: tuple[tuple[Role, Type, str], ...] = (
     ("identity", "TEXT", "run_id timestamp ingested_at run_directory round status error_message certification "
      "manifest_sha256 support_status_reason quality_evidence quality_results quality_results_sha256"),
     ("identity", "INTEGER", "valid official"),
-    ("condition", "TEXT", "scenario lg_model_name loadgen_version gpu_type hostname cpu model model_sha256 "
-     "dataset_sha256 engine engine_version dtype engine_options sampling attention_backend harness_commit"),
+    ("condition", "TEXT", "scenario lg_model_name dataset_sha256 sampling"),
     ("condition", "REAL", "target_qps"),
-    ("condition", "INTEGER", "min_duration_ms min_query_count performance_sample_count gpu_count cores_usable "
-     "sample_count tp max_model_len max_num_seqs enable_prefix_caching"),
+    ("condition", "INTEGER", "min_duration_ms min_query_count performance_sample_count sample_count "
+     "enable_prefix_caching"),
+    ("system", "TEXT", "loadgen_version gpu_type hostname cpu model model_sha256 engine engine_version dtype "
+     "engine_options attention_backend harness_commit"),
+    ("system", "INTEGER", "gpu_count cores_usable tp max_model_len max_num_seqs"),
     ("technique", "TEXT", "mechanism mechanism_variant compression_method compression_scope"),
     ("technique", "REAL", "compression_ratio compression_overhead_ms decompression_overhead_ms"),
     ("technique", "TEXT", "quality_eval_id quality_eval_status quality_delta_summary draft_model_id"),
@@ -263,27 +266,30 @@ def compare_rows(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[st
     """Compare two rows.
 
     Returns:
-        `same_conditions` (all are recorded and equal), `conditions` and `techniques` that differ, `numbers` of either
-        run, each with `name`, `first`, `second` and `ratio` (second over first, of measured quantities), and
+        `same_conditions` (all are recorded and equal); `conditions`, `system` and `techniques` that differ; `numbers`
+        of either run, each with `name`, `first`, `second` and `ratio` (second over first, of measured quantities);
         `not_recorded`, conditions that one of the rows lacks.
     """
-    conditions, techniques, numbers, not_recorded = [], [], [], []
+    parts: dict[Role, list[dict[str, Any]]] = {role: [] for role in ("condition", "system", "technique", "number")}
+    not_recorded = []
     for column in COLUMNS:
         name, a, b = column.name, first.get(column.name), second.get(column.name)
         if column.role == "condition" and (a is None) != (b is None):
             not_recorded.append(name)
         elif name in _PACKED:
             found = differences(_settings(a), _settings(b))
-            conditions += [_pair(f"{name}.{key}", *found[key]) for key in sorted(found) if key not in _TECHNIQUES]
-        elif column.role == "condition" and a != b:
-            conditions.append(_pair(name, a, b))
-        elif column.role == "technique" and a != b:
-            techniques.append(_pair(name, a, b))
+            names = sorted(key for key in found if key not in _TECHNIQUES)
+            parts[column.role] += [_pair(f"{name}.{key}", *found[key]) for key in names]
         elif column.role == "number" and (a is not None or b is not None):
             both = isinstance(a, int | float) and isinstance(b, int | float)
-            numbers.append(_pair(name, a, b, b / a if both and a and column.type == "REAL" else None))
-    parts = {"conditions": conditions, "techniques": techniques, "numbers": numbers, "not_recorded": not_recorded}
-    return {"same_conditions": not conditions and not not_recorded, **parts}
+            parts["number"].append(_pair(name, a, b, b / a if both and a and column.type == "REAL" else None))
+        elif column.role in ("condition", "system", "technique") and a != b:
+            parts[column.role].append(_pair(name, a, b))
+    return {
+        "same_conditions": not parts["condition"] and not not_recorded,
+        "conditions": parts["condition"], "system": parts["system"], "techniques": parts["technique"],
+        "numbers": parts["number"], "not_recorded": not_recorded,
+    }  # fmt: skip
 
 
 def _pair(name: str, first: Any, second: Any, ratio: float | None = None) -> dict[str, Any]:

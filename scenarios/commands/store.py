@@ -185,6 +185,7 @@ def _comparison_text(record: dict[str, Any]) -> str:
     lines = ["same conditions" if same else "NOT the same conditions: the numbers cannot be compared"]
     lines += [f"  condition  {_difference(one)}" for one in record["conditions"]]
     lines += [f"  condition  {name}: missing in one of the runs" for name in record["not_recorded"]]
+    lines += [f"  system     {_difference(one)}" for one in record["system"]]
     lines += [f"  technique  {_difference(one)}" for one in record["techniques"]]
     lines += [f"  number     {_difference(one)}" for one in record["numbers"]]
     return printable("\n".join(lines) + "\n", lines=True)

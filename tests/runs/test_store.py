@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from runs.errors import InputError
+from runs.record.fingerprint import CONDITIONS
 from runs.store import COLUMN_NAMES, COLUMNS, TABLE, ResultStore, compare_rows
 
 # An older store's table: twelve columns, some of which this program does not have.
@@ -178,6 +179,20 @@ def test_comparison_tells_conditions_from_techniques() -> None:
     assert [one["name"] for one in found["techniques"]] == ["kv_cache_dtype"]
     assert [(one["name"], one["ratio"]) for one in found["numbers"]] == [("throughput_tok_s", 1.5)]
     other = compare_rows(base, {**same, "engine_options": options % ("fp8", 8), "hostname": "two"})
-    assert [one["name"] for one in other["conditions"]] == ["hostname", "engine_options.max_num_seqs"]
-    untold = compare_rows(base, {**same, "hostname": None})
-    assert (untold["same_conditions"], untold["not_recorded"]) == (False, ["hostname"])
+    assert (other["same_conditions"], other["conditions"]) == (True, [])
+    assert [one["name"] for one in other["system"]] == ["hostname", "engine_options.max_num_seqs"]
+    untold = compare_rows({**base, "dataset_sha256": "0"}, same)
+    assert (untold["same_conditions"], untold["not_recorded"]) == (False, ["dataset_sha256"])
+    cached = compare_rows({**base, "enable_prefix_caching": 0}, {**same, "enable_prefix_caching": 1})
+    assert [one["name"] for one in cached["conditions"]] == ["enable_prefix_caching"]
+
+
+def test_the_conditions_are_those_of_compare() -> None:
+    facts = {
+        "lg_model_name": "benchmark", "sample_count": "loadgen.samples", "sampling": "sampling.seed",
+        "enable_prefix_caching": "engine_options.enable_prefix_caching", "target_qps": "scenario",
+    }  # fmt: skip
+    for column in COLUMNS:
+        if column.role in ("condition", "system"):
+            both = (facts.get(column.name, column.name), f"loadgen.{column.name}")
+            assert bool(CONDITIONS.of(dict.fromkeys(both))) == (column.role == "condition"), column
