@@ -52,7 +52,11 @@ _BY_SCORING = ("accuracy_passed", _AUDITS)
 _FROM_FILES = [
     *("timestamp", "official", "status", "certification", "manifest_sha256"),
     *("kv_cache_dtype", "quantization", "draft_model", "speculative"),  # from the recorded engine configuration
-    *(column.name for column in COLUMNS if column.role in ("condition", "number") and column.name not in _BY_SCORING),
+    *(
+        column.name
+        for column in COLUMNS
+        if column.role in ("condition", "system", "number") and column.name not in _BY_SCORING
+    ),
 ]
 # Rules whose violation means that the accuracy is unknown.
 _NOT_KNOWN = frozenset({"accuracy-scored-again", "accuracy-no-target"})
