@@ -9,7 +9,7 @@ PYTEST := $(PY) -m pytest -q --durations=25
 BY_FILE := --dist loadfile --no-loadscope-reorder
 DEMO := output/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: setup lock setup-quantize demo published test test-engines test-long test-all redteam record-runs freeze peers lint clean
+.PHONY: setup lock setup-quantize demo published test test-engines test-long test-all redteam record-runs freeze peers docs lint clean
 
 setup:
 	@PYTHON=$(PYTHON) sh scripts/setup.sh $(VLLM)
@@ -29,6 +29,11 @@ demo: setup
 # Download published results into the cache. Without them, `make test-long` skips their tests.
 published: setup
 	@sh tools/fetch_published.sh
+
+# The documentation as static HTML, in dist/site. It needs no network to view, and no vLLM to build.
+docs:
+	@PYTHON=$(PYTHON) sh scripts/setup_docs.sh
+	.venv-docs/bin/python -m tools.site
 
 lint: setup
 	$(PY) -m ruff format --check .
@@ -77,4 +82,4 @@ peers: setup
 
 # Keep measured results (output/).
 clean:
-	rm -rf .venv .venv-before .venv-quantize .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-before .venv-quantize .venv-docs build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -50,7 +50,7 @@ def test_a_lock_is_what_its_inputs_ask_for(engine: str) -> None:
         assert all(requirement.specifier.contains(version) for version in versions.get(name, ()))
 
 
-@pytest.mark.parametrize("name", ["cpu", "gpu", "uv"])
+@pytest.mark.parametrize("name", ["cpu", "gpu", "uv", "docs"])
 def test_each_package_of_a_lock_has_hashes(name: str) -> None:
     lines = (ROOT / "requirements" / f"{name}.lock").read_text().splitlines()
     for line, after in zip(lines, [*lines[1:], ""], strict=True):

