@@ -236,14 +236,12 @@ def _verdict(
         return "maximum", []
     reasons, late = [], []
     limited = _limited(queries, limits)
-    if limited and percentile is not None:
+    if percentile is not None:
         for name, values_ns, limit_ns in limited:
             found = judge_latencies(values_ns, limit_ns, PERCENTILE_SHARES[percentile])
             if not found.met:
                 value_ns = getattr(statistics(values_ns), percentile)
                 late.append(f"{percentile} {name} {value_ns / 1e6:.4g} ms, limit {limit_ns / 1e6:g} ms: {found}")
-    elif limited:
-        reasons.append("the limits were not judged: the bench has no percentile")
     reasons += late
     verdict: RunVerdict = "outside" if late else "within" if limited and percentile is not None else "measured"
     if kind != "server" or window is None:

@@ -292,7 +292,8 @@ class _Runs:
             return
         percentile, reason = choose_percentile(self._ladder, lowest_qps)
         self._update(percentile=percentile, percentile_reason=reason)
-        self._say(f"  percentile: {percentile or 'none'}; {reason}")
+        effect = ", so the limits are not judged" if percentile is None and self._record.limits else ""
+        self._say(f"  percentile: {percentile or 'none'}; {reason}{effect}")
 
     def _warm_up(self, concurrency: int | None = None) -> float:
         """Return the rate of the engine, once it is stable.

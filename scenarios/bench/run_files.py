@@ -62,9 +62,9 @@ def run_config(bench: Bench, spec: RunSpec) -> RunConfig:
 
 
 def conf_text(bench: Bench, spec: RunSpec) -> str:
-    """Return the user.conf: each row once, at the rate, with the limits at the bench's percentile."""
+    """Return the user.conf: each row once, at the rate, and the limits if the bench has a percentile."""
     scenario = LOADGEN_SCENARIO[scenario_of(bench, spec)]
-    limits = bench.limits.model_dump() if bench.limits else {}
+    limits = bench.limits.model_dump() if bench.limits and spec.percentile else {}
     settings: dict[str, float | int | str] = {"min_duration": 0, "min_query_count": spec.queries}
     settings |= {"performance_sample_count_override": spec.queries, "sample_concatenate_permutation": 1}
     settings["target_qps"] = 1 if spec.asked_qps is None else f"{spec.asked_qps:.10f}".rstrip("0").rstrip(".")

@@ -156,5 +156,8 @@ def _tell(found: "Comparison", changed: Sequence[str]) -> None:
     for name, values in found.unequal.items():
         shown = (f"{label} {value}" for label, value in zip(found.labels, values, strict=True))
         tell(printable(f"  {name}: {', '.join(shown)}", 400))
+    if not found.is_comparable:
+        first = found.labels[0]
+        tell(f"  fix: `bench ... --like {first}` has the data, lengths, limits, percentile and loads of {first}")
     for text in changed:
         tell(f"not as attested: {text}")
