@@ -63,6 +63,7 @@ WINDOWS_FROM = 1 / 6  # of the planned duration of a run
 WARM_UP_QUERIES, MAX_WARM_UP_QUERIES = 256, 8_192
 ENOUGH_RESPONSES = 8
 WARM_UP_TRIES = OFFLINE_TRIES = 3
+MAX_DRAIN_S = 60.0  # a saturated run whose drain would take longer ends with its last arrival
 SHORT_SHARE = 1 / 3  # an Offline run shorter than this share of the planned duration is repeated
 
 OVERHEAD_S = 12.0  # of a run: start, checks and page, for the forecast
@@ -364,7 +365,7 @@ class _Runs:
         of_the_spec: dict[str, Any] = {name: getattr(spec, name) for name in names} | {"folder": bench.folder}
         named = failed_run(folder, "", **of_the_spec)
         try:
-            with LiveRun(self._live_console, table.run_name(named), spec, bench.duration_s) as live:
+            with LiveRun(self._live_console, table.run_name(named), spec, MAX_DRAIN_S) as live:
                 self._execute(spec, live)
         except Stopped as stopped:
             return named.model_copy(update={"verdict": "saturated", "reasons": [stopped.message], **live.numbers()})

@@ -1,8 +1,8 @@
 """The choice of the next run of a bench from its runs so far, so that a bench continues from bench.json.
 
-The default ladder measures the Offline rate, then ascends by shares of this rate until a run violates the limits or is
-saturated. It halves the distance between the highest rate within the limits and the lowest violated rate, and repeats
-the best rate. Requested rates and numbers of open queries are all measured, in ascending order.
+The default ladder measures the Offline rate, then ascends by shares of this rate until a run is saturated. It halves
+the distance between the highest rate within the limits and the lowest violated rate, and repeats the best rate.
+Requested rates and numbers of open queries are all measured, in ascending order.
 """
 
 import math
@@ -60,7 +60,7 @@ class LadderPlan:
     """What a bench measures."""
 
     steps: tuple[Step, ...]  # in their order
-    is_adaptive: bool  # the ascent ends at a violated limit, and the boundary is refined
+    is_adaptive: bool  # the ascent ends at saturation, and the boundary is refined
     duration_s: float
     longest_s: float  # maximum duration of a run that waits for the queries of the percentile
     max_runs: int  # of one repetition
@@ -159,11 +159,11 @@ def next_run(plan: LadderPlan, done: Sequence[BenchRun], first_row: int = 0) -> 
 def _first(plan: LadderPlan, runs: Sequence[BenchRun], number: int) -> RunSpec | None:
     """Return the next run of the first repetition."""
     measured, offline_qps = {Step.of(run) for run in runs}, offline_rate(runs)
-    violated = {Step.of(run) for run in runs if run.verdict in VIOLATED}
+    saturated = {Step.of(run) for run in runs if run.verdict == "saturated"}
     for step in plan.steps:
         if step not in measured:
             return _spec(plan, step, offline_qps, number)
-        if plan.is_adaptive and step in violated:
+        if plan.is_adaptive and step in saturated:
             break
     best = best_of(runs)
     if plan.is_adaptive and offline_qps and best is not None and len(runs) < plan.max_runs - 1:

@@ -109,7 +109,8 @@ class LiveRun:
 
     def _lines(self, name: str, progress: Progress, waited_s: float, stage_s: float) -> list[Text]:
         # Plain lines show the start of the engine, which the warm-up waits for, but not the stages of each run.
-        if not self._is_terminal and self._spec.number and (progress.phase != "running" or not progress.completed):
+        starts = not self._spec.number and progress.phase in ("engine", "warm-up")
+        if not self._is_terminal and not starts and (progress.phase != "running" or not progress.completed):
             return []
         if progress.phase != "running":
             parts = [name, clock(waited_s), f"{progress.doing} ({duration(stage_s)})"]

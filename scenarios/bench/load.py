@@ -398,7 +398,9 @@ class _Loader:
             model is None or _is_embedded(model) or not model_reasons(benchmark.model, model.config)
         ):
             return Limits(ttft=benchmark.limits.ttft_ms, tpot=benchmark.limits.tpot_ms)
-        self.notes.append("no limits for this model, so there is no best rate; give --limits ttft=2000,tpot=100")
+        self.notes.append(
+            "no limits for this model: the best rate is the highest unsaturated rate; give --limits ttft=2000,tpot=100"
+        )
         return None
 
     def _fix_engine(self, prompts: Prompts, output_len: Lengths, limit: int | None, *, exact: bool) -> Lengths:

@@ -65,8 +65,8 @@ def bench(
     """Measure throughput and latency of a model or a server at multiple loads.
 
     MODEL is a folder or a hub ID; URL is a server. Default: the embedded model. The bench warms up, measures the
-    Offline rate, ascends by shares of this rate until the latency limits are exceeded, halves the interval twice, and
-    repeats the best rate. One engine serves all runs.
+    Offline rate, ascends by shares of this rate until a run is saturated, refines the best rate within the limits
+    twice, and repeats the best rate. One engine serves all runs.
 
     Each run is a LoadGen run with prompts of its own, and is not eligible for submission. The directory contains
     bench.json, points.csv and report.html. The same command continues an interrupted bench.

@@ -118,6 +118,11 @@ def test_an_unclear_or_failed_run_does_not_end_the_ascent_and_sets_no_rate() -> 
         assert (best.low, best.high) == (30.0, None)
 
 
+def test_a_violated_limit_leaves_the_curve_whole() -> None:
+    runs = climb(PLAN, lambda spec: "within" if (spec.share or 0) <= 0.4 else "outside")
+    assert [run.share for run in runs[1:]] == [0.25, 0.5, 0.75, 0.9, 0.375, 0.4375, 0.375]
+
+
 def test_requested_loads_are_all_measured() -> None:
     plan = replace(PLAN, steps=tuple(Step("server", qps=qps) for qps in (10.0, 20.0, 80.0)), is_adaptive=False)
     runs = climb(plan, up_to(0.3))
