@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from runs.bench.bench_record import ClientLateness, Latency, TokenCounts
 from runs.record.manifest import Manifest
 from runs.record.observed import FOREIGN_SHARE, Contention, ServerClient
+from runs.wording import milliseconds
 
 CACHED_SHARE = 0.01  # share of prompt tokens from a cache that gets a reason
 CLIENT_SHARE = 0.2  # a delay of the client above this share of a latency gets a reason
@@ -89,7 +90,7 @@ class Circumstances:
             statistic = next((one for one in ("p99", "p95", "p90") if latency.at(one) is not None), "p50")
             value_ms = latency.at(statistic) or 0.0
             if late_ms > CLIENT_SHARE * value_ms:
-                yield f"client: {what} p99 {late_ms:.3g} ms of {statistic} {name} {value_ms:.3g} ms"
+                yield f"client: {what} p99 {milliseconds(late_ms)} ms of {statistic} {name} {milliseconds(value_ms)} ms"
 
     def distortions(self) -> Iterator[str]:
         """Yield the reasons of the engine and the machine. A server on this machine is one of the other processes."""

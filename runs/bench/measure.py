@@ -24,6 +24,7 @@ from runs.numbers.timeline import timeline
 from runs.record.finished_run import FinishedRun, finished_run
 from runs.record.layout import RunDir
 from runs.record.requests_log import NO_TIME, RequestTable
+from runs.wording import milliseconds
 
 PERCENTILES = ("p99", "p95", "p90")  # percentiles of a bench, in order of preference
 
@@ -127,7 +128,7 @@ def _measured(
     if detail.error_count:
         reasons.append(f"LoadGen: {errors_found(detail)}")
     elif verdict in ("within", "measured") and detail.validity != "VALID":
-        reasons += [f"LoadGen: {reason}" for reason in result.reasons]
+        reasons += [f"LoadGen: {reason.partition(': set ')[0]}" for reason in result.reasons]  # without the advice
     reasons += seen.late_client(latencies.get("ttft"), latencies.get("tpot"))
     reasons += seen.distortions()
     return {
@@ -234,16 +235,15 @@ def _verdict(
     """Return the verdict by saturation and limits, and the reasons."""
     if kind == "offline":
         return "maximum", []
-    reasons, late = [], []
-    limited = _limited(queries, limits)
-    if percentile is not None:
-        for name, values_ns, limit_ns in limited:
-            found = judge_latencies(values_ns, limit_ns, PERCENTILE_SHARES[percentile])
-            if not found.met:
-                value_ns = getattr(statistics(values_ns), percentile)
-                late.append(f"{percentile} {name} {value_ns / 1e6:.4g} ms, limit {limit_ns / 1e6:g} ms: {found}")
-    reasons += late
-    verdict: RunVerdict = "outside" if late else "within" if limited and percentile is not None else "measured"
+    reasons = []
+    limited = _limited(queries, limits) if percentile is not None else []
+    for name, values_ns, limit_ns in limited:
+        found = judge_latencies(values_ns, limit_ns, PERCENTILE_SHARES[percentile or ""])
+        if not found.met:
+            value = milliseconds(getattr(statistics(values_ns), percentile or "") / 1e6)
+            reasons.append(f"{percentile} {name} {value} ms, limit {milliseconds(limit_ns / 1e6)} ms: {found}")
+    late = bool(reasons)
+    verdict: RunVerdict = "outside" if late else "within" if limited else "measured"
     if kind != "server" or window is None:
         return verdict, reasons
     if window.is_saturated:

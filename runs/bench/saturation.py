@@ -41,7 +41,7 @@ def not_steady(window: ArrivalWindow, arrived_s: Seconds, latency_s: Seconds) ->
     expected = len(inside) / duration_s * mean_s
     if abs(window.mean_open - expected) <= max(_STEADY_SHARE * expected, window.noise * mean_s / duration_s):
         return None
-    return f"not steady: {window.mean_open:.3g} queries open on average, rate × mean latency is {expected:.3g}"
+    return f"not steady: {window.mean_open:,.1f} queries open on average, rate × mean latency is {expected:,.1f}"
 
 
 def steady_offline_rate(completed_s: Seconds) -> float:

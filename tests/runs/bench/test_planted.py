@@ -12,6 +12,7 @@ from runs.bench.bench_record import BenchRun, Kind, Limits
 from runs.bench.measure import measure_run
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
+from runs.wording import milliseconds
 from tests.conftest import RunMain
 from tests.support.computing_server import Computing
 from tests.support.dummy_runs import DummyRuns
@@ -63,8 +64,9 @@ def test_a_queue_in_the_client_is_shown(run_main: RunMain, tmp_path: Path) -> No
     assert run.client.issue_to_engine is not None
     assert run.client.issue_to_engine > 100
     assert run.ttft is not None
-    assert run.reasons[0] == f"client: issue to wire p99 {run.client.issue_to_engine:.3g} ms of p90 TTFT " + (
-        f"{run.ttft.p90:.3g} ms"
+    assert run.reasons[0] == (
+        f"client: issue to wire p99 {milliseconds(run.client.issue_to_engine)} ms of p90 TTFT "
+        f"{milliseconds(run.ttft.p90 or 0)} ms"
     )
     assert run.cached_share == 0.0
     assert run.tokens is not None
