@@ -235,22 +235,22 @@ def _verdict(
     """Return the verdict by saturation and limits, and the reasons."""
     if kind == "offline":
         return "maximum", []
+    verdict: RunVerdict = "measured"
     reasons = []
-    limited = _limited(queries, limits) if percentile is not None else []
-    for name, values_ns, limit_ns in limited:
-        found = judge_latencies(values_ns, limit_ns, PERCENTILE_SHARES[percentile or ""])
-        if not found.met:
-            value = milliseconds(getattr(statistics(values_ns), percentile or "") / 1e6)
-            reasons.append(f"{percentile} {name} {value} ms, limit {milliseconds(limit_ns / 1e6)} ms: {found}")
-    late = bool(reasons)
-    verdict: RunVerdict = "outside" if late else "within" if limited else "measured"
+    if percentile is not None and (limited := _limited(queries, limits)):
+        for name, values_ns, limit_ns in limited:
+            found = judge_latencies(values_ns, limit_ns, PERCENTILE_SHARES[percentile])
+            if not found.met:
+                value = milliseconds(getattr(statistics(values_ns), percentile) / 1e6)
+                reasons.append(f"{percentile} {name} {value} ms, limit {milliseconds(limit_ns / 1e6)} ms: {found}")
+        verdict = "outside" if reasons else "within"
     if kind != "server" or window is None:
         return verdict, reasons
     if window.is_saturated:
         why = growth_text(window) if window.grew else "the drain took longer than 3 median latencies"
         return "saturated", [f"{why}: the latency depends on the duration of the run", *reasons]
     if is_unclear(window):
-        return ("outside" if late else "unclear"), [*reasons, growth_text(window)]
+        return ("outside" if reasons else "unclear"), [*reasons, growth_text(window)]
     if (reason := not_steady(window, queries.arrived_s, queries.latency_s)) is not None:
         reasons.append(reason)
     return verdict, reasons
