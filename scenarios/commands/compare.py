@@ -25,6 +25,7 @@ EXAMPLES = (
     "two runs: compare output/slots4 output/slots16",
 )
 OUTPUT = Path("output")
+PAGE = "compare.html"
 
 
 @click.command(cls=Command, examples=EXAMPLES)
@@ -67,10 +68,12 @@ def compare(benches: tuple[str, ...], fail_if_slower: str | None, output_dir: Pa
         "changed_files": changed,
     }  # fmt: skip
     names = (re.sub(r"[^A-Za-z0-9._-]+", "-", label)[-60:].strip("-.") for label in found.labels)
-    _write(output_dir or OUTPUT / f"compare-{'-'.join(names)}", found, records, content)
+    folder = output_dir or OUTPUT / f"compare-{'-'.join(names)}"
+    _write(folder, found, records, content)
     _tell(found, changed)
     if slower:
         tell(f"slower than --fail-if-slower {fail_if_slower}")
+    tell(f"page: {folder / PAGE}")
     if changed:
         return ExitCode.REFUSED
     return ExitCode.NEGATIVE if slower or not found.is_comparable else ExitCode.OK
@@ -140,22 +143,23 @@ def _record(folder: Path) -> "BenchRecord":
 def _write(folder: Path, found: "Comparison", records: "Sequence[BenchRecord]", content: dict[str, Any]) -> None:
     from compliance.report.compare_page import compare_page
 
-    page, record = folder / "compare.html", folder / "compare.json"
+    page, record = folder / PAGE, folder / "compare.json"
     with writing("--output-dir", page):
         write_atomic(page, compare_page(found, records, content["changed_files"]))
         write_json(record, content)
     command_output.put(**content, page=page)
-    tell(f"page: {page}")
 
 
 def _tell(found: "Comparison", changed: Sequence[str]) -> None:
+    from runs.record.fingerprint import value_text
+
     for one in found.against:
         tell(f"{one.sentence}\n  changed: {one.change_text}")
     if not found.is_comparable:
         tell("not comparable: these conditions differ")
     for name, values in found.unequal.items():
-        shown = (f"{label} {value}" for label, value in zip(found.labels, values, strict=True))
-        tell(printable(f"  {name}: {', '.join(shown)}", 400))
+        shown = (f"{label} {value_text(value, 24)}" for label, value in zip(found.labels, values, strict=True))
+        tell(printable(f"  {name}: {', '.join(shown)}"))
     if not found.is_comparable:
         first = found.labels[0]
         tell(f"  fix: `bench ... --like {first}` has the data, lengths, limits, percentile and loads of {first}")

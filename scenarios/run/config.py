@@ -48,7 +48,9 @@ class RunOptions(BaseModel):
     dataset_path: Path | None = option_field(
         None, "Dataset in the MLCommons format (cnn_eval.json). Default: the bundled 64 articles.", "what", "FILE"
     )
-    label: str | None = option_field(None, "Name of the run, for report and compare.", "what", "NAME", min_length=1)
+    label: str | None = option_field(
+        None, "Name of the run, for results, report and compare.", "what", "NAME", min_length=1
+    )
     total_sample_count: int | None = option_field(
         None, "Use the first N rows of the dataset. Default: all rows.", "what", "N", ge=1
     )

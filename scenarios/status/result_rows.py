@@ -25,7 +25,7 @@ _LOAD = tuple(field.name for field in fields(Load))
 
 Row = dict[str, Any]
 COLUMNS = (
-    *("directory", "started", "benchmark", "scenario", "mode", "outcome", "official", "engine", "model"),
+    *("directory", "label", "started", "benchmark", "scenario", "mode", "outcome", "official", "engine", "model"),
     *("accelerators", "accelerator", "target_qps", "samples", "samples_per_second", "tokens_per_second"),
     *(f"{name}_{statistic}_ms" for name in _LATENCIES for statistic in _STATISTICS),
     *("ttft_limit_ms", "tpot_limit_ms", *SCORES, *_LOAD),
@@ -42,6 +42,7 @@ def row_of(run: RunStatus) -> Row:
     reported, limits = result.reported, result.in_force
     row: Row = {
         "directory": str(run.root),
+        "label": manifest.asked.get("label"),
         "started": moment(run.started_ns) if run.started_ns else None,
         "benchmark": manifest.plan.loadgen_key,
         "scenario": result.scenario,
@@ -134,7 +135,7 @@ def as_table(rows: Sequence[Row]) -> Table:
             _ms(row["ttft_p99_ms"]),
             _ms(row["tpot_p99_ms"]),
             _number(row["rouge1"]),
-            Text(printable(shortened(Path(row["directory"])))),
+            Text(printable((f"{row['label']}: " if row["label"] else "") + shortened(Path(row["directory"])))),
         )
     return table
 
