@@ -155,7 +155,9 @@ def _with_facts(bench: Bench, facts: Facts, before: Conditions) -> Conditions:
 
 def _announce(bench: Bench, prepared: PreparedRun, console: Console) -> None:
     data = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in bench.prompts.facts().items())
-    say(console, f"bench {bench.label}: {bench.scenario}, {bench.target} ({prepared.plan.engine}); {data}")
+    is_closed = bench.steps[0].kind == "concurrency"
+    load = "closed loop, latencies by the harness from the hand-over" if is_closed else bench.scenario
+    say(console, f"bench {bench.label}: {load}, {bench.target} ({prepared.plan.engine}); {data}")
     say(console, f"  {UNOFFICIAL}")
     say(console, f"  limits: {bench.limits or 'none'}; directory {bench.folder}")
     for note in [*bench.notes, *prepared.hints]:
