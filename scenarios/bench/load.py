@@ -283,7 +283,7 @@ class _Loader:
     def _model(self) -> tuple[ModelFacts | None, str]:
         """Return the model's facts, and its tokenizer; an empty text after a mistake."""
         values = self.values
-        with self.mistakes.collected():
+        with self.mistakes.collected("--model-path", "--tokenizer" if self.options.tokenizer else "--model-path"):
             card = self._card()
             if card is not None:
                 values["api_model_name"] = card.id

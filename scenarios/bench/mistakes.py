@@ -29,12 +29,12 @@ class Mistakes:
         self._found.append((text, fix))
 
     @contextlib.contextmanager
-    def collected(self) -> Iterator[None]:
-        """Collect the error that ends the block."""
+    def collected(self, said: str = "main.py run", here: str = "main.py bench") -> Iterator[None]:
+        """Collect the error that ends the block, with `here` for `said`."""
         try:
             yield
         except HarnessError as error:
-            self.add(error.message, error.fix.replace("main.py run", "main.py bench"))
+            self.add(error.message.replace(said, here), error.fix.replace(said, here))
 
     def refuse(self) -> None:
         """Raise an InputError with all mistakes, if there are any."""
