@@ -103,7 +103,7 @@ def draw_records(records: Sequence[BenchRecord]) -> Picture:
     percentile = first.percentile or "p50"
     panels = []
     for measure, name in MEASURES:
-        limit = getattr(first.limits, measure, None)
+        limit = getattr(first.limits, measure, None) if first.percentile else None  # a limit holds for the percentile
         series = [Series(list(_marks(one, measure, len(records) == 1)), _name(one, records), _offline(one))
                   for one in records]  # fmt: skip
         panels.append(Panel(f"{percentile} {name}", "ms", series, [limit] if limit is not None else []))

@@ -155,6 +155,8 @@ def _tell(found: "Comparison", changed: Sequence[str]) -> None:
 
     for one in found.against:
         tell(f"{one.sentence}\n  changed: {one.change_text}")
+        if len(one.pairs) == 1 and one.best is not None and not one.best.is_different:
+            tell(f"  only one run of each has an equal load; for more: bench ... --like {one.base}")
     if not found.is_comparable:
         tell("not comparable: these conditions differ")
     for name, values in found.unequal.items():

@@ -66,7 +66,7 @@ def test_saturated_runs_are_hollow_and_the_repeated_rate_is_a_mark_of_its_own() 
         ({"best": Best(low=36, high=None)}, "36 queries/s; no higher rate was measured."),
         ({"limits": None}, "Highest rate without saturation: 36 queries/s"),
         ({"best": Best(low=None, high=10)}, "TPOT 100 ms) was found; lowest measured rate: 10 queries/s."),
-        ({"best": None, "runs": [bench_run(1, None)]}, "Highest throughput: 5,120 output tokens/s (offline)."),
+        ({"best": None, "runs": [bench_run(1, None)]}, "Highest throughput: 5,120 output tokens/s (Offline)."),
         ({"best": None, "runs": []}, "No run has numbers."),
     ],
 )
