@@ -41,7 +41,7 @@ LENGTHS: tuple[Lengths, Lengths] = (1024, 1024), (128, 128)  # prompt and output
 CPU_LENGTHS: tuple[Lengths, Lengths] = (128, 128), (32, 32)  # for the embedded model without an accelerator
 BACKENDS = {"chat": "openai-chat", "completions": "openai"}  # backend of another program → dialect
 KEY_VARIABLE = "OPENAI_API_KEY"
-_ADDRESS = re.compile(r"https?://|[\w.-]+:\d+(/|$)")
+_ADDRESS = re.compile(r"https?://|([\w.-]+|\[[\da-f:]+\]):\d+(/|$)")
 _LOADS = ("rates", "concurrency", "max_concurrency")
 # Option → function that parses its text, and an example.
 _PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
@@ -107,7 +107,7 @@ class _Loader:
             else:
                 self.notes.append(f"{_flag(name)} is ignored; {IGNORED[name]}")
         like = self._like()
-        words = [word for word in targets if self.options.goodput and re.match(r"\w+[:=][\d.]+$", word)]
+        words = [word for word in targets if self.options.goodput and re.match(r"(ttft|tpot|e2el)[:=]", word)]
         if words:  # `--goodput ttft:500 tpot:50`
             self.options = self.options.model_copy(update={"goodput": ",".join([str(self.options.goodput), *words])})
         options = self.options
@@ -199,6 +199,7 @@ class _Loader:
         route = options.endpoint or ""
         if _ADDRESS.match(route):
             servers, route = [*servers, route], ""
+        route = route and "/" + route.strip("/")
         servers += [values.pop("api_server")] if "api_server" in values else []
         urls = list(dict.fromkeys(word if "://" in word else f"http://{word}" for word in servers))
         models = list(dict.fromkeys(models))

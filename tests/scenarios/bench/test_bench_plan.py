@@ -88,6 +88,7 @@ def test_a_value(own: dict[str, Any], expected: dict[str, Any]) -> None:
 
 def test_words_after_goodput_are_limits() -> None:
     assert loaded("tpot:50", goodput="ttft:500").limits == Limits(ttft=500, tpot=50)
+    assert "server http://[::1]:9 accepts no" in mistakes("[::1]:9", goodput="ttft:500", runs={"engine": "endpoint"})
 
 
 def test_open_queries_are_bounded_at_a_rate(tmp_path: Path) -> None:
@@ -294,7 +295,7 @@ def test_a_server_names_its_model(models: list[dict[str, str]], small_model: Pat
     for own in ({"host": address.split(":")[0], "port": address.split(":")[1]}, {"endpoint": f"http://{address}"}):
         assert load_bench([], [], own, {}, {}).values["api_server"] == models[0]["url"]
     assert (
-        load_bench([], [address], {"endpoint": "/v1/completions"}, {}, {})
+        load_bench([], [address], {"endpoint": "v1/completions"}, {}, {})
         .values["api_server"]
         .endswith("/v1/completions")
     )
