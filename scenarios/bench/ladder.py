@@ -158,7 +158,9 @@ def next_run(plan: LadderPlan, done: Sequence[BenchRun], first_row: int = 0) -> 
 
 def _first(plan: LadderPlan, runs: Sequence[BenchRun], number: int) -> RunSpec | None:
     """Return the next run of the first repetition."""
-    measured, offline_qps = {Step.of(run) for run in runs}, offline_rate(runs)
+    # A failed Offline run is repeated, because the shares need its rate.
+    measured = {Step.of(run) for run in runs if run.kind != "offline" or run.done_qps}
+    offline_qps = offline_rate(runs)
     saturated = {Step.of(run) for run in runs if run.verdict == "saturated"}
     for step in plan.steps:
         if step not in measured:

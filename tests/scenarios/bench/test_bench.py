@@ -160,6 +160,12 @@ def test_a_failed_run_is_reported_and_repeated(tmp_path: Path, runs: FakeRuns) -
     assert runs.ran == ["00-warm-up", "09-server-20"]
 
 
+def test_a_failed_offline_run_is_repeated_at_once(tmp_path: Path, runs: FakeRuns) -> None:
+    runs.errors = {"01-offline": ExecutionError("the engine was killed by SIGKILL")}
+    assert bench(tmp_path).code == ExitCode.FAILED
+    assert runs.ran[:5] == ["00-warm-up", "01-offline", "00-warm-up", "02-offline", "03-server-10"]
+
+
 def test_a_bench_ends_after_three_failed_runs(tmp_path: Path, runs: FakeRuns) -> None:
     runs.errors = {name: ExecutionError("no engine") for name in LADDER[2:]}
     finished = bench(tmp_path)
