@@ -128,8 +128,18 @@ def load_dataset(
         del rows[count:]
     if digest != checked_sha256:
         check_rows(rows, path, vocab_size=vocab_size, max_prompt_tokens=max_prompt_tokens)
-    lengths = [tuple(row["output_lengths"]) for row in rows] if "output_lengths" in rows[0] else None
-    return Dataset(path, digest, [row["tok_input"] for row in rows], [row["output"] for row in rows], lengths)
+    prompts, targets = ([row[column] for row in rows] for column in ("tok_input", "output"))
+    return Dataset(path, digest, prompts, targets, _output_lengths(rows, path))
+
+
+def _output_lengths(rows: Sequence[dict[str, Any]], path: Path) -> list[tuple[int, int]] | None:
+    if "output_lengths" not in rows[0]:
+        return None
+    for number, row in enumerate(rows):
+        value = row.get("output_lengths")
+        if not (isinstance(value, list) and [type(one) for one in value] == [int, int] and 1 <= value[0] <= value[1]):
+            raise _bad_cell(path, number, "output_lengths", value, "is not [fewest, most] output tokens")
+    return [(row["output_lengths"][0], row["output_lengths"][1]) for row in rows]
 
 
 def check_rows(

@@ -230,6 +230,8 @@ def _unofficial(inputs: _Inputs, plan: RunPlan, engine: EnginePlan) -> list[str]
     reasons += data_reasons(benchmark, plan, bundled=inputs.config.dataset_path is None)
     if any(SYNTHETIC_MARK in target for target in inputs.dataset.targets):
         reasons.append("the dataset is synthetic")
+    if inputs.dataset.output_lengths is not None:
+        reasons.append("the dataset limits the output tokens of each row")
     return reasons + (model_reasons(benchmark.model, model.config, inputs.weights) if model else [])
 
 

@@ -285,3 +285,14 @@ def test_whoever_is_told_of_errors_does_no_harm() -> None:
     library.load([7])
     library.load(None)  # type: ignore[arg-type]
     assert [type(error) for error in reported] == [ExecutionError, TypeError]
+
+
+@pytest.mark.parametrize("value", [None, 5, [1], [0, 3], [4, 3], [1, True], [1, 2.0]])
+def test_output_lengths_are_checked(tmp_path: Path, value: object) -> None:
+    row = {"input": "a", "tok_input": [1], "output": "b"}
+    path = tmp_path / "data.json"
+    path.write_text(json.dumps([row | {"output_lengths": [1, 3]}, row | {"output_lengths": [2, 2]}]))
+    assert load_dataset(path).output_lengths == [(1, 3), (2, 2)]
+    path.write_text(json.dumps([row | {"output_lengths": [1, 3]}, row | {"output_lengths": value}]))
+    with pytest.raises(InputError, match="row 1, column 'output_lengths'"):
+        load_dataset(path)

@@ -26,6 +26,7 @@ from scenarios.bench.run_files import repeated_rows, run_config
 from scenarios.command_line.dispatch import main
 from scenarios.run.config import make_config
 from scenarios.run.parent import execute_run
+from scenarios.run.plan import prepare
 from tests.support import server_dialects as speak
 from tests.support.http_server import HttpServer, serving
 from tests.support.text_server import text_server
@@ -443,6 +444,8 @@ def test_each_response_has_the_length_of_its_row(tmp_path: Path) -> None:
     lines = [{"prompt": f"prompt {number}", "output_tokens": 2 + number} for number in range(7)]
     bench = loaded(dataset_path=str(file_of(tmp_path, *lines)), ignore_eos=True, output_log_dir=str(tmp_path / "bench"))
     bench = replace(bench, values=bench.values | {"replicas": "1"})  # the lengths also reach another process
-    execute_run(run_config(bench, RunSpec(1, "offline", 7, 0)), Console(file=io.StringIO()))
+    config = run_config(bench, RunSpec(1, "offline", 7, 0))
+    assert "the dataset limits the output tokens of each row" in prepare(config).unofficial_reasons
+    execute_run(config, Console(file=io.StringIO()))
     requests = read_requests(tmp_path / "bench/runs/01-offline/requests.jsonl")
     assert (requests.output_tokens == 2 + requests.sample_index).all()
