@@ -75,7 +75,9 @@ def _ascending(values: list[Value]) -> list[Value]:
 
 
 def seed(text: str) -> int:
-    return 0 if text == "0" else count(text)
+    if not text.isdecimal() or len(text) > 18:
+        raise ValueError(f"{text!r} must be a whole number from 0 with at most 18 digits")
+    return int(text)
 
 
 def ratio(text: str) -> float:

@@ -167,7 +167,7 @@ def test_options_without_effect_are_noted() -> None:
 
 
 def test_like_an_earlier_bench(tmp_path: Path) -> None:
-    bench = loaded(seed="7", input_len="64", output_len="16", limits="ttft=300", duration="20")
+    bench = loaded(seed="1795719000", input_len="64", output_len="16", limits="ttft=300", duration="20")
     runs = [BenchRun(number=1, kind="offline", scenario="Offline", verdict="maximum")]
     runs += [
         BenchRun(number=i, kind="server", scenario="Server", verdict="within", asked_qps=qps)
