@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from compliance.report.curves import Mark, Panel, Series, draw_curves, tune_rates
-from compliance.report.pictures import TWO, Picture
+from compliance.report.pictures import Picture
 from compliance.report.run_section import RunSection, run_section
 from runs.endpoints.folder import read_folder
 from runs.errors import HarnessError
@@ -125,31 +125,22 @@ def _ms(ns: float | None) -> float | None:
 
 def curves(points: Sequence[CurvePoint]) -> Picture | None:
     """Draw TTFT, TPOT and tokens/s per user against tokens/s, each if at least two points have it. Disc: run of the
-    Endpoints client. Square: run of this harness. Hollow: `holds` is false."""
+    Endpoints client. Square: run of this harness. Hollow: `holds` is false. Lines join the other runs of a kind."""
     panels = []
     for title, unit, name, limit in (
         ("p90 TTFT", "ms", "ttft_ms", 0),
         ("p90 TPOT", "ms", "tpot_ms", 1),
         ("tokens/s per user: 1,000 / p90 TPOT in ms", "tokens/s", "tokens_per_user", None),
     ):
-        there = [(point, value) for point in points if (value := getattr(point, name)) is not None]
+        there = sorted((one for one in points if getattr(one, name) is not None), key=lambda one: one.tokens_per_second)
         if len(there) > 1:
-            limits = {} if limit is None else {point.limits_ms[limit] for point, _ in there}
-            marks = [_mark(point, value, there, more_is_better=limit is None) for point, value in there]
-            marks.sort(key=lambda mark: mark.x)
-            panels.append(Panel(title, unit, [Series(marks)], sorted(one for one in limits if one)))
+            limits = {} if limit is None else {point.limits_ms[limit] for point in there}
+            series = [Series([_mark(one, name) for one in there if one.ours == ours]) for ours in (False, True)]
+            panels.append(Panel(title, unit, series, sorted(one for one in limits if one)))
     return draw_curves("Latencies over throughput", "tokens/s", panels) if panels else None
 
 
-def _mark(point: CurvePoint, value: float, points: Sequence[tuple[CurvePoint, float]], *, more_is_better: bool) -> Mark:
-    """Return the mark of a point. It is joined if no valid point exceeds it in both values."""
-    sign = 1 if more_is_better else -1
-    exceeded = any(
-        one.holds and one.tokens_per_second > point.tokens_per_second and sign * other > sign * value
-        for one, other in points
-    )
-    shape, color = ("s", TWO) if point.ours else ("o", None)
-    return Mark(
-        point.tokens_per_second, value, point.load, is_hollow=not point.holds, shape=shape, color=color,
-        is_joined=point.holds and not exceeded,
-    )  # fmt: skip
+def _mark(point: CurvePoint, name: str) -> Mark:
+    shape = "s" if point.ours else "o"
+    x, y = point.tokens_per_second, getattr(point, name)
+    return Mark(x, y, point.load, is_hollow=not point.holds, is_joined=point.holds, shape=shape)

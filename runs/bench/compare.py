@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from runs.bench.bench_record import BenchRecord, BenchRun, Best
-from runs.record.fingerprint import differences
+from runs.record.fingerprint import differences, value_text
 from runs.wording import counted, shortened_list
 
 RESOLUTION = 0.01  # differences up to this share are never called different
@@ -109,14 +109,10 @@ def _changed(base: BenchRecord, other: BenchRecord) -> Iterator[tuple[str, Any, 
 
 
 def _change_text(base: BenchRecord, other: BenchRecord, changed: Sequence[tuple[str, Any, Any]]) -> str:
-    texts = [f"{name} {_value(one)} → {_value(two)}" for name, one, two in changed]
+    texts = [f"{name} {value_text(one, 40)} → {value_text(two, 40)}" for name, one, two in changed]
     what = shortened_list(texts, _MAX_CHANGES) or "nothing in the recorded system"
     one, two = _tokens(base), _tokens(other)
     return f"{what}: {two / one:.3g} × tokens/s" if one and two else what
-
-
-def _value(value: Any) -> str:
-    return "not set" if value is None else str(value)
 
 
 def _tokens(record: BenchRecord) -> float | None:

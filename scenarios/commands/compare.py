@@ -10,7 +10,7 @@ import click
 
 from runs.errors import ExitCode, InputError
 from runs.files.writing import write_atomic, write_json
-from runs.wording import printable
+from runs.wording import counted, printable
 from scenarios.command_line import command_output
 from scenarios.command_line.command import PATH, Command, writing
 from scenarios.console import tell
@@ -71,6 +71,9 @@ def compare(benches: tuple[str, ...], fail_if_slower: str | None, output_dir: Pa
     folder = output_dir or OUTPUT / f"compare-{'-'.join(names)}"
     _write(folder, found, records, content)
     _tell(found, changed)
+    for record in records:
+        if record.status != "complete":
+            tell(f"{record.label}: the bench is {record.status}, with {counted(len(record.runs), 'run')}")
     if slower:
         tell(f"slower than --fail-if-slower {fail_if_slower}")
     tell(f"page: {folder / PAGE}")

@@ -71,6 +71,14 @@ def test_different_conditions_are_listed() -> None:
     assert "Not comparable" in Path("output/compare-a-b/compare.html").read_text()
 
 
+def test_a_bench_that_is_not_complete_is_named() -> None:
+    write("a")
+    write("b", status="interrupted")
+    done = compared("a", "b")
+    assert (done.code, "b: the bench is interrupted, with 7 runs" in done.stdout) == (0, True)
+    assert "The bench is interrupted." in Path("output/compare-a-b/compare.html").read_text()
+
+
 def test_runs_with_labels_and_their_attestations() -> None:
     runs = DummyRuns()
     for name in ("one", "two"):
