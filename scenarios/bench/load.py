@@ -202,6 +202,8 @@ class _Loader:
         route = route and "/" + route.strip("/")
         servers += [values.pop("api_server")] if "api_server" in values else []
         urls = list(dict.fromkeys(word if "://" in word else f"http://{word}" for word in servers))
+        if urls and options.model is not None and not Path(options.model).is_dir():
+            models.remove(options.model)  # the server's name of its model, not its files
         models = list(dict.fromkeys(models))
         for found, what in ((urls, "servers"), (models, "models")):
             if len(found) > 1:

@@ -292,6 +292,7 @@ def test_a_server_names_its_model(models: list[dict[str, str]], small_model: Pat
     assert bench.seed > 1e9  # a server may have the prompts of an earlier bench in its cache
     assert make_config({**bench.values, "scenario": "Server"}).engine == "endpoint"
     assert served(models, own={"seed": "3"}).seed == 3
+    assert served(models, own={"model": "served"}).values["model_path"] == str(small_model)
     address = models[0]["url"].removeprefix("http://")
     for own in ({"host": address.split(":")[0], "port": address.split(":")[1]}, {"endpoint": f"http://{address}"}):
         assert load_bench([], [], own, {}, {}).values["api_server"] == models[0]["url"]
