@@ -12,6 +12,7 @@ from runs.numbers.derive_result import result_of
 from runs.record.finished_run import finished_run
 from runs.record.layout import RunDir
 from runs.record.requests_log import read_requests
+from scenarios.bench.ladder import NEEDED
 from tests.support.dummy_runs import DummyRuns
 
 DUMMY_RUNS = DummyRuns()
@@ -98,3 +99,4 @@ def test_the_percentile_that_a_number_of_queries_supports() -> None:
     assert [supported_percentile(count) for count in (63, 64, 129, 130, 661, 662)] == [
         *(None, "p90", "p90", "p95", "p95", "p99"),
     ]  # fmt: skip
+    assert {supported_percentile(needed): needed for needed in NEEDED.values()} == NEEDED
