@@ -191,6 +191,9 @@ class _Loader:
     def _target(self, words: list[str]) -> str:
         """Move the model or URL to the fields of a run; return it."""
         options, values, backend = self.options, self.values, self.options.backend
+        for name in ("model", "tokenizer", "backend", "endpoint", "host"):
+            if getattr(options, name) == "":
+                self.add(f"{_flag(name)}: empty value", "check for an unset shell variable")
         servers = [word for word in words if _ADDRESS.match(word)]
         models = [word for word in words if word not in servers]
         models += [word for word in (values.pop("model_path", None), options.model) if word]
@@ -202,7 +205,7 @@ class _Loader:
         route = route and "/" + route.strip("/")
         servers += [values.pop("api_server")] if "api_server" in values else []
         urls = list(dict.fromkeys(word if "://" in word else f"http://{word}" for word in servers))
-        if urls and options.model is not None and not Path(options.model).is_dir():
+        if urls and options.model in models and not Path(options.model or "").is_dir():
             models.remove(options.model)  # the server's name of its model, not its files
         models = list(dict.fromkeys(models))
         for found, what in ((urls, "servers"), (models, "models")):

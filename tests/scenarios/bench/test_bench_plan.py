@@ -148,6 +148,8 @@ def test_all_mistakes_are_reported_at_once() -> None:
         ({"input_len": "9999999"}, "must be at most 1,048,576 tokens"),
         ({"tokenizer": "/absent", "runs": {"engine": "vllm"}}, "--tokenizer /absent: folder does not exist"),
         ({"runs": {"replicas": "0"}}, "see `python main.py bench --help-all`"),
+        ({"model": ""}, "--model: empty value"),
+        ({"tokenizer": ""}, "--tokenizer: empty value"),
         ({"like": "absent"}, "absent"),
         ({"runs": {"sampling_arg": {"max_tokens": 5}}}, "--sampling-arg max_tokens: the bench sets it"),
         ({"runs": {"engine": "nothing"}}, "--engine nothing"),
