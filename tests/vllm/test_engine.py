@@ -3,7 +3,7 @@
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -54,11 +54,13 @@ class Reply(FakeSink):
         return ids, finish_reason, cached_tokens
 
 
-async def ask(engine: Engine, *prompts: list[int]) -> list[Reply]:
-    """Submit all prompts at once and wait for the end of each."""
+async def ask(
+    engine: Engine, *prompts: list[int], lengths: Sequence[tuple[int, int] | None] | None = None
+) -> list[Reply]:
+    """Submit all prompts at once, with output lengths of their own, and wait for the end of each."""
     replies = [Reply(engine) for _ in prompts]
-    for seq, (reply, prompt) in enumerate(zip(replies, prompts, strict=True)):
-        engine.submit(Request(reply, prompt, seq=seq))
+    for seq, (reply, prompt, own) in enumerate(zip(replies, prompts, lengths or [None] * len(prompts), strict=True)):
+        engine.submit(Request(reply, prompt, seq=seq, output_lengths=own))
     await patiently(asyncio.gather(*(reply.over.wait() for reply in replies)), "the replies")
     await asyncio.sleep(0.5)  # a second response would come now
     return replies
@@ -75,8 +77,8 @@ class Running:
     def do(self, work: Coroutine[Any, Any, Any]) -> Any:
         return self._loop.run_until_complete(work)
 
-    def ask(self, *prompts: list[int]) -> list[Reply]:
-        replies: list[Reply] = self.do(ask(self.engine, *prompts))
+    def ask(self, *prompts: list[int], **more: Any) -> list[Reply]:
+        replies: list[Reply] = self.do(ask(self.engine, *prompts, **more))
         return replies
 
 
@@ -149,6 +151,17 @@ def test_responses_end_at_a_stop_id_or_at_the_limit(replies: list[Reply], greedy
         assert not greedy_stops & set(ids[:-1])
         assert finish_reason == ("stop" if stopped else "length")
         assert stopped or len(ids) == SAMPLING.max_tokens
+
+
+def test_a_request_has_output_lengths_of_its_own(
+    running: Running, dataset: Dataset, responses: list[Response], replies: list[Reply]
+) -> None:
+    early = min(range(64), key=lambda index: len(replies[index].response[0]))
+    prompt, ids = dataset.prompts[early], responses[early].ids
+    long, short, usual = running.ask(prompt, prompt, prompt, lengths=[(len(ids) + 9,) * 2, (2, 2), None])
+    assert (long.response[0][: len(ids) - 1], len(long.response[0])) == (ids[:-1], len(ids) + 9)
+    assert short.response[:2] == (ids[:2], "length")
+    assert usual.response[0] == ids
 
 
 @pytest.fixture(scope="module")
