@@ -116,8 +116,8 @@ def _change_text(base: BenchRecord, other: BenchRecord, changed: Sequence[tuple[
 
 
 def _tokens(record: BenchRecord) -> float | None:
-    """Return output tokens/s at the best rate; without a best rate, the highest of all runs."""
-    if record.best is not None and record.best.tokens_per_s:
+    """Return output tokens/s at the best rate; without a higher rate that was violated, the highest of all runs."""
+    if record.best is not None and record.best.high is not None and record.best.tokens_per_s:
         return record.best.tokens_per_s
     return max((run.output_tokens_per_s for run in record.runs if run.output_tokens_per_s), default=None)
 
@@ -211,6 +211,8 @@ def _best(base: BenchRecord, other: BenchRecord) -> Measure | None:
     if min(len(base.runs), len(other.runs)) == 1:  # single runs: their rate is a setting
         return None
     if ours is None or theirs is None or ours.low is None or theirs.low is None:
+        return None
+    if ours.high is None and theirs.high is None:  # the highest rate of both is a setting
         return None
     per = (base.accelerators, other.accelerators) if _per_accelerator(base, other) else (1, 1)
     change = theirs.low / (per[1] or 1) / (ours.low / (per[0] or 1)) - 1
