@@ -135,7 +135,7 @@ def _latency(record: BenchRecord, latency: Latency | None) -> tuple[str | None, 
 
 
 def _ms(value: float | None) -> str | None:
-    return None if value is None else milliseconds(value)
+    return None if value is None else milliseconds(value) if value >= 0.1 else f"{value:.2g}"
 
 
 def _row(name: str, cells: tuple[str | None, ...]) -> str:
