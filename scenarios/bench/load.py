@@ -36,6 +36,7 @@ from sut.endpoint.server import ModelCard, choose_dialect, read_card
 from sut.engines import DEFAULT, KINDS
 
 DURATION_S = 60.0
+SERVER_STALL_S = 60.0  # a server that serves requests one by one, without streaming in Offline, is quiet for long
 MAX_TOKENS = 10**9
 LENGTHS: tuple[Lengths, Lengths] = (1024, 1024), (128, 128)  # prompt and output tokens, as in `vllm bench serve`
 CPU_LENGTHS: tuple[Lengths, Lengths] = (128, 128), (32, 32)  # for the embedded model without an accelerator
@@ -215,6 +216,7 @@ class _Loader:
             values["model_path"] = models[0]
         if urls:
             values["api_server"] = urls[0].rstrip("/") + route
+            values.setdefault("stall_timeout_s", SERVER_STALL_S)
             if backend is not None:
                 values.setdefault("api_dialect", BACKENDS.get(backend, backend))
             if options.model is not None:
