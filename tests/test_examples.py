@@ -65,7 +65,8 @@ def test_plot_bench(tmp_path: Path) -> None:
     )  # fmt: skip
     example("plot_bench").main(str(tmp_path / "curve.svg"), str(tmp_path), str(tmp_path))
     drawn = (tmp_path / "curve.svg").read_text()
-    assert all(f"<!-- {text} -->" in drawn for text in ("before, p50", "before, p90", "saturated", "TTFT in ms"))
+    for text in ("before, p50", "before, p90", "saturated", "TTFT in ms"):
+        assert f"<!-- {text} -->" in drawn or f">{text}<" in drawn  # as paths or as text, by the settings of matplotlib
 
 
 def test_custom_engine(tmp_path: Path) -> None:

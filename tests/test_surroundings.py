@@ -30,8 +30,10 @@ RUN = ["run", "--scenario", "Server", *DUMMY]
 CALLS = {
     "anchor": ["anchor", "run", "--ledger", "empty"],
     "audit": ["audit", "--test", "output_caching", "--scenario", "Offline", *DUMMY, "--dry-run"],
+    "bench": ["bench", *DUMMY, "--dry-run"],
     "campaign": ["campaign", "--config", "campaign.yaml", "--dry-run"],
     "check": ["check", "empty"],
+    "compare": ["compare", "run", "run"],
     "doctor": ["doctor"],
     "gate": ["gate", "run"],
     "init": ["init", "new"],
