@@ -40,6 +40,7 @@ COMMANDS: dict[str, list[str]] = {
     "audit": ["audit", "--test", "TEST06", "--scenario", "Offline", "--user-conf", "user.conf", *DUMMY],
     "campaign": ["campaign", "--config", "campaign.yaml", "--output-log-dir", "out"],
     "tune": ["tune", "--scenario", "Server", "--user-conf", "tune.conf", "--offline-qps", "400", *DUMMY],
+    "bench": ["bench", "--duration", "1", *DUMMY],
     "replicas": ["run", "--scenario", "Server", "--user-conf", "long.conf", "--replicas", "2", *DUMMY],
 }
 CAMPAIGN = {
