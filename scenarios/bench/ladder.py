@@ -78,8 +78,8 @@ class LadderPlan:
         return max(math.ceil(qps * self.duration_s), self.needed, self.queries)
 
     def is_feasible(self, qps: float) -> bool:
-        """Return whether a run at a rate below the planned ones reaches the percentile's queries in twice the time."""
-        return self.needed <= max(2 * self.longest_s * qps, self.queries)
+        """Return whether a run at a rate below the planned ones reaches the percentile's queries in time."""
+        return self.needed <= max(math.ceil(self.longest_s * qps), self.queries)
 
 
 def default_steps(scenario: str) -> tuple[Step, ...]:
@@ -93,16 +93,20 @@ def offline_rate(runs: Sequence[BenchRun]) -> float | None:
 
 
 def lowest_rate(plan: LadderPlan, offline_qps: float | None) -> float | None:
-    """Return the lowest planned rate in queries/s; None if it is unknown, or without a Server run."""
+    """Return the lowest likely rate in queries/s: half of the lowest planned one, if the boundary is refined.
+
+    It is None if it is unknown, or without a Server run.
+    """
     rates = [_rate(step, offline_qps) for step in plan.steps if step.kind == "server"]
-    return min((rate for rate in rates if rate is not None), default=None)
+    lowest = min((rate for rate in rates if rate is not None), default=None)
+    return lowest if lowest is None or not plan.is_adaptive else lowest / 2
 
 
 def choose_percentile(plan: LadderPlan, lowest_qps: float | None) -> tuple[str | None, str]:
     """Return the percentile that every run of a bench supports, and the reason.
 
     Args:
-        lowest_qps: Lowest rate of a run.
+        lowest_qps: Lowest likely rate of a run.
     """
     if lowest_qps is None:
         return None, "no run has a rate"

@@ -66,7 +66,7 @@ def up_to(boundary: float) -> Callable[[RunSpec], RunVerdict]:
         (0.93, [0.25, 0.5, 0.75, 0.9, 0.97, 0.935, 0.9]),
         (0.6, [0.25, 0.5, 0.75, 0.625, 0.5625, 0.5625]),
         (0.2, [0.25, 0.125, 0.1875, 0.1875]),
-        (0.01, [0.25, 0.125, 0.0625]),
+        (0.01, [0.25, 0.125]),
     ],
 )
 def test_the_ascent_ends_at_the_boundary_and_refines_it(boundary: float, shares: list[float]) -> None:
