@@ -12,6 +12,7 @@ from qsl.embedded.default_model import DEFAULT_MODEL_NAME, default_model_folder,
 from qsl.model_files import ModelFacts, facts_of, find_model
 from qsl.tokenizers import BYTES, ByteTokenizer
 from runs.bench.bench_record import BENCH_FILE, BenchRecord, Limits, read_bench
+from runs.bench.find_bench import file_name, find_bench, folder_of
 from runs.benchmark import Scenario
 from runs.machine.environment import vllm_is_cpu_build
 from runs.record.official_inputs import model_reasons
@@ -25,8 +26,6 @@ from scenarios.bench.options import (
     Bench,
     BenchOptions,
     benchmark_of,
-    file_name,
-    find_bench,
 )
 from scenarios.bench.prompts import FilePrompts, Lengths, Prompts, Synthetic, read_prompts
 from scenarios.run.config import make_config
@@ -119,7 +118,7 @@ class _Loader:
         steps = self._steps(scenario)
         model, tokenizer = self._model()
         label = label or file_name(Path(self.values.get("api_model_name") or target).name)
-        folder = options.output_log_dir or Path("output") / f"bench-{file_name(label)}"
+        folder = options.output_log_dir or folder_of(label)
         limit = self._longest(scenario, model)
         input_len, output_len = self._lengths(model, limit)
         exact = options.dataset_path is None or bool(options.ignore_eos)

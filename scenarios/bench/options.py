@@ -1,6 +1,5 @@
 """The options of a bench, and the plan that follows from them."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
-from runs.bench.bench_record import BENCH_FILE, BenchRecord, Fact, Limits, read_bench
+from runs.bench.bench_record import BenchRecord, Fact, Limits
 from runs.benchmark import Benchmark, Scenario
 from runs.benchmarks import BENCHMARKS, default_benchmark, submitted_benchmark
 from runs.files.fields import option_field
@@ -160,17 +159,3 @@ def benchmark_of(values: Mapping[str, Any], scenario: Scenario) -> Benchmark:
     if key not in BENCHMARKS or scenario in BENCHMARKS[key].scenarios:
         return BENCHMARKS.get(key or "") or default_benchmark(scenario)
     return submitted_benchmark(BENCHMARKS[key].submission_name, scenario)
-
-
-def find_bench(name: str) -> BenchRecord:
-    """Read the record of a bench by its directory or label.
-
-    Raises:
-        InputError: If there is no such bench.
-    """
-    named = Path("output") / f"bench-{file_name(name)}"
-    return read_bench((named if not Path(name).exists() and named.exists() else Path(name)) / BENCH_FILE)
-
-
-def file_name(label: str) -> str:
-    return re.sub(r"[^\w.+-]+", "-", label).strip("-.")

@@ -50,6 +50,7 @@ def compare(benches: tuple[str, ...], fail_if_slower: str | None, output_dir: Pa
     attestation.
     """
     from runs.bench.compare import compare as compare_records
+    from runs.bench.find_bench import file_name
     from runs.bench.seals import changed_runs
 
     limit = None if fail_if_slower is None else _share(fail_if_slower)
@@ -67,7 +68,7 @@ def compare(benches: tuple[str, ...], fail_if_slower: str | None, output_dir: Pa
         "against": [asdict(one) for one in found.against], "fail_if_slower": limit, "slower": slower,
         "changed_files": changed,
     }  # fmt: skip
-    names = (re.sub(r"[^A-Za-z0-9._-]+", "-", label)[-60:].strip("-.") for label in found.labels)
+    names = (file_name(label)[-60:].strip("-.") for label in found.labels)
     folder = output_dir or OUTPUT / f"compare-{'-'.join(names)}"
     _write(folder, found, records, content)
     _tell(found, changed)
@@ -93,13 +94,13 @@ def _share(text: str) -> float:
 
 def _folder(name: str) -> Path:
     """Return the directory of a bench or run by its path or label."""
-    from runs.bench.bench_record import BENCH_FILE
+    from runs.bench.find_bench import bench_directory
     from runs.record.layout import RunDir
 
-    folders = [Path(name), OUTPUT / f"bench-{name}"]
-    for folder in folders:
-        if (folder / BENCH_FILE).is_file() or RunDir(folder).manifest.is_file():
-            return folder
+    if (bench := bench_directory(name)) is not None:
+        return bench
+    if RunDir(Path(name)).manifest.is_file():
+        return Path(name)
     labelled = _labelled(name)
     if len(labelled) == 1:
         return labelled[0]

@@ -1,5 +1,6 @@
 """The plan of a bench: its options, prompts, and the files of its runs."""
 
+import contextlib
 import io
 import json
 import threading
@@ -16,11 +17,12 @@ from rich.console import Console
 from qsl.dataset import load_dataset
 from qsl.tokenizers import BYTES
 from runs.bench.bench_record import BENCH_FILE, BenchRecord, BenchRun, Conditions, Limits, write_bench
+from runs.bench.find_bench import bench_directory, find_bench, folder_of
 from runs.errors import InputError, SetupError
 from runs.record.requests_log import read_requests
 from scenarios.bench.ladder import RunSpec, Step, default_steps
 from scenarios.bench.load import load_bench
-from scenarios.bench.options import Bench, find_bench
+from scenarios.bench.options import Bench
 from scenarios.bench.prompts import BLOCK, Synthetic, read_prompts
 from scenarios.bench.run_files import repeated_rows, run_config
 from scenarios.command_line.dispatch import main
@@ -188,6 +190,10 @@ def test_like_an_earlier_bench(tmp_path: Path) -> None:
     assert "--rates: --like" in mistakes(like=str(tmp_path), rates="3")
     with pytest.raises(InputError, match=BENCH_FILE):
         find_bench(str(tmp_path / "absent"))
+    with contextlib.chdir(tmp_path):
+        folder_of("a label").mkdir(parents=True)
+        write_bench(folder_of("a label"), record)
+        assert bench_directory("a label") == Path("output/bench-a-label")
 
 
 # Other programs' names ---------------------------------------------------------------------------------------------
