@@ -46,7 +46,7 @@ class BodyTemplate:
     """The part of a request's body that all requests share: all except its ID and the prompt.
 
     Args:
-        prompt_of: returns the value of `prompt_field` for a prompt's IDs.
+        prompt_of: returns the value of `prompt_field` for a prompt's IDs; None = the IDs.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class BodyTemplate:
         fields: dict[str, Any],
         prompt_field: str,
         id_field: str | None,
-        prompt_of: Callable[[list[int]], Any] = list,
+        prompt_of: Callable[[list[int]], Any] | None = None,
     ) -> None:
         self.fields = fields
         self._prompt_of = prompt_of
@@ -63,7 +63,8 @@ class BodyTemplate:
 
     def body(self, prompt_ids: list[int], request_id: str) -> bytes:
         own_id = self._id_name + orjson.dumps(request_id) if self._id_name else b""
-        return self._head + orjson.dumps(self._prompt_of(prompt_ids)) + own_id + b"}"
+        prompt = prompt_ids if self._prompt_of is None else self._prompt_of(prompt_ids)
+        return self._head + orjson.dumps(prompt) + own_id + b"}"
 
 
 @dataclass
@@ -180,14 +181,21 @@ class _Usage(msgspec.Struct):
     prompt_tokens_details: _Details | None = None
 
 
-class _CompletionEvent(msgspec.Struct):
-    choices: list[_Choice] | None = None
+class _OpenAiEvent(msgspec.Struct):
     usage: _Usage | None = None
-    prompt_token_ids: msgspec.Raw = _NOTHING
     id: Name | None = None
-    request_id: Name | None = None
     error: msgspec.Raw = _NOTHING
     message: str | None = None  # text of an error that is not an object
+
+    def reported(self, payload: bytes) -> BadResponse:
+        """Return the error of an event without a response."""
+        return _reported(bytes(self.error) or (self.message or "").encode() or payload)
+
+
+class _CompletionEvent(_OpenAiEvent):
+    choices: list[_Choice] | None = None
+    prompt_token_ids: msgspec.Raw = _NOTHING
+    request_id: Name | None = None
 
 
 _decode_completion = msgspec.json.Decoder(_CompletionEvent).decode
@@ -197,7 +205,7 @@ def _read_completion(payload: bytes, response: Completion, _: EventForm) -> None
     """Read a completion of OpenAI's API, with token IDs added."""
     event = _decode_completion(payload)
     if event.choices is None:
-        raise _reported(bytes(event.error) or (event.message or "").encode() or payload)
+        raise event.reported(payload)
     _read_usage(event.usage, response)
     response.request_id = event.request_id or event.id
     _keep_prompt(event.prompt_token_ids, response)
@@ -323,12 +331,8 @@ class _TextChoice(msgspec.Struct):
     finish_reason: Name | None = None
 
 
-class _TextEvent(msgspec.Struct):
+class _TextEvent(_OpenAiEvent):
     choices: list[_TextChoice] | None = None
-    usage: _Usage | None = None
-    id: Name | None = None
-    error: msgspec.Raw = _NOTHING
-    message: str | None = None
 
 
 _decode_text = msgspec.json.Decoder(_TextEvent).decode
@@ -339,7 +343,7 @@ def _read_text(payload: bytes, response: Completion, _: EventForm) -> None:
     """Read a completion or a chat completion of OpenAI's API. A chunk with a role only, or empty text, adds nothing."""
     event = _decode_text(payload)
     if event.choices is None and event.usage is None:
-        raise _reported(bytes(event.error) or (event.message or "").encode() or payload)
+        raise event.reported(payload)
     _read_usage(event.usage, response)
     response.request_id = event.id
     for choice in (event.choices or ())[:1]:
