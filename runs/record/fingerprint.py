@@ -172,14 +172,8 @@ CONDITIONS = Scope(
 )
 SYSTEM = Scope(
     ignoring=(
-        *(
-            *CONDITIONS.only,
-            "loadgen_scenario",
-            "loadgen_key",
-            "sample_count",
-            "longest_prompt_tokens",
-            "loadgen.system",
-        ),
+        *CONDITIONS.only,
+        *_keys("loadgen_scenario loadgen_key sample_count longest_prompt_tokens loadgen.system"),
         *_keys("enable_log_trace warmup_prompts compiles trial loadgen.sources accelerators.uuid weights.shape"),
         *_keys("host.boot_id host.cores_logical resolved.kv_cache_tokens resolved.enable_prefix_caching"),
         *_keys("engine_options.lead_tokens resolved.lead_tokens replicas."),  # the places of replicas follow
