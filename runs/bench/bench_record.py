@@ -67,7 +67,7 @@ class ClientLateness(_Part):
 class TokenCounts(_Part):
     """Output tokens of all responses; None if unknown."""
 
-    server: int | None  # by the server's `usage`
+    server: int | None  # count by the server's `usage`
     counted: int | None  # token IDs received, or the text tokenized again
     estimated: bool = False  # True if neither the server nor a tokenizer counts
 
@@ -156,7 +156,7 @@ class BenchRecord(_Part):
     conditions: Conditions
     limits: Limits | None  # None: the scenario has no limits for this model
     percentile: str | None  # p99, p95 or p90, the same for all runs; None if a run has too few queries
-    percentile_reason: str  # which number of queries decides
+    percentile_reason: str  # number of queries that decides
     arrivals: str = "Poisson, by LoadGen's seed"
     accelerators: int | None = None
     runs: list[BenchRun] = Field(default_factory=list)

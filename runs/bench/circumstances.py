@@ -135,7 +135,7 @@ def token_counts(servers: list[ServerClient], counted: int) -> TokenCounts:
             counted=counted if all(one.is_tokenized for one in texts) else None,
             estimated=any(one.responses_estimated for one in texts),
         )
-    excess = 0  # of the servers' counters, which also count probes and warm-up, over the tokens that came
+    excess = 0  # tokens of the servers' counters, which also count probes and warm-up, above those that came
     for one in _by_url(servers):
         by_metrics = [client.tokens_by_metrics for client in one if client.tokens_by_metrics is not None]
         if not by_metrics:

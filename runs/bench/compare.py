@@ -48,7 +48,7 @@ class Against:
     base: str
     label: str
     changed: list[tuple[str, Any, Any]]  # facts of the system: name, value of the base, value of this bench
-    change_text: str  # what changed, and the ratio of tokens/s
+    change_text: str  # changed facts, and the ratio of tokens/s
     sentence: str
     best: Measure | None
     measures: list[Measure]

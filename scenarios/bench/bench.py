@@ -52,21 +52,21 @@ if TYPE_CHECKING:
 
 LOCK, DISCARDED = "lock", "discarded"
 MAX_FAILED_RUNS = 2  # a further failed run ends the bench
-MAX_FAILED_SHARE = 0.01  # of the requests of a run
+MAX_FAILED_SHARE = 0.01  # share of the requests of a run
 MAX_OFFLINE_QUERIES = 24_576  # rows of a dataset of about 200 MB
 CHECKED_ROWS = 8  # rows of the run that is checked before the bench starts
 
 # A warm-up ends when its rates in two windows agree, or at the planned duration of a run. A warm-up that ends with its
 # queries is repeated with more.
 AGREEMENT = 0.05
-WINDOWS_FROM = 1 / 6  # of the planned duration of a run
+WINDOWS_FROM = 1 / 6  # share of the planned duration of a run
 WARM_UP_QUERIES, MAX_WARM_UP_QUERIES = 256, 8_192
 ENOUGH_RESPONSES = 8
 WARM_UP_TRIES = OFFLINE_TRIES = 3
 MAX_DRAIN_S = 60.0  # a saturated run whose drain would take longer ends with its last arrival
 SHORT_SHARE = 1 / 3  # an Offline run shorter than this share of the planned duration is repeated
 
-OVERHEAD_S = 12.0  # of a run: start, checks and page, for the forecast
+OVERHEAD_S = 12.0  # time of a run's start, checks and page, for the forecast
 UNOFFICIAL = "not eligible for submission: short runs with settings of their own; one engine serves all runs"
 
 

@@ -35,7 +35,7 @@ class RunSpec:
     asked_qps: float | None = None
     share: float | None = None
     concurrency: int | None = None
-    percentile: str | None = None  # of the limits: p99, p95 or p90
+    percentile: str | None = None  # percentile of the limits: p99, p95 or p90
     repetition: int = 1
     again: bool = False
 
@@ -63,7 +63,7 @@ class LadderPlan:
     is_adaptive: bool  # the ascent ends at saturation, and the boundary is refined
     duration_s: float
     longest_s: float  # maximum duration of a run that waits for the queries of the percentile
-    max_runs: int  # of one repetition
+    max_runs: int  # maximum of runs in one repetition
     queries: int = 0  # minimum of queries of each run
     repeats: int = 1
     percentile: str | None = None  # the percentile of the bench, once it is known

@@ -326,7 +326,7 @@ class _Loader:
                     f"{default[0][0]} prompt and {default[1][0]} output tokens, because no accelerator is used"
                 )
         if given == (None, None) and limit is not None and 2 < limit < default[0][0] + default[1][0]:
-            default = (limit * 8 // 9,) * 2, (max(2, limit // 9),) * 2  # as LENGTHS, in the model's context
+            default = (limit * 8 // 9,) * 2, (max(2, limit // 9),) * 2  # ratio of LENGTHS, in the model's context
         spread, found = self.given["random_range_ratio"] or 0.0, []
         for low, high in (given[0] or default[0], given[1] or default[1]):
             is_spread = spread and low == high

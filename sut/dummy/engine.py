@@ -35,7 +35,7 @@ class DummyEngine(Engine):
     slots: int = 0  # requests computed at a time; 0 = all
     shortest_tokens: int = SHORTEST_OUTPUT  # lengths spread from here to the longest
     noise: float = 0.0  # standard deviation of the speed of a run and of a request, as a share
-    seed: int | None = None  # of the noise; None = another in each start
+    seed: int | None = None  # seed of the noise; None = another in each start
     faults: tuple[Fault, ...] = ()
 
     def __post_init__(self) -> None:

@@ -83,7 +83,7 @@ class Client:
         self.longest_answer_ns = 0
         self.event_form = EventForm()
         self.head = request_head(self.address, self.dialect.path, self.access.key)
-        self._template = cache(self.template)  # by sampling
+        self._template = cache(self.template)  # one body for each sampling policy
         self._exchange: type[Exchange] = TextExchange if self.texts else Exchange
         self._closed = False
         # Prefix of request IDs, unique over all clients, so that no cache contains the IDs.

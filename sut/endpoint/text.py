@@ -49,9 +49,9 @@ class TextRecord:
     is_tokenized: bool  # whether the tokens were counted with the model's tokenizer
     responses_with_usage: int = 0  # responses whose tokens the server reports
     tokens_by_usage: int = 0
-    tokens_by_tokenizer: int = 0  # of the same responses
+    tokens_by_tokenizer: int = 0  # count for the same responses
     prompt_tokens_by_usage: int = 0
-    prompt_tokens_sent: int = 0  # of the same responses
+    prompt_tokens_sent: int = 0  # count for the same responses
     responses_estimated: int = 0  # responses whose tokens are the number of chunks
     short: int = 0  # responses with fewer tokens than requested
     long: int = 0  # responses with more tokens than requested
@@ -109,7 +109,7 @@ class TextExchange(Exchange):
     UNIT = "chunks"
 
     _first_text: str = ""  # text of the first chunk
-    _first: list[int] = field(default_factory=list)  # its IDs
+    _first: list[int] = field(default_factory=list)  # IDs of that text
     _has_text: bool = False
 
     def _allowed_types(self) -> tuple[bytes, ...]:
