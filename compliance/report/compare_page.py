@@ -22,6 +22,11 @@ class ComparePage:
     pictures: list[Picture]  # empty if a condition differs
     notes: Sequence[str]  # sentences about the attestations
 
+    @property
+    def title(self) -> str:
+        base, *others = self.comparison.labels
+        return f"{', '.join(others)} against {base}"
+
 
 def compare_page(comparison: Comparison, records: Sequence[BenchRecord], notes: Sequence[str]) -> str:
     """Return the page as HTML."""
