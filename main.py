@@ -41,6 +41,13 @@ def _have_names_in_utf8() -> None:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
+def _keep_typed_words() -> None:
+    """Keep the words with which the user started this program, for messages (PROGRAM of runs/harness.py)."""
+    words = getattr(sys, "orig_argv", [])[:2]
+    if len(words) == 2 and words[1].split("/")[-1] == "main.py" and " " not in "".join(words):
+        os.environ.setdefault("MLPERF_LLAMA_VLLM_PROGRAM", " ".join(words))
+
+
 def entry() -> int:
     """Run the command line of this process; return the exit code."""
     _open_what_is_closed()
@@ -48,6 +55,7 @@ def entry() -> int:
     for number in ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP.
             signal.signal(number, _end)
+    _keep_typed_words()
     code = main(sys.argv[1:], hears_signals=True)
     if code == INTERRUPTED:
         for stream in (sys.stdout, sys.stderr):

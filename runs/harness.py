@@ -12,8 +12,10 @@ HARNESS_ROOT = Path(__file__).resolve().parent.parent
 IN_CHECKOUT = (HARNESS_ROOT / ".git").exists()  # .git is a directory, or a file in a linked work tree
 HARNESS_VERSION = "0.1.0"
 IN_WHEEL = not (HARNESS_ROOT / "pyproject.toml").is_file()
-# How a user starts the program, and installs what a run needs.
-PROGRAM = "mlperf-llama-vllm" if IN_WHEEL else "python main.py"
+NAME = "mlperf-llama-vllm" if IN_WHEEL else "main.py"
+# The words that start the program, for messages. main.py sets the variable to the words that the user typed.
+PROGRAM = os.environ.get("MLPERF_LLAMA_VLLM_PROGRAM") or (NAME if IN_WHEEL else f"python {NAME}")
+# The command that installs what a run needs.
 SETUP = "pip install 'mlperf-llama-vllm[vllm]'" if IN_WHEEL else "make setup"
 
 # Environment variables that make git use another repository than the folder's.

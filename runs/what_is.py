@@ -10,6 +10,7 @@ from typing import Literal
 
 from runs.endpoints.layout import is_run_folder
 from runs.errors import InputError
+from runs.harness import PROGRAM
 from runs.record.layout import BENCH_FILE, LOADGEN_LOGS, CampaignDir, RunDir
 
 Kind = Literal[
@@ -34,13 +35,13 @@ _TEXTS: dict[Kind, str] = {
 }
 # Fixes by kind; {} is the path.
 _FIXES: dict[Kind, str] = {
-    "tree": "check it with `main.py check {}`",
-    "endpoints": "verify it with `main.py verify {}`, or show it with `main.py report {}`",
-    "run": "verify it with `main.py verify {}`, or show it with `main.py report {}`",
-    "logs": "verify it with `main.py verify {}`, store it with `main.py store ingest {}`, or check its submission tree "
-    "with `main.py check TREE`",
-    "campaign": "see its state with `main.py status {}`",
-    "bench": "list its runs with `main.py results {}`, or write its page with `main.py report {}`",
+    "tree": f"check it with `{PROGRAM} check {{}}`",
+    "endpoints": f"verify it with `{PROGRAM} verify {{}}`, or show it with `{PROGRAM} report {{}}`",
+    "run": f"verify it with `{PROGRAM} verify {{}}`, or show it with `{PROGRAM} report {{}}`",
+    "logs": f"verify it with `{PROGRAM} verify {{}}`, store it with `{PROGRAM} store ingest {{}}`, or check its "
+    f"submission tree with `{PROGRAM} check TREE`",
+    "campaign": f"see its state with `{PROGRAM} status {{}}`",
+    "bench": f"list its runs with `{PROGRAM} results {{}}`, or write its page with `{PROGRAM} report {{}}`",
 }
 
 

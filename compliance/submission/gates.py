@@ -31,6 +31,7 @@ from qsl.dataset import SYNTHETIC_MARK
 from runs.benchmarks import SUBMISSIONS
 from runs.errors import HarnessError, InputError
 from runs.files.reading import MAX_LOG_BYTES, read_whole
+from runs.harness import PROGRAM
 from runs.record.engines.server_facts import all_servers_remote, prompt_reuse
 from runs.record.fingerprint import RESULT, SERVERS, describe, differences, fingerprint
 from runs.record.finished_run import ACCURACY
@@ -141,7 +142,7 @@ def _verified(of: CandidateEvidence) -> Iterator[Finding]:
     reasons += [(found.rule, f"{part.mode}: {found.sentence}") for part, found in contradictions + of.violated]
     reasons += [(found.rule, found.sentence) for found in verdict.of("error")]
     for rule, reason in reasons:
-        see = f"see `main.py verify {of.candidate.result.home} --official`"
+        see = f"see `{PROGRAM} verify {of.candidate.result.home} --official`"
         yield of.refuse(rule, reason, f"{find_rule(rule).fix}; {see}")
 
 
@@ -170,7 +171,7 @@ def _technique(of: CandidateEvidence) -> Iterator[Finding]:
     division: Division = "open" if of.request.division == "open" else "closed"
     gate = judge_rows([row_to_submit(result, of.verdict, run, registries)], registries, division=division)
     for found in (one for row in gate.matched for one in row.of("error")):
-        see = f"see `main.py gate {result.home}`"
+        see = f"see `{PROGRAM} gate {result.home}`"
         yield of.refuse(found.rule, f"technique: {found.sentence}", f"{found.fix or found.definition.fix}; {see}")
 
 
@@ -194,7 +195,7 @@ def _audits(of: CandidateEvidence) -> Iterator[Finding]:
     """Check that the required audits exist, and that each audit passes when it is re-evaluated."""
     candidate, is_open = of.candidate, of.request.division == "open"
     for test in dict.fromkeys([*(() if is_open else SUBMISSIONS[candidate.benchmark].audits), *candidate.audits]):
-        fix = f"run `main.py audit --test {test} --scenario {candidate.scenario} ...` and name its directory"
+        fix = f"run `{PROGRAM} audit --test {test} --scenario {candidate.scenario} ...` and name its directory"
         if test not in candidate.audits:
             reason = f"{test} is missing; {candidate.benchmark} needs it in every scenario"
             yield of.refuse("audit-missing", reason, fix)
@@ -239,7 +240,7 @@ def _other_audits(of: CandidateEvidence) -> Iterator[Finding]:
     for home, test in product(of.candidate.homes, [test for test in AUDITS if test not in SUBMITTED_TESTS]):
         state = audit_state(home.audit(test), test, of.candidate.runs[0])
         if state.outcome not in ("missing", "recorded", "PASS"):
-            fix = f"correct the system, then repeat the audit with `main.py audit --test {test}`"
+            fix = f"correct the system, then repeat the audit with `{PROGRAM} audit --test {test}`"
             yield of.refuse("submit/audit", f"{test} of this result {state.why}", fix)
 
 
@@ -294,7 +295,7 @@ def _reuse_unseen(of: SetEvidence) -> Iterator[Finding]:
         )
         if name := next(unseen, None):
             reason = "the server does not report cached prompt tokens, and has no passed output_caching audit"
-            fix = "run `main.py audit --test output_caching --scenario Offline ...` with this server and result"
+            fix = f"run `{PROGRAM} audit --test output_caching --scenario Offline ...` with this server and result"
             yield refusal("submit/prompt-reuse", candidate.name, f"{name}: {reason}", fix)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from runs.benchmark import Scenario
 from runs.benchmarks import DIRECTORIES
 from runs.errors import HarnessError, InputError, SetupError
+from runs.harness import PROGRAM
 from runs.loadgen.detail_log import OF_ROUNDS
 from runs.record.finished_run import ACCURACY, PERFORMANCE, FinishedRun, finished_run
 from runs.record.layout import LOADGEN_LOGS, CampaignDir, RunDir
@@ -91,7 +92,7 @@ def _known_run(run_dir: RunDir, scenario: Scenario | None, claimed_mode: str | N
     if not run_dir.manifest.is_file() and (other := next((name for name in named if name in others), None)):
         raise SetupError(
             f"{run_dir.root} is a run of {other}, which verify does not support",
-            "check it with main.py check REPOSITORY --round ROUND",
+            f"check it with {PROGRAM} check REPOSITORY --round ROUND",
         )
     run = finished_run(run_dir, scenario)
     run.claimed_mode = claimed_mode

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from runs.errors import names_its_file
 from runs.files.reading import read_as
 from runs.files.writing import write_json
+from runs.harness import PROGRAM
 from runs.record import layout
 
 BENCH_FILE = layout.BENCH_FILE
@@ -178,5 +179,5 @@ def read_bench(path: Path) -> BenchRecord:
     Raises:
         InputError: If the file or a field is missing, or a field is invalid.
     """
-    fix = "give the directory of a bench (`main.py bench`)"
+    fix = f"give the directory of a bench (`{PROGRAM} bench`)"
     return read_as(path, BenchRecord, fix, within=path.parent, strict=True)

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from runs.errors import names_its_file
 from runs.files.reading import read_as
 from runs.files.writing import write_json
+from runs.harness import PROGRAM
 from runs.loadgen.early_stopping import LatencyVerdict
 from runs.numbers.load import Load
 from runs.numbers.numbers import Numbers
@@ -116,5 +117,5 @@ def read_result(path: Path) -> Result:
     Raises:
         InputError: If the file or a field is missing, or a field is invalid.
     """
-    fix = "use the result.json of the run, or recreate it with `main.py verify`"
+    fix = f"use the result.json of the run, or recreate it with `{PROGRAM} verify`"
     return read_as(path, Result, fix, within=path.parent, strict=True)

@@ -12,6 +12,7 @@ from compliance.audits.discovery import AUDITS, find_audit
 from compliance.audits.options import AuditOptions
 from runs.errors import InputError
 from runs.files.yaml_file import place_of, with_underscores
+from runs.harness import PROGRAM
 from runs.what_is import what_is
 from scenarios.run.config import RunConfig, checked, merged, split_config
 
@@ -61,7 +62,7 @@ def audit_options(values: Mapping[str, Any], campaign: Path | None = None) -> Au
         named = f"{place}: {key}: {asked[key]}" if place else f"{spelled[0]} {asked[key]}"
         own = f"{name} has {', '.join(spelled[1:])}" if spelled[1:] else f"{name} has no options"
         raise InputError(f"{named}: not an option of {name}", f"remove {spelled[0]}; {own}")
-    return checked(options, asked, "see `python main.py audit --help`", campaign)
+    return checked(options, asked, f"see `{PROGRAM} audit --help`", campaign)
 
 
 def load_audit(file: Path | None, own: dict[str, Any], runs: dict[str, Any]) -> tuple[AuditOptions, dict[str, Any]]:
@@ -83,7 +84,7 @@ def load_audit(file: Path | None, own: dict[str, Any], runs: dict[str, Any]) -> 
     if unknown := sorted(runs.keys() - RunConfig.model_fields.keys()):
         place = place_of(runs, unknown[0])
         what = f"{place}: {unknown[0]}: unknown key" if place else f"--{unknown[0]}: unknown option"
-        raise InputError(what, "see `python main.py audit --help`")
+        raise InputError(what, f"see `{PROGRAM} audit --help`")
     _check_existing(options, runs)
     return options, runs
 

@@ -16,6 +16,7 @@ from compliance.judge.finding import warn
 from compliance.signoff.signoff_verdict import MAX_ROUNDS, SignOff
 from compliance.verify.find_results import find_results
 from runs.errors import InputError
+from runs.harness import PROGRAM
 from runs.record.finished_run import PERFORMANCE
 from runs.record.layout import ResultDir, RunDir
 from runs.record.manifest import read_manifest
@@ -82,7 +83,7 @@ def _asked(run: RunDir) -> RunConfig:
             raise InputError("run of an audit", "")
     except InputError as error:
         text = f"--remeasure: {run.root} cannot be repeated: {error.message}"
-        raise InputError(text, "repeat the runs with `main.py run`, then sign them off") from error
+        raise InputError(text, f"repeat the runs with `{PROGRAM} run`, then sign them off") from error
     return config
 
 

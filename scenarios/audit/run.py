@@ -21,6 +21,7 @@ from qsl.model_files import special_ids
 from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS, Scenario
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, SetupError
 from runs.files.writing import write_atomic
+from runs.harness import PROGRAM
 from runs.record.group_end import NAME as ENDED
 from runs.record.group_end import record_end
 from runs.record.layout import RunDir, audit_record
@@ -108,7 +109,7 @@ def _judge(
         raise
     except Exception as error:
         said = f"{test.name}: no verdict, because the files of a run are unreadable: {error!r}"
-        raise ExecutionError(said, "verify the runs with `main.py verify DIR`") from error
+        raise ExecutionError(said, f"verify the runs with `{PROGRAM} verify DIR`") from error
     _make(folder)
     write_audit(folder, result)
     done(audit_record(folder, result.test))

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from runs.benchmark import SCENARIOS, Scenario
 from runs.errors import HarnessError, InputError
+from runs.harness import PROGRAM
 from runs.loadgen.conf_lines import HIGHEST_QPS
 from scenarios.bench.ladder import Step
 from scenarios.run.config import LOWEST_QPS
@@ -29,7 +30,7 @@ class Mistakes:
         self._found.append((text, fix))
 
     @contextlib.contextmanager
-    def collected(self, said: str = "main.py run", here: str = "main.py bench") -> Iterator[None]:
+    def collected(self, said: str = f"{PROGRAM} run", here: str = f"{PROGRAM} bench") -> Iterator[None]:
         """Collect the error that ends the block, with `here` for `said`."""
         try:
             yield

@@ -7,6 +7,7 @@ from typing import Any
 from runs.benchmark import Scenario
 from runs.benchmarks import default_benchmark
 from runs.errors import InputError
+from runs.harness import PROGRAM
 from runs.record.tune_dir import TuneDir
 from scenarios.run.config import load_yaml, make_config
 
@@ -37,7 +38,7 @@ def tuned_values(
         if not best.is_file():
             raise InputError(
                 f"{at}: {best.name} is missing, because no tuning confirmed a rate there",
-                f"run `python main.py tune --output-log-dir {folder} …`, or remove the directory from rates_from",
+                f"run `{PROGRAM} tune --output-log-dir {folder} …`, or remove the directory from rates_from",
             )
         values = load_yaml(best)
         named = values.get("scenario")

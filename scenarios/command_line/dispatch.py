@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem, shell_complete
 
 from runs.errors import Ending, ExecutionError, ExitCode, InputError, Interrupted, SetupError
-from runs.harness import HARNESS_VERSION, PROGRAM, SETUP
+from runs.harness import HARNESS_VERSION, NAME, PROGRAM, SETUP
 from runs.processes import listening
 from scenarios.command_line import command_output
 from scenarios.commands import COMMAND_GROUPS, COMMANDS
@@ -20,7 +20,6 @@ from scenarios.spellings import field_and_key
 from scenarios.verbosity import engine_log_shown, is_verbose
 
 COMPLETED, COMPLETION = "mlperf-llama-vllm", "_MLPERF_LLAMA_VLLM_COMPLETE"  # program and variable of a completion
-NAME = PROGRAM.removeprefix("python ")
 HELP_BEFORE = f"""Usage: {NAME} [COMMAND] [OPTIONS]   A first result on any machine: {NAME} --scenario Server --vllm
 Run MLPerf Inference benchmarks on vLLM with MLCommons' LoadGen, and check the results. Commands:
 """
@@ -167,7 +166,7 @@ def _known(error: BaseException) -> Ending:
         return _unknown_option(error)
     if isinstance(error, click.ClickException):
         asked = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else NAME
-        return InputError(error.format_message(), f"see `{PROGRAM.removesuffix(NAME)}{asked} --help`")
+        return InputError(error.format_message(), f"see `{PROGRAM}{asked.removeprefix(NAME)} --help`")
     if isinstance(error, OSError):
         return ExecutionError(str(error), _fix(error))
     if isinstance(error, MemoryError):
@@ -191,7 +190,7 @@ def _unknown_option(error: click.NoSuchOption) -> InputError:
     near = [f"did you mean {name}?" for name in alike]
     if error.option_name == command_output.FLAG:
         near = ["write --json last; here it takes no file name"]
-    near += [f"see `{PROGRAM.removesuffix(NAME)}{above.command_path} --help`"]
+    near += [f"see `{PROGRAM}{above.command_path.removeprefix(NAME)} --help`"]
     for option in above.command.params:
         if field and option.name == field:
             near.insert(0, f"here: {option.opts[0]}" + (f" {key}=VALUE" if key else ""))

@@ -9,6 +9,7 @@ import click
 
 from runs.errors import ExitCode, InputError, SetupError
 from runs.files.writing import write_atomic
+from runs.harness import PROGRAM
 from runs.rounds import ROUNDS
 from runs.wording import moment
 from scenarios.command_line import command_output
@@ -93,7 +94,7 @@ def check(
 
     if is_for_endpoints(tree):
         if report is not None:
-            fix = "use `main.py report`" if run_folders(tree) else "remove --report"
+            fix = f"use `{PROGRAM} report`" if run_folders(tree) else "remove --report"
             raise InputError(f"--report: not supported for {tree}, which is from MLPerf Endpoints", fix)
         return _check_endpoints(tree, official, dataset_path, model_path, json, strict=strict)
     if not runs and any((system, source, dataset_path, model_path)):

@@ -10,6 +10,7 @@ import click
 
 from runs.errors import ExitCode, InputError
 from runs.files.writing import write_atomic, write_json
+from runs.harness import PROGRAM
 from runs.wording import counted, printable
 from scenarios.command_line import command_output
 from scenarios.command_line.command import PATH, Command, writing
@@ -111,7 +112,7 @@ def _folder(name: str) -> Path:
                          "give the directory of a bench or of a run")  # fmt: skip
     raise InputError(
         f"{name}: no such directory, and no bench or run in {OUTPUT} has this label",
-        "give a directory or a label; for run IDs of a result store: main.py store compare RUN_ID RUN_ID",
+        f"give a directory or a label; for run IDs of a result store: {PROGRAM} store compare RUN_ID RUN_ID",
     )
 
 

@@ -11,7 +11,7 @@ import click
 
 from runs.errors import ExitCode, InputError, SetupError
 from runs.files.writing import write_atomic
-from runs.harness import HARNESS_ROOT
+from runs.harness import HARNESS_ROOT, PROGRAM
 from runs.machine.accelerators import accelerators
 from runs.machine.environment import host_facts
 from runs.processes.interrupts import critical
@@ -27,8 +27,8 @@ EXAMPLES = (
     "the plan of a run with these files: run --config ../mlperf/run.yaml --dry-run",
 )
 
-RUN = """# One run: python main.py run --config {file} [--dry-run]
-# Keys are the options of `main.py run --help`, with _ for -. Options on the command line override this file.
+RUN = """# One run: {program} run --config {file} [--dry-run]
+# Keys are the options of `{program} run --help`, with _ for -. Options on the command line override this file.
 
 scenario: Server # Offline, Server, Interactive, SingleStream
 # accuracy: true # accuracy run: issue every sample once and score the output
@@ -36,7 +36,7 @@ engine: vllm
 model_path: {model}
 dataset_path: {dataset}
 user_conf: {user_conf} # rates and durations for LoadGen
-# target_qps: 20 # overrides user.conf; `main.py tune` with this file finds the highest valid rate
+# target_qps: 20 # overrides user.conf; `{program} tune` with this file finds the highest valid rate
 
 # This machine: {machine}
 # tensor_parallel_size: {parts} # accelerators for one copy of the model; default: all accelerators
@@ -93,8 +93,8 @@ def init(folder: Path | None, model_path: str | None, dataset_path: Path | None)
         raise
     command_output.put(directory=folder, files=list(texts))
     tell(f"written to {folder}: {', '.join(texts)}")
-    tell(f"next: python main.py doctor --model-path {quote(model)} --dataset-path {quote(dataset)}")
-    tell(f"      python main.py run --config {quote(str(folder / 'run.yaml'))} --dry-run")
+    tell(f"next: {PROGRAM} doctor --model-path {quote(model)} --dataset-path {quote(dataset)}")
+    tell(f"      {PROGRAM} run --config {quote(str(folder / 'run.yaml'))} --dry-run")
     return ExitCode.OK
 
 
@@ -108,6 +108,7 @@ def _run_yaml(folder: Path, model: str, dataset: str) -> str:
     found = accelerators()
     here = f"{len(found)}x {found[0]['name']}" if found else f"no accelerator; {host_facts()['cpu']}"
     return RUN.format(
+        program=PROGRAM,
         file=_scalar(folder / "run.yaml"),
         user_conf=_scalar(folder / "user.conf"),
         model=_scalar(model),

@@ -11,6 +11,7 @@ import click
 
 from compliance.signoff.signoff_verdict import MAX_ROUNDS, NOISE_BAND_PCT, SCOPES, Policy, Scope, feedback
 from runs.errors import ExitCode, InputError
+from runs.harness import PROGRAM
 from runs.wording import counted
 from scenarios.command_line import command_output
 from scenarios.command_line.command import PATH, Command, write_record, writing
@@ -78,14 +79,14 @@ class _SeveralDirectories(Command):
     metavar="FILE",
     help="Write the necessary corrections to FILE, as JSON (audit_feedback.json).",
 )
-@click.option("--ledger", type=PATH, metavar="DIR", help="Require every run in this ledger (`main.py anchor`).")
+@click.option("--ledger", type=PATH, metavar="DIR", help=f"Require every run in this ledger (`{PROGRAM} anchor`).")
 @click.option(
     "--timestamp-ca",
     type=PATH,
     metavar="FILE",
     help="Require a time stamp for every run; FILE is the root certificate (PEM) of the authority.",
 )
-@click.option("--key", metavar="HEX", help="Require this signing key for every run, as `main.py anchor` prints it.")
+@click.option("--key", metavar="HEX", help=f"Require this signing key for every run, as `{PROGRAM} anchor` prints it.")
 @click.option(
     "--remeasure",
     type=int,
@@ -135,7 +136,7 @@ def signoff(
     if remeasure and (ledger or timestamp_ca):
         raise InputError("--remeasure: new runs are not anchored", "remove --ledger and --timestamp-ca")
     if key is not None and not re.fullmatch("[0-9a-f]{64}", key):
-        raise InputError(f"--key {key}: not 64 hex digits", "give the key as `main.py anchor` prints it")
+        raise InputError(f"--key {key}: not 64 hex digits", f"give the key as `{PROGRAM} anchor` prints it")
     check_directories(scope, ref, cand, is_anchored=bool(ledger or timestamp_ca or key))
     from compliance.signoff.anchored import Trust
     from compliance.signoff.claim import read_claim

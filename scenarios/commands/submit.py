@@ -10,6 +10,7 @@ import click
 
 from compliance.submission.tree import DIVISIONS
 from runs.errors import ExitCode, InputError
+from runs.harness import PROGRAM
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from runs.wording import counted
 from scenarios.command_line import command_output
@@ -161,7 +162,7 @@ def _submit_folders(
             if found.kind == "submit" and found.rule != "endpoints-file":
                 say(console, f"  {found}")
         say(console, f"  missing in run folders: system_desc.json, and in point.yaml {', '.join(LACKING)}")
-        say(console, f"next: add them to each point, then python main.py check {quote(str(output))}")
+        say(console, f"next: add them to each point, then {PROGRAM} check {quote(str(output))}")
     return ExitCode.NEGATIVE if refused else ExitCode.OK
 
 
@@ -200,5 +201,5 @@ def _built(outcome: "SubmitOutcome") -> list[str]:
     given: list[tuple[str, Path | None]] = [("--runs", path) for path in request.results]
     given += [("--source", request.source), ("--dataset-path", request.sources.dataset_path)]
     same = "".join(f" {option} {quote(str(path))}" for option, path in given if path is not None)
-    lines.append(f"next: python main.py check {quote(str(request.output))}{rounds}{same}")
+    lines.append(f"next: {PROGRAM} check {quote(str(request.output))}{rounds}{same}")
     return lines

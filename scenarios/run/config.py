@@ -13,7 +13,7 @@ from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
 from runs.files.fields import option_field
 from runs.files.yaml_file import place_of, read_yaml, with_underscores
-from runs.harness import HARNESS_ROOT
+from runs.harness import HARNESS_ROOT, PROGRAM
 from runs.loadgen.conf_lines import HIGHEST_QPS
 from scenarios.spellings import field_and_key
 from sut.engines import DEFAULT, ENDPOINT, KINDS, EngineOptions
@@ -305,7 +305,7 @@ def make_config(values: dict[str, Any]) -> RunConfig:
     """
     if values.get("api_server") and not values.get("engine") and not values.get("vllm"):
         values = {**values, "engine": ENDPOINT}
-    return checked(RunConfig, values, "see `python main.py run --help-all`")
+    return checked(RunConfig, values, f"see `{PROGRAM} run --help-all`")
 
 
 def without_trial(values: dict[str, Any]) -> dict[str, Any]:

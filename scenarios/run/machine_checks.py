@@ -22,7 +22,7 @@ from qsl.tokenizers import load_tokenizer
 from qsl.weights import read_weights
 from runs.benchmarks import BENCHMARKS
 from runs.errors import HarnessError, InputError, SetupError
-from runs.harness import HARNESS_ROOT, IN_CHECKOUT, SETUP, harness_facts
+from runs.harness import HARNESS_ROOT, IN_CHECKOUT, PROGRAM, SETUP, harness_facts
 from runs.machine.accelerators import accelerators, described
 from runs.machine.environment import host_facts, loadgen_facts, software_versions, usable_cores, vllm_is_cpu_build
 from runs.record.official_inputs import model_reasons
@@ -145,7 +145,7 @@ def check_installed(*, vllm: bool) -> None:
         SetupError: If a package is missing, or an installed package breaks vLLM.
     """
     for name, _, text in (*_no_loadgen(), *(_installed_wrongly() if vllm else ())):
-        raise SetupError(text, "run `python main.py doctor`", cause=f"machine/{name}")
+        raise SetupError(text, f"run `{PROGRAM} doctor`", cause=f"machine/{name}")
 
 
 def _harness(_: DoctorRequest) -> Iterator[Row]:

@@ -9,6 +9,7 @@ from rich.console import Console
 from runs.bench.bench_record import read_bench
 from runs.errors import HarnessError, InputError, SetupError
 from runs.files.writing import write_atomic
+from runs.harness import PROGRAM
 from runs.record.layout import BENCH_FILE, RunDir
 from runs.record.tune_dir import TuneDir
 from runs.wording import moment
@@ -76,7 +77,7 @@ def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
     )
     page.left_out += damaged + [f"{place.path} {place.text}" for place in without]
     if not page.runs and not tunes and page.left_out and not page.points:
-        raise InputError(page.left_out[0], "check the files of the run with `main.py verify`")
+        raise InputError(page.left_out[0], f"check the files of the run with `{PROGRAM} verify`")
     return _written(output or first / PAGE_NAME, render(page))
 
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from runs.benchmark import LOADGEN_SCENARIO
 from runs.errors import InputError
 from runs.files.fields import option_field
+from runs.harness import PROGRAM
 from runs.loadgen.conf_lines import HIGHEST_QPS
 from runs.record.tune_dir import TuneDir
 from scenarios.run.config import LOWEST_QPS, RunConfig, checked, make_config, merged, split_config, without_trial
@@ -123,7 +124,7 @@ def load_tune(file: Path | None, own: dict[str, Any], runs: dict[str, Any]) -> T
         InputError: If a key is unknown, a value is not allowed, or the scenario has no rate.
     """
     asked, content = split_config(file, "tune", own, "{max_probes: 6}")
-    options = checked(TuneOptions, asked, "see `python main.py tune --help-all`")
+    options = checked(TuneOptions, asked, f"see `{PROGRAM} tune --help-all`")
     values = merged(content, runs)
     for name in sorted(NOT_FOR_TUNES & values.keys()):
         raise InputError(f"--{name.replace('_', '-')}: set by the tuning itself", "remove this option")

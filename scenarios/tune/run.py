@@ -19,6 +19,7 @@ from rich.console import Console
 from runs.benchmark import LOADGEN_SCENARIO
 from runs.errors import ExitCode, InputError, SetupError
 from runs.files.writing import remove_temporary, write_atomic, write_json
+from runs.harness import PROGRAM
 from runs.numbers.result import read_result
 from runs.record.layout import RunDir
 from runs.record.planned_fingerprint import machine_now, planned_fingerprint
@@ -300,7 +301,7 @@ class _Run:
             tell(f"  highest valid probe {bracket.valid:g}; {above}")
         plot = f", {place.plot.name}" if place.plot.exists() else ""
         tell(f"  written to {place.root}: {place.user_conf.name}, {place.record.name}{plot}")
-        tell(f"  python main.py run --config {quote(str(place.best))}")
+        tell(f"  {PROGRAM} run --config {quote(str(place.best))}")
         tell(f"  in the file of a campaign: `rates_from: [{place.root}]`")
         return ExitCode.OK
 
@@ -321,5 +322,5 @@ def _best_yaml(tune: Tune, options: Options, rate: float | None) -> str:
     for name in ("user_conf", "dataset_path", "model_path", "signing_key"):
         if content.get(name) and Path(content[name]).exists():
             content[name] = str(Path(content[name]).resolve())
-    head = f"# {tune.config.scenario} at {rate:g} queries/s, confirmed by `main.py tune`. Use:\n"
-    return f"{head}#   python main.py run --config {tune.place.best.name}\n" + yaml.safe_dump(content, sort_keys=False)
+    head = f"# {tune.config.scenario} at {rate:g} queries/s, confirmed by `{PROGRAM} tune`. Use:\n"
+    return f"{head}#   {PROGRAM} run --config {tune.place.best.name}\n" + yaml.safe_dump(content, sort_keys=False)

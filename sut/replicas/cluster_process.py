@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from runs.errors import HarnessError, SetupError, error_of, error_record
-from runs.harness import harness_facts
+from runs.harness import PROGRAM, harness_facts
 from runs.machine.environment import variables
 from runs.processes.workers import ignore_signals
 from sut.planned_replica import PlannedReplica
@@ -172,7 +172,7 @@ def _planned(nodes: Nodes, facts: list[NodeFacts], wanted: PlanRequest) -> list[
     kind = "GPU" if any(node.resources["GPU"] for node in facts) else "CPU"
     computing = [number for number, node in enumerate(facts) if node.resources[kind] >= 1]
     if not computing:
-        raise SetupError("no node of the cluster offers Ray a core or a device", "see `main.py doctor --cluster`")
+        raise SetupError("no node of the cluster offers Ray a core or a device", f"see `{PROGRAM} doctor --cluster`")
     ours = harness_facts()
     for node in (facts[number] for number in computing):
         if node.unreachable is not None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from runs.benchmark import SamplingPolicy
 from runs.errors import InputError, SetupError
-from runs.harness import SETUP
+from runs.harness import PROGRAM, SETUP
 
 OLDEST = (0, 24)  # older versions were not tested
 
@@ -38,7 +38,7 @@ class Interface:
         except ImportError as error:
             raise SetupError(
                 f"vLLM cannot be imported: {error}",
-                f"run `{SETUP}`, and see `main.py doctor`",
+                f"run `{SETUP}`, and see `{PROGRAM} doctor`",
             ) from error
         self.version = str(vllm.__version__)
         _refuse_older(self.version)

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from runs.benchmark import OfficialModel, SamplingPolicy
 from runs.errors import InputError, SetupError
 from runs.files.fields import option_field
+from runs.harness import PROGRAM
 from runs.record.official_inputs import OTHER_WEIGHTS, option_reasons
 from sut.engine_kind import EngineKind, EnginePlan, ModelPart, RunFacts
 from sut.vllm.cpu import (
@@ -290,7 +291,7 @@ def _refuse_machine(asked: VllmOptions, machine: Machine) -> None:
     if not machine.on_cpu and not machine.devices:
         raise SetupError(
             "vLLM's build is for accelerators, but it finds no usable accelerator",
-            "see `main.py doctor`; for a machine without accelerators, `make clean setup VLLM=cpu`",
+            f"see `{PROGRAM} doctor`; for a machine without accelerators, `make clean setup VLLM=cpu`",
         )
     if asked.device == "cuda" and machine.platform not in ("cuda", "rocm"):
         raise SetupError(f"--device cuda: this build of vLLM computes on {machine.platform}", "remove --device")

@@ -24,6 +24,7 @@ from compliance.submission.check.official_checker import OfficialResult
 from compliance.submission.check.scenario import ON_RUNS, RESULT, ScenarioOutcome, check_scenario
 from compliance.submission.tree import DIVISIONS, FREE_IN_OPEN, OPEN_IS_FREE, Place, Tree
 from runs.errors import ExecutionError, InputError
+from runs.harness import PROGRAM
 from runs.machine.environment import usable_cores
 from runs.processes.interrupts import result_of
 from runs.processes.workers import leave_signals, signals_later, workers
@@ -206,7 +207,7 @@ def check_tree(
     if not contents.files:
         raise InputError(
             f"{root}: no files in {', '.join(f'{name}/' for name in DIVISIONS)}",
-            "build a tree with `main.py submit`",
+            f"build a tree with `{PROGRAM} submit`",
         )
     places = list(tree.places())
     layout.check_names(contents, findings)

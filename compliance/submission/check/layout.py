@@ -16,6 +16,7 @@ from compliance.submission.tree import DIVISIONS, MAX_FILE_BYTES, REHEARSAL_MARK
 from runs.benchmark import SCENARIOS
 from runs.endpoints.layout import EVENTS, is_run_folder
 from runs.errors import InputError
+from runs.harness import PROGRAM
 from runs.record.layout import LOADGEN_LOGS
 
 # Suffixes of files that are searched for the rehearsal mark. Source code may contain the words.
@@ -177,7 +178,7 @@ def check_layout(tree: Tree, contents: Contents, findings: Findings) -> None:
             misplaced[path.parent].append(path)
     for folder in sorted({path.parent for path in contents.files if path.name == EVENTS}):
         if is_run_folder(folder):
-            fix = f"check it with `main.py check {folder.name}`"
+            fix = f"check it with `{PROGRAM} check {folder.name}`"
             findings.add("tree-unknown", folder, "run directory of the MLPerf Endpoints client", "none", fix)
     for folder, paths in misplaced.items():
         found = ", ".join(sorted({path.name for path in paths}))

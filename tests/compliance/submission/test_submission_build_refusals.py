@@ -87,7 +87,7 @@ def test_a_technique_that_the_gate_closes_is_refused(
             edit(run.manifest, asked={"mechanism": mechanism})
     findings = build(division=division).findings
     assert {one.rule for one in findings} == {rule}
-    assert all("see `main.py gate " in one.fix for one in findings)
+    assert all("see `python main.py gate " in one.fix for one in findings)
     assert not (tmp_path / "tree").exists()
 
 

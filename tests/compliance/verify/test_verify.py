@@ -235,7 +235,7 @@ def test_logs_of_a_benchmark_without_rules_have_no_verdict_and_are_held_against_
     assert finished.code == ExitCode.REFUSED
     assert "NO VERDICT: " in finished.stdout
     assert "TEST FAIL" not in finished.stdout
-    assert "\n  fix: check it with main.py check REPOSITORY" in finished.stderr
+    assert "\n  fix: check it with python main.py check REPOSITORY" in finished.stderr
     text = run.summary.read_text()
     assert "Samples per second: " in text
     run.summary.write_text(text.replace("Samples per second: ", "Samples per second: 9"))
