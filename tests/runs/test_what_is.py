@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from runs.harness import PROGRAM
 from runs.record.layout import LOADGEN_LOGS
 from runs.what_is import what_is
 
-LOGS = "verify it with `python main.py verify {}`, store it with `python main.py store ingest {}`, or check its submission tree"
+LOGS = "verify it with `main.py verify {}`, store it with `main.py store ingest {}`, or check its submission tree"
 
 
 @pytest.mark.parametrize(
@@ -15,18 +16,18 @@ LOGS = "verify it with `python main.py verify {}`, store it with `python main.py
     [
         (None, "is empty", "name runs"),
         ("notes.txt", "has no run in it", "name runs"),
-        ("closed/Example/README.md", "is a submission tree", "check it with `python main.py check {}`"),
+        ("closed/Example/README.md", "is a submission tree", "check it with `main.py check {}`"),
         ("mlperf_log_detail.txt", "has LoadGen's logs, but no manifest.json of this harness", LOGS),
-        ("events.jsonl", "is a run directory of the MLPerf Endpoints client", "verify it with `python main.py verify {}`"),
-        ("manifest.json", "is a run directory of this harness", "verify it with `python main.py verify {}`"),
-        ("campaign.json", "is the directory of a campaign", "see its state with `python main.py status {}`"),
-        ("bench.json", "is the directory of a bench", "list its runs with `python main.py results {}`"),
+        ("events.jsonl", "is a run directory of the MLPerf Endpoints client", "verify it with `main.py verify {}`"),
+        ("manifest.json", "is a run directory of this harness", "verify it with `main.py verify {}`"),
+        ("campaign.json", "is the directory of a campaign", "see its state with `main.py status {}`"),
+        ("bench.json", "is the directory of a bench", "list its runs with `main.py results {}`"),
         ("deep/a/mlperf_log_summary.txt", "has LoadGen's logs without a manifest.json of this harness in its "
          "subdirectories, such as deep/a", LOGS.replace("{}", "{}/deep/a")),
         ("performance/run_1/mlperf_log_detail.txt", "has LoadGen's logs without a manifest.json of this harness in its "
          "subdirectories, such as performance/run_1", LOGS),
-        ("results/s/m/r4/point.yaml", "is a submission tree", "check it with `python main.py check {}`"),
-        ("b/manifest.json", "has runs in its subdirectories, such as b", "verify it with `python main.py verify {}/b`"),
+        ("results/s/m/r4/point.yaml", "is a submission tree", "check it with `main.py check {}`"),
+        ("b/manifest.json", "has runs in its subdirectories, such as b", "verify it with `main.py verify {}/b`"),
     ],
 )  # fmt: skip
 def test_a_directory_is_named_with_the_commands_that_read_it(
@@ -39,7 +40,7 @@ def test_a_directory_is_named_with_the_commands_that_read_it(
     error = what_is(root).refused("runs")
     required = "" if fix == "name runs" else "; required: runs"  # once is enough
     assert error.message == f"{root} {text}{required}"
-    assert str(error.fix).startswith(fix.replace("{}", str(root)))
+    assert str(error.fix).startswith(fix.replace("{}", str(root)).replace("`main.py", f"`{PROGRAM}"))
 
 
 def test_a_directorys_own_marks_decide_before_its_subdirectories(tmp_path: Path) -> None:
