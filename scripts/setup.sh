@@ -86,8 +86,12 @@ if [ "$kind" = installed ]; then
     "$python" -c 'import sys
 for path in sys.path[1:]:
     if path.endswith("-packages"): print(f"import site; site.addsitedir({path!r})")' > "$packages/installed.pth"
+    # A package can be installed twice, in two directories. Python imports it from the first.
     "$python" -c 'import importlib.metadata as of
-print(*sorted({f"{d.name}=={d.version}" for d in of.distributions() if d.name}), sep="\n")' > .venv/installed.txt
+versions = {}
+for d in of.distributions():
+    if d.name: versions.setdefault(d.name.lower().replace("_", "-"), d.version)
+print(*sorted(f"{name}=={version}" for name, version in versions.items()), sep="\n")' > .venv/installed.txt
     echo "$sources" > .venv/harness.txt
     pip install -q --compile -c .venv/installed.txt -r .venv/harness.txt
 else

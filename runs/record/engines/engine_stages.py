@@ -8,7 +8,7 @@ from pathlib import Path
 from runs.files.reading import MIB
 
 MAX_BYTES = 16 * MIB  # size of the log's end that is read
-_ERROR = re.compile(r"(?m)^\([^\n)]{1,80}\) ERROR [^\n\]]{1,80}\] (\w+(?:Error|Exception): [^\n]{1,2000})")
+_ERROR = re.compile(r"(?m)^\([^\n)]{1,80}\) ERROR [^\n\]]{1,80}\] ([\w.]+(?:Error|Exception)(?:: [^\n]{1,2000}|$))")
 
 TAIL_BYTES = 256 * 1024
 # vLLM's messages (0.28 to 0.32) at the beginning of a stage → the stage. The last message found counts.

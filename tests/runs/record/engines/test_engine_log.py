@@ -16,11 +16,19 @@ RuntimeError: Engine core initialization failed. See root cause above.
 """
 
 
-def test_the_cause_is_that_of_the_engines_own_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "cause",
+    [
+        "ValueError: No available memory for the cache blocks.",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+        "AssertionError",
+    ],
+)
+def test_the_cause_is_the_error_of_the_engines_own_process(tmp_path: Path, cause: str) -> None:
     log = tmp_path / "engine.log"
     assert last_error(log) == ""
-    log.write_text(LOG)
-    assert last_error(log) == "ValueError: No available memory for the cache blocks."
+    log.write_text(LOG.replace("ValueError: No available memory for the cache blocks.", cause))
+    assert last_error(log) == cause
     log.write_text(LOG.replace("EngineCore pid=7) ERROR", "EngineCore pid=7) INFO"))
     assert last_error(log) == ""
 
