@@ -18,7 +18,8 @@ def main(result: str) -> int:
             print(f"  {part['mode']} {part['scenario']}: {', '.join(part['lines'])}")
         for finding in verdict.findings:
             if finding["severity"] in ("error", "warning"):
-                print(f"  {finding['rule']}: {finding['text']}: {finding['found']}, required: {finding['expected']}")
+                required = f", required: {finding['expected']}" if finding["expected"] else ""
+                print(f"  {finding['rule']}: {finding['text']}: {finding['found']}{required}")
                 print(f"    source: {finding['source']}")
         worst = max(worst, verdict.exit_code)
     return worst

@@ -90,7 +90,7 @@ for path in sys.path[1:]:
     "$python" -c 'import importlib.metadata as of
 versions = {}
 for d in of.distributions():
-    if d.name: versions.setdefault(d.name.lower().replace("_", "-"), d.version)
+    if d.name: versions.setdefault(d.name.lower().replace("_", "-").replace(".", "-"), d.version)
 print(*sorted(f"{name}=={version}" for name, version in versions.items()), sep="\n")' > .venv/installed.txt
     echo "$sources" > .venv/harness.txt
     pip install -q --compile -c .venv/installed.txt -r .venv/harness.txt
