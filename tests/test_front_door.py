@@ -200,3 +200,9 @@ sys.exit(-1)
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ, check=False)
     assert done.returncode == 0
+
+
+def test_messages_name_the_program_as_the_user_typed_it() -> None:
+    typed = [sys.executable, "../" + ROOT.name + "/main.py"]
+    done = subprocess.run([*typed, "verify"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert f"\n  fix: see `{' '.join(typed)} verify --help`\n" in done.stderr
