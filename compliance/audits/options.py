@@ -57,10 +57,11 @@ class AuditOptions(BaseModel):
     test: str = audit_field(..., "Name of the audit.", metavar="NAME")
     ref: Path | None = audit_field(
         None,
-        "Reference run, or accuracy run. With --run, check existing runs instead of starting new runs.",
+        "Directory of the reference run, or of the accuracy run. With --ref and --run, the command checks existing "
+        "runs and starts none.",
         metavar="DIR",
     )
-    run: Path | None = audit_field(None, "Run to compare with --ref.", metavar="DIR")
+    run: Path | None = audit_field(None, "Directory of the run to compare with the run of --ref.", metavar="DIR")
 
     @classmethod
     def own(cls) -> dict[str, FieldInfo]:

@@ -30,27 +30,32 @@ class DeclaredFields(BaseModel):
     model_config = ConfigDict(extra="forbid", str_strip_whitespace=True, allow_inf_nan=False, defer_build=True)
 
     mechanism: str | None = Field(None, description="Name of the technique. Default: baseline.")
-    mechanism_variant: str | None = Field(None, description="Variant of the technique, as in the registry.")
+    mechanism_variant: str | None = Field(None, description="Variant of the technique, by its name in the registry.")
     compression_method: str | None = Field(None, description="Method of compression.")
-    compression_scope: str | None = Field(None, description="Compressed data, such as kv_cache.")
+    compression_scope: str | None = Field(None, description="Data that is compressed, such as kv_cache.")
     compression_ratio: float | None = Field(None, ge=0, description="Original size divided by compressed size.")
     compression_overhead_ms: float | None = Field(None, ge=0, description="Time to compress, in ms.")
     decompression_overhead_ms: float | None = Field(None, ge=0, description="Time to decompress, in ms.")
-    quality_eval_id: str | None = Field(None, description="Name of the quality evaluation, as in the registry.")
-    quality_eval_status: str | None = Field(None, description="pending, completed, failed or not_required.")
+    quality_eval_id: str | None = Field(None, description="Quality evaluation, by its name in the registry.")
+    quality_eval_status: str | None = Field(
+        None, description="Status of the quality evaluation: pending, completed, failed or not_required."
+    )
     quality_delta_summary: str | None = Field(None, description="Result of the evaluation compared with the baseline.")
     draft_model_id: str | None = Field(None, description="Draft model of speculative decoding.")
     speculative_acceptance_rate: float | None = Field(
-        None, ge=0, le=1, description="Accepted share of drafted tokens, 0 to 1."
+        None, ge=0, le=1, description="Share of the drafted tokens that the model accepted, 0 to 1."
     )
     speculative_wasted_tokens: int | None = Field(
-        None, ge=0, lt=2**63, description="Number of rejected drafted tokens."
+        None, ge=0, lt=2**63, description="Number of drafted tokens that the model rejected."
     )
     mechanism_notes: str | None = Field(None, description="Other notes, such as a citation.")
     support_status: SupportStatus | None = None
     quality_results: str | None = Field(None, description="JSON file with the results of the quality evaluation.")
     quality_baseline: float | None = Field(
-        None, gt=0, le=100, description="Score without the technique, if the file of --quality-results has none."
+        None,
+        gt=0,
+        le=100,
+        description="Score without the technique, if the file of --quality-results does not contain it.",
     )
 
     @field_validator(

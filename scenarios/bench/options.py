@@ -59,49 +59,70 @@ class BenchOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
-    label: str | None = _field("Name of the bench, for its directory and `compare`. Default: the model's.", "NAME")
-    scenario: str | None = _field("Server, Interactive or Offline. Default: Server.", "NAME")
+    label: str | None = _field(
+        "Name of the bench, for its directory and for `compare`. Default: the name of the model.", "NAME"
+    )
+    scenario: str | None = _field("LoadGen scenario: Server, Interactive or Offline. Default: Server.", "NAME")
     rates: str | None = _field(
-        "Rates in queries/s, or shares of the Offline rate (25%,50%); inf = the Offline run alone. Default: "
-        "25%,50%,75%,90% (Interactive: 25%,50%,70%,85%), and rates near the limits.",
+        "Rates in queries/s (5,10), or shares of the Offline rate (25%,50%). inf: only the Offline run. Default: "
+        "25%,50%,75%,90% (Interactive: 25%,50%,70%,85%), and rates near the latency limits.",
         "LIST",
     )
-    concurrency: str | None = _field("Numbers of open queries instead of rates, one run each.", "LIST")
+    concurrency: str | None = _field(
+        "Measure at numbers of open queries (1,8,32) instead of rates; one run per number.", "LIST"
+    )
     max_concurrency: str | None = _field(
-        "Maximum of open queries at each rate; the wait counts in the latency. Without --rates: --concurrency.", "LIST"
+        "Maximum number of open queries at each rate. The latency includes the time that a query waits. Without "
+        "--rates, same as --concurrency.",
+        "LIST",
     )
     limits: str | None = _field(
-        "Latency limits in ms, such as ttft=2000,tpot=100, or none. Default: the benchmark's for its model.", "LIST"
+        "Latency limits in ms, such as ttft=2000,tpot=100, or none. Default: the limits of the benchmark for its own "
+        "model; none for other models.",
+        "LIST",
     )
     duration: str | None = _field(
-        "Duration of a run: 60, 60s or 10m. Default: 60, up to 180 where a percentile needs more queries.", "TIME"
+        "Duration of a run: 60, 60s or 10m. Default: 60 s, or up to 180 s if a percentile requires more queries.",
+        "TIME",
     )
-    queries: str | None = _field("Minimum of queries in a run.", "N")
-    input_len: str | None = _field("Prompt tokens, or a range such as 512-1536. Default: 1024.", "N|N-N")
-    output_len: str | None = _field("Output tokens, or a range. Default: 128.", "N|N-N")
-    random_range_ratio: str | None = _field("Widen both lengths to ranges, from × (1 - R) to × (1 + R).", "R")
-    ignore_eos: bool | None = _field("Generate all output tokens for prompts of a file, as for synthetic prompts.")
+    queries: str | None = _field("Minimum number of queries in a run.", "N")
+    input_len: str | None = _field("Number of tokens in a prompt, or a range such as 512-1536. Default: 1024.", "N|N-N")
+    output_len: str | None = _field("Number of output tokens, or a range such as 64-256. Default: 128.", "N|N-N")
+    random_range_ratio: str | None = _field("Draw both lengths L from the range L × (1 - R) to L × (1 + R).", "R")
+    ignore_eos: bool | None = _field(
+        "With prompts from a file: continue each output to its full length, as with synthetic prompts."
+    )
     dataset_path: Path | None = _field(
-        "Prompts: JSON lines with `prompt` and optional `output_tokens`, or the benchmark's dataset. Default: "
-        "synthetic prompts.",
+        "File of prompts: JSON lines with `prompt` and optional `output_tokens`, or the dataset of the benchmark. "
+        "Default: synthetic prompts.",
         "FILE",
     )
-    dataset_name: str | None = _field(f"Kind of prompts. Default: by the file. {', '.join(DATA_NAMES)}.", "NAME")
-    tokenizer: str | None = _field("Folder or hub ID of the tokenizer of a server's model.", "MODEL")
-    repeats: str | None = _field("Number of repetitions of all rates. Default: 1.", "N")
-    max_runs: str | None = _field(f"Maximum of runs in a repetition. Default: {MAX_RUNS}.", "N")
-    like: str | None = _field("Use the rates, prompts, lengths and limits of an earlier bench.", "BENCH")
-    reset_cache: bool | None = _field("Require an empty prefix cache before each run. Refused with a server.")
-    seed: str | None = _field("Seed of synthetic prompts. Default: 0; with a server the time.", "N")
-    save_result: bool | None = _field("Write JSON with the keys of `vllm bench serve` for each run.")
-    result_filename: str | None = _field("Name of this JSON. Default: <label>-<rate>qps.json.", "FILE")
-    metadata: list[str] = option_field([], "A fact for bench.json; repeatable.", "bench", "KEY=VALUE")
+    dataset_name: str | None = _field(
+        f"Kind of the prompts: {', '.join(DATA_NAMES)}. Default: detected from the file.", "NAME"
+    )
+    tokenizer: str | None = _field("Tokenizer of the model on a server: folder or Hugging Face Hub ID.", "MODEL")
+    repeats: str | None = _field("Number of times to measure all rates. Default: 1.", "N")
+    max_runs: str | None = _field(f"Maximum number of runs in each repetition. Default: {MAX_RUNS}.", "N")
+    like: str | None = _field(
+        "Use the rates, prompts, lengths and limits of this earlier bench (directory or label).", "BENCH"
+    )
+    reset_cache: bool | None = _field("Require an empty prefix cache before each run. Not supported with a server.")
+    seed: str | None = _field(
+        "Random seed of synthetic prompts. Default: 0; with a server, the time of the start.", "N"
+    )
+    save_result: bool | None = _field("Write a JSON file for each run, with the keys of `vllm bench serve`.")
+    result_filename: str | None = _field("Name of the file of --save-result. Default: <label>-<rate>qps.json.", "FILE")
+    metadata: list[str] = option_field([], "Fact to write into bench.json. Repeatable.", "bench", "KEY=VALUE")
     output_log_dir: Path | None = _field("Directory of the bench. Default: output/bench-<label>.", "DIR")
     # Options of other programs
-    goodput: str | None = _field("Same as --limits: ttft:500 tpot:50.", "LIST", "compat")
+    goodput: str | None = _field("Same as --limits, in the form ttft:500 tpot:50.", "LIST", "compat")
     ttft_sla_ms: str | None = _field("Same as --limits ttft=MS.", "MS", "compat")
     tpot_sla_ms: str | None = _field("Same as --limits tpot=MS.", "MS", "compat")
-    model: str | None = _field("Model; with a server, also the name of its model.", "MODEL", "compat")
+    model: str | None = _field(
+        "Model folder or Hugging Face Hub ID; with a server, also the name of the model on the server.",
+        "MODEL",
+        "compat",
+    )
     backend: str | None = _field("Same as --api-dialect.", "NAME", "compat")
     endpoint: str | None = _field("Path or URL of the server's API.", "PATH", "compat")
     host: str | None = _field("Host of the server. Default: localhost.", "HOST", "compat")

@@ -29,7 +29,7 @@ GROUPS = {
     "engine": "Engine",
     "endpoint": "Server as the engine",
     "mechanism": "Declaration of the result",
-    "compat": "Accepted for the reference implementation's scripts",
+    "compat": "Options of other programs, accepted for existing scripts",
     "dummy": "Dummy engine (no model; for trials and tests of the harness)",
 }
 # `--help`: number of examples; characters of an option's help and of its spelling that it does not shorten

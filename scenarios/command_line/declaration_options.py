@@ -26,13 +26,15 @@ declaration_options = together(
     click.option(
         "--support-status",
         type=click.Choice(SUPPORT_STATUSES),
-        help="Support status of the result. Default: supported for a baseline, else reviewed_preview.",
+        metavar=f"[{'|'.join(SUPPORT_STATUSES)}]",
+        help="Support status to declare. Default: supported for a baseline, else reviewed_preview.",
     ),
     click.option(
         "--quality-results",
         type=PATH,
         metavar="FILE",
-        help="Results of the quality evaluation: JSON of lm-evaluation-harness, or of {metric, value, n, baseline}.",
+        help="JSON file with the results of the quality evaluation: from lm-evaluation-harness, or an object with the "
+        "keys metric, value, n and baseline.",
     ),
     click.option(
         "--quality-baseline",

@@ -23,7 +23,7 @@ def together(*options: Decorator) -> Decorator:
 
 
 def round_option(what: str, default: str | None = CURRENT_ROUND.name) -> Decorator:
-    """Return `--round` with the help text `what`."""
+    """Return the option `--round` with the help text `what`."""
     return click.option(
         "--round", type=click.Choice(list(ROUNDS)), default=default, show_default=default is not None, help=what
     )
@@ -32,11 +32,16 @@ def round_option(what: str, default: str | None = CURRENT_ROUND.name) -> Decorat
 def score_options(without: str) -> Decorator:
     """Return the options for rescoring; `without` states the default dataset."""
     return together(
-        click.option("--dataset-path", type=PATH, metavar="FILE", help=f"Dataset for scoring the responses{without}"),
+        click.option(
+            "--dataset-path",
+            type=PATH,
+            metavar="FILE",
+            help=f"Dataset with the reference texts for the scores{without}",
+        ),
         click.option(
             "--model-path",
             metavar="MODEL",
-            help="Model whose tokenizer decodes the responses. Default: the model in manifest.json.",
+            help="Model whose tokenizer decodes the output tokens. Default: the model in manifest.json.",
         ),
     )
 

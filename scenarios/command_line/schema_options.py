@@ -102,4 +102,6 @@ def parse_value(text: str) -> Any:
 
 def dry_run_option() -> click.Option:
     """Return `--dry-run`, an option of every command that starts runs."""
-    return click.Option(["--dry-run"], is_flag=True, help="Check and show the plan; start and write nothing.")
+    return click.Option(
+        ["--dry-run"], is_flag=True, help="Check the options and show the plan. Start no run and write no file."
+    )

@@ -11,7 +11,7 @@ COMMAND_GROUPS = {
     },
     "measure": {
         "bench": "Measure throughput and latency of a model or a server at multiple loads.",
-        "compare": "Compare benches with the first one, A.",
+        "compare": "Compare benches or runs with the first bench or run, A.",
         "tune": "Find the highest VALID target_qps, or the target_qps of a full Offline run.",
         "results": "List the results of the runs in DIR (default: ./output), one line per run.",
         "report": "Write one HTML page about the runs, campaigns and tunings in DIR.",
@@ -19,8 +19,8 @@ COMMAND_GROUPS = {
     },
     "judge": {
         "verify": "Verify results from their logs, and write verify_performance.txt.",
-        "signoff": "Sign off results from their raw files: PASS, FLAG or FAIL, with reasons.",
-        "gate": "Check the declared technique of a result, and its quality evaluation.",
+        "signoff": "Sign off results from their log files: PASS, FLAG or FAIL, with reasons.",
+        "gate": "Check the technique that a result declares, and its quality evaluation.",
         "anchor": "Anchor the attestations (seal.json) of runs, to detect later changes.",
     },
     "submit": {
@@ -29,7 +29,7 @@ COMMAND_GROUPS = {
     },
     "maintain": {
         "doctor": "Report what is installed, usable, and eligible for submission.",
-        "init": "Write commented run, campaign and system files for this machine.",
+        "init": "Write example files for a run, a campaign and a system, for this machine.",
         "quantize": "Quantize a model with the benchmark's calibration data.",
     },
 }

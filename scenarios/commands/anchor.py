@@ -19,21 +19,26 @@ if TYPE_CHECKING:
     from runs.attestation.attestation import Attestation
 
 EXAMPLES = (
-    "all runs of a campaign, in the reviewer's ledger: anchor output/campaign --ledger /reviews/ledger",
-    "one run, as a commit to the reviewer's repository: anchor RUN --ledger ../anchors",
-    "one run, by a time-stamping authority: anchor RUN --timestamp https://tsa.example.org/",
+    "add all runs of a campaign to the reviewer's ledger: anchor output/campaign --ledger /reviews/ledger",
+    "add one run to a ledger in the reviewer's git repository: anchor RUN --ledger ../anchors",
+    "request a time stamp for one run: anchor RUN --timestamp https://tsa.example.org/",
 )
 
 
 @click.command(cls=Command, examples=EXAMPLES)
 @click.argument("runs", metavar="RUN...", type=PATH, nargs=-1, required=True)
 @click.option("--ledger", type=PATH, metavar="DIR", help="Add one line per attestation to anchors.jsonl in DIR.")
-@click.option("--timestamp", metavar="URL", help="Write a time stamp (RFC 3161) from this authority beside each run.")
+@click.option(
+    "--timestamp",
+    metavar="URL",
+    help="Request a time stamp (RFC 3161) from this authority, and write it into each run directory.",
+)
 def anchor(runs: tuple[Path, ...], ledger: Path | None, timestamp: str | None) -> ExitCode:
     """Anchor the attestations (seal.json) of runs, to detect later changes.
 
-    RUN is a run directory, or any directory that contains runs. The reviewer keeps DIR. If DIR is in a git repository,
-    the command commits the new lines. Anchoring a run again changes nothing.
+    RUN is a run directory, or a directory that contains run directories. DIR is the ledger, a directory that the
+    reviewer keeps. If DIR is in a git repository, the command commits the new lines. To anchor a run again changes
+    nothing.
 
     Exit codes: 0 all runs are anchored, 1 the files of a run differ from its attestation (no run is anchored), 2 bad
     input, 3 the ledger cannot be written, 4 git or the time-stamping authority failed.

@@ -15,22 +15,27 @@ from scenarios.run.config import RunConfig
 HELP = (
     "Start an audit's runs and check them, or check two runs (--ref, --run).\n\n\b\n"
     + "\n".join(f"{name:<20}{test.summary}" for name, test in AUDITS.items())
-    + "\n\nThe runs and the verdict are written to DIR/audit/NAME/. Every run has its own process and engine. A YAML "
-    "file (--config) contains the keys of `run`, and the audit's options under `audit`.\n\n"
-    "Exit codes: 0 PASS, 1 FAIL, 2 bad input, 3 refused to start or no verdict, 4 failed while running, "
-    "130 interrupted."
+    + "\n\nThe command writes the runs and the verdict to DIR/audit/NAME/. It starts a new process and a new "
+    "engine for "
+    "each run. The YAML file of --config contains the options of `run` as keys, and the options of the audit under the "
+    "key `audit`.\n\n"
+    "Exit codes: 0 PASS, 1 FAIL, 2 bad input, 3 refused to start or no verdict, 4 a run failed, 130 interrupted."
 )
 
 EXAMPLES = (
-    "what a submission needs: audit --test TEST06 --scenario Server --vllm --model-path DIR --dataset-path FILE",
-    "a rehearsal in seconds: audit --test output_caching --scenario Offline --engine dummy "
+    "the audit that a submission requires: audit --test TEST06 --scenario Server --vllm --model-path DIR "
+    "--dataset-path FILE",
+    "an audit of the dummy engine, in seconds: audit --test output_caching --scenario Offline --engine dummy "
     "--dummy-ttft-ms 60 --dummy-slots 1",
-    "two existing runs: audit --test output_length --ref ACCURACY_DIR --run PERFORMANCE_DIR",
+    "check two existing runs: audit --test output_length --ref ACCURACY_DIR --run PERFORMANCE_DIR",
 )
 
 _CHANGED = {
-    "scenario": {"help": "Scenario; some audits refuse some scenarios."},
-    "output_log_dir": {"help": "Write the audit to DIR/audit/NAME. Default: output/<time>-<scenario>-audit."},
+    "scenario": {"help": "LoadGen scenario. Not every audit supports every scenario."},
+    "output_log_dir": {
+        "help": "Directory of the audit; the files are written to DIR/audit/NAME. Default: "
+        "output/<time>-<scenario>-audit."
+    },
 }
 
 
@@ -41,7 +46,7 @@ _CHANGED = {
     shown=("--test", "--scenario", "--vllm", "--model-path", "--dataset-path", "--ref", "--run"),
     params=[
         *options_of(all_options()),
-        click.Option(["--config"], type=PATH, metavar="FILE", help="YAML file with these options as keys."),
+        click.Option(["--config"], type=PATH, metavar="FILE", help="YAML file with options as keys."),
         dry_run_option(),
         *options_of(RunConfig, NOT_FOR_AUDITS, _CHANGED),
     ],

@@ -15,10 +15,10 @@ from scenarios.run.config import RunConfig
 from scenarios.spellings import bench_spellings
 
 EXAMPLES = (
-    "the embedded model on this machine: bench",
-    "a model folder, with a name for `compare`: bench MODEL --label bf16",
-    "a server, at three rates: bench http://localhost:8000 --rates 5,10,20",
-    "your prompts and limits: bench MODEL --dataset-path prompts.jsonl --limits ttft=2000,tpot=100",
+    "measure the embedded model on this machine: bench",
+    "measure a model, and name the bench for `compare`: bench MODEL --label bf16",
+    "measure a server at three rates: bench http://localhost:8000 --rates 5,10,20",
+    "use your own prompts and latency limits: bench MODEL --dataset-path prompts.jsonl --limits ttft=2000,tpot=100",
 )
 
 _WORDS = "words"  # key of the command line's words in click's context
@@ -52,7 +52,9 @@ def _hidden(name: str) -> click.Option:
         *options_of(BenchOptions, spellings=bench_spellings()),
         dry_run_option(),
         click.Option(
-            ["--restart-changed"], is_flag=True, help="Move the runs of another command aside and start again."
+            ["--restart-changed"],
+            is_flag=True,
+            help="If DIR contains a bench with another command, move its runs to discarded/ and start again.",
         ),
         *options_of(RunConfig, NOT_FOR_BENCHES, _AS_TEXT, bench_spellings()),
         *(_hidden(name) for name in (*REFUSED, *IGNORED)),
@@ -64,15 +66,16 @@ def bench(
 ) -> ExitCode:
     """Measure throughput and latency of a model or a server at multiple loads.
 
-    MODEL is a folder or a hub ID; URL is a server. Default: the embedded model. The bench warms up, measures the
-    Offline rate, ascends by shares of this rate until a run is saturated, refines the best rate within the limits
-    twice, and repeats the best rate. One engine serves all runs.
+    MODEL is a model folder or a Hugging Face Hub ID. URL is the address of a running server. Default: the embedded
+    model. The bench warms up the engine and measures the Offline rate. It then raises the rate in shares of the
+    Offline rate, until the engine is saturated. Two runs refine the best rate within the latency limits, and one run
+    repeats it. One engine serves all runs.
 
-    Each run is a LoadGen run with prompts of its own, and is not eligible for submission. The directory contains
-    bench.json, points.csv and report.html. The same command continues an interrupted bench.
+    Each run is a LoadGen run with new prompts. It is not eligible for submission. The command writes bench.json,
+    points.csv and report.html. After an interruption, the same command continues the bench.
 
-    Exit codes: 0 complete, with a rate within the limits or without limits; 1 complete, no rate within the limits;
-    2 bad input; 3 refused; 4 a run failed, or more than 1% of its requests; 130 interrupted.
+    Exit codes: 0 a rate is within the limits, or no limits apply; 1 no rate is within the limits; 2 bad input; 3
+    refused to start; 4 a run failed, or more than 1% of its requests failed; 130 interrupted.
     """
     own = given_values(BenchOptions, {name: parsed.pop(name) for name in BenchOptions.model_fields})
     others = {name: value for name in (*REFUSED, *IGNORED) if (value := parsed.pop(name)) is not None}

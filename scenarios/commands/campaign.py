@@ -13,39 +13,50 @@ from scenarios.console import wide_console
 PLAIN_WIDTH = 160  # columns of a table whose output is not a terminal
 
 EXAMPLES = (
-    "every run of a closed datacenter submission: campaign --config ../mlperf/campaign.yaml",
-    "the plan of a campaign, without starting it: campaign --config ../mlperf/campaign.yaml --dry-run",
-    "after a change to the file: campaign --config ../mlperf/campaign.yaml --restart-changed",
+    "start every run of a closed datacenter submission: campaign --config ../mlperf/campaign.yaml",
+    "show the plan of a campaign, and start nothing: campaign --config ../mlperf/campaign.yaml --dry-run",
+    "continue after a change to the file: campaign --config ../mlperf/campaign.yaml --restart-changed",
 )
 
 
 @click.command(cls=Command, examples=EXAMPLES)
 @click.option(
-    "--config", type=PATH, metavar="FILE", required=True, help="YAML file of the campaign (docs/campaign.md)."
+    "--config",
+    type=PATH,
+    metavar="FILE",
+    required=True,
+    help="YAML file that describes the campaign (docs/campaign.md).",
 )
 @click.option(
     "--output-log-dir", type=PATH, metavar="DIR", help="Directory of the campaign. Default: output/<name of FILE>."
 )
-@click.option("--model-path", metavar="MODEL", help="Model folder or Hugging Face Hub ID; overrides FILE.")
-@click.option("--dataset-path", type=PATH, metavar="FILE", help="Dataset; overrides FILE.")
-@click.option("--signing-key", type=PATH, metavar="FILE", help="Key that signs the runs; overrides FILE.")
+@click.option(
+    "--model-path", metavar="MODEL", help="Model folder or Hugging Face Hub ID. Overrides the file of --config."
+)
+@click.option(
+    "--dataset-path", type=PATH, metavar="FILE", help="Dataset in the MLCommons format. Overrides the file of --config."
+)
+@click.option(
+    "--signing-key", type=PATH, metavar="FILE", help="Private key that signs the runs. Overrides the file of --config."
+)
 @click.option("--dry-run", is_flag=True, help="Check and show the plan; start and write nothing.")
 @click.option(
     "--restart-changed",
     is_flag=True,
-    help="Move runs with another configuration to discarded/ and repeat them.",
+    help="Move runs whose configuration has changed to discarded/, and repeat them.",
 )
 def campaign(config: Path, dry_run: bool, restart_changed: bool, **options: Any) -> ExitCode:
     """Start every run that a submission needs, from one YAML file.
 
     The runs are the performance, accuracy and audit runs of each scenario. The command checks and shows the plan
-    before the first run, and writes the runs to DIR/BENCHMARK/SCENARIO/. After an
-    interruption the same command continues: it keeps runs whose files are complete and pass verification, moves all
-    others to discarded/ and repeats them. It refuses to continue if a finished run has another configuration, model,
-    dataset or machine, and names each difference. A failed run does not end the campaign.
+    before the first run, and writes the runs to DIR/BENCHMARK/SCENARIO/. A failed run does not end the campaign.
 
-    Exit codes: 0 all runs done, 1 a run is INVALID or failed its test, 2 bad input or a changed configuration, 3
-    refused to start, 4 a run failed, 130 interrupted.
+    After an interruption, the same command continues the campaign. It keeps each run whose files are complete and pass
+    verification, moves all other runs to discarded/, and repeats them. If the configuration, model, dataset or machine
+    of a finished run differs, the command names each difference and refuses to continue.
+
+    Exit codes: 0 all runs are done, 1 a run is INVALID or its audit failed, 2 bad input or a changed
+    configuration, 3 refused to start, 4 a run failed, 130 interrupted.
     """
     from scenarios.campaign.config import load_campaign
     from scenarios.campaign.run import run_campaign

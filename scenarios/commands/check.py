@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from compliance.endpoints.submission import FoldersChecked
 
 EXAMPLES = (
-    "before an upload: check TREE --runs output/campaign",
-    "with the official checker: check TREE --official ../inference --strict",
-    "a whole round's results: check REPOSITORY --round v5.1 --report round.html --json round.json",
+    "compare a tree with its runs, before an upload: check TREE --runs output/campaign",
+    "run the official checker too: check TREE --official ../inference --strict",
+    "check all results of a published round: check REPOSITORY --round v5.1 --report round.html --json round.json",
 )
 
 REBUILD = "compliance.submission.check.rebuild"  # imported for --runs only
@@ -41,25 +41,27 @@ REBUILD = "compliance.submission.check.rebuild"  # imported for --runs only
     type=PATH,
     metavar="TREE",
     multiple=True,
-    help="Also look for copies of the runs in this tree, of any round; repeatable.",
+    help="Report runs that are copies of runs in this other tree, of any round. Repeatable.",
 )
 @click.option(
     "--official",
     type=PATH,
     metavar="PATH",
-    help="Also run the official checker: a checkout of mlcommons/inference, or the program endpoints-submission-cli.",
+    help="Also run the official checker. PATH is a clone of mlcommons/inference or, for MLPerf Endpoints, the program "
+    "endpoints-submission-cli.",
 )
 @click.option("--json", type=PATH, metavar="[FILE]", help="Also write all findings to FILE, as JSON.")
-@click.option("--report", type=PATH, metavar="FILE", help="Also write one HTML page to FILE.")
-@click.option("--strict", is_flag=True, help="Also exit with code 1 on a warning.")
+@click.option("--report", type=PATH, metavar="FILE", help="Also write the findings to FILE, as one HTML page.")
+@click.option("--strict", is_flag=True, help="Exit with code 1 also if the only findings are warnings.")
 @click.option(
     "--runs",
     type=PATH,
     metavar="DIR",
     multiple=True,
-    help="Runs from which the tree was built; repeatable. Repeat the options of `submit` below.",
+    help="Directory of the runs from which the tree was built. Repeatable. Give --system, --source, --dataset-path and "
+    "--model-path as you gave them to `submit`.",
 )
-@tree_options("Default: this repository at the commit in the manifests.")
+@tree_options("Default: this repository, at the commit that the manifests state.")
 def check(
     tree: Path,
     round: str,
@@ -76,18 +78,18 @@ def check(
 ) -> ExitCode:
     """Check a submission tree before it is uploaded.
 
-    TREE is the directory that contains closed/ or open/. The harness applies every rule of the official submission
-    checker for this benchmark, and rules of its own. --official also runs the official checker from a checkout of
-    mlcommons/inference. --runs rebuilds the tree from the runs and compares every file: `submit` must accept the runs,
-    and the runs of closed results must sign off (`main.py signoff`, scope bundle). TREE is only read. A rehearsal tree
-    always fails.
+    TREE is the directory that contains closed/ or open/. The command applies all rules of the official submission
+    checker for this benchmark, and additional rules. It does not change TREE. A rehearsal tree is never clean.
 
-    TREE can also be an MLPerf Endpoints run folder, a directory of run folders, or an Endpoints submission. The harness
-    checks run folders against the newest Endpoints round and lists missing submission files. It checks a submission
-    with endpoints-submission-cli if that program is installed. --dataset-path recomputes ROUGE.
+    With --runs, the command rebuilds the tree from the runs and compares every file. `submit` must accept the runs, and
+    the runs of closed results must sign off (`signoff --scope bundle`).
 
-    Exit codes: 0 clean, 1 findings or no sign-off, 2 TREE does not exist or is empty, 3 a file cannot be written, 4
-    the official checker failed to run.
+    TREE can also be an MLPerf Endpoints run folder, a directory with such run folders, or an Endpoints submission. The
+    command checks run folders against the newest Endpoints round and lists missing submission files. It checks a
+    submission with endpoints-submission-cli if that program is installed. With --dataset-path, it recomputes ROUGE.
+
+    Exit codes: 0 clean, 1 findings, or the runs do not sign off, 2 TREE does not exist or is empty, 3 a file cannot be
+    written, 4 the official checker failed to run.
     """
     from compliance.endpoints.find_folders import is_for_endpoints, run_folders
     from scenarios.terminal import Terminal

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from runs.bench.compare import Comparison
 
 EXAMPLES = (
-    "two benches, by their labels: compare bf16 fp8",
-    "for CI: compare output/bench-main output/bench-change --fail-if-slower 3%",
-    "two runs: compare output/slots4 output/slots16",
+    "compare two benches, given by their labels: compare bf16 fp8",
+    "fail a CI job if a change is slower: compare output/bench-main output/bench-change --fail-if-slower 3%",
+    "compare two runs: compare output/slots4 output/slots16",
 )
 OUTPUT = Path("output")
 PAGE = "compare.html"
@@ -31,24 +31,28 @@ PAGE = "compare.html"
 
 @click.command(cls=Command, examples=EXAMPLES)
 @click.argument("benches", metavar="A B...", nargs=-1)
-@click.option("--fail-if-slower", metavar="PERCENT%", help="Exit with 1 if a bench is slower than A by more than this.")
+@click.option(
+    "--fail-if-slower",
+    metavar="PERCENT%",
+    help="Exit with code 1 if the best rate of a bench is below that of A by more than this.",
+)
 @click.option(
     "--output-dir", "-o", type=PATH, metavar="DIR",
     help="Directory of compare.html and compare.json. Default: output/compare-A-B.",
 )  # fmt: skip
 def compare(benches: tuple[str, ...], fail_if_slower: str | None, output_dir: Path | None) -> ExitCode:
-    """Compare benches with the first one, A.
+    """Compare benches or runs with the first bench or run, A.
 
-    A, B and C are directories of benches or of runs, or labels of benches or runs in ./output. Data, lengths, limits,
-    scenario, sampling and other conditions must be equal; other differences are listed as what changed. Runs are paired
-    if they have the same absolute load: `bench --like A` measures the loads of A.
+    A and B are directories of benches or runs, or labels of benches or runs in ./output. The conditions must be equal:
+    for example data, lengths, limits, scenario and sampling. The command lists all other differences as changes. It
+    compares runs in pairs with equal load: `bench --like A` measures the loads of A.
 
-    One sentence states the change of the best rate, and whether it exceeds the noise: the difference between equal runs
-    of one bench. A slowdown within the noise does not count for --fail-if-slower. The results are in compare.html and
-    compare.json.
+    One sentence states the change of the best rate, and whether the change exceeds the noise. Noise is the difference
+    between repeated runs of one bench. --fail-if-slower ignores a slowdown within the noise. The command writes
+    compare.html and compare.json.
 
-    Exit codes: 0 compared, 1 not comparable or slower than --fail-if-slower, 2 bad input, 3 a run differs from its
-    attestation.
+    Exit codes: 0 compared, 1 not comparable, or slower than --fail-if-slower allows, 2 bad input, 3 the files of a run
+    differ from its attestation.
     """
     from runs.bench.compare import compare as compare_records
     from runs.bench.find_bench import file_name

@@ -15,10 +15,9 @@ if TYPE_CHECKING:
     from scenarios.run.machine_checks import DoctorRequest
 
 EXAMPLES = (
-    "what this machine has: doctor",
-    "whether a model and a dataset could be eligible for submission: doctor --model-path MODEL "
-    "--dataset-path cnn_eval.json",
-    "a server: doctor --api-server http://localhost:8000",
+    "check this machine: doctor",
+    "check a model and a dataset too: doctor --model-path MODEL --dataset-path cnn_eval.json",
+    "check a server too: doctor --api-server http://localhost:8000",
 )
 
 
@@ -37,7 +36,7 @@ def print_report(console: "Console", asked: "DoctorRequest") -> ExitCode:
 @click.command(cls=Command, examples=EXAMPLES)
 @click.option("--model-path", metavar="MODEL", help="Also check this model folder or Hugging Face Hub ID.")
 @click.option("--dataset-path", type=PATH, metavar="FILE", help="Also check this dataset.")
-@click.option("--api-server", metavar="URL", help="Also check this server, and measure the client.")
+@click.option("--api-server", metavar="URL", help="Also check this server, and measure the rate of the HTTP client.")
 @click.option("--api-key-env", metavar="VAR", help="Environment variable with the server's API key.")
 @click.option("--api-ca", type=PATH, metavar="FILE", help="Certificate authority of the server (PEM).")
 @click.option(
@@ -48,7 +47,10 @@ def print_report(console: "Console", asked: "DoctorRequest") -> ExitCode:
     help="Also check the nodes of this Ray cluster. Default: the cluster of this machine.",
 )
 def doctor(**asked: Any) -> ExitCode:
-    """Report what is installed, usable, and eligible for submission."""
+    """Report what is installed, usable, and eligible for submission.
+
+    Exit codes: 0 nothing is missing, 2 bad input, 3 something is missing.
+    """
     from scenarios.run.machine_checks import DoctorRequest
     from scenarios.terminal import Terminal
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from compliance.mechanisms.quality_gate import GateOutcome
 
 EXAMPLES = (
-    "a result with the declaration in its manifest: gate RESULT",
-    "eligibility for the closed division: gate RESULT --strict --division closed",
-    "rows of a store: gate rows.json --format markdown",
+    "check a result by the declaration in its manifest: gate RESULT",
+    "check that a result is eligible in the closed division: gate RESULT --strict --division closed",
+    "check the rows of a store: gate rows.json --format markdown",
 )
 
 
@@ -63,42 +63,49 @@ def _judge(targets: tuple[Path, ...], options: dict[str, Any]) -> "GateOutcome":
     ),
 )
 @click.argument("targets", metavar="TARGET...", type=PATH, nargs=-1, required=True)
-@click.option("--strict", is_flag=True, help="Also close the gate for missing or unregistered facts.")
-@click.option("--division", type=click.Choice(DIVISIONS), help="Rows must be eligible in this division.")
+@click.option("--strict", is_flag=True, help="Close the gate also if facts are missing or not in the registry.")
+@click.option(
+    "--division", type=click.Choice(DIVISIONS), help="Close the gate if a result is not eligible in this division."
+)
 @click.option(
     "--expect",
     metavar="MECHANISM/VARIANT",
     multiple=True,
-    help="Require this technique among the rows; repeatable. Other techniques are listed.",
+    help="Close the gate if no result has this technique; repeatable. The report lists other techniques.",
 )
-@click.option("--format", type=click.Choice(["text", "json", "markdown"]), default="text", help="Default: text.")
-@click.option("--out", type=PATH, metavar="FILE", help="Also write the report to FILE (text: as JSON).")
+@click.option(
+    "--format",
+    type=click.Choice(["text", "json", "markdown"]),
+    default="text",
+    help="Format of the report. Default: text.",
+)
+@click.option("--out", type=PATH, metavar="FILE", help="Also write the report to FILE; --format text writes JSON.")
 @click.option(
     "--registry",
     type=PATH,
     metavar="DIR",
     default=REGISTRY_DIR,
-    help="Use these registries instead of the registries of the harness.",
+    help="Directory of the registries of techniques and evaluations. Default: the registries of the harness.",
 )
-@score_options(". Default: the one in manifest.json.")
+@score_options(". Default: the dataset in manifest.json.")
 @declaration_options
 def gate(targets: tuple[Path, ...], **options: Any) -> ExitCode:
-    """Check the declared technique of a result, and its quality evaluation.
+    """Check the technique that a result declares, and its quality evaluation.
 
-    The gate compares the declaration with the registry and the engine configuration in the manifest, and recomputes the
-    quality evaluation.
+    The gate compares the declaration with the registry of techniques and with the engine configuration in the manifest.
+    It recomputes the quality evaluation.
 
-    TARGET is a run directory, a directory with performance/run_1 and accuracy in it, or a JSON file of rows (`store
-    export --format json`). Give the performance and the accuracy run of one result together.
+    TARGET is a run directory, a directory that contains performance/run_1 and accuracy, or a JSON file of rows (`store
+    export --format json`). Give the performance run and the accuracy run of one result together.
 
-    The declaration of a run is read, field by field, from the options, the environment variables (the option in
-    capitals: MECHANISM_VARIANT), --declaration, and manifest.json (`run --mechanism`), in this order. Rows contain
-    their own declaration. A result without a declaration is a baseline.
+    For each field of the declaration, the first of these sources counts: the option, the environment variable (such as
+    MECHANISM_VARIANT for --mechanism-variant), the file of --declaration, and manifest.json (`run --mechanism`). The
+    rows of a store contain their declarations. A result without a declaration is a baseline.
 
-    Contradicting evidence closes the gate: a declaration that the engine configuration contradicts, a completed
-    evaluation that fails, or a division that forbids the technique. So does a lossy technique that is declared as
-    supported without a completed evaluation: an accuracy run that passes, or the file of --quality-results. Other
-    missing or unregistered facts are advice; with --strict, they close the gate too.
+    The gate closes if the engine configuration contradicts the declaration, if a completed evaluation fails, or if the
+    division forbids the technique. A lossy technique that is declared as supported also closes the gate if its
+    evaluation is not complete. An evaluation is complete if an accuracy run passes, or with --quality-results. For
+    other missing or unregistered facts, the command prints advice; with --strict, they close the gate.
 
     Exit codes: 0 open, 1 closed, 2 bad input, 3 the report cannot be written, 4 failed.
     """

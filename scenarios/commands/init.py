@@ -22,9 +22,9 @@ from scenarios.console import tell
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 
 EXAMPLES = (
-    "into ../mlperf: init",
-    "with your model and dataset: init ../mlperf --model-path DIR --dataset-path FILE",
-    "the plan of a run with these files: run --config ../mlperf/run.yaml --dry-run",
+    "write the files to ../mlperf: init",
+    "write your model and dataset into the files: init ../mlperf --model-path DIR --dataset-path FILE",
+    "show the plan of a run with these files: run --config ../mlperf/run.yaml --dry-run",
 )
 
 RUN = """# One run: {program} run --config {file} [--dry-run]
@@ -39,7 +39,7 @@ user_conf: {user_conf} # rates and durations for LoadGen
 # target_qps: 20 # overrides user.conf; `{program} tune` with this file finds the highest valid rate
 
 # This machine: {machine}
-# tensor_parallel_size: {parts} # accelerators for one copy of the model; default: all accelerators
+# tensor_parallel_size: {parts} # accelerators for one replica; default: all accelerators
 # engine_arg: # any engine argument of vLLM
 #   max_num_seqs: 512
 #   gpu_memory_utilization: 0.92
@@ -48,18 +48,18 @@ user_conf: {user_conf} # rates and durations for LoadGen
 
 @click.command(cls=Command, examples=EXAMPLES)
 @click.argument("folder", metavar="[DIR]", required=False, type=PATH)
-@click.option("--model-path", metavar="MODEL", help=f"Model to write into the files. Default: {MODEL}.")
 @click.option(
-    "--dataset-path", type=PATH, metavar="FILE", help="Dataset to write into the files. Default: DIR/cnn_eval.json."
+    "--model-path", metavar="MODEL", help=f"Model folder or Hugging Face Hub ID in the files. Default: {MODEL}."
 )
+@click.option("--dataset-path", type=PATH, metavar="FILE", help="Dataset in the files. Default: DIR/cnn_eval.json.")
 def init(folder: Path | None, model_path: str | None, dataset_path: Path | None) -> ExitCode:
-    """Write commented run, campaign and system files for this machine.
+    """Write example files for a run, a campaign and a system, for this machine.
 
-    The files are run.yaml, user.conf, campaign.yaml and system.yaml, ready for editing. The default DIR is mlperf
-    beside the checkout. DIR must lie outside the checkout, because runs from a changed checkout cannot be submitted.
-    The command overwrites no file.
+    The files are run.yaml, user.conf, campaign.yaml and system.yaml. Comments in the files explain each key. The
+    default DIR is ../mlperf, seen from the checkout. DIR must be outside the checkout, because runs from a changed
+    checkout cannot be submitted. The command overwrites no file.
 
-    Exit codes: 0 done, 2 bad input, 3 a file exists or cannot be written.
+    Exit codes: 0 done, 2 bad input, 3 a file exists already or cannot be written.
     """
     folder = (folder or default_folder()).absolute()
     if folder.resolve().is_relative_to(HARNESS_ROOT):
@@ -99,7 +99,8 @@ def init(folder: Path | None, model_path: str | None, dataset_path: Path | None)
 
 
 def default_folder(root: Path = HARNESS_ROOT) -> Path:
-    """Return the default DIR: mlperf beside the checkout, or in the working directory of an installed package."""
+    """Return the default DIR: mlperf next to the checkout; for an installed package, mlperf in the working "
+    "directory."""
     own = (root / "pyproject.toml").exists()
     return (root.parent if own else Path.cwd()) / "mlperf"
 

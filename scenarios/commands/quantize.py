@@ -12,23 +12,28 @@ from scenarios.console import tell
 from scenarios.quantize.scheme import ENVIRONMENT, Scheme
 
 EXAMPLES = (
-    "the embedded model: quantize --scheme fp8 --output ../mlperf/fp8",
-    "with the official calibration: quantize --scheme int8 --output DIR --model-path MODEL --calibration FILE",
-    "a quick trial with few prompts: quantize --scheme fp8 --output DIR --samples 16",
+    "quantize the embedded model: quantize --scheme fp8 --output ../mlperf/fp8",
+    "quantize your model with the official calibration data: quantize --scheme int8 --output DIR --model-path MODEL "
+    "--calibration FILE",
+    "try the command with few prompts: quantize --scheme fp8 --output DIR --samples 16",
 )
 
 
 @click.command(cls=Command, examples=EXAMPLES)
 @click.option(
-    "--scheme", type=click.Choice(get_args(Scheme)), required=True, help="Precision of the weights and activations."
+    "--scheme",
+    type=click.Choice(get_args(Scheme)),
+    required=True,
+    help="Data type of the quantized weights and activations.",
 )
-@click.option("--output", type=PATH, metavar="DIR", required=True, help="Folder to create.")
+@click.option("--output", type=PATH, metavar="DIR", required=True, help="Directory to create for the quantized model.")
 @click.option("--model-path", metavar="MODEL", help="Model folder or Hugging Face Hub ID. Default: the embedded model.")
 @click.option(
     "--calibration",
     type=PATH,
     metavar="FILE",
-    help="Prompts in the MLCommons format: cnn_dailymail_calibration.json.",
+    help="Calibration prompts in the MLCommons format, such as cnn_dailymail_calibration.json. Default: the bundled "
+    "articles.",
 )
 @click.option("--samples", type=click.IntRange(1), metavar="N", help="Use only the first N prompts.")
 @click.option(
@@ -37,16 +42,16 @@ EXAMPLES = (
     metavar="FILE",
     default=ENVIRONMENT / "bin" / "python",
     show_default=".venv-quantize/bin/python",
-    help="Python interpreter with llm-compressor.",
+    help="Python interpreter of an environment with llm-compressor.",
 )
 def quantize(**asked: Any) -> ExitCode:
     """Quantize a model with the benchmark's calibration data.
 
-    The command writes the weights, recipe.yaml and calibration.md. llm-compressor runs in a separate environment (`make
-    setup-quantize`). Without --model-path and --calibration the command quantizes the embedded model with the bundled
-    articles. Declare the technique in runs with the new weights: --mechanism weight_quantization/VARIANT.
+    The command writes the weights, recipe.yaml and calibration.md. It uses llm-compressor, which `make setup-quantize`
+    installs into a separate environment. In runs with the new weights, declare the technique: --mechanism
+    weight_quantization/VARIANT.
 
-    Exit codes: 0 done, 2 bad input, 3 the environment is missing or the output exists, 4 failed.
+    Exit codes: 0 done, 2 bad input, 3 the environment is missing or DIR exists already, 4 failed.
     """
     from scenarios.quantize.run import quantize as make_quantized
     from scenarios.terminal import Terminal

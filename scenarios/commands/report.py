@@ -10,10 +10,10 @@ from scenarios.command_line.command import PATH, Command
 from scenarios.console import tell
 
 EXAMPLES = (
-    "one run: report RUN_DIR",
-    "a campaign and a tuning on one page: report output/campaign output/tune-Server --output page.html",
-    "MLPerf Endpoints runs: report RUN_FOLDER --output page.html",
-    "one picture of a run: report RUN_DIR --output run.svg",
+    "show one run: report RUN_DIR",
+    "show a campaign and a tuning on one page: report output/campaign output/tune-Server --output page.html",
+    "show MLPerf Endpoints runs: report RUN_FOLDER --output page.html",
+    "draw one run as a picture: report RUN_DIR --output run.svg",
 )
 
 
@@ -23,13 +23,14 @@ EXAMPLES = (
     "--output",
     type=PATH,
     metavar="FILE",
-    help="File of the page, or of one picture of one run (.svg). Default: report.html in the first DIR.",
+    help="File of the page. A name that ends in .svg writes a picture of one run. Default: report.html in the first "
+    "DIR.",
 )
 def report(folders: tuple[Path, ...], output: Path | None) -> ExitCode:
     """Write one HTML page about the runs, campaigns and tunings in DIR.
 
-    The page also shows MLPerf Endpoints runs. It is a single file without network access or scripts. Each run, campaign
-    and tuning also writes its own page.
+    The page also shows MLPerf Endpoints runs. It is one file, contains no scripts, and loads nothing from the network.
+    Each run, campaign and tuning also writes a page of its own when it ends.
 
     Exit codes: 0 done, 2 bad input or no finished run, 3 the page cannot be written.
     """

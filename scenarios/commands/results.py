@@ -12,9 +12,9 @@ from scenarios.command_line.command import PATH, Command
 from scenarios.console import wide_console
 
 EXAMPLES = (
-    "the runs in ./output: results",
-    "the runs of one campaign, for a spreadsheet: results output/campaign --csv",
-    "for a program: results output/campaign --json",
+    "list the runs in ./output: results",
+    "write the runs of one campaign for a spreadsheet: results output/campaign --csv",
+    "write JSON for a program: results output/campaign --json",
 )
 
 PLAIN_WIDTH = 200  # columns of a table whose output is not a terminal
@@ -26,8 +26,8 @@ PLAIN_WIDTH = 200  # columns of a table whose output is not a terminal
 def results(folders: tuple[Path, ...], comma_separated: bool) -> ExitCode:
     """List the results of the runs in DIR (default: ./output), one line per run.
 
-    LoadGen, the scorer or the MLPerf Endpoints client reported the numbers. Runs without a result are named on standard
-    error. A run that is marked with * is not eligible for submission.
+    The numbers are those that LoadGen, the scorer or the MLPerf Endpoints client reported. A run with the mark * is not
+    eligible for submission. The command names runs without a result on standard error.
 
     Exit codes: 0 all runs VALID or passed, 1 a run is INVALID or failed its target, 2 bad input or no run found,
     4 a run has no result, because it is in progress or did not finish.

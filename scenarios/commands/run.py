@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 EXAMPLES = (
-    "a first VALID result on any machine, with the embedded model: run --scenario Server --vllm",
-    "the plan of a run, without starting it: run --scenario Offline --vllm --target-qps 50 --dry-run",
-    "the scores of your own model: run --scenario Offline --vllm --model-path DIR --dataset-path FILE --accuracy",
+    "start a first run with the embedded model, on any machine: run --scenario Server --vllm",
+    "show the plan of a run, and start nothing: run --scenario Offline --vllm --target-qps 50 --dry-run",
+    "score the output of your own model: run --scenario Offline --vllm --model-path DIR --dataset-path FILE --accuracy",
 )
 
 
@@ -65,7 +65,7 @@ def show_plan(config: RunConfig, console: "Console") -> int:
         "--dry-run",
     ),
     params=[
-        click.Option(["--config"], type=PATH, metavar="FILE", help="YAML file with these options as keys."),
+        click.Option(["--config"], type=PATH, metavar="FILE", help="YAML file with options as keys."),
         dry_run_option(),
         *options_of(RunConfig),
     ],
@@ -73,8 +73,8 @@ def show_plan(config: RunConfig, console: "Console") -> int:
 def run(config: Path | None, dry_run: bool, **parsed: Any) -> int:
     """Start one LoadGen run: performance, or accuracy with --accuracy.
 
-    Exit codes: 0 VALID or passed, 1 INVALID or failed, 2 bad input, 3 refused to start, 4 failed,
-    130 interrupted.
+    Exit codes: 0 VALID, or the accuracy targets are met; 1 INVALID, or a target is missed; 2 bad input; 3 refused to
+    start; 4 the run failed; 130 interrupted.
     """
     asked = make_config(merged(load_yaml(config) if config else {}, given_values(RunConfig, parsed)))
     from scenarios.terminal import Terminal

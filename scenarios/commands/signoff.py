@@ -20,9 +20,9 @@ from scenarios.console import tell
 
 MAX_DIRECTORIES = 400  # per sign-off, because each pair of runs is compared
 EXAMPLES = (
-    "both runs of a result: signoff --scope harness --ref RESULT",
-    "whether a change is a gain: signoff --scope patch --ref BEFORE --cand AFTER --claim claim.json",
-    "a submission: signoff --scope bundle --ref output/campaign --out verdict.json",
+    "check both runs of a result: signoff --scope harness --ref RESULT",
+    "check that a change is a gain: signoff --scope patch --ref BEFORE --cand AFTER --claim claim.json",
+    "check all runs of a submission: signoff --scope bundle --ref output/campaign --out verdict.json",
 )
 
 
@@ -46,25 +46,26 @@ class _SeveralDirectories(Command):
     examples=EXAMPLES,
     shown=("--scope", "--ref", "--cand", "--claim", "--strict-flag", "--out", "--remeasure"),
 )
-@click.option("--scope", type=click.Choice(SCOPES), help="Subject of the sign-off.")
-@click.option("--ref", type=PATH, multiple=True, metavar="DIR...", help="Reference runs.")
-@click.option("--cand", type=PATH, multiple=True, metavar="DIR...", help="Candidate runs.")
-@click.option("--claim", type=PATH, metavar="FILE", help="JSON file with the claim to check.")
-@score_options(". Default: the one in manifest.json.")
+@click.option("--scope", type=click.Choice(SCOPES), help="What to check, see above.")
+@click.option("--ref", type=PATH, multiple=True, metavar="DIR...", help="Directories of the reference runs.")
+@click.option("--cand", type=PATH, multiple=True, metavar="DIR...", help="Directories of the candidate runs.")
+@click.option("--claim", type=PATH, metavar="FILE", help="JSON file with the claim to check (docs/signoff.md).")
+@score_options(". Default: the dataset in manifest.json.")
 @click.option(
     "--noise-band",
     type=float,
     default=NOISE_BAND_PCT,
     show_default=True,
     metavar="PERCENT",
-    help="Noise band of spread, drift and gain, in percent.",
+    help="Differences within this band count as noise, in spread, drift and gain; in percent.",
 )
 @click.option(
     "--policy",
     type=click.Choice(["open", "closed"]),
-    help="Exit code if the sign-off itself fails: closed 4, open 0. Default: closed for a bundle, else open.",
+    help="Exit code if the sign-off reaches no verdict: closed 4, open 0. Default: closed for the scope bundle, else "
+    "open.",
 )
-@click.option("--strict-flag", is_flag=True, help="Also exit with code 1 on a FLAG.")
+@click.option("--strict-flag", is_flag=True, help="Exit with code 1 also on a FLAG.")
 @click.option(
     "--out",
     type=PATH,
@@ -77,9 +78,11 @@ class _SeveralDirectories(Command):
     "feedback_file",
     type=PATH,
     metavar="FILE",
-    help="Write the necessary corrections to FILE, as JSON (audit_feedback.json).",
+    help="Write the required corrections to FILE, as JSON.",
 )
-@click.option("--ledger", type=PATH, metavar="DIR", help=f"Require every run in this ledger (`{PROGRAM} anchor`).")
+@click.option(
+    "--ledger", type=PATH, metavar="DIR", help=f"Require that this ledger contains every run (`{PROGRAM} anchor`)."
+)
 @click.option(
     "--timestamp-ca",
     type=PATH,
@@ -92,8 +95,9 @@ class _SeveralDirectories(Command):
     type=int,
     default=0,
     metavar="N",
-    help=f"Repeat the performance runs at most N times (0 to {MAX_ROUNDS}) if the verdict requires it; start reference "
-    "and candidate alternately, and sign off the new runs. Default: 0.",
+    help=f"Repeat the performance runs at most N times (0 to {MAX_ROUNDS}) if the verdict requires it, alternating "
+    "between "
+    "runs of the reference and of the candidate. The verdict is about the new runs. Default: 0.",
 )
 def signoff(
     scope: Scope | None,
@@ -112,22 +116,24 @@ def signoff(
     key: str | None,
     remeasure: int,
 ) -> ExitCode:
-    """Sign off results from their raw files: PASS, FLAG or FAIL, with reasons.
+    """Sign off results from their log files: PASS, FLAG or FAIL, with reasons.
 
-    The harness recomputes every number; it uses reported and claimed values only to find contradictions. Missing or
-    null evidence is a FAIL. The files of the runs do not change; the verdict is written beside them or to --out, with a
-    line in signoffs.jsonl. --ref and --cand take one or more run directories, directories with performance/run_1 and
-    accuracy in them, or campaigns. The scope harness also takes run folders of the MLPerf Endpoints client.
+    The command recomputes every number. It uses reported and claimed values only to find contradictions. If evidence is
+    missing or null, the verdict is FAIL. The command does not change the files of the runs. It writes the verdict to
+    --out or into the first directory, and appends a line to signoffs.jsonl.
+
+    DIR is a run directory, a directory that contains performance/run_1 and accuracy, or the directory of a campaign.
+    With the scope harness, DIR can also be a run folder of the MLPerf Endpoints client. The scopes are:
 
     \b
-    baseline  check that repetitions on one system have close results, equal conditions and sound responses
+    baseline  check that repeated runs on one system have similar results, equal conditions and plausible responses
     profile   measure the phases of a request, and check that the claim names the changed phase
-    harness   check that both runs of a result used one system and LoadGen's own load
-    patch     check that one change is effective and a real gain, under equal conditions and without side effects
-    bundle    check multiple changes or, with --ref alone, the runs of a submission
+    harness   check that both runs of a result used one system, and that LoadGen issued the load
+    patch     check that one change is a real gain, under equal conditions and without side effects
+    bundle    check multiple changes; with --ref alone, check the runs of a submission
 
     Exit codes: 0 PASS or FLAG, 1 FAIL (with --strict-flag also FLAG), 2 bad input, 3 FILE cannot be written or a run
-    cannot be started, 4 no verdict: the sign-off itself or a new run failed, 130 interrupted.
+    cannot be started, 4 no verdict, because the sign-off itself or a new run failed, 130 interrupted.
     """
     if scope is None:
         raise InputError("--scope: missing", f"choose from {', '.join(SCOPES)}")

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from scenarios.status.snapshot import Snapshot
 
 EXAMPLES = (
-    "runs in progress on this machine, and ./output: status",
-    "an updated page about a shared disk: status /shared/runs --watch --output status.md",
-    "for a program: status RUN_DIR --json",
+    "show the runs in progress on this machine, and the runs in ./output: status",
+    "write a page about the runs on a shared disk, until no run is in progress: status /shared/runs --watch --output "
+    "status.md",
+    "write JSON for a program: status RUN_DIR --json",
 )
 
 ON_A_TERMINAL_S, ELSEWHERE_S = 2.0, 60.0
@@ -35,16 +36,16 @@ ON_A_TERMINAL_S, ELSEWHERE_S = 2.0, 60.0
     metavar="SECONDS",
     help=f"Seconds between two updates. Default: {ON_A_TERMINAL_S:g} on a terminal, {ELSEWHERE_S:g} elsewhere.",
 )
-@click.option("--output", type=PATH, metavar="FILE.md", help="Write each update to a Markdown page.")
+@click.option("--output", type=PATH, metavar="FILE.md", help="Write each update to this Markdown file.")
 def status(folders: tuple[Path, ...], watch: bool, interval: float | None, output: Path | None) -> ExitCode:
     """Show the state of runs, campaigns, tunings, benches and audits.
 
-    The state is the progress and rates, or when and why the run ended. DIR is any directory with runs below it.
-    Default: runs in progress on this machine, and ./output. --watch --json prints one JSON object per update, on one
-    line.
+    For a run in progress, the command shows progress and rates. For other runs, it shows when and why the run ended.
+    DIR is any directory that contains runs. Default: runs in progress on this machine, and ./output. With --watch and
+    --json, the command prints one line with a JSON object per update.
 
-    Exit codes, the most severe of the listed runs: 0 in progress, VALID or PASS, 1 INVALID or FAIL, 2 bad input, 3
-    refused, 4 failed, killed or silent, 130 interrupted.
+    Exit codes (the most severe state of the runs): 0 in progress, VALID or PASS, 1 INVALID or FAIL, 2 bad input, 3
+    refused to start, 4 failed, killed or without signs of life, 130 interrupted.
     """
     if interval is not None and math.isnan(interval):
         raise InputError(f"--interval {interval} is not a time", "give seconds, such as 2")

@@ -15,9 +15,9 @@ from scenarios.command_line.options import round_option, score_options
 from scenarios.console import tell, wide_console
 
 EXAMPLES = (
-    "add a result: store ingest RUN_DIR",
-    "the valid runs of each scenario: store query --where valid=1 --group-by scenario",
-    "whether two runs can be compared: store compare RUN_ID RUN_ID",
+    "add a run: store ingest RUN_DIR",
+    "count the valid runs of each scenario: store query --where valid=1 --group-by scenario",
+    "compare two runs: store compare RUN_ID RUN_ID",
 )
 
 # The columns that `query` shows. With `--json` it shows all columns.
@@ -29,9 +29,18 @@ PLAIN_WIDTH = 240  # columns of a table whose output is not a terminal
 SHORT_RUN_ID = 8  # shown characters of a run ID; `compare` accepts the start of an ID
 
 
-_db = click.option("--db", type=PATH, metavar="FILE", default=Path("results.sqlite"), help="Default: results.sqlite.")
+_db = click.option(
+    "--db",
+    type=PATH,
+    metavar="FILE",
+    default=Path("results.sqlite"),
+    help="SQLite file of the store. Default: results.sqlite.",
+)
 _where = click.option(
-    "--where", metavar="COLUMN=VALUE", multiple=True, help="Select rows; repeatable; null for no value."
+    "--where",
+    metavar="COLUMN=VALUE",
+    multiple=True,
+    help="Select rows with this value; `null` selects rows without a value. Repeatable.",
 )
 
 
@@ -39,24 +48,25 @@ _where = click.option(
 def store() -> None:
     """Store results in a SQLite file, and query and compare them.
 
-    Opening a store adds missing columns and keeps all rows.
+    If a store is from an earlier version, the command adds the missing columns and keeps all rows.
 
-    Exit codes: 0 done, 1 the compared conditions differ, 2 bad input, 3 the store or the output file cannot be written.
+    Exit codes: 0 done, 1 the conditions of the two runs differ (compare), 2 bad input, 3 the store or the output file
+    cannot be written.
     """
 
 
 @store.command(shown=("--db", "--replace", "--round", "--dataset-path", "--model-path", "--declaration", "--mechanism"))
 @_db
 @click.argument("paths", metavar="RUN_DIR...", type=PATH, nargs=-1, required=True)
-@click.option("--replace", is_flag=True, help="Overwrite stored runs whose values differ.")
-@round_option("Round whose seeds, limits and sample counts apply. Default: any round.", default=None)
-@score_options(". Default: the one in manifest.json.")
+@click.option("--replace", is_flag=True, help="Overwrite runs in the store whose values differ.")
+@round_option("Round whose seeds, limits and sample counts the run must have. Default: any round.", default=None)
+@score_options(". Default: the dataset in manifest.json.")
 @declaration_options
 def ingest(db: Path, paths: tuple[Path, ...], replace: bool, round: str | None, **options: Any) -> ExitCode:
-    """Add results from run directories that `verify` accepts. Runs in the store stay unchanged.
+    """Add results from run directories that `verify` accepts.
 
-    A result that claims to be supported, but whose claim the gate does not confirm, is stored as reviewed_preview with
-    the reason.
+    Runs that are in the store already stay unchanged. If a result is declared as supported and the gate does not
+    confirm this, the command stores it as reviewed_preview, with the reason.
     """
     from compliance.evidence.scoring import ScoreSources
     from compliance.mechanisms.quality_gate import stored_row
@@ -91,10 +101,14 @@ def ingest(db: Path, paths: tuple[Path, ...], replace: bool, round: str | None, 
 
 @store.command()
 @_db
-@click.option("--group-by", metavar="COLUMN[,COLUMN…]", help="Group by these columns; means are over valid runs.")
+@click.option(
+    "--group-by",
+    metavar="COLUMN[,COLUMN…]",
+    help="Show one row per value of these columns, with counts and means. Means are over VALID runs.",
+)
 @_where
 def query(db: Path, group_by: str | None, where: tuple[str, ...]) -> ExitCode:
-    """Show runs, or counts and means by group."""
+    """Show runs or, with --group-by, counts and means."""
     from runs.store import ResultStore
 
     with ResultStore.opened(db) as results:
@@ -113,7 +127,13 @@ def query(db: Path, group_by: str | None, where: tuple[str, ...]) -> ExitCode:
 @_db
 @click.option("--output", type=PATH, metavar="FILE", help="File to write. Default: standard output.")
 @_where
-@click.option("--format", "output_format", type=click.Choice(("csv", "json")), default="csv", help="Default: csv.")
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(("csv", "json")),
+    default="csv",
+    help="Format of the output. Default: csv.",
+)
 def export(db: Path, output: Path | None, where: tuple[str, ...], output_format: str) -> ExitCode:
     """Write all columns as CSV, or as JSON rows for `gate`."""
     import csv
@@ -147,7 +167,7 @@ def export(db: Path, output: Path | None, where: tuple[str, ...], output_format:
 @store.command()
 @_db
 def summary(db: Path) -> ExitCode:
-    """Show the number of runs, and counts and best values per scenario, model, GPU and technique."""
+    """Show counts and best values per scenario, model, GPU and technique."""
     from runs.store import ResultStore
 
     with ResultStore.opened(db) as results:
@@ -169,7 +189,10 @@ def summary(db: Path) -> ExitCode:
 @click.argument("first", metavar="RUN_ID")
 @click.argument("second", metavar="RUN_ID")
 def compare(db: Path, first: str, second: str) -> ExitCode:
-    """Compare the conditions and numbers of two runs. Exit code 1 if the conditions differ."""
+    """Compare the conditions and numbers of two runs.
+
+    The command exits with code 1 if the conditions differ. RUN_ID is an ID from `store query`, or the start of an ID.
+    """
     from runs.store import ResultStore, compare_rows
 
     with ResultStore.opened(db) as results:

@@ -24,9 +24,12 @@ if TYPE_CHECKING:
     from compliance.submission.build import SubmitOutcome
 
 EXAMPLES = (
-    "a campaign: submit output/campaign --organization ORG --system-name NAME --system system.yaml --output tree",
-    "in the open division: submit RESULT --division open --organization ORG --system-name NAME --output tree",
-    "a rehearsal: submit output/campaign --rehearsal --organization ORG --system-name NAME --output tree",
+    "submit the runs of a campaign: submit output/campaign --organization ORG --system-name NAME --system system.yaml "
+    "--output tree",
+    "submit a result in the open division: submit RESULT --division open --organization ORG --system-name NAME "
+    "--output tree",
+    "build a tree from runs that are not eligible: submit output/campaign --rehearsal --organization ORG "
+    "--system-name NAME --output tree",
 )
 
 
@@ -42,34 +45,38 @@ EXAMPLES = (
     "organization",
     required=True,
     metavar="ORG",
-    help="Name of the submitter, a directory of the tree.",
+    help="Name of the submitter, also the name of a directory in the tree.",
 )
-@click.option("--system-name", required=True, metavar="NAME", help="Name of the system, a directory of the tree.")
+@click.option(
+    "--system-name", required=True, metavar="NAME", help="Name of the system, also the name of a directory in the tree."
+)
 @click.option(
     "--division",
     type=click.Choice(DIVISIONS),
     default="closed",
     show_default=True,
-    help="Division of the submission. The open division allows other models and options, and requires no scenarios or "
-    "audits. The network division has the rules of closed, for servers on other machines than LoadGen "
-    "(docs/servers.md).",
+    help="Division of the submission. The open division allows other models and options, and requires no particular "
+    "scenarios or audits. The network division has the rules of the closed division; LoadGen and the servers run on "
+    "different machines (docs/servers.md).",
 )
 @round_option("Round whose layout and seeds apply.")
-@click.option("--output", required=True, type=PATH, metavar="TREE", help="Directory to create.")
+@click.option(
+    "--output", required=True, type=PATH, metavar="TREE", help="Directory of the tree, which the command creates."
+)
 @click.option(
     "--documentation",
     type=PATH,
     metavar="DIR",
-    help="Directory whose files are copied to documentation/. The network division requires a system diagram.",
+    help="Directory with files for documentation/ in the tree. The network division requires a system diagram.",
 )
 @click.option(
     "--rehearsal",
     is_flag=True,
-    help="Accept results that are not eligible for submission; mark the tree as not for upload. Such results have the "
-    "dummy engine, another model or synthetic data. Full length, seeds and accuracy are still required.",
+    help="Accept results from the dummy engine, another model or synthetic data, and mark the tree as not for upload. "
+    "Duration, seeds and accuracy must still meet the rules.",
 )
-@tree_options("Default: this repository at the commit in the manifests.")
-@click.option("--json", type=PATH, metavar="[FILE]", help="Also write the result of the build to FILE, as JSON.")
+@tree_options("Default: this repository, at the commit that the manifests state.")
+@click.option("--json", type=PATH, metavar="[FILE]", help="Also write the output of the command to FILE, as JSON.")
 def submit(
     results: tuple[Path, ...],
     round: str,
@@ -81,17 +88,17 @@ def submit(
 ) -> ExitCode:
     """Build a submission tree from runs.
 
-    RESULT is the directory of a campaign, a result (performance/run_1, accuracy, audit/TEST06), a run or an audit.
-    `submit` verifies every result and required audit from its files, under the official rules. The runs of a result
-    must have one configuration. Unless the division is open, all runs must also sign off (`main.py signoff`, scope
-    bundle). If anything is refused, `submit` prints all reasons and writes no tree. It overwrites no file.
+    RESULT is the directory of a campaign, of a result (performance/run_1, accuracy, audit/TEST06), of a run or of an
+    audit. The command verifies every result and every required audit from its files, under the official rules. The runs
+    of a result must have equal configurations. Except in the open division, the runs must also sign off (`signoff
+    --scope bundle`). If a rule is violated, the command prints all reasons and writes no tree. It overwrites no file.
 
-    RESULT can also be MLPerf Endpoints run folders (the points of one curve) or a directory that contains them.
-    `submit` checks each folder as `check` does, and writes the submission files that it can derive from the folders
+    RESULT can also be an MLPerf Endpoints run folder (a point of a curve), or a directory that contains run folders.
+    The command checks each folder as `check` does, and writes the submission files that it can derive from the folders
     (docs/mlperf-endpoints.md).
 
-    Exit codes: 0 built, 1 a result, an audit or the sign-off is refused, 2 bad input or missing facts of the system,
-    3 the tree cannot be written or its source is missing, 4 a run did not finish or its files changed.
+    Exit codes: 0 built, 1 a result, an audit or the sign-off failed, 2 bad input or missing facts of the system, 3 the
+    tree cannot be written or the source code is missing, 4 a run did not finish or its files have changed.
     """
     from compliance.endpoints.find_folders import is_for_endpoints
 

@@ -13,18 +13,20 @@ from scenarios.run.config import RunConfig
 from scenarios.tune.config import NOT_FOR_TUNES, TuneOptions, load_tune
 
 EXAMPLES = (
-    "the highest valid rate: tune --scenario Server --vllm --model-path DIR --dataset-path FILE",
-    "with a search of the engine's options first: tune --scenario Server --search --vllm --model-path DIR",
-    "a trial in a minute: tune --scenario Server --engine dummy --dummy-slots 4 --dummy-prefill-us 50",
+    "find the highest valid rate: tune --scenario Server --vllm --model-path DIR --dataset-path FILE",
+    "search the engine's options first: tune --scenario Server --search --vllm --model-path DIR",
+    "try the command with the dummy engine, in a minute: tune --scenario Server --engine dummy --dummy-slots 4 "
+    "--dummy-prefill-us 50",
 )
 
 _CHANGED = {
-    "scenario": {"help": "Scenario to tune.", "metavar": "Server|Interactive|Offline"},
+    "scenario": {"help": "LoadGen scenario.", "metavar": "Server|Interactive|Offline"},
     "output_log_dir": {
-        "help": "Directory of the tuning; an existing tuning continues. Default: output/tune-<scenario>.",
+        "help": "Directory of the tuning. If it contains an unfinished tuning, the command continues it. Default: "
+        "output/tune-<scenario>.",
     },
     "user_conf": {
-        "help": "LoadGen user.conf of the full run; the tuning replaces target_qps of the scenario.",
+        "help": "LoadGen user.conf for the runs. The tuning replaces the target_qps of the scenario.",
     },
 }
 
@@ -44,12 +46,17 @@ _CHANGED = {
     ),
     params=[
         click.Option(
-            ["--config"], type=PATH, metavar="FILE", help="YAML file with the keys of `run` and, under `tune`, these."
+            ["--config"],
+            type=PATH,
+            metavar="FILE",
+            help="YAML file with the options of `run` as keys, and the tuning options under the key `tune`.",
         ),
         *options_of(TuneOptions),
         dry_run_option(),
         click.Option(
-            ["--restart-changed"], is_flag=True, help="Move steps of another configuration aside and start again."
+            ["--restart-changed"],
+            is_flag=True,
+            help="If DIR contains a tuning with another configuration, move its runs to discarded/ and start again.",
         ),
         *options_of(RunConfig, NOT_FOR_TUNES, _CHANGED),
     ],
@@ -57,17 +64,19 @@ _CHANGED = {
 def tune(config: Path | None, restart_changed: bool, dry_run: bool, **parsed: Any) -> ExitCode:
     """Find the highest VALID target_qps, or the target_qps of a full Offline run.
 
-    The scenario of the highest target_qps is Server or Interactive. An Offline run (or --offline-qps) gives a first
-    estimate. Probes at a few rates follow: runs with the settings of the full run, each stopped as soon as it can no
-    longer be VALID. A full run confirms the best rate. The command writes the rate to DIR/user.conf, the measurements
-    to DIR/tune.json and DIR/rates.svg, and the options of the confirmed run to DIR/best.yaml. To repeat that run:
-    `main.py run --config DIR/best.yaml`.
+    In Server and Interactive, the command finds the highest VALID target_qps. The first estimate comes from an Offline
+    run or from --offline-qps. Probes at a few rates follow. A probe has the settings of the full run, and stops as soon
+    as it can no longer be VALID. A full run then confirms the best rate. In Offline, the command measures the rate and
+    confirms it with a full run.
+
+    The command writes the rate to DIR/user.conf, the measurements to DIR/tune.json and DIR/rates.svg, and the options
+    of the confirmed run to DIR/best.yaml. To repeat that run: `main.py run --config DIR/best.yaml`.
 
     With --search, short runs first try the engine's scheduling options, within --search-budget-s and --search-trials.
     The probes then use the best options.
 
-    After an interruption the same command continues from DIR/journal.jsonl. It refuses to continue if an earlier step
-    has another configuration, model, dataset or machine, and names each difference.
+    After an interruption, the same command continues the tuning from DIR/journal.jsonl. If the configuration, model,
+    dataset or machine of an earlier step differs, the command names each difference and refuses to continue.
 
     Exit codes: 0 a rate was confirmed, 1 no rate was confirmed, 2 bad input or a changed configuration, 3 refused to
     start, 4 a run failed, 130 interrupted.

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from compliance.verify.result_verdict import ResultVerdict
 
 EXAMPLES = (
-    "a performance and an accuracy run: verify PERFORMANCE_DIR ACCURACY_DIR",
-    "another submitter's result, under the official rules: verify RESULT --official --output verdict",
-    "a document of every claim and its check: verify RESULT --document verification.md",
+    "verify a performance run and an accuracy run: verify PERFORMANCE_DIR ACCURACY_DIR",
+    "verify another submitter's result under the official rules: verify RESULT --official --output verdict",
+    "write a document that lists every claim with its check: verify RESULT --document verification.md",
 )
 
 
@@ -40,26 +40,32 @@ EXAMPLES = (
 @click.option(
     "--scenario",
     type=click.Choice(SCENARIOS),
-    help="Scenario of the runs. Default: the scenario in manifest.json or in the log; a Server run with the limits of "
+    help="LoadGen scenario of the runs. Default: the scenario in manifest.json or in the log; a Server run with the "
+    "limits of "
     "Interactive counts as Interactive.",
 )
-@click.option("--official", is_flag=True, help="Apply the official rules, whatever the manifest states.")
+@click.option(
+    "--official",
+    is_flag=True,
+    help="Apply the official rules to all runs, also to runs that are not eligible for submission.",
+)
 @round_option("Round whose seeds, limits and sample counts apply.")
-@score_options(". Default: the dataset in manifest.json; without it, the scores in accuracy.txt.")
+@score_options(". Default: the dataset in manifest.json; if that file is missing, the scores in accuracy.txt count.")
 @click.option(
     "--output",
     type=PATH,
     metavar="DIR",
-    help="Directory of the verdict; multiple verdicts go to numbered directories in it. Default: the first RUN_DIR of "
-    "each result.",
+    help="Directory for the verdict. Multiple verdicts are written to numbered subdirectories. Default: the first "
+    "RUN_DIR "
+    "of each result.",
 )
 @click.option(
     "--document",
     type=PATH,
     metavar="FILE",
-    help="Also write a verification document to FILE, as Markdown (.md).",
+    help="Also write a verification document to FILE, in Markdown (.md).",
 )
-@click.option("--json", type=PATH, metavar="[FILE]", help="Also write the verdicts on all results to FILE, as JSON.")
+@click.option("--json", type=PATH, metavar="[FILE]", help="Also write all verdicts to FILE, as JSON.")
 def verify(
     run_dirs: tuple[Path, ...],
     accuracy_only: bool,
@@ -75,17 +81,20 @@ def verify(
 ) -> ExitCode:
     """Verify results from their logs, and write verify_performance.txt.
 
-    The command writes verify_performance.txt and verify_performance.json beside runs of this harness or to --output.
+    For runs of this harness, the command writes verify_performance.txt and verify_performance.json into the run
+    directory. With --output, it writes them into that directory. For logs of other programs, it writes them only with
+    --output.
 
-    RUN_DIR is a run directory of this harness, a directory with LoadGen's logs, a directory with performance/run_1 and
-    accuracy in it, a campaign, or an MLPerf Endpoints run folder. A performance and an accuracy run of one scenario are
-    verified together as one result. The exit code is the most severe of all results.
+    RUN_DIR is a run directory of this harness, a directory with LoadGen logs, a directory that contains
+    performance/run_1 and accuracy, the directory of a campaign, or an MLPerf Endpoints run folder. A performance run
+    and an accuracy run of one scenario are verified together, as one result. The most severe verdict decides the exit
+    code.
 
-    The official rules apply to a run unless its manifest.json marks it as not eligible for submission. Violations by
-    such a run appear as `not eligible for submission: ...`. A verdict on other logs is written only with --output.
+    The official rules apply to every run, except a run that manifest.json marks as not eligible for submission. Each
+    violation by such a run is printed as `not eligible for submission: ...`.
 
-    Exit codes: 0 PASS, 1 FAIL, 2 bad input or damaged logs, 3 no verdict (benchmark not supported, accuracy
-    log missing, output not writable), 4 contradicting logs or an unfinished run.
+    Exit codes: 0 PASS, 1 FAIL, 2 bad input or damaged logs, 3 no verdict (benchmark not supported, accuracy log
+    missing, or --output not writable), 4 the logs contradict each other, or a run did not finish.
     """
     if accuracy_only and performance_only:
         raise InputError("--accuracy-only and --performance-only exclude each other", "give one of the two options")

@@ -34,7 +34,7 @@ class RunOptions(BaseModel):
 
     # The run
     scenario: Scenario = option_field(
-        ..., "LoadGen scenario. Interactive is LoadGen's Server with tighter latency limits.", "what"
+        ..., "LoadGen scenario. Interactive is the Server scenario with lower latency limits.", "what"
     )
     accuracy: bool = option_field(
         False, "Run in accuracy mode: issue every sample once and score the output. Default: performance mode.", "what"
@@ -49,26 +49,26 @@ class RunOptions(BaseModel):
         None, "Dataset in the MLCommons format (cnn_eval.json). Default: the bundled 64 articles.", "what", "FILE"
     )
     label: str | None = option_field(
-        None, "Name of the run, for results, report and compare.", "what", "NAME", min_length=1
+        None, "Name of the run in the output of `results`, `report` and `compare`.", "what", "NAME", min_length=1
     )
     total_sample_count: int | None = option_field(
         None, "Use the first N rows of the dataset. Default: all rows.", "what", "N", ge=1
     )
     lg_model_name: str | None = option_field(
-        None, f"LoadGen model key: {', '.join(BENCHMARKS)}. Default: by scenario.", "what", "KEY"
+        None, f"LoadGen model key: {', '.join(BENCHMARKS)}. Default: the key of the scenario.", "what", "KEY"
     )
 
     # LoadGen
     user_conf: Path | None = option_field(
         None,
-        "LoadGen user.conf. Default: user.conf; for fewer rows than the benchmark's configs/own-data.conf, for the "
-        "bundled articles configs/embedded.conf, or configs/trial.conf with the rate of the warm-up (docs/running.md).",
+        "LoadGen user.conf. Default: user.conf; configs/own-data.conf for datasets with fewer rows than the "
+        "benchmark's dataset. With the bundled articles, the harness chooses the settings (docs/running.md).",
         "loadgen",
         "FILE",
     )
     target_qps: float | None = option_field(
         None,
-        "Rate in queries/s (Offline: expected rate in samples/s); overrides target_qps in user.conf.",
+        "Rate in queries/s (Offline: expected rate in samples/s). Overrides target_qps in user.conf.",
         "loadgen",
         "QPS",
         ge=LOWEST_QPS,
@@ -76,17 +76,21 @@ class RunOptions(BaseModel):
     )
     audit_conf: Path | None = option_field(
         None,
-        "LoadGen audit.config. Without this option, LoadGen reads no audit.config, even in the working directory.",
+        "LoadGen audit.config. Without this option, LoadGen reads no audit.config, even if the working directory "
+        "contains one.",
         "loadgen",
         "FILE",
     )
-    enable_log_trace: bool = option_field(False, "Write mlperf_log_trace.json (0.4 to 2 kB per query).", "loadgen")
+    enable_log_trace: bool = option_field(
+        False, "Let LoadGen write mlperf_log_trace.json (0.4 to 2 kB per query).", "loadgen"
+    )
     output_log_dir: Path | None = option_field(
         None, "Run directory to create. Default: output/<time>-<scenario>-<mode>.", "loadgen", "DIR"
     )
     signing_key: Path | None = option_field(
         None,
-        "Ed25519 private key (PEM) that signs seal.json. Default: the user's key, created at first use.",
+        "Ed25519 private key (PEM) that signs the attestation seal.json. Default: a key in your home directory, "
+        "created at first use.",
         "loadgen",
         "FILE",
     )
@@ -98,55 +102,58 @@ class RunOptions(BaseModel):
     vllm: bool = option_field(False, "Short form of --engine vllm.", "engine")
     sampling_arg: dict[str, Any] = option_field(
         {},
-        "Sampling parameter instead of the benchmark's; repeatable. The run is not eligible for submission.",
+        "Sampling parameter that replaces the benchmark's parameter. Repeatable. The run is not eligible for "
+        "submission.",
         "engine",
         "KEY=VALUE",
     )
     admission: Literal["off", "fcfs", "shortest", "deadline", "priority"] = option_field(
         "off",
-        "Order in which waiting queries go to the engine. They wait while the engine holds --admission-tokens or "
-        "--admission-queries. Server and Interactive only (docs/tuning.md). Default: off.",
+        "Order in which the harness sends waiting queries to the engine. Queries wait while --admission-tokens or "
+        "--admission-queries is reached. Server and Interactive only (docs/tuning.md). Default: off.",
         "engine",
     )
     admission_tokens: int | None = option_field(
         None,
-        "Maximum of prompt tokens in the engine before their first output token. Default: the token budget per step.",
+        "Maximum number of prompt tokens of queries in the engine that wait for their first output token. Default: the "
+        "engine's token budget per step.",
         "engine",
         "N",
         ge=1,
     )
     admission_queries: int | None = option_field(
-        None, "Maximum of unfinished queries in the engine. Default: no limit.", "engine", "N", ge=1
+        None, "Maximum number of unfinished queries in the engine. Default: no limit.", "engine", "N", ge=1
     )
     concurrency: int | None = option_field(
         None,
-        "Closed loop: at most N queries are open in the engine, over all replicas. requests.jsonl has the time of each "
-        "hand-over. Offline only; the run is not eligible for submission. Default: no limit.",
+        "Closed loop: send at most N queries at once to the engine, in total over all replicas. Offline only; the run "
+        "is not eligible for submission. requests.jsonl states when each query was sent. Default: no limit.",
         "engine",
         "N",
         ge=1,
     )
     replicas: str | None = option_field(
         None,
-        "Number of engines for one LoadGen, each in its own process with its share of devices or cores; auto = as many "
-        "as fit (docs/parallel.md). Default: auto on multiple accelerators, else one engine in the run's process.",
+        "Number of engines that share the load of one LoadGen. Each engine has its own process, and its share of the "
+        "devices or cores. auto: as many engines as fit (docs/parallel.md). Default: auto on multiple accelerators, "
+        "else one engine in the process of the run.",
         "engine",
         "N|auto",
     )
     cluster: str | None = option_field(
         None,
-        "Run replicas on the nodes of a Ray cluster: HOST:PORT of its head, or auto for the cluster of this machine. "
-        "One replica per device, or --replicas (docs/parallel.md).",
+        "Start the replicas on the nodes of a Ray cluster. ADDRESS is HOST:PORT of the head node; auto is the cluster "
+        "of this machine. Default for --replicas: one replica per device (docs/parallel.md).",
         "engine",
         "auto|ADDRESS",
     )
     engine_start_timeout_s: float = option_field(
-        1800.0, "Seconds until the engine must be ready. Default: 1800.", "engine", "S", gt=0, allow_inf_nan=False
+        1800.0, "Maximum time in s until the engine is ready. Default: 1800.", "engine", "S", gt=0, allow_inf_nan=False
     )
     stall_timeout_s: float = option_field(
         20.0,
-        "Seconds without progress of the engine, with open queries, until the run ends; raised automatically for slow "
-        "engine steps. Default: 20.",
+        "End the run if queries are open and the engine makes no progress for this time, in s. The harness raises the "
+        "value for slow engine steps. Default: 20.",
         "engine",
         "S",
         gt=0,
@@ -156,7 +163,8 @@ class RunOptions(BaseModel):
     # Declaration of the result
     mechanism: MechanismBlock | None = option_field(
         None,
-        "Technique to declare (docs/mechanisms.md), or a YAML file with its fields. Default: baseline/none.",
+        "Technique to declare (docs/mechanisms.md), or a YAML file with the fields of the declaration. Default: "
+        "baseline/none.",
         "engine",
         "MECHANISM/VARIANT|FILE",
     )
@@ -165,7 +173,11 @@ class RunOptions(BaseModel):
     batch_size: int | None = option_field(None, "Ignored: the engine batches continuously.", "compat", "N", ge=1)
     num_workers: int | None = option_field(None, "Ignored: one event loop serves all queries.", "compat", "N", ge=1)
     max_new_tokens: int | None = option_field(
-        None, "Same as --sampling-arg max_tokens=N. The benchmark's value is eligible.", "compat", "N", ge=1
+        None,
+        "Same as --sampling-arg max_tokens=N. Only the benchmark's value is eligible for submission.",
+        "compat",
+        "N",
+        ge=1,
     )
 
     @property

@@ -39,50 +39,54 @@ class TuneOptions(BaseModel):
 
     offline_qps: float | None = _field(
         None,
-        "Offline rate in samples/s, the first estimate. Default: measured by an Offline run.",
+        "Rate in Offline in samples/s, from which the first estimate follows. Default: measured by an Offline run.",
         metavar="QPS",
         ge=LOWEST_QPS,
         le=HIGHEST_QPS,
     )
     estimate_s: float = _field(
-        60.0, "Duration of the Offline run that measures this rate. Default: 60.", metavar="S", gt=0, le=3600
+        60.0, "Duration in s of the Offline run that measures the rate. Default: 60.", metavar="S", gt=0, le=3600
     )
     max_probes: int = _field(
-        MAX_PROBES, f"Maximum of probes, 1 to {MAX_PROBES}. Default: {MAX_PROBES}.", metavar="N", ge=1, le=MAX_PROBES
+        MAX_PROBES,
+        f"Maximum number of probes, 1 to {MAX_PROBES}. Default: {MAX_PROBES}.",
+        metavar="N",
+        ge=1,
+        le=MAX_PROBES,
     )
     resolution: float = _field(
         RESOLUTION,
-        f"Stop if the lowest INVALID rate is at most this share above the highest VALID rate. Default: {RESOLUTION}.",
+        f"Stop when the lowest INVALID rate is at most this share above the highest VALID rate. Default: {RESOLUTION}.",
         metavar="SHARE",
         ge=0.001,
         le=0.5,
     )
-    search: bool = _field(False, "Search the engine's scheduling options before the rate (Server, Interactive).")
+    search: bool = _field(False, "Search the engine's scheduling options first, then the rate (Server, Interactive).")
     search_trials: int = _field(
         SEARCH_TRIALS,
-        f"Maximum of settings to try, besides the given settings. Default: {SEARCH_TRIALS}.",
+        f"Maximum number of option sets to try, in addition to the given options. Default: {SEARCH_TRIALS}.",
         metavar="N",
         ge=1,
         le=1000,
     )
     search_budget_s: float = _field(
         SEARCH_BUDGET_S,
-        f"Maximum time of the search in s; the probes follow it. Default: {SEARCH_BUDGET_S:.0f}.",
+        f"Maximum time of the search in s. The time of the probes is additional. Default: {SEARCH_BUDGET_S:.0f}.",
         metavar="S",
         gt=0,
         le=1e6,
     )
     search_leg_s: float = _field(
         SEARCH_LEG_S,
-        f"Maximum min_duration of the search's runs in s. Default: {SEARCH_LEG_S:.0f}.",
+        f"Maximum min_duration of the runs of the search, in s. Default: {SEARCH_LEG_S:.0f}.",
         metavar="S",
         ge=1,
         le=3600,
     )
     search_values: dict[str, Any] = _field(
         {},
-        "Values of an option to search, such as max_num_seqs='[64, 128]'; repeatable. Default: the usual options and "
-        "values for the engine and this machine.",
+        "Values to try for an option, such as max_num_seqs='[64, 128]'. Repeatable. Default: options and values that "
+        "suit the engine and this machine.",
         metavar="OPTION=LIST",
     )
 
@@ -139,7 +143,7 @@ def load_tune(file: Path | None, own: dict[str, Any], runs: dict[str, Any]) -> T
     written = place.user_conf.resolve(), place.search_conf.resolve()
     if config.user_conf is not None and config.user_conf.resolve() in written:
         raise InputError(
-            f"--user-conf {config.user_conf}: the tuning writes this file",
+            f"--user-conf {config.user_conf}: the tuning would overwrite this file",
             "give another --output-log-dir, or a copy of the file",
         )
     values = without_trial(values)  # The search uses the official limits, never those of a trial.

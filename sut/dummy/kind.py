@@ -23,29 +23,42 @@ class DummyOptions(BaseModel):
 
     model_config = ConfigDict(defer_build=True)
 
-    dummy_ttft_ms: float = option_field(2.0, "Time to first token. Default: 2.", "dummy", "MS", ge=0, le=LONGEST)
-    dummy_tpot_ms: float = option_field(0.05, "Time per output token. Default: 0.05.", "dummy", "MS", ge=0, le=LONGEST)
-    dummy_prefill_us: float = option_field(
-        0.0, "Time per prompt token, added to the time to first token. Default: 0.", "dummy", "US", ge=0, le=LONGEST
+    dummy_ttft_ms: float = option_field(2.0, "Time to first token, in ms. Default: 2.", "dummy", "MS", ge=0, le=LONGEST)
+    dummy_tpot_ms: float = option_field(
+        0.05, "Time per output token, in ms. Default: 0.05.", "dummy", "MS", ge=0, le=LONGEST
     )
-    dummy_slots: int = option_field(0, "Requests computed at a time; 0 = all. Default: 0.", "dummy", "N", ge=0)
+    dummy_prefill_us: float = option_field(
+        0.0,
+        "Time per prompt token, in µs, added to the time to first token. Default: 0.",
+        "dummy",
+        "US",
+        ge=0,
+        le=LONGEST,
+    )
+    dummy_slots: int = option_field(
+        0, "Maximum number of requests that are computed concurrently; 0 = all. Default: 0.", "dummy", "N", ge=0
+    )
     dummy_shortest_tokens: int = option_field(
-        SHORTEST_OUTPUT, f"Shortest output in tokens (by prompt). Default: {SHORTEST_OUTPUT}.", "dummy", "N", ge=1
+        SHORTEST_OUTPUT,
+        f"Shortest output, in tokens. The prompt decides the length. Default: {SHORTEST_OUTPUT}.",
+        "dummy",
+        "N",
+        ge=1,
     )
     dummy_noise: float = option_field(
         0.0,
-        "Standard deviation of the speed of a run and of a request, as a share. Default: 0.",
+        "Random variation of the speed, per run and per request: relative standard deviation. Default: 0.",
         "dummy",
         "SHARE",
         ge=0,
         le=0.5,
     )
     dummy_seed: int | None = option_field(
-        None, "Seed of --dummy-noise. Default: another seed in each start of the engine.", "dummy", "N", ge=0
+        None, "Random seed of --dummy-noise. Default: a new seed at each start of the engine.", "dummy", "N", ge=0
     )
     dummy_fault: list[str] = option_field(
         [],
-        "Inject a fault at query N: start, raise, fail, die, swallow, twice, empty or freeze; repeatable.",
+        "Inject a fault at query N. Repeatable. KIND is start, raise, fail, die, swallow, twice, empty or freeze.",
         "dummy",
         "KIND[@N]",
     )

@@ -30,7 +30,8 @@ class EndpointOptions(BaseModel):
 
     api_server: str | None = option_field(
         None,
-        "Address of the server, http://HOST:PORT or https://HOST:PORT; identical servers separated by commas.",
+        "Address of the server: http://HOST:PORT or https://HOST:PORT. Separate the addresses of multiple equal "
+        "servers with commas.",
         "endpoint",
         "URL[,URL…]",
     )
@@ -38,44 +39,51 @@ class EndpointOptions(BaseModel):
         None, "Name of the model on the server. Default: the server's only model.", "endpoint", "NAME"
     )
     api_dialect: str | None = option_field(
-        None, f"API of the server: {', '.join(DIALECTS)}. Default: detected.", "endpoint", "NAME"
+        None, f"API of the server: {', '.join(DIALECTS)}. Default: detected from the server.", "endpoint", "NAME"
     )
     api_omit: list[str] = option_field(
         [],
-        f"Field that the server refuses and that is left out ({', '.join(MAY_OMIT)}); repeatable. "
-        "Only for servers that send text.",
+        f"Omit this field from requests, because the server refuses it: {', '.join(MAY_OMIT)}. Repeatable. Only for "
+        "servers that return text.",
         "endpoint",
         "FIELD",
     )
     api_key_env: str | None = option_field(
-        None, "Environment variable with the server's API key. The key is never written to a file.", "endpoint", "VAR"
+        None,
+        "Name of the environment variable that contains the API key of the server. The key is never written to a file.",
+        "endpoint",
+        "VAR",
     )
     api_ca: Path | None = option_field(
-        None, "Certificate authority of an https server (PEM). Default: the system's.", "endpoint", "FILE"
+        None,
+        "Certificate of the authority for an https server (PEM). Default: the authorities of the operating system.",
+        "endpoint",
+        "FILE",
     )
     api_connections: int | None = option_field(
         None,
-        "Connections per server, opened before the timed run; maximum of requests at a time. "
-        f"Default: {CONNECTIONS}, SingleStream 1.",
+        "Connections per server, which is also the maximum number of concurrent requests. The harness opens them "
+        f"before the timed run. Default: {CONNECTIONS}; 1 in SingleStream.",
         "endpoint",
         "N",
         ge=1,
     )
     api_declaration: Path | None = option_field(
         None,
-        "File with facts of the server that no request shows (configs/endpoint-declaration.yaml).",
+        "YAML file with facts of the server that the harness cannot detect (configs/endpoint-declaration.yaml).",
         "endpoint",
         "FILE",
     )
     network_sut: bool = option_field(
         False,
-        "Network division: build the system's name from the names that the servers report (docs/servers.md).",
+        "For the network division: build the name of the system from the names that the servers report "
+        "(docs/servers.md).",
         "endpoint",
     )
     serve: list[str] = option_field(
         [],
-        "Start the server with this command, end it with the run, and log to server.log. Repeatable (a list in YAML): "
-        "one command per server of --api-server, in the same order.",
+        "Start the server with this command, and stop it at the end of the run. Its output is written to server.log. "
+        "Repeatable (a list in YAML): one command per server of --api-server, in the same order.",
         "endpoint",
         "COMMAND",
     )

@@ -61,26 +61,27 @@ class VllmOptions(BaseModel):
 
     dtype: Literal["auto", "half", "float16", "bfloat16", "float", "float32"] | None = option_field(
         None,
-        "Data type of the model. Default: bfloat16 on accelerators; on CPUs float32 if the weights allow it.",
+        "Data type of the model. Default: bfloat16 on accelerators. On CPUs: float32, if the weights allow it.",
         "engine",
         "TYPE",
     )
     device: Literal["auto", "cpu", "cuda"] = option_field(
         "auto",
-        "Hardware for vLLM: auto = the hardware of its build; cpu = no accelerators; cuda = GPUs of NVIDIA or AMD. "
-        "Default: auto.",
+        "Hardware for vLLM: auto = the hardware for which vLLM was built; cpu = no accelerators; cuda = GPUs of "
+        "NVIDIA or AMD. Default: auto.",
         "engine",
     )
     tensor_parallel_size: int | None = option_field(
         None,
-        "Accelerators per copy of the model. Default: the fewest that fit the model; all in SingleStream; 1 on CPUs.",
+        "Number of accelerators per replica. Default: the smallest number that fits the model; in SingleStream all; "
+        "on CPUs 1.",
         "engine",
         "N",
         ge=1,
     )
     engine_arg: dict[str, Any] = option_field(
         {},
-        "Any vLLM engine argument; repeatable. The harness checks the effective value in the running engine.",
+        "Any vLLM engine argument. Repeatable. The harness checks the effective value in the running engine.",
         "engine",
         "KEY=VALUE",
     )

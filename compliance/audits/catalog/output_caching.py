@@ -52,22 +52,25 @@ _MEASURED: WeakKeyDictionary["RunArtifacts", Measurement] = WeakKeyDictionary()
 class CachingOptions(AuditOptions):
     samples: int | None = audit_field(
         None,
-        "Number of unique samples in the first reference run, raised until a run takes long enough. Default: 64, or "
-        "half of a small dataset.",
+        "Number of unique samples in the first reference run. If that run is too short, the next run has more samples. "
+        "Default: 64, or half of a small dataset.",
         "N",
         ge=1,
     )
     audit_samples: int | None = audit_field(
-        None, "Number of queries in the repeating runs. Default: that of the reference run.", "N", ge=1
+        None, "Queries in each run that repeats one sample. Default: the number in the reference run.", "N", ge=1
     )
     sample_index: PositionsOrAuto = audit_field(
         (),
-        "Repeated sample: comma-separated positions in LoadGen's loaded samples (the fastest run decides), or "
-        "auto: the sample nearest to the mean lengths of the reference run. Default: auto.",
+        "Samples to repeat, as positions in the list of loaded samples, separated by commas; the fastest run decides. "
+        "auto: the sample whose lengths are nearest to the means of the reference run. Default: auto.",
         "I[,J...]|auto",
     )
     threshold: Share | None = audit_field(
-        None, "How much faster a repeating run may be. Default: 0.1 in Offline, 0.2 in SingleStream.", "X"
+        None,
+        "Maximum gain in rate of a run that repeats one sample, as a share. Default: 0.1 in Offline, 0.2 in "
+        "SingleStream.",
+        "X",
     )
 
 
@@ -82,7 +85,7 @@ class EarlierRequest(Request):
 
 class OutputCaching(AuditTest[CachingOptions]):
     name = "output_caching"
-    summary = "Compare the rate of repeated samples with unique samples. Offline, SingleStream."
+    summary = "Compare the rate of repeated samples with the rate of unique samples (Offline, SingleStream)."
     options = CachingOptions
     keeps_engine = True
 

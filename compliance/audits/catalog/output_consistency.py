@@ -23,12 +23,14 @@ DIFFERENT_RESPONSES_PER_TOKEN = 4
 class ConsistencyOptions(TwoModeOptions):
     # Greedy responses depend slightly on the batch: rounding decides between nearly equal tokens, and all later tokens
     # differ. docs/audits.md has measurements.
-    threshold: Share = audit_field(0.05, "Allowed share of tokens from the first difference on. Default: 0.05.", "X")
+    threshold: Share = audit_field(
+        0.05, "Maximum share of tokens after the first difference in a response. Default: 0.05.", "X"
+    )
 
 
 class OutputConsistency(TwoModeAudit):
     name = "output_consistency"
-    summary = "Compare the responses of a performance run with the accuracy run, token by token."
+    summary = "Compare the responses of a performance run with those of the accuracy run, token by token."
     heading, text_name = "Output consistency", "verify_accuracy.txt"
     options = ConsistencyOptions
 

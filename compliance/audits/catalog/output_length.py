@@ -22,7 +22,7 @@ class LengthOptions(TwoModeOptions):
 
 class OutputLength(TwoModeAudit):
     name = "output_length"
-    summary = "Compare the mean output length of a performance run with the accuracy run."
+    summary = "Compare the mean output length of a performance run with that of the accuracy run."
     heading, text_name = "Output length", "verify_output_len.txt"
     options = LengthOptions
 

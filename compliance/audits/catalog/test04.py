@@ -54,7 +54,7 @@ class OfficialOutcome:
 
 class OfficialTest04(AuditTest[AuditOptions]):
     name = "TEST04"
-    summary = "Compare any two runs as the official test does. Not required for this benchmark."
+    summary = "Compare two runs as the official TEST04 does. This benchmark does not require it."
     official = True
     existing = ("performance", "performance")
 

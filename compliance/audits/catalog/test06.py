@@ -25,7 +25,7 @@ SETTINGS = {
 
 class OfficialTest06(AuditTest[AuditOptions]):
     name = "TEST06"
-    summary = "Check 100 logged responses of a performance run: lengths, counts, first tokens, special IDs."
+    summary = "Check 100 logged responses of a performance run: lengths, token counts, first tokens, special tokens."
     official = True
     text_name = "verify_accuracy.txt"
 
