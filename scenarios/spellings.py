@@ -1,11 +1,7 @@
 """Options of other programs for LLM inference, and the options of this harness that replace them."""
 
 # Field of a run → other spellings of its option, which the command line accepts.
-ACCEPTED = {
-    "model_path": ("model_name",),
-    "output_log_dir": ("output_dir",),
-    "total_sample_count": ("total_count",),
-}
+ACCEPTED = {"model_path": ("model_name",), "output_log_dir": ("output_dir",), "total_sample_count": ("total_count",)}
 
 # Field of a run or bench → other options of MLCommons' scripts, of benchmarks of other servers, and of MLPerf clients.
 # `bench` accepts them; other commands name their option.

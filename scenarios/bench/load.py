@@ -19,14 +19,7 @@ from runs.record.official_inputs import model_reasons
 from scenarios.bench import mistakes as parse
 from scenarios.bench.ladder import MAX_RUNS, Step, default_steps
 from scenarios.bench.mistakes import Mistakes
-from scenarios.bench.options import (
-    DATA_NAMES,
-    IGNORED,
-    REFUSED,
-    Bench,
-    BenchOptions,
-    benchmark_of,
-)
+from scenarios.bench.options import DATA_NAMES, IGNORED, REFUSED, Bench, BenchOptions, benchmark_of
 from scenarios.bench.prompts import FilePrompts, Lengths, Prompts, Synthetic, read_prompts
 from scenarios.run.config import make_config
 from sut.endpoint.address import Access, addresses

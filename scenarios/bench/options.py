@@ -64,7 +64,7 @@ class BenchOptions(BaseModel):
     )
     scenario: str | None = _field("LoadGen scenario: Server, Interactive or Offline. Default: Server.", "NAME")
     rates: str | None = _field(
-        "Rates in queries/s (5,10), or shares of the Offline rate (25%,50%). inf: only the Offline run. Default: "
+        "Rates in queries/s (5,10), or shares of the Offline rate (25%,50%). With inf: only the Offline run. Default: "
         "25%,50%,75%,90% (Interactive: 25%,50%,70%,85%), and rates near the latency limits.",
         "LIST",
     )
@@ -93,8 +93,8 @@ class BenchOptions(BaseModel):
         "With prompts from a file: continue each output to its full length, as with synthetic prompts."
     )
     dataset_path: Path | None = _field(
-        "File of prompts: JSON lines with `prompt` and optional `output_tokens`, or the dataset of the benchmark. "
-        "Default: synthetic prompts.",
+        "File with prompts, or the dataset of the benchmark. A file with prompts contains JSON lines with `prompt` "
+        "and, optionally, `output_tokens`. Default: synthetic prompts.",
         "FILE",
     )
     dataset_name: str | None = _field(

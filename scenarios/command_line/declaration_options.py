@@ -36,11 +36,7 @@ declaration_options = together(
         help="JSON file with the results of the quality evaluation: from lm-evaluation-harness, or an object with the "
         "keys metric, value, n and baseline.",
     ),
-    click.option(
-        "--quality-baseline",
-        metavar="FLOAT",
-        help=DeclaredFields.model_fields[QUALITY_BASELINE].description,
-    ),
+    click.option("--quality-baseline", metavar="FLOAT", help=DeclaredFields.model_fields[QUALITY_BASELINE].description),
     *(
         click.option(
             f"--{name.replace('_', '-')}",

@@ -25,8 +25,8 @@ def tree_options(without: str) -> Decorator:
             "--system",
             type=PATH,
             metavar="FILE",
-            help="YAML file with facts of the system that cannot be detected (configs/system-example.yaml). Default: "
-            "the file that the key `system` of the campaign names.",
+            help="YAML file with facts of the system that cannot be detected. Example: configs/system-example.yaml. "
+            "Default: the file that the key `system` of the campaign names.",
         ),
         click.option("--source", type=PATH, metavar="DIR", help=f"Directory of the source code to submit. {without}"),
         score_options(". Default: the dataset in manifest.json."),

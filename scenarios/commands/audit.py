@@ -16,9 +16,8 @@ HELP = (
     "Start an audit's runs and check them, or check two runs (--ref, --run).\n\n\b\n"
     + "\n".join(f"{name:<20}{test.summary}" for name, test in AUDITS.items())
     + "\n\nThe command writes the runs and the verdict to DIR/audit/NAME/. It starts a new process and a new "
-    "engine for "
-    "each run. The YAML file of --config contains the options of `run` as keys, and the options of the audit under the "
-    "key `audit`.\n\n"
+    "engine for each run. The YAML file of --config contains the options of `run` as keys, and the options of the "
+    "audit under the key `audit`.\n\n"
     "Exit codes: 0 PASS, 1 FAIL, 2 bad input, 3 refused to start or no verdict, 4 a run failed, 130 interrupted."
 )
 

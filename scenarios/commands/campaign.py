@@ -41,9 +41,7 @@ EXAMPLES = (
 )
 @click.option("--dry-run", is_flag=True, help="Check and show the plan; start and write nothing.")
 @click.option(
-    "--restart-changed",
-    is_flag=True,
-    help="Move runs whose configuration has changed to discarded/, and repeat them.",
+    "--restart-changed", is_flag=True, help="Move runs whose configuration has changed to discarded/, and repeat them."
 )
 def campaign(config: Path, dry_run: bool, restart_changed: bool, **options: Any) -> ExitCode:
     """Start every run that a submission needs, from one YAML file.

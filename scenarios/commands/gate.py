@@ -40,11 +40,7 @@ def _judge(targets: tuple[Path, ...], options: dict[str, Any]) -> "GateOutcome":
         if pair.count("/") != 1:
             raise InputError(f"--expect {pair}: not of the form MECHANISM/VARIANT", "write --expect baseline/none")
     return judge_rows(
-        rows,
-        registries,
-        strict=options["strict"],
-        division=options["division"],
-        expected=options["expect"],
+        rows, registries, strict=options["strict"], division=options["division"], expected=options["expect"]
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any, get_args
 import click
 
 from runs.errors import ExitCode
+from runs.harness import PROGRAM
 from scenarios.command_line import command_output
 from scenarios.command_line.command import PATH, Command
 from scenarios.console import tell
@@ -62,5 +63,5 @@ def quantize(**asked: Any) -> ExitCode:
     gib = made.bytes_before / 2**30, made.bytes_after / 2**30
     tell(f"written to {made.folder}: {made.precision}, {gib[0]:.2f} GiB before, {gib[1]:.2f} GiB now")
     option = f"--mechanism weight_quantization/{made.precision}"
-    tell(f"next: python main.py --scenario Offline --vllm --accuracy --model-path {quote(str(made.folder))} {option}")
+    tell(f"next: {PROGRAM} run --scenario Offline --vllm --accuracy --model-path {quote(str(made.folder))} {option}")
     return ExitCode.OK

@@ -74,11 +74,7 @@ class _SeveralDirectories(Command):
     "--ref.",
 )
 @click.option(
-    "--feedback",
-    "feedback_file",
-    type=PATH,
-    metavar="FILE",
-    help="Write the required corrections to FILE, as JSON.",
+    "--feedback", "feedback_file", type=PATH, metavar="FILE", help="Write the required corrections to FILE, as JSON."
 )
 @click.option(
     "--ledger", type=PATH, metavar="DIR", help=f"Require that this ledger contains every run (`{PROGRAM} anchor`)."
@@ -96,8 +92,7 @@ class _SeveralDirectories(Command):
     default=0,
     metavar="N",
     help=f"Repeat the performance runs at most N times (0 to {MAX_ROUNDS}) if the verdict requires it, alternating "
-    "between "
-    "runs of the reference and of the candidate. The verdict is about the new runs. Default: 0.",
+    "between runs of the reference and of the candidate. The verdict is about the new runs. Default: 0.",
 )
 def signoff(
     scope: Scope | None,

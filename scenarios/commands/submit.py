@@ -45,24 +45,22 @@ EXAMPLES = (
     "organization",
     required=True,
     metavar="ORG",
-    help="Name of the submitter, also the name of a directory in the tree.",
+    help="Name of the submitter and of its directory in the tree.",
 )
 @click.option(
-    "--system-name", required=True, metavar="NAME", help="Name of the system, also the name of a directory in the tree."
+    "--system-name", required=True, metavar="NAME", help="Name of the system and of its directory in the tree."
 )
 @click.option(
     "--division",
     type=click.Choice(DIVISIONS),
     default="closed",
     show_default=True,
-    help="Division of the submission. The open division allows other models and options, and requires no particular "
+    help="Division of the tree. The open division allows other models and options, and requires no particular "
     "scenarios or audits. The network division has the rules of the closed division; LoadGen and the servers run on "
     "different machines (docs/servers.md).",
 )
 @round_option("Round whose layout and seeds apply.")
-@click.option(
-    "--output", required=True, type=PATH, metavar="TREE", help="Directory of the tree, which the command creates."
-)
+@click.option("--output", required=True, type=PATH, metavar="TREE", help="Directory to create for the tree.")
 @click.option(
     "--documentation",
     type=PATH,
@@ -72,8 +70,9 @@ EXAMPLES = (
 @click.option(
     "--rehearsal",
     is_flag=True,
-    help="Accept results from the dummy engine, another model or synthetic data, and mark the tree as not for upload. "
-    "Duration, seeds and accuracy must still meet the rules.",
+    help="Accept results that are not eligible for submission. The tree is marked as not for upload. Such results may "
+    "come from the dummy engine, another model or synthetic data. Duration, seeds and accuracy must still meet the "
+    "rules.",
 )
 @tree_options("Default: this repository, at the commit that the manifests state.")
 @click.option("--json", type=PATH, metavar="[FILE]", help="Also write the output of the command to FILE, as JSON.")
@@ -97,8 +96,8 @@ def submit(
     The command checks each folder as `check` does, and writes the submission files that it can derive from the folders
     (docs/mlperf-endpoints.md).
 
-    Exit codes: 0 built, 1 a result, an audit or the sign-off failed, 2 bad input or missing facts of the system, 3 the
-    tree cannot be written or the source code is missing, 4 a run did not finish or its files have changed.
+    Exit codes: 0 built, 1 a result, an audit or the sign-off failed, 2 bad input or missing facts of the system,
+    3 the tree cannot be written or its source is missing, 4 a run did not finish or its files changed.
     """
     from compliance.endpoints.find_folders import is_for_endpoints
 

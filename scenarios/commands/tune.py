@@ -23,11 +23,9 @@ _CHANGED = {
     "scenario": {"help": "LoadGen scenario.", "metavar": "Server|Interactive|Offline"},
     "output_log_dir": {
         "help": "Directory of the tuning. If it contains an unfinished tuning, the command continues it. Default: "
-        "output/tune-<scenario>.",
+        "output/tune-<scenario>."
     },
-    "user_conf": {
-        "help": "LoadGen user.conf for the runs. The tuning replaces the target_qps of the scenario.",
-    },
+    "user_conf": {"help": "LoadGen user.conf for the runs. The tuning replaces the target_qps of the scenario."},
 }
 
 
@@ -70,7 +68,7 @@ def tune(config: Path | None, restart_changed: bool, dry_run: bool, **parsed: An
     confirms it with a full run.
 
     The command writes the rate to DIR/user.conf, the measurements to DIR/tune.json and DIR/rates.svg, and the options
-    of the confirmed run to DIR/best.yaml. To repeat that run: `main.py run --config DIR/best.yaml`.
+    of the confirmed run to DIR/best.yaml. To repeat that run: `run --config DIR/best.yaml`.
 
     With --search, short runs first try the engine's scheduling options, within --search-budget-s and --search-trials.
     The probes then use the best options.

@@ -40,30 +40,26 @@ EXAMPLES = (
 @click.option(
     "--scenario",
     type=click.Choice(SCENARIOS),
-    help="LoadGen scenario of the runs. Default: the scenario in manifest.json or in the log; a Server run with the "
-    "limits of "
+    help="Scenario of the runs. Default: the scenario in manifest.json or in the log; a Server run with the limits of "
     "Interactive counts as Interactive.",
 )
 @click.option(
     "--official",
     is_flag=True,
-    help="Apply the official rules to all runs, also to runs that are not eligible for submission.",
+    help="Apply the official rules to all runs. Default: not to runs that manifest.json marks as not eligible for "
+    "submission.",
 )
-@round_option("Round whose seeds, limits and sample counts apply.")
+@round_option("Round whose rules and seeds apply.")
 @score_options(". Default: the dataset in manifest.json; if that file is missing, the scores in accuracy.txt count.")
 @click.option(
     "--output",
     type=PATH,
     metavar="DIR",
     help="Directory for the verdict. Multiple verdicts are written to numbered subdirectories. Default: the first "
-    "RUN_DIR "
-    "of each result.",
+    "RUN_DIR of each result.",
 )
 @click.option(
-    "--document",
-    type=PATH,
-    metavar="FILE",
-    help="Also write a verification document to FILE, in Markdown (.md).",
+    "--document", type=PATH, metavar="FILE", help="Also write a verification document to FILE, in Markdown (.md)."
 )
 @click.option("--json", type=PATH, metavar="[FILE]", help="Also write all verdicts to FILE, as JSON.")
 def verify(

@@ -128,13 +128,7 @@ def quantize(
 
 
 def _calibration_text(
-    model: ModelFacts,
-    scheme: Scheme,
-    versions: dict[str, str],
-    data: Dataset,
-    used: int,
-    weights: Weights,
-    made: Path,
+    model: ModelFacts, scheme: Scheme, versions: dict[str, str], data: Dataset, used: int, weights: Weights, made: Path
 ) -> str:
     """Return the text of calibration.md for `used` prompts and the new `weights`."""
     official = data.sha256 in {one.calibration_sha256 for one in BENCHMARKS.values() if one.calibration_sha256}

@@ -241,11 +241,7 @@ def _default_conf(config: RunConfig, benchmark: Benchmark, sample_count: int) ->
 
 
 def _check_counts(
-    config: RunConfig,
-    benchmark: Benchmark,
-    user: JudgedConf,
-    above: Mapping[str, float | None],
-    sample_count: int,
+    config: RunConfig, benchmark: Benchmark, user: JudgedConf, above: Mapping[str, float | None], sample_count: int
 ) -> None:
     """Refuse sample counts with which LoadGen would crash or skip samples in an accuracy run."""
     scenario = LOADGEN_SCENARIO[config.scenario]

@@ -146,12 +146,7 @@ def as_markdown(snapshot: Snapshot) -> str:
         f"| {_cell('; '.join(text.strip() for text in details(entry)))} | {_cell(str(entry.root))} |"
         for entry in snapshot.entries
     ]
-    head = [
-        f"# Runs at {moment(snapshot.time_ns)}",
-        "",
-        "| state | run | progress | directory |",
-        "|---|---|---|---|",
-    ]
+    head = [f"# Runs at {moment(snapshot.time_ns)}", "", "| state | run | progress | directory |", "|---|---|---|---|"]
     return "\n".join([*head, *rows]) + "\n"
 
 
@@ -161,10 +156,7 @@ def _cell(text: str) -> str:
 
 def as_json(snapshot: Snapshot) -> dict[str, Any]:
     """Return the JSON object, whose `runs` contains all groups before all runs."""
-    return {
-        "time_ns": snapshot.time_ns,
-        "runs": [*map(_group_json, snapshot.groups), *map(_run_json, snapshot.runs)],
-    }
+    return {"time_ns": snapshot.time_ns, "runs": [*map(_group_json, snapshot.groups), *map(_run_json, snapshot.runs)]}
 
 
 def _entry(entry: GroupStatus | RunStatus, *names: str) -> dict[str, Any]:

@@ -134,10 +134,7 @@ def load_tune(file: Path | None, own: dict[str, Any], runs: dict[str, Any]) -> T
         raise InputError(f"--{name.replace('_', '-')}: set by the tuning itself", "remove this option")
     config = make_config(values)
     if LOADGEN_SCENARIO[config.scenario] == "SingleStream":
-        raise InputError(
-            "--scenario SingleStream: has no target_qps",
-            "give --scenario Server, Interactive or Offline",
-        )
+        raise InputError("--scenario SingleStream: has no target_qps", "give --scenario Server, Interactive or Offline")
     space = _space(options, values, config)
     place = TuneDir(Path(values.pop("output_log_dir", None) or Path("output") / f"tune-{config.scenario}"))
     written = place.user_conf.resolve(), place.search_conf.resolve()

@@ -70,8 +70,7 @@ def open_study(file: Path | None) -> optuna.Study:
         study.sampler = optuna.samplers.TPESampler(seed=len(study.trials), n_startup_trials=0)
     except (ValueError, KeyError, TypeError, AssertionError) as error:
         raise InputError(
-            f"{file}: not an optuna study ({error})",
-            "restore the file, or give another --output-log-dir",
+            f"{file}: not an optuna study ({error})", "restore the file, or give another --output-log-dir"
         ) from error
     return study
 

@@ -56,11 +56,7 @@ class DummyEngine(Engine):
         model = {"prefill_us": self.prefill_us, "slots": self.slots, "shortest_tokens": self.shortest_tokens}
         model |= {"noise": self.noise}
         options = {"ttft_ms": self.ttft_ms, "tpot_ms": self.tpot_ms, "lead_tokens": self.lead_tokens, **model}
-        return EngineReport(
-            "dummy",
-            configuration=options,
-            limits=EngineLimits(queries=self.slots or None),
-        )
+        return EngineReport("dummy", configuration=options, limits=EngineLimits(queries=self.slots or None))
 
     async def begin(self, plan: "RunPlan") -> None:
         self.sampling = SamplingPolicy(**plan.sampling)

@@ -35,8 +35,7 @@ class Fault:
         kind, mark, at = text.partition("@")
         if kind not in get_args(FaultKind):
             raise InputError(
-                f"--dummy-fault {text}: unknown kind {kind!r}",
-                f"use one of {', '.join(FAULT_KINDS)}, as KIND@N",
+                f"--dummy-fault {text}: unknown kind {kind!r}", f"use one of {', '.join(FAULT_KINDS)}, as KIND@N"
             )
         if mark and not at.isdecimal():
             raise InputError(

@@ -95,10 +95,7 @@ class DummyKind(EngineKind[DummyOptions]):
         return EnginePlan(options, unofficial_reasons=["the dummy engine runs no model"])
 
     def search_values(self, asked: DummyOptions) -> dict[str, tuple[Any, ...]]:
-        return {
-            "admission": ("fcfs", "deadline", "shortest", "off"),
-            "admission_tokens": (1024, 2048, 4096, 8192),
-        }
+        return {"admission": ("fcfs", "deadline", "shortest", "off"), "admission_tokens": (1024, 2048, 4096, 8192)}
 
     def make(self, plan: "RunPlan") -> "DummyEngine":
         from sut.dummy.engine import DummyEngine

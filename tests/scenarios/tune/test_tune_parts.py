@@ -62,7 +62,7 @@ def test_options_of_file_and_command_line(tmp_path: Path) -> None:
         ({}, {"target_qps": 10.0}, "--target-qps: set by the tuning itself"),
         ({}, {"accuracy": True}, "--accuracy: set by the tuning itself"),
         ({}, {"engine": "nothing"}, "--engine nothing"),
-        ({}, {"output_log_dir": Path("x"), "user_conf": Path("x/user.conf")}, "the tuning writes this file"),
+        ({}, {"output_log_dir": Path("x"), "user_conf": Path("x/user.conf")}, "the tuning would overwrite this file"),
         ({"search_trials": 3}, {}, "--search-trials: no effect without --search"),
         ({"search_values": {"dummy_slots": [4]}}, {}, "--search-values: no effect without --search"),
         ({"search": True}, {"scenario": "Offline"}, "--search with --scenario Offline"),
