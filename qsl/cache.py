@@ -28,7 +28,6 @@ def cache_dir() -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SetupError(
-            f"cache folder {folder} cannot be created: {error.strerror}",
-            f"set {CACHE_VARIABLE} to a writable folder",
+            f"cache folder {folder} cannot be created: {error.strerror}", f"set {CACHE_VARIABLE} to a writable folder"
         ) from error
     return folder

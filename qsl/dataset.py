@@ -143,11 +143,7 @@ def _output_lengths(rows: Sequence[dict[str, Any]], path: Path) -> list[tuple[in
 
 
 def check_rows(
-    rows: Sequence[dict[str, Any]],
-    path: Path,
-    *,
-    vocab_size: int | None = None,
-    max_prompt_tokens: int | None = None,
+    rows: Sequence[dict[str, Any]], path: Path, *, vocab_size: int | None = None, max_prompt_tokens: int | None = None
 ) -> None:
     """Check every row's columns, types and ranges; extra columns are ignored.
 

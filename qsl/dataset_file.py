@@ -158,13 +158,7 @@ def _from_columns(table: dict[str, Any], path: Path, columns: Sequence[str]) -> 
 
 
 def _broken_json(
-    data: bytes,
-    path: Path,
-    error: orjson.JSONDecodeError,
-    where: str = "",
-    *,
-    offset: int = 0,
-    may_be_cut: bool = True,
+    data: bytes, path: Path, error: orjson.JSONDecodeError, where: str = "", *, offset: int = 0, may_be_cut: bool = True
 ) -> InputError:
     """Return the error for `data`, which starts at byte `offset` of the file and does not parse."""
     try:

@@ -68,13 +68,7 @@ def supported_percentile(queries: int) -> str | None:
 
 
 def measure_run(
-    run_dir: Path,
-    *,
-    kind: Kind,
-    limits: Limits | None,
-    percentile: str | None,
-    output_tokens: int | None,
-    **place: Any,
+    run_dir: Path, *, kind: Kind, limits: Limits | None, percentile: str | None, output_tokens: int | None, **place: Any
 ) -> BenchRun:
     """Return the numbers and the verdict of a run; if it has none, a failed run with the reason.
 

@@ -61,7 +61,4 @@ _STANDARD = Benchmark(
     quality_eval="mlperf_orca_rouge",
 )
 
-BENCHMARKS = (
-    _STANDARD,
-    replace(_STANDARD, loadgen_key="llama2-70b-interactive", scenarios=("Interactive",)),
-)
+BENCHMARKS = (_STANDARD, replace(_STANDARD, loadgen_key="llama2-70b-interactive", scenarios=("Interactive",)))

@@ -46,11 +46,7 @@ class RunCount:
 
 
 def settings_of(
-    scenario: Scenario,
-    benchmark: Benchmark,
-    in_round: Round,
-    sample_count: int,
-    value: Callable[[str], float | None],
+    scenario: Scenario, benchmark: Benchmark, in_round: Round, sample_count: int, value: Callable[[str], float | None]
 ) -> CountSettings:
     """Return the settings of a run.
 

@@ -301,7 +301,5 @@ def _damaged(path: Path, number: int, problem: str, cut: bool) -> InputError:
             line=number,
         )
     return InputError(
-        f"{path} line {number} {problem}",
-        "give the unchanged mlperf_log_detail.txt that LoadGen wrote",
-        line=number,
+        f"{path} line {number} {problem}", "give the unchanged mlperf_log_detail.txt that LoadGen wrote", line=number
     )

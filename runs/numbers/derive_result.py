@@ -127,11 +127,7 @@ def _performance(run: FinishedRun, found: list[Disagreement]) -> dict[str, Any]:
     except InputError:  # Other rules report damaged files, which do not affect LoadGen's verdict.
         asked = None
     reasons = invalid_reasons(detail, reported, derived, asked)
-    fields: dict[str, Any] = {
-        "verdict": "INVALID" if reasons else "VALID",
-        "reasons": reasons,
-        "reported": reported,
-    }
+    fields: dict[str, Any] = {"verdict": "INVALID" if reasons else "VALID", "reasons": reasons, "reported": reported}
     if derived is not None:
         fields |= {
             "duration_ns": derived.duration_ns,

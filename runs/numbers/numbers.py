@@ -94,10 +94,7 @@ LATENCIES = tuple(name for name in Numbers.model_fields if name.endswith("_ns"))
 
 # LoadGen's keys of the rates, by scenario.
 RATE_KEYS: dict[str, dict[str, str]] = {
-    "Offline": {
-        "samples_per_second": "result_samples_per_second",
-        "tokens_per_second": "result_tokens_per_second",
-    },
+    "Offline": {"samples_per_second": "result_samples_per_second", "tokens_per_second": "result_tokens_per_second"},
     "Server": {
         "samples_per_second": "result_completed_samples_per_sec",
         "tokens_per_second": "result_completed_tokens_per_second",

@@ -41,8 +41,7 @@ def timeline(detail: DetailLog, requests: RequestTable, trace: Trace | None) -> 
     """
     if len(requests) == 0:
         raise InputError(
-            f"the request log of the run of {detail.path} is empty",
-            "use the requests.jsonl that belongs to these logs",
+            f"the request log of the run of {detail.path} is empty", "use the requests.jsonl that belongs to these logs"
         )
     if trace is not None and len(trace) > 0:
         return _from_trace(detail, trace)

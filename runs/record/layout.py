@@ -6,12 +6,7 @@ Each run has its own directory. LoadGen's logs are never changed after LoadGen c
 from dataclasses import dataclass
 from pathlib import Path
 
-LOADGEN_LOGS = (
-    "mlperf_log_summary.txt",
-    "mlperf_log_detail.txt",
-    "mlperf_log_accuracy.json",
-    "mlperf_log_trace.json",
-)
+LOADGEN_LOGS = ("mlperf_log_summary.txt", "mlperf_log_detail.txt", "mlperf_log_accuracy.json", "mlperf_log_trace.json")
 
 
 class PathIn:

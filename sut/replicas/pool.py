@@ -18,16 +18,7 @@ from sut.event_loop import allow_open_files
 from sut.loadgen_sut import int32_ids
 from sut.replicas.cluster import ClusterProcesses
 from sut.replicas.kept_engine import KeptProcesses
-from sut.replicas.messages import (
-    Heartbeat,
-    Observations,
-    Query,
-    QueryBatch,
-    Ready,
-    ResultBatch,
-    encode,
-    read_for_run,
-)
+from sut.replicas.messages import Heartbeat, Observations, Query, QueryBatch, Ready, ResultBatch, encode, read_for_run
 from sut.replicas.processes import LocalProcesses, Processes, spec_of
 from sut.replicas.transport import GATHERED_POLL_S, HEARTBEAT_MARK, KeyPair, RunSocket, Transport
 from sut.request_log import Lateness

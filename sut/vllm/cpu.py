@@ -23,11 +23,7 @@ BINDING_PAYS_FROM = 8
 CORE_PROCESS = "VLLM_ENABLE_V1_MULTIPROCESSING"  # vLLM's switch: "0" = schedule and compute in one process
 # glibc returns freed large buffers to the kernel. The CPU engine frees and allocates its activations at every step,
 # which causes hundreds of thousands of page faults per minute. These settings keep the buffers. [mallopt(3)]
-KEEP_FREED_MEMORY = {
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
-    "MALLOC_TOP_PAD_": str(256 << 20),
-}
+KEEP_FREED_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(256 << 20)}
 # After all blocks of the KV cache have been used, the blocks of a request are scattered, and with pages of 4 KiB the
 # engine is up to 10% slower. This setting requests huge pages if the kernel allows madvise. [the GNU C Library's
 # manual, "Memory Allocation Tunables"]

@@ -37,8 +37,7 @@ class Interface:
             from vllm.engine.arg_utils import AsyncEngineArgs
         except ImportError as error:
             raise SetupError(
-                f"vLLM cannot be imported: {error}",
-                f"run `{SETUP}`, and see `{PROGRAM} doctor`",
+                f"vLLM cannot be imported: {error}", f"run `{SETUP}`, and see `{PROGRAM} doctor`"
             ) from error
         self.version = str(vllm.__version__)
         _refuse_older(self.version)

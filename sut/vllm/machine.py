@@ -88,8 +88,7 @@ def ask_vllm() -> Machine:
     except subprocess.CalledProcessError as error:
         lines = error.stderr.decode(errors="replace").strip().splitlines() or [f"exit {error.returncode}"]
         raise SetupError(
-            f"vLLM does not report its devices: {lines[-1]}",
-            f"run `{SETUP}`, and see `{PROGRAM} doctor`",
+            f"vLLM does not report its devices: {lines[-1]}", f"run `{SETUP}`, and see `{PROGRAM} doctor`"
         ) from error
     except (OSError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
         raise SetupError(f"vLLM does not report its devices: {error}", f"see `{PROGRAM} doctor`") from error
@@ -169,10 +168,7 @@ def replica_places(machine: Machine, count: int | None, devices_each: int | None
 def machine_at(machine: Machine, place: "ReplicaPlace", replicas: int) -> Machine:
     """Return a machine with only a replica's devices or cores."""
     return dataclasses.replace(
-        machine,
-        devices=len(place.devices),
-        cores=place.cores or machine.cores,
-        engines=replicas,
+        machine, devices=len(place.devices), cores=place.cores or machine.cores, engines=replicas
     )
 
 
