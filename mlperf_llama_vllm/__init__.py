@@ -177,7 +177,8 @@ def verify(*directories: Location, official: bool = False, in_round: str | None 
     Args:
         directories: Run directories, results or campaigns. A performance and an accuracy run are one result.
         official: Apply the official rules also to runs whose manifest marks them as not eligible for submission.
-        in_round: Round whose seeds, limits and sample counts apply, such as v6.1. Default: seeds of any round.
+        in_round: Round whose seeds, limits and sample counts apply, such as v6.1. Default: the round that the
+            seeds in the logs name.
 
     Examples:
         >>> [(one.outcome, one.exit_code) for one in verify(result / "performance/run_1")]

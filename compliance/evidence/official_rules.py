@@ -19,7 +19,7 @@ from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.early_stopping import PERCENTILE, min_queries
 from runs.numbers.numbers import LatencyNumbers, Numbers, reported_numbers
 from runs.numbers.unloaded import no_rate_meets, unloaded_ns
-from runs.rounds import NO_LIMITS, ROUNDS, RoundBenchmark, TokenLimits
+from runs.rounds import NO_LIMITS, ROUNDS, Round, RoundBenchmark, TokenLimits
 
 # All 356 published results of round v5.1 are within 2.3% of their accuracy.txt, most within 0.5%.
 TOKENS_APART = 0.03
@@ -300,20 +300,27 @@ def accuracy_seeds(run: RunEvidence) -> Iterator[Finding]:
     yield seeds("accuracy-seeds", run.detail, run.requirements.rounds)
 
 
+def round_of_seeds(detail: DetailLog) -> Round | None:
+    """Return the supported round that has the effective seeds of a log."""
+    found = {name: detail.effective(name) for name in SEEDS}
+    return next((one for one in ROUNDS.values() if vars(one.seeds) == found), None)
+
+
 def seeds(rule: str, detail: DetailLog, rounds: Sequence[str]) -> Finding:
     """Compare the three effective seeds with the seeds of rounds, of which one must match."""
     found = {name: detail.effective(name) for name in SEEDS}
     wanted = [vars(ROUNDS[name].seeds) for name in rounds]
-    of = next((one for one in ROUNDS.values() if vars(one.seeds) == found), None)
+    of = round_of_seeds(detail)
     said = f"seeds of {of}" if of else "seeds of no supported round"
     names, required = list(SEEDS), f"seeds of {' or '.join(rounds)}"
     if found not in wanted and len(wanted) == 1:  # list only the seeds that differ
         names = [name for name in SEEDS if found[name] != wanted[0][name]]
         said = ", ".join(f"effective_{name} is {found[name]}" for name in names) + (f", {said}" if of else "")
         required = f"{', '.join(str(wanted[0][name]) for name in names)} ({rounds[0]})"
-    return compared(
+    kept = found in wanted
+    finding = compared(
         rule,
-        found in wanted,
+        kept,
         said,
         required,
         detail.path,
@@ -321,6 +328,11 @@ def seeds(rule: str, detail: DetailLog, rounds: Sequence[str]) -> Finding:
         value=str(of or "none known"),
         wanted=tuple(rounds),
         text="seeds",
+    )
+    return (
+        replace(finding, fix=f"rerun with the LoadGen of the round, or apply the rules of {of}: --round {of}")
+        if of and not kept
+        else finding
     )
 
 

@@ -57,7 +57,7 @@ class RunEvidence(FinishedRun):
     """A run of this harness, or the bare logs of LoadGen."""
 
     sources: ScoreSources = field(default_factory=ScoreSources)
-    in_round: Round | None = None  # default: the benchmark's rules and any round's seeds
+    in_round: Round | None = None  # None: the seeds name no supported round
 
     @classmethod
     def of(cls, run: FinishedRun, sources: ScoreSources | None = None, in_round: Round | None = None) -> Self:

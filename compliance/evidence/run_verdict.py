@@ -53,6 +53,8 @@ class RunVerdict(Verdict):
     details: dict[str, Any] = field(default_factory=dict)  # numbers for programs
     reference_score: float | None = None
     test_score: float | None = None
+    round: str | None = None  # round whose rules apply; None: the seeds name no supported round
+    round_from_seeds: bool = False
     scored_again: bool = False  # False: the scores come from accuracy.txt
 
     @property

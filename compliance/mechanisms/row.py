@@ -113,7 +113,7 @@ def rows_of_runs(
 
     Args:
         paths: run directories, result directories, campaigns, or run folders of the MLPerf Endpoints client.
-        in_round: round whose seeds, limits and sample counts apply; None for those of any round.
+        in_round: round whose seeds, limits and sample counts apply; None for those of the round that the seeds name.
 
     Raises:
         InputError: If a path contains no run.

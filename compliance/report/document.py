@@ -1,4 +1,4 @@
-"""The verification document: rules with files, lines and outcomes, rules not applied, and questions to the submitter.
+"""The verification document: each number and its support, rules with files and lines, and questions to the submitter.
 
 The layout is document.md.
 """
@@ -41,6 +41,14 @@ ELSEWHERE: dict[Kind, str] = {
     "gate": "main.py gate",
 }
 
+# What to request if a file is missing or truncated, by the beginning of the reason why rules were not applied.
+REQUESTS = {
+    "mlperf_log_accuracy.json": "the complete mlperf_log_accuracy.json, which a tree has only truncated",
+    "requests.jsonl": "requests.jsonl, or the issue, first token and completion time and the tokens of each request",
+    "manifest.json": "manifest.json, or the model revision, dataset hash and engine options of the run",
+    "accuracy.txt": "accuracy.txt",
+}
+
 _KEY = re.compile(re.escape(PREFIX) + rb'\s*\{"key": "([^"]+)"')
 
 
@@ -67,6 +75,8 @@ def as_markdown(verdicts: Sequence[ResultVerdict], when: str) -> str:
         where=_where,
         record_lines=_record_lines,
         files_of=_files_of,
+        support=_support,
+        passed=_passed,
         not_checked=_not_checked,
         questions=_questions,
     )
@@ -114,13 +124,49 @@ def _files_of(part: RunVerdict) -> list[Path]:
         return []
 
 
-def _not_checked(verdict: ResultVerdict) -> Iterator[str]:
+def _support(verdict: ResultVerdict) -> Iterator[tuple[str, str, str, str]]:
+    """Yield each reported number with its value, whether the logs support it, and the evidence or what is missing."""
+    for part in verdict.parts:
+        own = (one for one in verdict.findings if one.kind == "contradiction" and one.violated)
+        contradicting = dict.fromkeys(finding.rule for finding in (*part.contradictions, *own))
+        if contradicting:
+            status = "contradicted", f"see {', '.join(contradicting)} below"
+        elif part.mode == "accuracy" and part.scored_again:
+            status = "supported", f"rescored from {part.details['scores_from']}"
+        elif part.mode == "accuracy":
+            status = (
+                "not checkable",
+                f"read from {part.details.get('scores_from', 'no file')}; missing: {_missing(part)}",
+            )
+        elif part.details.get("derived"):
+            source = "mlperf_log_trace.json" if part.details["derived_from"] == "trace" else "requests.jsonl"
+            status = "supported", f"recomputed from {source}"
+        else:
+            status = "not checkable", f"LoadGen's numbers agree with each other; missing: {_missing(part)}"
+        for line in part.lines:
+            name, value = line.split(None, 1)
+            if name != "reference:":
+                yield f"{part.mode}: {name}", value.partition(", required")[0], *status
+
+
+def _missing(part: RunVerdict) -> str:
+    needed = ("requests.jsonl",) if part.mode == "performance" else ("mlperf_log_accuracy.json",)
+    found = [REQUESTS[name] for name in needed if any(one.why.startswith(name) for one in part.not_judged)]
+    return "; ".join(found) or "the dataset and the model (--dataset-path, --model-path)"
+
+
+def _passed(verdict: ResultVerdict) -> Iterator[str]:
     rules = all_rules()
     for part in verdict.parts:
         found = {finding.rule for finding in part.findings}
         met = [rules[one] for one in sorted(part.applied - found)]
-        if looked := "; ".join(f"{rule.id} ({rule.summary})" for rule in met):
-            yield f"{part.mode}: applied without a finding: {looked}"
+        if met:
+            yield f"{part.mode}: {'; '.join(f'{rule.id} ({rule.summary})' for rule in met)}"
+
+
+def _not_checked(verdict: ResultVerdict) -> Iterator[str]:
+    rules = all_rules()
+    for part in verdict.parts:
         yield from (f"{part.mode}: {text}" for text in _left(part, rules))
     for mode in ("performance", "accuracy"):
         if verdict.part(mode) is None:
@@ -146,12 +192,14 @@ def _questions(verdict: ResultVerdict) -> Iterator[str]:
             if finding.severity in ("error", "warning"):
                 fix = finding.fix or finding.definition.fix
                 yield f"{part.mode}: {finding.sentence}. What is the cause?{f' Fix: {fix}.' if fix else ''}"
+        for one in part.not_judged:
+            if one.what == WITHOUT_INPUT:
+                wanted = next((text for name, text in REQUESTS.items() if one.why.startswith(name)), "")
+                asked = f"Please provide {wanted}" if wanted else "What is the reason?"
+                yield f"{part.mode}: {one.why}. {asked}. Rules not applied: {', '.join(one.rules)}.".replace("?.", "?")
         path = RunDir(Path(part.directory)).manifest
         if not path.is_file():
             continue  # runs of other harnesses
-        for one in part.not_judged:
-            if one.what == WITHOUT_INPUT:
-                yield f"{part.mode}: {one.why}. What is the reason? Rules not applied: {', '.join(one.rules)}."
         try:
             manifest = read_manifest(path)
         except HarnessError:

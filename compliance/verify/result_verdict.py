@@ -8,7 +8,7 @@ from typing import Any
 
 from compliance.evidence.attestation_check import attested
 from compliance.evidence.log_arithmetic import log_contradictions, mean_output_tokens
-from compliance.evidence.official_rules import tokens_as_in_accuracy
+from compliance.evidence.official_rules import round_of_seeds, tokens_as_in_accuracy
 from compliance.evidence.run_evidence import RunEvidence
 from compliance.evidence.run_verdict import RunVerdict, judge_run
 from compliance.evidence.same_system import LOGGED_PAIR, RECORDED_PAIR, unlike
@@ -93,7 +93,7 @@ def verify_result(
     Args:
         official: Whether the official rules count even if the manifest marks the run as not eligible for submission.
         sources: Dataset and model for rescoring.
-        in_round: Round whose seeds, limits and sample counts apply. Default: the seeds of any round are allowed.
+        in_round: Round whose seeds, limits and sample counts apply. Default: the round that the seeds name.
     """
     verdict = ResultVerdict([str(path) for path in result.directories], error=result.error, outcome_policy=LOGS)
     if result.error is not None:
@@ -105,6 +105,8 @@ def verify_result(
                         verdict.findings += log_contradictions(finished.detail, finished.summary)
         return verdict
     try:
+        from_seeds = in_round is None
+        in_round = in_round or _round_of(result)
         with with_scorer(sources) as (scored_with, _):
             expect_scoring(result.runs, scored_with)
             runs = [
@@ -120,6 +122,7 @@ def verify_result(
     except OSError as error:
         verdict.error = ExecutionError(f"{error.filename}: {error.strerror}")
     for part in verdict.parts:
+        part.round, part.round_from_seeds = None if in_round is None else in_round.name, from_seeds
         part.notes += _statement(part)
     if verdict.error is not None:
         verdict.findings += _changed(result)
@@ -128,6 +131,12 @@ def verify_result(
             if part.claims_official:
                 part.notes.append("the result is not eligible for submission, because the other run is not")
     return verdict
+
+
+def _round_of(result: ResultRuns) -> Round | None:
+    """Return the round that the seeds in the logs name, those of the performance run first; None: no known round."""
+    runs = filter(None, map(result.run, (PERFORMANCE, ACCURACY)))
+    return next(filter(None, (round_of_seeds(run.detail) for run in runs)), None)
 
 
 def _statement(part: RunVerdict) -> Iterator[str]:
@@ -212,8 +221,10 @@ def _verdict_line(verdict: ResultVerdict) -> str:
 def _part_lines(part: RunVerdict) -> list[str]:
     score = "score: 1 / p90 latency, in 1/s" if part.scenario == "SingleStream" else "score: samples/s"
     score = f"; {score}" if part.mode == "performance" else ""
+    named = f" of round {part.round}" if part.round else ""
+    named += " (the round of the seeds; --round R applies another)" if part.round and part.round_from_seeds else ""
     held_to = (
-        "the official rules"
+        f"the official rules{named}"
         if part.held_official
         else "those for any run; the manifest marks this run as not eligible for submission"
     )

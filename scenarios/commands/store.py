@@ -59,7 +59,9 @@ def store() -> None:
 @_db
 @click.argument("paths", metavar="RUN_DIR...", type=PATH, nargs=-1, required=True)
 @click.option("--replace", is_flag=True, help="Overwrite runs in the store whose values differ.")
-@round_option("Round whose seeds, limits and sample counts the run must have. Default: any round.", default=None)
+@round_option(
+    "Round whose seeds, limits and sample counts the run must have. Default: the round of the seeds.", default=None
+)
 @score_options(". Default: the dataset in manifest.json.")
 @declaration_options
 def ingest(db: Path, paths: tuple[Path, ...], replace: bool, round: str | None, **options: Any) -> ExitCode:

@@ -49,7 +49,7 @@ EXAMPLES = (
     help="Apply the official rules to all runs. Default: not to runs that manifest.json marks as not eligible for "
     "submission.",
 )
-@round_option("Round whose rules and seeds apply.")
+@round_option("Round whose rules and seeds apply. Default: the round whose seeds the logs have.", default=None)
 @score_options(". Default: the dataset in manifest.json; if that file is missing, the scores in accuracy.txt count.")
 @click.option(
     "--output",
@@ -68,7 +68,7 @@ def verify(
     performance_only: bool,
     scenario: Scenario | None,
     official: bool,
-    round: str,
+    round: str | None,
     dataset_path: Path | None,
     model_path: str | None,
     output: Path | None,
@@ -107,6 +107,7 @@ def verify(
     from runs.record.finished_run import ACCURACY, PERFORMANCE
     from scenarios.terminal import Terminal
 
+    in_round = None if round is None else ROUNDS[round]
     sources = score_sources(dataset_path, model_path)
     console = Terminal()
     only = ACCURACY if accuracy_only else PERFORMANCE if performance_only else None
@@ -124,7 +125,7 @@ def verify(
     with with_scorer(sources) as (scored_with, _):
         for result in results:
             with console.status("verifying"):
-                verdict = verify_result(result, official=official, sources=scored_with, in_round=ROUNDS[round])
+                verdict = verify_result(result, official=official, sources=scored_with, in_round=in_round)
             verdicts.append(verdict)
             _tell(verdict, as_text(verdict), logs_judged(verdict), next(folders))
     for path in run_folders:

@@ -154,6 +154,9 @@ def _keys(value: Json, path: str) -> Iterator[str]:
         yield from {key for part in value for key in _keys(part, f"{path}[]")}
 
 
+PASSED = "Consistency checks passed"
+
+
 def facts_of_page(text: str, rule_ids: Collection[str], places: Mapping[Path, str]) -> Facts:
     """The facts of a verification document: a line of a rule as of a finding, and the rules that were not checked."""
     facts, section = Facts(), ""
@@ -166,12 +169,16 @@ def facts_of_page(text: str, rule_ids: Collection[str], places: Mapping[Path, st
         elif len(cells) == 6 and cells[1].split(" ")[0] in rule_ids:
             _, rule, place, _, _, result = cells
             facts[f"{result} {rule.split(' ')[0]} {place}".strip()] += 1
-        elif section == "Rules not applied" and line.startswith("- "):
+        elif section in (PASSED, "Rules not applied") and line.startswith("- "):
             part, *whys = line[2:].split(": ")
             rules = {one: [word for word in re.findall(r"[\w/-]+", one) if word in rule_ids] for one in whys}
             why = ", ".join(one for one in whys if not rules[one])
             facts.update(
-                {f"not checked, {part}, {why}: {rule}" for one in whys for rule in rules[one]}
+                {
+                    f"{'applied without a finding' if section == PASSED else 'not checked'}, {part}, {why}: {rule}"
+                    for one in whys
+                    for rule in rules[one]
+                }
                 or {f"left out: {line[2:]}"}
             )
     return facts
@@ -229,7 +236,7 @@ def from_text(text: str) -> dict[str, Facts]:
 
 
 NOT_JUDGED = "not judged in "
-GROUPED = ("applied: ", "rules: ", "not checked, ", NOT_JUDGED, "keys ")
+GROUPED = ("applied: ", "rules: ", "not checked, ", "applied without a finding, ", NOT_JUDGED, "keys ")
 
 
 def _lines_of(facts: Facts) -> list[str]:

@@ -57,6 +57,9 @@ def head(checked: Checked) -> Iterator[tuple[str, str]]:
     text.append(counted(len({place.organization for place in checked.places}), "submitter"))
     errors, warnings = (counted(len(checked.of(kind)), kind) for kind in ("error", "warning"))
     yield f"{' of '.join(text)}, round {checked.tree.round}: {errors}, {warnings}", "bold"
+    for name, count in checked.rounds_of_seeds.most_common():
+        hint = f"{counted(count, 'log')} with the seeds of round {name}; to apply the rules of {name}: --round {name}"
+        yield hint, "yellow"
     shown = [cause for cause in checked.causes if cause.name != SELECTION]
     for cause in checked.causes:
         if cause.name == SELECTION:

@@ -64,6 +64,8 @@ def add(findings: Findings, run: RunDir, found: Finding) -> None:
         text=without_root(text, run.detail),
         severity=found.severity,
         others=others,
+        fix=found.fix,
+        numbers=found.numbers,
         line=found.line,
         decided_by=found.decided_by,
     )

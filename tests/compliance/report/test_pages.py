@@ -134,6 +134,25 @@ def test_each_rule_has_its_claim_its_source_its_line_and_its_result(
     assert row(text, "perf-validity")[-1] == "pass"
 
 
+def test_the_first_lines_state_which_numbers_the_logs_support(run: Path, tmp_path: Path, run_main: RunMain) -> None:
+    _, text = made(run, tmp_path / "whole", run_main)
+    assert re.search(r"^\| performance: TTFT \| mean .* \| supported \| recomputed from requests.jsonl \|$", text, re.M)
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for name in ("mlperf_log_detail.txt", "mlperf_log_summary.txt"):
+        shutil.copy(run / name, bare)
+    _, text = made(bare, tmp_path, run_main)
+    assert re.search(r"^\| performance: TTFT \| .* \| not checkable \| .*missing: requests.jsonl, or", text, re.M)
+    questions = text.partition("### Questions and requests")[2]
+    assert "Please provide requests.jsonl, or" in questions
+    assert "Please provide manifest.json, or" in questions
+    shutil.copy(run / "requests.jsonl", bare)
+    detail = bare / "mlperf_log_detail.txt"
+    detail.write_text(re.sub(r'("result_max_latency_ns", "value": )(\d)', r"\g<1>9\2", detail.read_text()))
+    _, text = made(bare, tmp_path / "edited", run_main)
+    assert re.search(r"^\| performance: TTFT \| .* \| contradicted \| see log-", text, re.M)
+
+
 def test_every_rule_is_accounted_for(run: Path, tmp_path: Path, run_main: RunMain) -> None:
     _, text = made(run, tmp_path, run_main)
     asked = {rule for one in (*CHECKS[PERFORMANCE], *RESULT_CHECKS) for rule in one.rules}

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from compliance.judge.rule import all_rules
 from compliance.submission.check import check_report
+from compliance.submission.check.check_report import head
 from compliance.submission.check.check_tree import check_tree
 from compliance.submission.check.official_checker import PACKAGE, run_official
 from compliance.submission.check.rebuild import index_runs
@@ -122,9 +123,12 @@ def test_record_that_cannot_be_written(tree: Tree, tmp_path: Path) -> None:
 
 def test_other_round(tree: Tree) -> None:
     """Seeds of another round are named, and no path is a v5.1 one."""
-    found = check_tree(tree.root, ROUNDS["v6.0"]).findings
+    checked = check_tree(tree.root, ROUNDS["v6.0"])
+    found = checked.findings
     assert {item.rule for item in found} == {"perf-seeds", "accuracy-seeds"}
     assert all("seeds of v6.1" in item.found for item in found)
+    assert all("--round v6.1" in item.fix for item in found)
+    assert f"{len(found)} logs with the seeds of round v6.1; to apply" in [text for text, _ in head(checked)][1]
 
 
 def test_runs_that_are_none(tree: Tree, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -250,6 +251,17 @@ def test_the_seeds_are_those_of_the_round_that_is_named(runs: DummyRuns, named: 
     (seeds,) = [check for check in part.findings if check.rule == "perf-seeds"]
     assert seeds.passed == kept
     assert named in seeds.required
+
+
+def test_without_a_round_the_seeds_name_it(runs: DummyRuns, monkeypatch: pytest.MonkeyPatch) -> None:
+    older, newer = ROUNDS["v5.1"], ROUNDS["v6.1"]
+    monkeypatch.setitem(ROUNDS, "v5.1", replace(older, seeds=newer.seeds))
+    monkeypatch.setitem(ROUNDS, "v6.1", replace(newer, seeds=older.seeds))
+    verdict = judged(runs("Offline"), official=True)
+    (part,) = verdict.parts
+    assert part.round == "v5.1"
+    assert [one.passed for one in part.findings if one.rule == "perf-seeds"] == [True]
+    assert "the official rules of round v5.1 (the round of the seeds; --round R applies another)" in as_text(verdict)
 
 
 def test_scores_without_the_log_that_they_are_of_are_no_verdict(
