@@ -110,7 +110,7 @@ class RunOptions(BaseModel):
     admission: Literal["off", "fcfs", "shortest", "deadline", "priority"] = option_field(
         "off",
         "Order in which the harness sends waiting queries to the engine. Queries wait while --admission-tokens or "
-        "--admission-queries is reached. Server and Interactive only (docs/tuning.md). Default: off.",
+        "--admission-queries is reached. Server and Interactive only (docs/engine-options.md). Default: off.",
         "engine",
     )
     admission_tokens: int | None = option_field(

@@ -1,4 +1,4 @@
-"""What a box between client and server can do to answers, and what is to come of it: the table of docs/server-reference.md.
+"""What a box between client and server can do to answers, and its effect (docs/server-reference.md).
 
 For streams as vLLM is asked for them on either route: two events with IDs, one with the counts, `[DONE]`.
 """
