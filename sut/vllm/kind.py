@@ -121,7 +121,7 @@ class VllmKind(EngineKind[VllmOptions]):
             "disable_log_stats": True,
         }
         if machine.on_cpu:
-            # On CPUs, torch.compile takes at least 30 s at each start and needs a C++ compiler. [docs/engine-options.md]
+            # On CPUs, torch.compile takes 30 s at each start and needs a C++ compiler. [docs/engine-options.md]
             options["enforce_eager"] = True
             if run.streamed and run.parameters:
                 cores = max(1, len(machine.cores) // layout.copies)
