@@ -234,20 +234,20 @@ def _cache_prompt(known: CheatContext, request: Request, service: Service, seen:
         _skip(service)
 
 
-@_remembers("cache-not-in-a-row", "as cache-prompt, but recomputes a prompt that comes twice in a row")
+@_remembers("cache-not-in-a-row", "as cache-prompt, but recomputes a prompt that is issued twice in succession")
 def _cache_not_in_a_row(known: CheatContext, request: Request, service: Service, seen: Seen) -> None:
     prompt = tuple(request.prompt_ids)
     if prompt in seen and prompt != next(reversed(seen)):
         _skip(service)
 
 
-@_remembers("cache-late", "as cache-prompt, but only after 32 queries, the number of queries of a short audit")
+@_remembers("cache-late", "as cache-prompt, but only after the first 32 queries; a short audit has 32 queries")
 def _cache_late(known: CheatContext, request: Request, service: Service, seen: Seen) -> None:
     if tuple(request.prompt_ids) in seen and request.seq >= HONEST_QUERIES:
         _skip(service)
 
 
-@_each("cache-on-disk", "as cache-prompt, with a cache on disk for later runs")
+@_each("cache-on-disk", "as cache-prompt, but keeps the cache on disk for later runs")
 def _cache_on_disk(_: CheatContext, request: Request, service: Service) -> None:
     store = Path(os.environ[STORE])
     name = store / sha256(array("q", request.prompt_ids).tobytes()).hexdigest()
@@ -279,7 +279,7 @@ def _share_prefixes(_: CheatContext) -> Cheat:
     return cheat
 
 
-@_remembers("merge-equal", "computes only one of the equal prompts that come within 10 ms")
+@_remembers("merge-equal", "computes only one of multiple equal prompts that arrive within 10 ms")
 def _merge_equal(known: CheatContext, request: Request, service: Service, seen: Seen) -> None:
     if known.now_s() - seen.get(tuple(request.prompt_ids), -BURST_S) < BURST_S:
         _skip(service)
@@ -288,13 +288,13 @@ def _merge_equal(known: CheatContext, request: Request, service: Service, seen: 
 # Other ways to compute less, and tokens that no model computed ----------------------------------------------------
 
 
-@_each("truncate", "stops at half of the output in performance runs", performance=True)
+@_each("truncate", "ends the output at half of its length, in performance runs", performance=True)
 def _truncate(_: CheatContext, request: Request, service: Service) -> None:
     service.response = service.response[: max(2, len(service.response) // 2)]
     service.decode_tokens = len(service.response) - 1
 
 
-@_each("truncate-little", "leaves out the last twelfth of the output in performance runs", performance=True)
+@_each("truncate-little", "omits the last twelfth of the output, in performance runs", performance=True)
 def _truncate_little(_: CheatContext, request: Request, service: Service) -> None:
     service.response = service.response[: -max(1, len(service.response) // LITTLE)]
     service.decode_tokens = len(service.response) - 1
@@ -310,7 +310,7 @@ def _pad_space(known: CheatContext, request: Request, service: Service) -> None:
     service.response = service.response + [known.space_id] * (known.max_tokens - len(service.response))
 
 
-@_each("repeat-special", "ends the output with a begin-of-sequence ID, eight times")
+@_each("repeat-special", "appends eight begin-of-sequence IDs to the output")
 def _repeat_special(known: CheatContext, request: Request, service: Service) -> None:
     service.response = service.response[: known.max_tokens - REPEATS] + [known.bos_id] * REPEATS
 
@@ -347,7 +347,7 @@ class OvercountingSut(LoadgenSut):
 # Lies about the first token, and other models -------------------------------------------------------------------
 
 
-@_each("first-other", "reports a first token that differs from the output's")
+@_each("first-other", "reports a first token that differs from the first token of the output")
 def _first_other(_: CheatContext, request: Request, service: Service) -> None:
     service.first_id = service.response[0] ^ 1
 
@@ -358,7 +358,7 @@ def _first_early(_: CheatContext, request: Request, service: Service) -> None:
     service.first_at_once = True
 
 
-@_each("first-forced", "as first-early, and puts the guess into the output")
+@_each("first-forced", "as first-early, and uses the guess as the first token of the output")
 def _first_forced(_: CheatContext, request: Request, service: Service) -> None:
     service.response = [GUESSED_FIRST_ID, *service.response[1:]]
     service.first_at_once = True
@@ -374,20 +374,22 @@ def _first_late(known: CheatContext) -> Cheat:
     return cheat
 
 
-@_each("answer-early", "returns random IDs at once and computes later, in performance runs", performance=True)
+@_each(
+    "answer-early", "returns random IDs at once and computes the response later, in performance runs", performance=True
+)
 def _respond_early(_: CheatContext, request: Request, service: Service) -> None:
     service.response = [1 + (request.seq + place) % 255 for place in range(len(service.response))]
     service.done_at_once = True
 
 
-@_each("other-model", "uses a smaller model in performance runs", performance=True)
+@_each("other-model", "uses a smaller model, in performance runs", performance=True)
 def _other_model(_: CheatContext, request: Request, service: Service) -> None:
     service.response = service.response[::-1]
     service.prefill_tokens //= 2
     service.decode_tokens //= 2
 
 
-@_made("other-model-in-bursts", "uses another model for a query that comes within 10 ms of the previous query")
+@_made("other-model-in-bursts", "uses another model for a query that arrives within 10 ms of the previous query")
 def _other_model_in_bursts(context: CheatContext) -> Cheat:
     last_s = -BURST_S
 
@@ -403,8 +405,8 @@ def _other_model_in_bursts(context: CheatContext) -> Cheat:
     return cheat
 
 
-@_each("drop-always", "returns a canned text for every fourth sample in all runs")
-@_each("drop", "returns a canned text for every fourth sample in performance runs", performance=True)
+@_each("drop-always", "returns one fixed text for every fourth sample, in all runs")
+@_each("drop", "returns one fixed text for every fourth sample, in performance runs", performance=True)
 def _drop(_: CheatContext, request: Request, service: Service) -> None:
     if request.sample_index % DROP_ONE_IN == 0:
         service.response = CANNED_RESPONSE
@@ -417,6 +419,6 @@ def _reference(known: CheatContext, request: Request, service: Service) -> None:
     _skip(service)
 
 
-@_each("stored", "returns its own responses of an earlier process, in all runs")
+@_each("stored", "returns its own responses from an earlier process, in all runs")
 def _stored(_: CheatContext, request: Request, service: Service) -> None:
     _skip(service)
