@@ -10,7 +10,7 @@ import numpy as np
 from compliance.audits.base import RunSpec
 from runs.errors import ExecutionError
 from runs.loadgen.replay import expected_samples
-from runs.numbers.numbers import Numbers, rates_by_unit, reported_numbers, time_texts
+from runs.numbers.numbers import Numbers, rates_by_unit, reported_numbers, supported, time_texts
 from runs.record.finished_run import FinishedRun
 from runs.record.requests_log import RequestTable, read_requests
 
@@ -103,7 +103,7 @@ class RunArtifacts(FinishedRun):
 
     def lines(self) -> Iterator[str]:
         """Yield lines of text: scenario, rates and validity, then each kind of latency."""
-        row = self.numbers.flat("mean", "p50", "p90", "p99")
+        row = self.numbers.flat(*supported(self.completed, "mean", "p50", "p90", "p99"))
         shown = ", ".join(f"{value:.6g} {unit}" for unit, value in rates_by_unit(row).items())
         yield (
             f"{self.spec.label}: {self.detail.scenario}, {shown}, {self.completed} of {self.requested} samples, "

@@ -18,7 +18,7 @@ from compliance.judge.rule import OURS, RERUN, RuleRow
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.early_stopping import PERCENTILE, min_queries
 from runs.numbers.numbers import LatencyNumbers, Numbers, reported_numbers
-from runs.numbers.unloaded import no_rate_meets, unloaded_ns
+from runs.numbers.unloaded import exceeded, unloaded
 from runs.rounds import NO_LIMITS, ROUNDS, Round, RoundBenchmark, TokenLimits
 
 # All 356 published results of round v5.1 are within 2.3% of their accuracy.txt, most within 0.5%.
@@ -170,8 +170,8 @@ def _limits(name: str, p99_key: str) -> tuple[Row, Row]:
     def fix(given: RuleInput) -> str:
         values: LatencyNumbers | None = getattr(given.numbers, f"{name}_ns")
         limit = limit_ms(given)
-        found_ns = values and limit and unloaded_ns(title, values, limit * 1e6, None)
-        return no_rate_meets(title, f"{limit:g} ms", f"{found_ns / 1e6:.2f} ms") if found_ns else ""
+        found = unloaded(title, values, limit * 1e6, None) if values and limit else None
+        return exceeded(title, f"{limit:g} ms", f"{found.ns / 1e6:.2f} ms", found.of) if found else ""
 
     title, limit_key = name.upper(), f"requested_server_{name}_latency"
     return (

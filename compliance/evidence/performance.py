@@ -11,7 +11,7 @@ from compliance.judge.check import check, decides
 from compliance.judge.finding import Finding, compared, fail
 from compliance.judge.rule import OURS, RERUN
 from runs.loadgen.detail_log import DetailLog
-from runs.numbers.numbers import Numbers, rates_by_unit, time_texts
+from runs.numbers.numbers import Numbers, rates_by_unit, supported, time_texts
 from runs.record.finished_run import PERFORMANCE
 
 _AUDIT_SETTINGS = ("performance_issue_same", "performance_issue_unique", "accuracy_log_sampling_target")
@@ -167,9 +167,9 @@ def score_of(scenario: str, numbers: Numbers | None) -> float | None:
     return numbers.samples_per_second
 
 
-def number_lines(numbers: Numbers) -> Iterator[str]:
-    """Yield the numbers as lines of text."""
-    row = numbers.flat("mean", "p50", "p90", "p99", "p99_9")
+def number_lines(numbers: Numbers, samples: int | None) -> Iterator[str]:
+    """Yield the numbers as lines of text; of percentiles, those that this many samples support."""
+    row = numbers.flat(*supported(samples, "mean", "p50", "p90", "p99", "p99_9"))
     rates = {unit: f"{value:g}" for unit, value in rates_by_unit(row).items()}
     yield from (f"{name:<10}{text}" for name, text in (rates | time_texts(row)).items())
 

@@ -140,7 +140,9 @@ def _add_numbers(verdict: RunVerdict, run: RunEvidence) -> None:
             if result.derived is not None
             else performance.printed_score(run)
         )
-        verdict.lines += performance.number_lines(result.reported)
+        verdict.lines += performance.number_lines(
+            result.reported, result.counts.samples or result.counts.samples_expected
+        )
     verdict.details = result.model_dump(mode="json")
 
 

@@ -19,7 +19,7 @@ from runs.numbers.numbers import RATE_KEYS, Numbers, reported_numbers
 from runs.numbers.rederive import Derived, derive
 from runs.numbers.result import Counts, Disagreement, InForce, Result
 from runs.record.finished_run import ACCURACY, PERFORMANCE, FinishedRun
-from runs.record.layout import RunDir
+from runs.record.layout import RunDir, campaign_of
 from runs.record.requests_log import RequestTable
 
 
@@ -123,10 +123,17 @@ def _performance(run: FinishedRun, found: list[Disagreement]) -> dict[str, Any]:
             except InputError as error:
                 found.append(Disagreement("request log", None, error.message, 0, ""))
     try:
-        asked = None if run.manifest is None else run.manifest.asked
+        manifest = run.manifest
     except InputError:  # Other rules report damaged files, which do not affect LoadGen's verdict.
-        asked = None
-    reasons = invalid_reasons(detail, reported, derived, asked)
+        manifest = None
+    reasons = invalid_reasons(
+        detail,
+        reported,
+        derived,
+        None if manifest is None else manifest.asked,
+        in_campaign=campaign_of(run.dir.root) is not None,
+        by_audit=manifest is not None and manifest.plan.audit,
+    )
     fields: dict[str, Any] = {"verdict": "INVALID" if reasons else "VALID", "reasons": reasons, "reported": reported}
     if derived is not None:
         fields |= {

@@ -9,7 +9,7 @@ from runs.loadgen.detail_log import DetailLog
 from runs.numbers.load import load_of
 from runs.numbers.numbers import PERCENTILE_SHARES, LatencyNumbers, Numbers
 from runs.numbers.rederive import Derived
-from runs.numbers.unloaded import no_rate_meets, unloaded_ns
+from runs.numbers.unloaded import exceeded, unloaded
 
 # LoadGen issues 1.1 × min_duration × target_qps samples; this factor adds the same margin again.
 TARGET_MARGIN = 1.1
@@ -24,11 +24,15 @@ class Settings:
     scenario: str  # LoadGen's scenario
     asked: Mapping[str, Any] | None = None  # requested options of the run; None without a manifest
     default: str = "the run's user.conf"  # name of the settings of a run without --user-conf
+    in_campaign: bool = False  # the campaign's file has the rate
+    by_audit: bool = False  # an audit chooses the queries, so that the user cannot change their number
 
     def to(self, key: str, value: str) -> str:
         """Return the option that sets `key`, or a line and its file."""
         if self.asked is None:
             return f"{self.scenario} {key} = {value} in user.conf"
+        if key == "target_qps" and self.in_campaign:
+            return f"`target_qps: {value}` below `{self.asked.get('scenario')}:` in the campaign's file"
         if key == "target_qps":
             return f"--target-qps {value}"
         line = f"`*.{self.scenario}.{key} = {value}`"
@@ -38,16 +42,24 @@ class Settings:
 
 
 def invalid_reasons(
-    detail: DetailLog, reported: Numbers | None, derived: Derived | None, asked: Mapping[str, Any] | None = None
+    detail: DetailLog,
+    reported: Numbers | None,
+    derived: Derived | None,
+    asked: Mapping[str, Any] | None = None,
+    *,
+    in_campaign: bool = False,
+    by_audit: bool = False,
 ) -> list[str]:
     """Return why a performance run is INVALID; empty for a VALID run. Unlike in LoadGen, error records make a run
     INVALID.
 
     Args:
         asked: options of a run of this harness, for the advice.
+        in_campaign: a campaign started the run, for the advice.
+        by_audit: an audit chose the queries, so that the advice omits their number.
     """
     reasons: list[str] = []
-    settings = Settings(detail.scenario, asked)
+    settings = Settings(detail.scenario, asked, in_campaign=in_campaign, by_audit=by_audit)
     if detail.error_count:
         reasons.append(errors_found(detail))
     if reported is None:
@@ -119,9 +131,9 @@ def _rate_advice(detail: DetailLog, reported: Numbers, derived: Derived | None, 
     load = None if derived is None else load_of(derived.times.scheduled_ns, derived.times.latency_ns)
     mean_open = None if load is None else load.mean_open
     never = [
-        no_rate_meets(name, _time(limit_ns), _time(found_ns))
+        exceeded(name, _time(limit_ns), _time(found.ns), found.of)
         for name, numbers, limit_ns in _limited(detail, reported)
-        if (found_ns := unloaded_ns(name, numbers, limit_ns, mean_open)) is not None
+        if (found := unloaded(name, numbers, limit_ns, mean_open)) is not None
     ]
     if never:
         return "; ".join(never)
@@ -162,9 +174,10 @@ def _early_stopping(detail: DetailLog, reported: Numbers, derived: Derived | Non
         verdicts = derived.early_stopping.verdicts
         needed = derived.early_stopping.queries_needed
         if derived.query_count < needed:
+            advice = "" if settings.by_audit else f": set {settings.to('min_query_count', str(needed))}"
             return [
                 f"early stopping: the query count {derived.query_count:,} is too small, "
-                f"at least {needed:,} queries are needed: set {settings.to('min_query_count', str(needed))}"
+                f"at least {needed:,} queries are needed{advice}"
             ]
         return [
             f"early stopping ({'latency' if name == 'latency' else name.upper()}): {verdict}: "

@@ -18,6 +18,11 @@ def shows(statistic: str, samples: int | None) -> bool:
     return bool(samples) and (share is None or is_supported(samples or 0, share))
 
 
+def supported(samples: int | None, *statistics: str) -> tuple[str, ...]:
+    """Return the statistics that a run of this many samples supports."""
+    return tuple(name for name in statistics if shows(name, samples))
+
+
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 

@@ -98,3 +98,13 @@ class CampaignDir(Folder):
             for scenario in sorted(self.root.glob("*/*"))
             if (scenario / "performance").is_dir() or (scenario / "accuracy").is_dir()
         ]
+
+
+_LEVELS = 4  # levels of a run directory below its campaign: BENCHMARK/SCENARIO/performance/run_1
+
+
+def campaign_of(folder: Path) -> CampaignDir | None:
+    """Return the campaign that a directory is or belongs to, if any."""
+    root = folder.resolve()
+    found = (CampaignDir(one) for one in (root, *root.parents[:_LEVELS]))
+    return next((one for one in found if one.configuration.is_file()), None)

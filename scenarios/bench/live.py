@@ -9,6 +9,7 @@ from rich.text import Text
 
 from runs.bench.bench_record import OpenQueries
 from runs.numbers.load import ArrivalWindow, rise
+from runs.numbers.numbers import supported
 from runs.record.progress import Progress
 from runs.wording import clock, duration, milliseconds
 from scenarios.bench.ladder import RunSpec
@@ -119,9 +120,10 @@ class LiveRun:
             left = "" if left_s is None else f"{clock(left_s)} left"
             open_queries = f"{min(progress.outstanding, self._spec.concurrency or progress.outstanding):,} open"
             parts = [name, left, f"{progress.samples_per_second:,.4g}/s", open_queries]
-            p50, p99 = progress.ttft_p50_ms, progress.ttft_p99_ms
-            if p50 is not None and p99 is not None:
-                parts.append(f"TTFT p50 {milliseconds(p50)} p99 {milliseconds(p99)} ms")
+            times_ms = {"p50": progress.ttft_p50_ms, "p99": progress.ttft_p99_ms}
+            shown = {name: times_ms[name] for name in supported(progress.completed, *times_ms)}
+            if texts := [f"{name} {milliseconds(value)}" for name, value in shown.items() if value is not None]:
+                parts.append(f"TTFT {' '.join(texts)} ms")
             parts.append("looks saturated" if self.looks_saturated else "")
         return [Text("  ".join(part for part in parts if part), no_wrap=True, overflow="crop")]
 

@@ -17,6 +17,7 @@ from runs.record.manifest import BASELINE
 from runs.record.planned_fingerprint import machine_now, planned_fingerprint
 from scenarios.audit.run import audit_request, refuse_missing_rates
 from scenarios.campaign.config import ACCURACY, Campaign, CampaignRun
+from scenarios.campaign.tuned_rates import refuse_other_content
 from scenarios.resumed import model_hashes
 from scenarios.run.config import make_config
 from scenarios.run.forecast import expected_count
@@ -64,6 +65,8 @@ def plan_campaign(campaign: Campaign, say: Say) -> list[PlannedRun]:
             say("hashing the model's files")
             hashes[folder] = model_hashes(prepared)
         identity = planned_fingerprint(prepared.plan, prepared.user_conf, prepared.run_dir, hashes[folder], machine)
+        if (tuning := campaign.tunings.get(runs[0].scenario)) is not None:
+            refuse_other_content(tuning, identity)
         planned += [_planned(run, prepared, identity) for run in runs]
     return planned
 

@@ -120,6 +120,8 @@ class Campaign:
     place: CampaignDir
     runs: tuple[CampaignRun, ...]
     asked: dict[str, Any]  # file and command line merged, for campaign.json
+    file: Path
+    tunings: dict[Scenario, Path]  # directory of the tuning that gives the rate of a scenario
 
     def scenarios(self) -> list[tuple[CampaignRun, ...]]:
         """Return the runs grouped by scenario."""
@@ -180,7 +182,8 @@ def load_campaign(path: Path, given: Mapping[str, Any]) -> Campaign:
         except InputError as error:
             at = "" if str(path) in error.message else f"{path}: "
             raise InputError(f"{at}{run.scenario}: {error.message}", error.fix) from error
-    return Campaign(options, place, tuple(runs), {**own, **shared, "output_log_dir": str(place.root)})
+    asked = {**own, **shared, "output_log_dir": str(place.root)}
+    return Campaign(options, place, tuple(runs), asked, path, {name: folder for name, (folder, _) in tuned.items()})
 
 
 def _network(path: Path, options: CampaignOptions, shared: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from shlex import quote
 
 import orjson
 from rich import box
@@ -13,6 +14,7 @@ from compliance.verify.result_verdict import RECORD_NAME, TEXT_NAME, write_verdi
 from runs.attestation.statements import last_statement
 from runs.errors import ExitCode, HarnessError, InputError
 from runs.files.writing import write_json
+from runs.harness import PROGRAM
 from runs.processes.interrupts import check
 from runs.wording import counted, duration, printable
 from scenarios.audit.run import run_audit
@@ -26,7 +28,7 @@ from scenarios.run.config import make_config
 from scenarios.run.parent import execute_run
 from scenarios.run.plan import check_disk
 
-_STYLES = {"done": "green", "negative": "red", "failed": "yellow", "to do": ""}
+_STYLES = {"done": "green", "negative": "red", "failed": "yellow", "to do": "", "running": "green"}
 
 
 def run_campaign(campaign: Campaign, console: Console, *, dry_run: bool, restart_changed: bool) -> ExitCode:
@@ -152,8 +154,6 @@ class _Run:
             self._say(f"{name}: done ({state.text})")
         elif name not in self._failed:
             self._say(f"{name}: {state.status}: {state.text}")
-        if not state.done:
-            self._say("the campaign continues with its other runs; start the same command again to repeat this run")
 
     def _examine(self, runs: Sequence[PlannedRun], only: PlannedRun | None = None) -> None:
         """Check the runs of one scenario again; with `only`, just the runs that decide the verdict of that run."""
@@ -204,6 +204,16 @@ class _Run:
             error = self._failed.get(run.name)
             self._say(f"  {run.name}: {error.message if error else self._states[run.name].text}")
         self._say("to continue, start the same command again")
+        negative = [run for run in pending if self._states[run.name].status == "negative"]
+        if negative:
+            file = quote(str(self._campaign.file))
+            self._say(
+                f"it repeats negative runs with the same settings, so first change the settings in {file}, or the "
+                f"system: {PROGRAM} campaign --config {file} --restart-changed"
+            )
+        for scenario in dict.fromkeys(run.scenario for run in negative):
+            if (tuning := self._campaign.tunings.get(scenario)) is not None:
+                self._say(f"the rate of {scenario} is from {tuning} (rates_from); target_qps replaces this directory")
         return max((error.exit_code for error in self._failed.values()), default=ExitCode.NEGATIVE)
 
     # Helpers ----------------------------------------------------------------------------------------------------

@@ -17,14 +17,15 @@ from runs.numbers.numbers import Numbers, rates_by_unit
 from runs.record.fingerprint import changes
 from runs.record.group_end import read_end
 from runs.record.layout import RunDir
+from runs.record.liveness import living_process, on_this_machine
 from runs.record.manifest import read_manifest
 from runs.record.planned_fingerprint import run_fingerprint
 from runs.wording import shortened_list
 from scenarios.campaign.campaign_plan import PlannedRun
 
 # "done": VALID or passed. "negative": finished with another outcome. "failed": the run did not finish, or its files are
-# missing or contradict each other.
-Status = Literal["to do", "done", "negative", "failed"]
+# missing or contradict each other. "running": another command started the run.
+Status = Literal["to do", "done", "negative", "failed", "running"]
 
 
 @dataclass(frozen=True)
@@ -34,14 +35,19 @@ class RunState:
     verdict: Verdict | None = None  # None: the run has no files
     numbers: str = ""  # numbers of a finished run
     changed: tuple[str, ...] = ()  # differences of a finished run from the current configuration
+    process: int | None = None  # of a run in progress
 
     @property
     def status(self) -> Status:
+        if self.process is not None:
+            return "running"
         return "to do" if self.verdict is None else _STATUS[self.verdict.outcome]
 
     @property
     def text(self) -> str:
         """The numbers of the run, or the reason why it is not done."""
+        if self.process is not None:
+            return f"process {self.process}"
         return self.numbers if self.verdict is None else shortened_list(self.verdict.reasons, 1) or self.numbers
 
     @property
@@ -65,13 +71,28 @@ def examine(runs: list[PlannedRun], division: Division) -> tuple[dict[str, RunSt
     """
     ignored = NOT_IN_OPEN if division == "open" else frozenset()
     states = {run.kind: TO_DO for run in runs}
-    pair = [run for run in runs if run.audit is None and run.has_files]
-    states |= {run.kind: _examine_audit(run) for run in runs if run.audit is not None and run.has_files}
+    states |= {run.kind: RunState(process=pid) for run in runs if (pid := _process(run)) is not None}
+    ended = [run for run in runs if run.has_files and states[run.kind] is TO_DO]
+    pair = [run for run in ended if run.audit is None]
+    states |= {run.kind: _examine_audit(run) for run in ended if run.audit is not None}
     judged, verdict = _judge(pair, ignored) if len(pair) == 2 else ({}, None)
     for run in pair:  # With a failed run, each run is checked alone.
         state = judged[run.kind] if verdict is not None else _judge([run], ignored)[0][run.kind]
         states[run.kind] = _compared(run, state)
     return states, verdict
+
+
+def _process(planned: PlannedRun) -> int | None:
+    """Return the process of a run or audit in progress on this machine."""
+    for path in planned.folder.glob("manifest.json" if planned.audit is None else "*/manifest.json"):
+        try:
+            manifest = read_manifest(path)
+        except HarnessError:  # `_judge` reports a damaged file.
+            continue
+        open_here = manifest.status in ("planned", "running") and on_this_machine(manifest)
+        if open_here and (pid := living_process(manifest)) is not None:
+            return pid
+    return None
 
 
 def code_notes(done: list[PlannedRun]) -> Iterator[str]:

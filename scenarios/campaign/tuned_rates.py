@@ -8,9 +8,12 @@ from runs.benchmark import Scenario
 from runs.benchmarks import default_benchmark
 from runs.errors import InputError
 from runs.harness import PROGRAM
+from runs.record.fingerprint import BUNDLE_BENCHMARK, Facts, describe, differences
 from runs.record.tune_dir import TuneDir
 from scenarios.run.config import load_yaml, make_config
+from scenarios.tune.journal import Journal
 
+TUNE_AGAIN = "tune again with the options of the campaign, or remove the directory from rates_from"
 _ONE_SYSTEM = ("engine", "model_path", "dataset_path", "total_sample_count", "lg_model_name")
 
 
@@ -55,10 +58,31 @@ def tuned_values(
             if other != own:
                 raise InputError(
                     f"{at}: the rate was tuned with {name} {other}, but the campaign has {own}",
-                    "tune again with the options of the campaign, or remove the directory from rates_from",
+                    TUNE_AGAIN,
                 )
         found[scenario] = folder, {key: value for key, value in values.items() if key not in one_for_all}
     return found
+
+
+def refuse_other_content(folder: Path, now: Facts) -> None:
+    """Refuse a tuning of another model or dataset by their SHA-256, because a file can change under one path.
+
+    Args:
+        folder: The directory of the tuning.
+        now: The fingerprint of the campaign's runs.
+
+    Raises:
+        InputError: If the model or dataset differs, or the journal of the tuning is missing.
+    """
+    at, journal = f"rates_from: {folder}", TuneDir(folder).journal
+    then = Journal(journal).configuration
+    if then is None:
+        raise InputError(
+            f"{at}: {journal.name} is missing, so the model and dataset of the tuning are unknown",
+            "give the whole directory of the tuning, or remove it from rates_from",
+        )
+    if found := describe(differences(then.identity, now, BUNDLE_BENCHMARK), "in the tuning", "now"):
+        raise InputError(f"{at}: the content differs from the tuning: {'; '.join(found)}", TUNE_AGAIN)
 
 
 def _comparable(value: Any) -> Any:

@@ -8,14 +8,12 @@ import click
 
 from runs.errors import InputError
 from runs.files.reading import read_object
-from runs.record.layout import CampaignDir
+from runs.record.layout import campaign_of
 from scenarios.command_line.command import PATH
 from scenarios.command_line.options import Decorator, score_options, together
 
 if TYPE_CHECKING:
     from compliance.submission.system import SystemFile
-
-MAX_LEVELS = 4  # levels of a run directory below its campaign: BENCHMARK/SCENARIO/performance/run_1
 
 
 def tree_options(without: str) -> Decorator:
@@ -60,9 +58,8 @@ def system_file(path: Path | None, folders: Iterable[Path]) -> "SystemFile | Non
 
 def _named_by_campaign(folder: Path) -> str:
     """Return the system file in the campaign of a directory; empty if there is none."""
-    for root in (folder.resolve(), *folder.resolve().parents[:MAX_LEVELS]):
-        file = CampaignDir(root).configuration
-        if file.is_file():
-            asked = read_object(file, "restore the file, or give --system FILE").get("asked")
-            return str((asked or {}).get("system") or "")
-    return ""
+    campaign = campaign_of(folder)
+    if campaign is None:
+        return ""
+    asked = read_object(campaign.configuration, "restore the file, or give --system FILE").get("asked")
+    return str((asked or {}).get("system") or "")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console, Group
 from rich.text import Text
 
+from runs.numbers.numbers import shows
 from runs.record.progress import Progress
 from runs.wording import clock, duration, milliseconds, printable
 from scenarios.console import say
@@ -33,8 +34,7 @@ def progress_lines(name: str, progress: Progress, waited_s: float, stage_s: floa
         return [_line(f"{name}  {clock(waited_s)}  {progress.doing} ({duration(stage_s)})")]
     first = _line("  ").join(
         [
-            *_latency("p99 TTFT", progress.ttft_p99_ms, progress.ttft_limit_ms),
-            *_latency("p99 TPOT", progress.tpot_p99_ms, progress.tpot_limit_ms),
+            *_latencies(progress),
             Text(clock(waited_s) + _to_go(progress)),
         ]
     )
@@ -47,6 +47,14 @@ def progress_lines(name: str, progress: Progress, waited_s: float, stage_s: floa
 
 def _line(text: str) -> Text:
     return Text(text, no_wrap=True, overflow="crop")
+
+
+def _latencies(progress: Progress) -> list[Text]:
+    """Return the latencies at the highest percentile that the completed samples support."""
+    if shows("p99", progress.completed):
+        ttft = _latency("p99 TTFT", progress.ttft_p99_ms, progress.ttft_limit_ms)
+        return ttft + _latency("p99 TPOT", progress.tpot_p99_ms, progress.tpot_limit_ms)
+    return _latency("p50 TTFT", progress.ttft_p50_ms, None) if shows("p50", progress.completed) else []
 
 
 def _latency(label: str, value_ms: float | None, limit_ms: float | None) -> list[Text]:

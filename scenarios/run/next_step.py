@@ -6,7 +6,7 @@ from runs.benchmark import Benchmark
 from runs.loadgen.conf_lines import lookup, read_stored
 from runs.loadgen.counts import count_run, settings_of
 from runs.numbers.result import Result
-from runs.numbers.unloaded import unloaded_ns
+from runs.numbers.unloaded import unloaded
 from runs.record.manifest import Manifest
 from runs.rounds import CURRENT_ROUND
 from runs.wording import duration, milliseconds
@@ -31,10 +31,10 @@ def next_steps(manifest: Manifest, benchmark: Benchmark, result: Result) -> list
         values, limit_ms = getattr(reported, name), getattr(limits, limit_name)
         if values is None:
             continue
-        if (found_ns := unloaded_ns(label, values, limit_ms * 1e6, load.mean_open)) is not None:
+        if (found := unloaded(label, values, limit_ms * 1e6, load.mean_open)) is not None:
             never.append(
-                f"this machine cannot meet the official {label} limit of {limit_ms:,} ms at any rate: "
-                f"{milliseconds(found_ns / 1e6)} ms without load"
+                f"{label} was {milliseconds(found.ns / 1e6)} ms {found.of}, above the official limit of "
+                f"{limit_ms:,} ms, so a lower rate hardly helps"
             )
         elif values.max / 1e6 > limit_ms:
             exceeded.append(f"{label} up to {milliseconds(values.max / 1e6)} ms, official limit {limit_ms:,} ms")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from runs.loadgen.early_stopping import PERCENTILE
-from runs.numbers.numbers import rates_by_unit, shows
+from runs.numbers.numbers import rates_by_unit, shows, supported
 from runs.numbers.result import Result
 from runs.record.manifest import Manifest
 from runs.rounds import TokenLimits
@@ -105,6 +105,8 @@ def closing_summary(
             line(f"  {accuracy.metric.shown(accuracy.scores)}")
     for reason in result.reasons:
         line(f"  {'why' if result.verdict == 'INVALID' else 'note'}: {reason}")
+    if plan.audit:
+        line("  note: the audit chooses the queries of this run; the verdict of the audit follows from all its runs")
     line(
         "  eligible for submission: "
         f"{'no: ' + run.unofficial_reasons[0] if run.unofficial_reasons else 'no reason against it found'}"
@@ -131,7 +133,7 @@ def numbers(result: Result, official: TokenLimits | None) -> list[str]:
     rates = [f"{value:,.2f} {unit}" for unit, value in rates_by_unit(reported.flat()).items()]
     lines = [str(result.load)] if result.load else []
     lines += ["  ".join(rates)] if rates else []
-    columns = list(_columns(result))
+    columns = _columns(result)
     rows = [
         [label, *(milliseconds(getattr(values, name) / 1e6) for name in columns)]
         for label, values in (("TTFT", reported.ttft_ns), ("TPOT", reported.tpot_ns), ("latency", reported.latency_ns))
@@ -148,10 +150,10 @@ def numbers(result: Result, official: TokenLimits | None) -> list[str]:
     return [line.rstrip() for line in lines]
 
 
-def _columns(result: Result) -> Iterator[str]:
-    """Yield the statistics that the number of samples supports."""
+def _columns(result: Result) -> tuple[str, ...]:
+    """Return the statistics that the number of samples supports."""
     count = result.counts.samples or result.counts.samples_expected or 0
-    yield from (name for name in (_COLUMNS if shows("p99", count) else _FEW) if shows(name, count))
+    return supported(count, *(_COLUMNS if shows("p99", count) else _FEW))
 
 
 def _limits(result: Result, official: TokenLimits | None) -> Iterator[tuple[str, dict[str, str]]]:

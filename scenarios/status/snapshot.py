@@ -86,7 +86,9 @@ def take_snapshot(folders: Sequence[Path]) -> Snapshot:
     groups = [group_status(place, runs) for place in places if place.kind != "leg"]
     campaigns = [group.root for group in groups if group.kind == "campaign"]
     top = tuple(  # An audit of a campaign counts as one of its runs.
-        group for group in groups if not any(root in group.root.parents for root in campaigns)
+        replace(group, audits=tuple(one for one in groups if group.root in one.root.parents))
+        for group in groups
+        if not any(root in group.root.parents for root in campaigns)
     )
     whole = Snapshot(time.time_ns(), top, tuple(runs), without_runs=empty)
     if folders:
@@ -96,16 +98,22 @@ def take_snapshot(folders: Sequence[Path]) -> Snapshot:
     return replace(whole, runs=tuple(run for run in runs if run.root not in old), left_out=len(old))
 
 
-def _worth_showing(group: GroupStatus) -> list[RunStatus]:
-    """Return the unfinished runs of a group, and the failed runs of a campaign or audit."""
+def _worth_showing(group: GroupStatus) -> list[GroupStatus | RunStatus]:
+    """Return the unfinished runs of a group, and the failed runs and audits of a campaign or audit.
+
+    LoadGen's verdict on the run of an audit decides nothing, so that a finished run of an audit is not shown.
+    """
     wrong = ("failed", "killed", "damaged", "interrupted") if group.kind not in ("tune", "bench") else ()
-    return [run for run in group.runs if run.alive or run.state in wrong or (run.exit_code and wrong)]
+    of_audits = {run.root for audit in ([group] if group.kind == "audit" else group.audits) for run in audit.runs}
+    negative = [run for run in group.runs if wrong and run.exit_code and run.root not in of_audits]
+    runs = [run for run in group.runs if run.alive or run.state in wrong or run in negative]
+    return [*(audit for audit in group.audits if audit.exit_code or audit.alive), *runs]
 
 
 def lines(snapshot: Snapshot) -> list[Text]:
     """Return the text, with one to three lines per entry."""
     shown: list[Text] = []
-    grouped = {run.root for group in snapshot.groups for run in group.runs}
+    grouped = {one.root for group in snapshot.groups for one in (*group.audits, *group.runs)}
     for entry in snapshot.entries:
         indent = "  " if entry.root in grouped else ""
         head = Text(indent)

@@ -70,6 +70,7 @@ class GroupStatus(_Status):
 
     kind: Kind
     runs: tuple[RunStatus, ...]
+    audits: tuple["GroupStatus", ...] = ()  # audits of a campaign
     done: int | None = None  # finished runs of a campaign
     total: int | None = None
 

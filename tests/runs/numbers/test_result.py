@@ -285,10 +285,10 @@ def spread(least_ms: float, median_ms: float, most_ms: float) -> LatencyNumbers:
 @pytest.mark.parametrize(
     ("ttft_ms", "tpot_ms", "mean_open", "never"),
     [
-        ((3_000, 3_100, 3_200), (10, 20, 30), 30, ("TTFT limit of 2.000 s", "TTFT without load is 3.000 s")),
-        ((200, 300, 900), (150, 160, 170), 300, ("TPOT limit of 100.00 ms", "TPOT without load is 150.00 ms")),
-        ((200, 300, 900), (90, 120, 170), 2.5, ("TPOT limit of 100.00 ms", "TPOT without load is 120.00 ms")),
-        ((3_000, 3_100, 3_200), (150, 160, 170), None, ("TTFT limit of 2.000 s", "TPOT limit of 100.00 ms")),
+        ((3_000, 3_100, 3_200), (10, 20, 30), 30, ("TTFT was 3.000 s in the fastest query", "the limit of 2.000 s")),
+        ((200, 300, 900), (150, 160, 170), 300, ("TPOT was 150.00 ms in the fastest query",)),
+        ((200, 300, 900), (90, 120, 170), 2.5, ("TPOT was 120.00 ms in the median, with 2.5 queries open on average",)),
+        ((3_000, 3_100, 3_200), (150, 160, 170), None, ("limit of 2.000 s", "limit of 100.00 ms")),
         ((200, 9_000, 90_000), (60, 70, 80), 3.0, ()),
         ((200, 300, 900), (60, 150, 200), 300, ()),
         ((200, 300, 900), (60, 150, 200), None, ()),
@@ -319,14 +319,29 @@ def test_no_lower_rate_where_no_rate_meets_a_limit(
     assert all(words in said for words in never), said
 
 
+@pytest.mark.parametrize("by_audit", [False, True])
+def test_the_queries_of_an_audit_cannot_be_chosen(copied_run: Copy, by_audit: bool) -> None:
+    finished = FinishedRun(copied_run("server"))
+    edit_detail(finished.dir, "early_stopping_met", False)
+    finished = FinishedRun(finished.dir)
+    derived = derive(finished.detail, finished.requests, None)
+    late: Any = SimpleNamespace(met=False, verdicts={}, queries_needed=10**6)
+    derived = replace(derived, early_stopping=late)
+    reasons = invalid_reasons(finished.detail, reported_numbers(finished.detail), derived, {}, by_audit=by_audit)
+    assert any("at least 1,000,000 queries are needed" in reason for reason in reasons)
+    assert ("min_query_count" in " ".join(reasons)) == (not by_audit)
+
+
 @pytest.mark.parametrize(
     ("asked", "key", "text"),
     [
         (None, "target_qps", "Server target_qps = 2 in user.conf"),
         ({"scenario": "Server"}, "target_qps", "--target-qps 2"),
         ({"user_conf": "my.conf"}, "min_query_count", "`*.Server.min_query_count = 2` in my.conf"),
+        ({"scenario": "Interactive"}, "in campaign", "`target_qps: 2` below `Interactive:` in the campaign's file"),
         ({}, "min_duration", "`*.Server.min_duration = 2` in a copy of the run's user.conf, given with --user-conf"),
     ],
 )
 def test_advice_names_what_the_user_has(asked: dict[str, str] | None, key: str, text: str) -> None:
-    assert Settings("Server", asked).to(key, "2") == text
+    in_campaign = key == "in campaign"
+    assert Settings("Server", asked, in_campaign=in_campaign).to("target_qps" if in_campaign else key, "2") == text

@@ -1,6 +1,7 @@
 """Campaigns of short dummy runs, run as a user runs them: to the end, killed, changed, with a negative run."""
 
 import json
+import os
 import shutil
 import signal
 from pathlib import Path
@@ -188,6 +189,19 @@ def test_a_commit_between_runs_is_told_at_once(done: Small) -> None:
     assert "note: finished runs have commit 0000" in " ".join(reported.stdout.split())
 
 
+def test_a_run_in_progress_is_neither_done_nor_failed(done: Small) -> None:
+    here = {"status": "running", "end_time_ns": None, "pid": os.getppid()}
+    for folder in (done.result("Offline").performance.root, done.result("Offline").audit("TEST06") / "performance"):
+        edit(folder / "manifest.json", **here)
+    campaign = load_campaign(done.file, {"output_log_dir": done.place.root})
+    runs = [run for run in plan_campaign(campaign, lambda text: None) if run.scenario == "Offline"]
+    states = examine(runs, "closed")[0]
+    assert [(state.status, state.done) for state in states.values()] == [
+        ("running", False), ("done", True), ("running", False)
+    ]  # fmt: skip
+    assert states["performance"].text == f"process {os.getppid()}"
+
+
 @pytest.mark.parametrize(("division", "status"), [("closed", "negative"), ("open", "done")])
 def test_the_open_division_asks_for_no_score(
     done: Small, division: Division, status: str, monkeypatch: pytest.MonkeyPatch
@@ -209,6 +223,7 @@ def test_a_failing_and_a_negative_run_do_not_end_the_campaign(small: Small, run_
     assert finished.code == ExitCode.FAILED, finished.stdout + finished.stderr
     assert "missing: 4 of 6 runs" in finished.stdout
     assert "Server performance: negative" in finished.stdout
+    assert f"first change the settings in {small.file}, or the system" in finished.stdout
     campaign = load_campaign(small.file, {"output_log_dir": small.place.root})
     runs = [run for run in plan_campaign(campaign, lambda text: None) if run.scenario == "Offline"]
     audit = examine(runs, "closed")[0]["TEST06"]

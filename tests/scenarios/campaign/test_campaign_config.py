@@ -14,6 +14,7 @@ from runs.record.fingerprint import changes
 from runs.record.layout import CampaignDir
 from runs.record.manifest import RunPlan
 from scenarios.campaign.config import Campaign, load_campaign, missing_scenarios
+from scenarios.campaign.tuned_rates import refuse_other_content
 from scenarios.command_line.tree_options import system_file
 from scenarios.resumed import held
 from tests.conftest import ROOT
@@ -111,6 +112,20 @@ def test_a_tuning_that_is_not_of_the_campaign(
         load(tmp_path, **{**changes, "rates_from": named})
     assert said in caught.value.message
     assert str(tmp_path / "small.yaml") in caught.value.message
+
+
+@pytest.mark.parametrize("key", ["dataset_sha256", "model.sha256.config.json"])
+def test_a_tuning_on_other_content(tmp_path: Path, key: str) -> None:
+    facts = {"dataset_sha256": "aa", "model.sha256.config.json": "aa", "host.cpu": "x"}
+    line = {"step": "configuration", "schema_version": 1, "scenario": "Server", "identity": facts}
+    folder = tmp_path / "tune"
+    folder.mkdir()
+    with pytest.raises(InputError, match=r"journal\.jsonl is missing"):
+        refuse_other_content(folder, facts)
+    (folder / "journal.jsonl").write_text(json.dumps(line))
+    refuse_other_content(folder, {**facts, "host.cpu": "y"})
+    with pytest.raises(InputError, match=f"{key}.*aa in the tuning, bb now"):
+        refuse_other_content(folder, {**facts, key: "bb"})
 
 
 def test_the_system_file_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,14 @@ NO_LIMITS = {"scenario": "SingleStream", "ttft_limit_ms": None, "tpot_limit_ms":
             ["p99 TTFT 812 ms  p99 TPOT 0.053 ms  3:05",
              "Server  3,342/13,368 samples  22.28/s  2,000 tokens/s  58 open"],
         ),
+        (
+            {"completed": 458, "issued": 458, "ttft_p50_ms": 90.0},
+            ["p50 TTFT 90 ms  3:05", "Server  458/13,368 samples  22.28/s  2,000 tokens/s  0 open"],
+        ),
+        (
+            {"completed": 6, "issued": 6, "ttft_p50_ms": 90.0},
+            ["3:05", "Server  6/13,368 samples  22.28/s  2,000 tokens/s  0 open"],
+        ),
         ({"phase": "importing"}, ["Server  3:05  importing the engine's code (7 s)"]),
         ({"phase": "engine"}, ["Server  3:05  starting the engine (7 s)"]),
         ({"phase": "engine", "stage": "loading weights"}, ["Server  3:05  loading weights (7 s)"]),

@@ -62,13 +62,13 @@ def test_within_the_official_limits_the_rate_of_the_trial_is_next() -> None:
 def test_a_limit_that_no_query_met_is_named_instead_of_a_rate(scenario: str, ttft_ms: int, tpot_ms: int) -> None:
     *why, line = said(scenario, (ttft_ms / 2, ttft_ms), (tpot_ms * 0.9, tpot_ms * 2))
     assert why == [
-        f"this machine cannot meet the official TPOT limit of {tpot_ms} ms at any rate: "
-        f"{tpot_ms * 2:.3g} ms without load"
+        f"TPOT was {tpot_ms * 2:.3g} ms in the median, with 2.0 queries open on average, above the official limit "
+        f"of {tpot_ms} ms, so a lower rate hardly helps"
     ]
     assert "--target-qps" not in line
     assert "--scenario Offline --accuracy (scores of 64 articles, about 3 min)" in line
     why = said(scenario, (ttft_ms * 1.5, ttft_ms * 2), (1, 2))[:-1]
-    assert why[0].startswith(f"this machine cannot meet the official TTFT limit of {ttft_ms:,} ms")
+    assert why[0].startswith(f"TTFT was {ttft_ms * 1.5:,.0f} ms in the fastest query, above the official limit of ")
 
 
 def test_a_limit_that_some_queries_exceeded_halves_the_rate() -> None:

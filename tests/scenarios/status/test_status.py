@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,21 @@ def test_a_campaign_is_alive_while_its_lock_is_held(tmp_path: Path, measured: Pa
     (group,) = _groups(place.root)
     assert (group.state, group.exit_code) == ("killed", ExitCode.FAILED)
     assert group.text.startswith("0 of 2 runs done; its process ended without an outcome")
+
+
+@pytest.mark.parametrize("passed", [True, False])
+def test_the_verdict_of_an_audit_stands_for_its_runs(tmp_path: Path, measured: Path, passed: bool) -> None:
+    place = CampaignDir(tmp_path / "campaign")
+    audit = place.result("llama3.1-8b", "Server").audit("TEST06")
+    shutil.copytree(measured / "valid", audit / "performance")
+    edit(audit / "performance" / "result.json", verdict="INVALID", reasons=["too few queries"])
+    edit(audit / "performance" / "manifest.json", exit_code=1)
+    (audit / "audit_TEST06.json").write_text(json.dumps({"passed": passed, "reason": "EOS"}))
+    place.configuration.write_text(json.dumps({"legs": [{"leg": "Server TEST06", "directory": str(audit)}]}))
+    for folder in (place.root, audit):
+        text = "\n".join(line.plain for line in lines(take_snapshot([folder])))
+        assert "INVALID" not in text
+        assert ("FAIL: EOS" in text) == (not passed)
 
 
 # The end of the last run of a group, and how `status` shows it where the group's command left no record.
