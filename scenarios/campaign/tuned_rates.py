@@ -4,14 +4,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ValidationError
+
 from runs.benchmark import Scenario
 from runs.benchmarks import default_benchmark
 from runs.errors import InputError
+from runs.files.reading import MAX_LOG_BYTES, read_whole
 from runs.harness import PROGRAM
 from runs.record.fingerprint import BUNDLE_BENCHMARK, Facts, describe, differences
 from runs.record.tune_dir import TuneDir
 from scenarios.run.config import load_yaml, make_config
-from scenarios.tune.journal import Journal
 
 TUNE_AGAIN = "tune again with the options of the campaign, or remove the directory from rates_from"
 _ONE_SYSTEM = ("engine", "model_path", "dataset_path", "total_sample_count", "lg_model_name")
@@ -64,6 +66,10 @@ def tuned_values(
     return found
 
 
+class _FirstLine(BaseModel):
+    identity: Facts
+
+
 def refuse_other_content(folder: Path, now: Facts) -> None:
     """Refuse a tuning of another model or dataset by their SHA-256, because a file can change under one path.
 
@@ -72,16 +78,16 @@ def refuse_other_content(folder: Path, now: Facts) -> None:
         now: The fingerprint of the campaign's runs.
 
     Raises:
-        InputError: If the model or dataset differs, or the journal of the tuning is missing.
+        InputError: If the model or dataset differs, or the journal of the tuning is missing or damaged.
     """
-    at, journal = f"rates_from: {folder}", TuneDir(folder).journal
-    then = Journal(journal).configuration
-    if then is None:
-        raise InputError(
-            f"{at}: {journal.name} is missing, so the model and dataset of the tuning are unknown",
-            "give the whole directory of the tuning, or remove it from rates_from",
-        )
-    if found := describe(differences(then.identity, now, BUNDLE_BENCHMARK), "in the tuning", "now"):
+    at, fix = f"rates_from: {folder}", "give the whole directory of the tuning, or remove it from rates_from"
+    journal = read_whole(TuneDir(folder).journal, fix, max_bytes=MAX_LOG_BYTES)
+    try:
+        first = _FirstLine.model_validate_json(journal.partition(b"\n")[0])
+    except ValidationError as error:
+        why = f"{at}: {TuneDir(folder).journal.name} does not begin with the configuration of the tuning"
+        raise InputError(why, fix) from error
+    if found := describe(differences(first.identity, now, BUNDLE_BENCHMARK), "in the tuning", "now"):
         raise InputError(f"{at}: the content differs from the tuning: {'; '.join(found)}", TUNE_AGAIN)
 
 
