@@ -1,8 +1,9 @@
 """How often output_caching catches a cheat, and how often it fails an honest system: simulated audits.
 
 `python -m tests.support.caching_power` from the repository's root runs all of them (some minutes) and rewrites the
-tables of docs/caching-audit.md. Time is simulated: nothing sleeps and no process starts. The runs are chosen and judged
-by the audit's own code (`next_step`), and what the engine computes for a request is decided by the cheats of cheats.py.
+tables of docs/caching-errors.md. Time is simulated: nothing sleeps and no process starts. The runs are chosen and
+judged by the audit's own code (`next_step`), and what the engine computes for a request is decided by the cheats of
+cheats.py.
 
 The noise model. Each run has a speed of its own (normal, 2 %), each request one, too (lognormal, 5 %), and a delay
 before it is seen (exponential, 50 µs). Between runs 5 to 30 s pass. 60 % of a sample's time are in its prompt and 40 %
@@ -32,11 +33,11 @@ from tests.support.cheats import STORE, CheatContext, Service, make_cheat
 from tests.support.fakes import FakeSink
 from tests.support.virtual import issued
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "caching-audit.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "caching-errors.md"
 AUDITS = 200  # number of audits per system
 DATASET = 13_368
 SPEEDS_MS = (1, 10, 100, 1_000, 10_000)  # a sample
-# The scenario, and requests computed at a time.
+# The scenario, and the number of requests that are computed concurrently.
 SYSTEMS = (("Offline", 8), ("Offline", 64), ("SingleStream", 1))
 CACHES = (
     "cache-index", "cache-prompt", "cache-not-in-a-row", "cache-late", "cache-on-disk", "cache-first",
@@ -365,7 +366,7 @@ HONEST, CHEATS = "honest systems", "cheats"
 
 
 def _name(scenario: str, slots: int) -> str:
-    return f"{scenario}, {slots} at a time" if scenario == "Offline" else scenario
+    return f"{scenario}, {slots} open requests" if scenario == "Offline" else scenario
 
 
 def _percent(share: float) -> str:
