@@ -1,44 +1,76 @@
-"""The comparison of benches: conditions that must be equal, what changed, and one sentence with its noise.
+"""The comparison of benches: conditions that must be equal, what changed, and one line for each quantity.
 
-Noise is measured by equal runs of one bench: the second run at the best rate, or --repeats. Runs of two benches are
-paired if they have the same absolute load. A difference counts if it exceeds twice the noise (half of the 95% interval)
-and RESOLUTION; best rates must also differ by more than the distance of the measured rates.
+Runs of two benches are paired if they have the same absolute load; latencies of saturated runs depend on the duration
+of the run and are not compared. The noise comes from equal runs of one bench: the second run at the best rate, or
+--repeats. A change counts if it exceeds the 95% interval of the difference between equal benches, and RESOLUTION.
 """
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
-from runs.bench.bench_record import BenchRecord, BenchRun, Best
+from runs.bench.bench_record import BenchRecord, BenchRun, Best, Kind
 from runs.record.fingerprint import differences, value_text
-from runs.wording import counted, shortened_list
+from runs.wording import counted, milliseconds, shortened_list
 
-RESOLUTION = 0.01  # differences up to this share are never called different
+RESOLUTION = 0.01  # changes up to this share are never called different
 QUEUE = 1.5  # factor on the noise of TTFT, whose differences are not normally distributed near saturation
 # Quantiles of Student's t for 95% intervals, by degrees of freedom from 1.
 _QUANTILES = (12.7, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
-_MAX_CHANGES = 6  # changes of the system in a sentence
+_MAX_CHANGES = 6  # changes of the system in a line
+UNDECLARED = "the server's options are not recorded; declare them with --metadata KEY=VALUE or --api-declaration FILE"
 
-Load = tuple[str, float]
+Load = tuple[Kind, float]
+Verdict = Literal["faster", "slower", "not distinguishable"]
 
 
 @dataclass(frozen=True)
 class Measure:
-    """One quantity of two systems. `change` and `noise` are shares of the base's value; more speed is positive."""
+    """One quantity of two benches."""
 
     name: str
-    loads: int  # number of equal loads
-    change: float
-    noise: float | None  # None if neither bench has equal runs
+    unit: str
+    loads: int  # number of equal loads; 0 for the best rate
+    base: float | None  # None: no rate within the limits. Over loads, the geometric mean
+    other: float | None
+    change: float | None  # share of the base's value
+    noise: float | None  # smallest change that counts, as a share; None if neither bench has equal runs
+    reason: str  # source of the noise, or why the verdict does not follow from it
     is_different: bool | None  # None: not tested against noise
+    verdict: Verdict
+
+    @property
+    def slowdown(self) -> float:
+        """The slowdown unless it is within the noise, as a share of the base's value; infinite for a lost best rate."""
+        if self.verdict != "slower":
+            return 0.0
+        return math.inf if self.change is None else abs(self.change)
+
+    @property
+    def change_text(self) -> str:
+        """Both values and the change."""
+        one, two = (
+            "none" if value is None else milliseconds(value) if self.unit == "ms" else f"{value:,.4g}"
+            for value in (self.base, self.other)
+        )
+        change = "" if self.change is None else f" ({_signed(self.change)})"
+        return f"{self.name}: {one} → {two} {self.unit}{change}"
 
     @property
     def text(self) -> str:
-        """The change with its noise."""
-        noise = f", more than twice its noise ({self.noise:.1%})" if self.noise is not None else ""
-        return f"{self.name} at {counted(self.loads, 'equal load')} {self.change:+.1%}{noise}"
+        """The change with its verdict and its noise."""
+        counts = (
+            ""
+            if self.noise is None
+            else f"; a change counts from {_signed(math.copysign(self.noise, self.change or 0))}"
+        )
+        return f"{self.change_text}: {self.verdict}; {self.reason}{counts}"
+
+
+def _signed(share: float) -> str:
+    return f"{share:+.1%}" if share <= 1 else f"{1 + share:.3g} times"
 
 
 @dataclass(frozen=True)
@@ -48,17 +80,16 @@ class Against:
     base: str
     label: str
     changed: list[tuple[str, Any, Any]]  # facts of the system: name, value of the base, value of this bench
-    change_text: str  # changed facts, and the ratio of tokens/s
-    sentence: str
+    change_text: str  # changed facts
+    sentence: str  # all lines
+    lines: list[str]  # one statement for each quantity
     best: Measure | None
     measures: list[Measure]
     pairs: list[dict[str, Any]]  # equal loads with the values of both benches
 
-    @property
-    def slower_by(self) -> float:
-        """The largest slowdown that exceeds the noise or is not tested against it, as a share; 0 for none."""
-        tested = [one for one in (self.best, *self.measures) if one is not None and one.is_different is not False]
-        return max([0.0, *(-one.change for one in tested)])
+    def slower_than(self, share: float) -> list[Measure]:
+        """Return the slowdowns above a share that exceed the noise or are not tested against it."""
+        return [one for one in (self.best, *self.measures) if one is not None and one.slowdown > share]
 
 
 @dataclass(frozen=True)
@@ -73,27 +104,67 @@ class Comparison:
     def is_comparable(self) -> bool:
         return not self.unequal
 
+    def unequal_texts(self) -> dict[str, list[str]]:
+        """Return the conditions that differ in the words and units of the options."""
+        return {
+            _CONDITIONS.get(name, name.rpartition(".")[2].replace("_", " ")): [
+                _condition_text(name, one) for one in all_
+            ]
+            for name, all_ in self.unequal.items()
+        }
+
 
 def compare(records: Sequence[BenchRecord]) -> Comparison:
     """Compare benches with the first one."""
     base, *others = records
     unequal: dict[str, list[Any]] = {}
-    for other in others:
-        for name in differences(base.conditions.equal, other.conditions.equal):
-            unequal[name] = [one.conditions.equal.get(name) for one in records]
+    conditions = [_conditions(one) for one in records]
+    for other, theirs in zip(others, conditions[1:], strict=True):
+        for name in differences(conditions[0], theirs):
+            unequal[name] = [one.get(name) for one in conditions]
         if not unequal and not _measures(base, other) and _best(base, other) is None:
-            unequal["loads"] = [", ".join(sorted({_load_text(run) for run in _done(one)})) for one in records]
+            unequal["loads"] = [", ".join(sorted({_load_text(_load(run)) for run in _done(one)})) for one in records]
     labels = [one.label for one in records]
     return Comparison(labels, unequal, [] if unequal else [_against(base, other) for other in others])
 
 
 def _against(base: BenchRecord, other: BenchRecord) -> Against:
     best, measures = _best(base, other), _measures(base, other)
-    changed = list(_changed(base, other))
-    return Against(
-        base.label, other.label, changed, _change_text(base, other, changed), _sentence(base, other, best, measures),
-        best, measures, list(_pairs(base, other)),
-    )  # fmt: skip
+    changed, lines = list(_changed(base, other)), list(_lines(base, other, best, measures))
+    sentence = f"{other.label} against {base.label}: {'; '.join(lines)}"
+    return Against(base.label, other.label, changed, _change_text(base, other, changed), sentence, lines, best,
+                   measures, list(_pairs(base, other)))  # fmt: skip
+
+
+# Conditions ---------------------------------------------------------------------------------------------------------
+
+# Names of conditions, where they differ from the last part of the key.
+_CONDITIONS = {
+    "engine_options.enable_prefix_caching": "prefix caching", "duration_s": "duration of a run",
+    "input_tokens": "prompt tokens", "exact_output": "all output tokens (--ignore-eos)",
+    "dataset_sha256": "dataset (SHA-256)", "loadgen.min_duration_ms": "minimum duration",
+    "loadgen.max_duration_ms": "maximum duration", "loadgen.target_latency_percentile": "percentile of the limits",
+}  # fmt: skip
+_DERIVED = "loadgen.requested_"  # LoadGen's form of the limits
+
+
+def _conditions(record: BenchRecord) -> dict[str, Any]:
+    """Return the conditions of a bench, with limits and percentile as the user sets them instead of LoadGen's form."""
+    percentile = (
+        {"loadgen.target_latency_percentile": record.percentile} if "duration_s" in record.conditions.equal else {}
+    )
+    found = {name: value for name, value in record.conditions.equal.items() if not name.startswith(_DERIVED)}
+    return found | percentile | {"limits": str(record.limits or "none")}
+
+
+def _condition_text(name: str, value: Any) -> str:
+    if name.endswith("_ms") and isinstance(value, int | float):
+        return f"{value / 1000:g} s"
+    if name == "duration_s" and isinstance(value, int | float):
+        return f"{value:g} s"
+    if name == "loadgen.target_latency_percentile":
+        return "none" if value is None else f"p{100 * value:g}" if isinstance(value, float) else str(value)
+    return value_text(value, 40)
 
 
 # What changed -------------------------------------------------------------------------------------------------------
@@ -106,20 +177,21 @@ def _changed(base: BenchRecord, other: BenchRecord) -> Iterator[tuple[str, Any, 
         name = key.removeprefix("resolved.")
         if name == key or f"engine_options.{name}" not in found:
             yield name.removeprefix("engine_options."), one, two
+    yield from ((name, one, two) for name, (one, two) in differences(base.metadata, other.metadata).items())
 
 
 def _change_text(base: BenchRecord, other: BenchRecord, changed: Sequence[tuple[str, Any, Any]]) -> str:
     texts = [f"{name} {value_text(one, 40)} → {value_text(two, 40)}" for name, one, two in changed]
     what = shortened_list(texts, _MAX_CHANGES) or "nothing in the recorded system"
-    one, two = _tokens(base), _tokens(other)
-    return f"{what}: {two / one:.3g} × tokens/s" if one and two else what
+    return f"{what}; {UNDECLARED}" if any(map(_hides_options, (base, other))) else what
 
 
-def _tokens(record: BenchRecord) -> float | None:
-    """Return output tokens/s at the best rate; without a higher rate that was violated, the highest of all runs."""
-    if record.best is not None and record.best.high is not None and record.best.tokens_per_s:
-        return record.best.tokens_per_s
-    return max((run.output_tokens_per_s for run in record.runs if run.output_tokens_per_s), default=None)
+def _hides_options(record: BenchRecord) -> bool:
+    """Return whether a bench measured a running server whose options neither metadata nor a declaration names."""
+    system = record.conditions.system
+    is_started = system.get("engine_options.serve") is not None
+    is_declared = record.metadata or any(key.startswith("resolved.declared") and system[key] for key in system)
+    return system.get("engine") == "endpoint" and not is_started and not is_declared
 
 
 # Measures -----------------------------------------------------------------------------------------------------------
@@ -133,94 +205,136 @@ def _load(run: BenchRun) -> Load:
     return run.kind, float(run.asked_qps or run.concurrency or math.inf)
 
 
-def _load_text(run: BenchRun) -> str:
-    if run.kind == "offline":
-        return "Offline"
-    return f"{run.asked_qps:g} queries/s" if run.kind == "server" else f"{run.concurrency} open queries"
+def _load_text(load: Load) -> str:
+    kind, value = load
+    return {"offline": "Offline", "server": f"{value:g} queries/s", "concurrency": f"{value:g} open queries"}[kind]
 
 
-def _speed(run: BenchRun) -> float | None:
-    """Return the logarithm of a run's tokens/s; in Server, where the arrivals decide tokens/s, of 1 / mean TPOT."""
-    if run.kind != "server":
-        return math.log(run.output_tokens_per_s) if run.output_tokens_per_s else None
-    latency = run.tpot or run.latency
-    return None if latency is None or latency.mean <= 0 else -math.log(latency.mean)
+class _Quantity(NamedTuple):
+    name: str
+    unit: str
+    kinds: tuple[Kind, ...]
+    of: Callable[[BenchRun], float | None]
+    scale: float = 1.0  # factor on the noise
 
 
-def _quickness(run: BenchRun) -> float | None:
-    """Return the logarithm of 1 / mean TTFT."""
-    return None if run.ttft is None or run.ttft.mean <= 0 else -math.log(run.ttft.mean)
+def _mean(name: Literal["ttft", "tpot", "latency"]) -> Callable[[BenchRun], float | None]:
+    return lambda run: None if (found := getattr(run, name)) is None else found.mean
 
 
-def _values(record: BenchRecord, of: Callable[[BenchRun], float | None]) -> dict[Load, list[float]]:
-    """Return the values of a quantity by load."""
+_TPOT = _Quantity("mean TPOT", "ms", ("server", "concurrency"), _mean("tpot"))
+_LATENCY = _Quantity("mean latency", "ms", _TPOT.kinds, _mean("latency"))
+_QUANTITIES = (
+    _Quantity("Offline", "tokens/s", ("offline",), lambda run: run.output_tokens_per_s),
+    _Quantity("output", "tokens/s", ("concurrency",), lambda run: run.output_tokens_per_s),
+    _Quantity("mean TTFT", "ms", _TPOT.kinds, _mean("ttft"), QUEUE),
+    _TPOT,
+)
+
+
+def _values(record: BenchRecord, quantity: _Quantity) -> dict[Load, list[float]]:
+    """Return the logarithms of a quantity by load, without saturated runs."""
     values: dict[Load, list[float]] = {}
     for run in _done(record):
-        if (value := of(run)) is not None:
-            values.setdefault(_load(run), []).append(value)
+        if run.kind in quantity.kinds and run.verdict != "saturated" and (value := quantity.of(run)):
+            values.setdefault(_load(run), []).append(math.log(value))
     return values
-
-
-def _squares(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
-    """Return the sum of squares about the means of groups, and its degrees of freedom."""
-    return sum((x - fmean(one)) ** 2 for one in groups for x in one), sum(len(one) - 1 for one in groups)
 
 
 def _measures(base: BenchRecord, other: BenchRecord) -> list[Measure]:
     """Return the changes over equal loads. With different numbers of accelerators, no load is equal."""
     if _per_accelerator(base, other):
         return []
-    measures = ("speed", _speed, 1.0), ("1 / TTFT", _quickness, QUEUE)
-    return [one for args in measures if (one := _measure(base, other, *args)) is not None]
+    found = [one for quantity in _QUANTITIES if (one := _measure(base, other, quantity)) is not None]
+    if any(one.unit == "ms" for one in found) or (latency := _measure(base, other, _LATENCY)) is None:
+        return found
+    return [*found, latency]  # a server that does not stream has no first tokens
 
 
-def _measure(
-    base: BenchRecord, other: BenchRecord, name: str, of: Callable[[BenchRun], float | None], scale: float
-) -> Measure | None:
-    ours, theirs = _values(base, of), _values(other, of)
+def _measure(base: BenchRecord, other: BenchRecord, quantity: _Quantity) -> Measure | None:
+    ours, theirs = _values(base, quantity), _values(other, quantity)
     loads = [load for load in ours if load in theirs]
     if not loads:
         return None
-    changes = [fmean(theirs[load]) - fmean(ours[load]) for load in loads]
-    change = fmean(changes)
-    squares, freedom = _squares([*ours.values(), *theirs.values()])
-    if not freedom:
-        return Measure(name, len(loads), math.expm1(change), None, None)
-    # A change has the variance of one run times this number.
-    spreads = [1 / len(ours[load]) + 1 / len(theirs[load]) for load in loads]
-    squares += sum((one - change) ** 2 / spread for one, spread in zip(changes, spreads, strict=True))
-    freedom += len(loads) - 1
-    noise = scale * _quantile(freedom) / 2 * math.sqrt(squares / freedom * sum(spreads)) / len(loads)
-    return Measure(name, len(loads), math.expm1(change), noise, abs(change) > max(2 * noise, RESOLUTION))
+    one, two = (fmean(fmean(values[load]) for load in loads) for values in (ours, theirs))
+    at = _load_text(loads[0]) if len(loads) == 1 else counted(len(loads), "equal load")
+    name = quantity.name if quantity.kinds == ("offline",) else f"{quantity.name} at {at}"
+    # The variance of the change is that of one run times this number.
+    spread = sum(1 / len(ours[load]) + 1 / len(theirs[load]) for load in loads) / len(loads) ** 2
+    noise, reason = _noise((base, other), quantity, quantity.scale * math.sqrt(spread / 2))
+    is_different = None if noise is None else abs(two - one) > max(noise, RESOLUTION)
+    is_faster = (two < one) == (quantity.unit == "ms")
+    return Measure(
+        name, quantity.unit, len(loads), math.exp(one), math.exp(two), math.expm1(two - one),
+        _share(noise, two - one), reason, is_different, _verdict(is_different, is_faster=is_faster),
+    )  # fmt: skip
+
+
+def _verdict(is_different: bool | None, *, is_faster: bool) -> Verdict:
+    return "not distinguishable" if is_different is False else "faster" if is_faster else "slower"
+
+
+def _share(noise: float | None, change: float) -> float | None:
+    """Return the noise of a logarithm as a share in the direction of its change."""
+    return None if noise is None else abs(math.expm1(math.copysign(noise, change)))
+
+
+def _noise(records: Sequence[BenchRecord], quantity: _Quantity, scale: float) -> tuple[float | None, str]:
+    """Return the noise of a difference, and its source: equal runs of a bench, without them those of TPOT.
+
+    Args:
+        scale: factor on the noise of the difference between two runs.
+    """
+    for source in dict.fromkeys((quantity, _TPOT)):
+        by_label = {one.label: {load: group for load, group in _values(one, source).items() if len(group) > 1}
+                    for one in records}  # fmt: skip
+        groups = [group for found in by_label.values() for group in found.values()]
+        if freedom := sum(len(group) - 1 for group in groups):
+            squares = sum((value - fmean(group)) ** 2 for group in groups for value in group)
+            difference = math.sqrt(2 * squares / freedom)
+            loads = {load for found in by_label.values() for load in found}
+            at = _load_text(*loads) if len(loads) == 1 else f"{len(loads)} loads"
+            labels = " and ".join(label for label, found in by_label.items() if found)
+            runs = f"{sum(map(len, groups))} equal runs at {at} ({labels})"
+            return _quantile(freedom) * difference * scale, (
+                f"{source.name} of {runs} differs by {math.expm1(difference):.1%}"
+            )
+    return None, "not tested against noise, because neither bench repeats a run"
 
 
 def _quantile(freedom: int) -> float:
     return _QUANTILES[freedom - 1] if freedom <= len(_QUANTILES) else 1.96 + 2.7 / freedom
 
 
-def _equal_runs(records: Sequence[BenchRecord]) -> float | None:
-    """Return the noise of the difference between two equal runs, from equal runs of each bench; None without them."""
-    groups = [group for record in records for group in _values(record, _speed).values()]
-    squares, freedom = _squares(groups)
-    return _quantile(freedom) / 2 * math.sqrt(2 * squares / freedom) if freedom else None
-
-
 def _best(base: BenchRecord, other: BenchRecord) -> Measure | None:
-    """Return the change of the best rate; None unless both benches have one."""
+    """Return the change of the best rate; None unless a bench has one that is a result."""
     ours, theirs = base.best, other.best
-    if min(len(base.runs), len(other.runs)) == 1:  # single runs: their rate is a setting
+    if min(len(base.runs), len(other.runs)) == 1 or ours is None or theirs is None:  # the rate of a run is a setting
         return None
-    if ours is None or theirs is None or ours.low is None or theirs.low is None:
-        return None
-    if ours.high is None and theirs.high is None:  # the highest rate of both is a setting
+    if (ours.high, theirs.high) == (None, None) or (ours.low, theirs.low) == (None, None):
         return None
     per = (base.accelerators, other.accelerators) if _per_accelerator(base, other) else (1, 1)
-    change = theirs.low / (per[1] or 1) / (ours.low / (per[0] or 1)) - 1
-    noise = _equal_runs([base, other])
-    if noise is None:
-        return Measure("best rate", 0, change, None, None)
-    gap = max(_gap(ours, theirs, per), _gap(theirs, ours, per[::-1]))
-    return Measure("best rate", 0, change, noise, gap > max(2 * noise, RESOLUTION))
+    low, new = (rate and rate / (count or 1) for rate, count in zip((ours.low, theirs.low), per, strict=True))
+    change = None if low is None or new is None else new / low - 1
+    lost, gained = _gap(theirs, ours, per[::-1]), _gap(ours, theirs, per)
+    noise, reason = _noise((base, other), _TPOT, 1.0)
+    is_different = None if noise is None else max(lost, gained) > max(noise, RESOLUTION)
+    is_faster = low is None or (new is not None and new > low)
+    if is_different is False and abs(math.log1p(change or 0)) > max(noise or 0, RESOLUTION):
+        reason, noise = "it is within the distance of the measured rates", None
+    if change is None:
+        without, best = (base, theirs) if low is None else (other, ours)
+        rate = without.best and without.best.high
+        runs = [run.verdict == "saturated" for run in _done(without) if run.asked_qps == rate]
+        if rate and runs and all(runs) and rate <= (best.low or 0):
+            is_different, noise, reason = True, None, f"{without.label} is saturated at {rate:g} queries/s"
+    unit = "queries/s per accelerator" if _per_accelerator(base, other) else "queries/s"
+    return Measure(_best_name(base), unit, 0, low, new, change, _share(noise, change or 0), reason, is_different,
+                   _verdict(is_different, is_faster=is_faster))  # fmt: skip
+
+
+def _best_name(record: BenchRecord) -> str:
+    return "best rate within limits" if record.limits else "highest rate without saturation"
 
 
 def _gap(low: Best, high: Best, per: Sequence[int | None]) -> float:
@@ -239,39 +353,22 @@ def _pairs(base: BenchRecord, other: BenchRecord) -> Iterator[dict[str, Any]]:
         twin = next((one for one in _done(other) if _load(one) == _load(run) and one.again == run.again
                      and one.repetition == run.repetition), None)  # fmt: skip
         if twin is not None:
-            yield {"load": _load_text(run), "base": run.number, "other": twin.number}
+            yield {"load": _load_text(_load(run)), "base": run.number, "other": twin.number}
 
 
-# The sentence -------------------------------------------------------------------------------------------------------
+# The lines ----------------------------------------------------------------------------------------------------------
 
 
-def _sentence(base: BenchRecord, other: BenchRecord, best: Measure | None, measures: Sequence[Measure]) -> str:
-    """Return the difference of the best rates, or of the runs at equal loads, and how it compares with the noise."""
+def _lines(base: BenchRecord, other: BenchRecord, best: Measure | None, measures: Sequence[Measure]) -> Iterator[str]:
+    """Yield a statement for each quantity, and for a quantity without a comparison the reason."""
     if best is not None:
-        head, text = best, f"{_best_text(base, other)} ({best.change:+.0%})"
-    else:
-        head, one, two = measures[0], _tokens(base), _tokens(other)
-        rate = f"{one:,.5g} → {two:,.5g} output tokens/s; " if one and two else ""
-        text = f"{rate}{head.name} at {counted(head.loads, 'equal load')} {head.change:+.0%}"
-    others = []
-    if head.noise is None:
-        text += "; one run each: not tested against noise"
-    elif head.is_different:
-        text += f", more than twice the difference between equal runs ({head.noise:.1%})"
-    else:
-        is_small = abs(math.log1p(head.change)) <= max(2 * head.noise, RESOLUTION)
-        what = f"difference between two equal runs ({head.noise:.1%})" if is_small else "distance of the measured rates"
-        text += f", not distinguishable from the {what}"
-        others = [one.text for one in measures if one is not head and one.is_different]
-    return f"{other.label} against {base.label}: " + "; ".join([text, *others])
-
-
-def _best_text(base: BenchRecord, other: BenchRecord) -> str:
-    is_per = _per_accelerator(base, other)
-    rates = [
-        record.best.low / (record.accelerators or 1 if is_per else 1)
-        for record in (base, other)
-        if record.best is not None and record.best.low is not None
-    ]
-    what = "best rate within limits" if base.limits else "highest rate without saturation"
-    return f"{what} {rates[0]:.4g} → {rates[1]:.4g} queries/s{' per accelerator' if is_per else ''}"
+        yield best.text
+    elif base.best is not None and other.best is not None and len(base.runs) > 1 < len(other.runs):
+        lows = ("none" if one.low is None else f"at least {one.low:.4g}" for one in (base.best, other.best))
+        yield f"{_best_name(base)}: {' → '.join(lows)} queries/s: not compared, because no higher rate was tried"
+    yield from (one.text for one in measures)
+    for record in (base, other):
+        rates = sorted({run.asked_qps for run in record.runs if run.verdict == "saturated" and run.asked_qps})
+        if rates:
+            at = ", ".join(f"{rate:g}" for rate in rates)
+            yield f"latencies at {at} queries/s are not compared, because {record.label} is saturated there"

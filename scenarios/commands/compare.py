@@ -34,7 +34,7 @@ PAGE = "compare.html"
 @click.option(
     "--fail-if-slower",
     metavar="PERCENT%",
-    help="Exit with code 1 if the best rate of a bench is below that of A by more than this.",
+    help="Exit with code 1 if a rate or a latency of a bench is worse than that of A by more than this.",
 )
 @click.option(
     "--output-dir", "-o", type=PATH, metavar="DIR",
@@ -47,11 +47,11 @@ def compare(benches: tuple[str, ...], fail_if_slower: str | None, output_dir: Pa
     for example data, lengths, limits, scenario and sampling. The command lists all other differences as changes. It
     compares runs in pairs with equal load: `bench --like A` measures the loads of A.
 
-    One sentence states the change of the best rate, and whether the change exceeds the noise. Noise is the difference
-    between repeated runs of one bench. --fail-if-slower ignores a slowdown within the noise. The command writes
-    compare.html and compare.json.
+    One line for each quantity states its change and whether the change exceeds the noise: best rate, Offline tokens/s,
+    TTFT and TPOT at equal loads. Noise is the difference between repeated runs of one bench. --fail-if-slower ignores a
+    slowdown within the noise. The command writes compare.html and compare.json.
 
-    Exit codes: 0 compared, 1 not comparable, or slower than --fail-if-slower allows, 2 bad input, 3 the files of a run
+    Exit codes: 0 compared, 1 slower than --fail-if-slower allows, 2 bad input, 3 not comparable, or the files of a run
     differ from its attestation.
     """
     from runs.bench.compare import compare as compare_records
@@ -67,10 +67,10 @@ def compare(benches: tuple[str, ...], fail_if_slower: str | None, output_dir: Pa
         records = [one.model_copy(update={"label": name}) for one, name in zip(records, benches, strict=True)]
     changed = [text for both in zip(folders, records, strict=True) for text in changed_runs(*both)]
     found = compare_records(records)
-    slower = limit is not None and any(one.slower_by > limit for one in found.against)
+    slower = [] if limit is None else [(one, what) for one in found.against for what in one.slower_than(limit)]
     content = {
-        "schema_version": 1, "labels": found.labels, "comparable": found.is_comparable, "unequal": found.unequal,
-        "against": [asdict(one) for one in found.against], "fail_if_slower": limit, "slower": slower,
+        "schema_version": 2, "labels": found.labels, "comparable": found.is_comparable, "unequal": found.unequal,
+        "against": [asdict(one) for one in found.against], "fail_if_slower": limit, "slower": bool(slower),
         "changed_files": changed,
     }  # fmt: skip
     names = (file_name(label)[-60:].strip("-.") for label in found.labels)
@@ -80,12 +80,12 @@ def compare(benches: tuple[str, ...], fail_if_slower: str | None, output_dir: Pa
     for record in records:
         if record.status != "complete":
             tell(f"{record.label}: the bench is {record.status}, with {counted(len(record.runs), 'run')}")
-    if slower:
-        tell(f"slower than --fail-if-slower {fail_if_slower}")
+    for one, what in slower:
+        tell(f"{one.label} is slower than --fail-if-slower {fail_if_slower}: {what.change_text}")
     tell(f"page: {folder / PAGE}")
-    if changed:
+    if changed or not found.is_comparable:
         return ExitCode.REFUSED
-    return ExitCode.NEGATIVE if slower or not found.is_comparable else ExitCode.OK
+    return ExitCode.NEGATIVE if slower else ExitCode.OK
 
 
 def _share(text: str) -> float:
@@ -160,18 +160,17 @@ def _write(folder: Path, found: "Comparison", records: "Sequence[BenchRecord]", 
 
 
 def _tell(found: "Comparison", changed: Sequence[str]) -> None:
-    from runs.record.fingerprint import value_text
-
     for one in found.against:
-        tell(f"{one.sentence}\n  changed: {one.change_text}")
+        for text in (f"{one.label} against {one.base}", *(f"  {line}" for line in one.lines)):
+            tell(text)
+        tell(f"  changed: {one.change_text}")
         if len(one.pairs) == 1 and one.best is not None and not one.best.is_different:
             tell(f"  only one run of each has an equal load; for more: bench ... --like {one.base}")
     if not found.is_comparable:
         tell("not comparable: these conditions differ")
-    for name, values in found.unequal.items():
-        shown = (f"{label} {value_text(value, 24)}" for label, value in zip(found.labels, values, strict=True))
-        tell(printable(f"  {name}: {', '.join(shown)}"))
-    if not found.is_comparable:
+        for name, values in found.unequal_texts().items():
+            shown = (f"{label} {value}" for label, value in zip(found.labels, values, strict=True))
+            tell(printable(f"  {name}: {', '.join(shown)}"))
         first = found.labels[0]
         tell(f"  fix: `bench ... --like {first}` has the data, lengths, limits, percentile and loads of {first}")
     for text in changed:

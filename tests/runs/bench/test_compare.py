@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from runs.bench.bench_record import BenchRecord, Best, Conditions
-from runs.bench.compare import Against, compare
+from runs.bench.compare import UNDECLARED, Against, compare
 from tests.support.bench_records import bench_record, bench_run
 from tests.support.simulated_bench import simulated
 
@@ -46,8 +46,42 @@ def test_what_changed_is_listed_once_with_the_ratio() -> None:
     system = {"engine_options.slots": 4, "resolved.slots": 4, "resolved.blocks": 1}
     found = against(bench("a", system=system), bench("b", 54, best=None, system=dict.fromkeys(system, 16)))
     assert found.changed == [("slots", 4, 16), ("blocks", 1, 16)]
-    assert found.change_text == "slots 4 → 16; blocks 1 → 16: 1.5 × tokens/s"
-    assert against(bench("a"), bench("b")).change_text == "nothing in the recorded system: 1 × tokens/s"
+    assert found.change_text == "slots 4 → 16; blocks 1 → 16"
+    assert against(bench("a"), bench("b")).change_text == "nothing in the recorded system"
+
+
+def test_options_of_a_running_server_are_not_called_unchanged() -> None:
+    server = bench("a", system={"engine": "endpoint", "engine_options.serve": None, "resolved.declared": None})
+    assert against(server, server).change_text == f"nothing in the recorded system; {UNDECLARED}"
+    named = [server.model_copy(update={"metadata": {"slots": value}}) for value in ("4", "2")]
+    assert against(*named).change_text == "slots 4 → 2"
+
+
+def test_saturated_runs_have_no_part_in_latencies_and_a_lost_best_rate_is_slower() -> None:
+    slow = bench("slow", best=Best(low=None, high=10))
+    runs = [run if run.kind == "offline" else run.model_copy(update={"verdict": "saturated"}) for run in slow.runs]
+    slow = slow.model_copy(update={"runs": runs})
+    fast = bench("fast", best=Best(low=36, high=None))
+    found = against(fast, slow)
+    assert found.lines[0] == ("best rate within limits: 36 → none queries/s: slower; slow is saturated at 10 queries/s")
+    assert [one.name for one in found.measures] == ["Offline"]
+    assert found.lines[-1].startswith(
+        "latencies at 10, 20, 30, 36 queries/s are not compared, because slow is saturated"
+    )
+    assert [one.name for one in found.slower_than(0.99)] == ["best rate within limits"]
+    assert against(slow, fast).slower_than(0.0) == []
+
+
+def test_conditions_have_the_words_and_units_of_the_options() -> None:
+    equal = {"loadgen.target_latency_percentile": 0.3898, "loadgen.requested_server_ttft_latency": 3600000000000}
+    one, two = (
+        bench(label, percentile=percentile, conditions=Conditions(equal=equal | {"duration_s": duration}, system={}))
+        for label, percentile, duration in (("a", None, 10.0), ("b", "p90", 60.0))
+    )
+    assert compare([one, two.model_copy(update={"limits": None})]).unequal_texts() == {
+        "percentile of the limits": ["none", "p90"], "duration of a run": ["10 s", "60 s"],
+        "limits": [str(one.limits), "none"],
+    }  # fmt: skip
 
 
 def test_only_equal_loads_are_paired() -> None:
@@ -62,11 +96,13 @@ def test_only_equal_loads_are_paired() -> None:
     ("one", "two", "noise", "sentence"),
     [
         (Best(low=36, high=38), Best(low=48, high=50), 1.0,
-         "best rate within limits 36 → 48 queries/s (+33%), more than twice the difference between equal runs (0.0%)"),
+         "36 → 48 queries/s (+33.3%): faster; mean TPOT of 4 equal runs at 36 queries/s (a and b) differs by 0.0%; "
+         "a change counts from +0.0%"),
         (Best(low=36, high=38), Best(low=36, high=38), 1.04,
-         "(+0%), not distinguishable from the difference between two equal runs (6.0%)"),
+         "36 → 36 queries/s (+0.0%): not distinguishable; mean TPOT of 4 equal runs at 36 queries/s (a and b) differs "
+         "by 2.8%; a change counts from +12.7%"),
         (Best(low=36, high=38), Best(low=37.5, high=39), 1.0,
-         "(+4%), not distinguishable from the distance of the measured rates"),
+         "36 → 37.5 queries/s (+4.2%): not distinguishable; it is within the distance of the measured rates"),
     ],
 )  # fmt: skip
 def test_the_sentence(one: Best, two: Best, noise: float, sentence: str) -> None:
@@ -77,8 +113,8 @@ def test_the_sentence(one: Best, two: Best, noise: float, sentence: str) -> None
         return record.model_copy(update={"runs": [*record.runs[:-1], again.model_copy(update={"tpot": slower})]})
 
     found = against(changed(bench("a", best=one)), bench("b", best=two))
-    assert found.sentence == f"b against a: {found.sentence[13:]}"
-    assert found.sentence.endswith(sentence)
+    assert found.lines[0] == f"best rate within limits: {sentence}"
+    assert found.sentence == f"b against a: {'; '.join(found.lines)}"
 
 
 def test_single_runs_are_not_tested_against_noise() -> None:
@@ -86,19 +122,19 @@ def test_single_runs_are_not_tested_against_noise() -> None:
                 for label, speed in (("slow", 40), ("fast", 20)))  # fmt: skip
     found = against(one, two)
     assert found.sentence == (
-        "fast against slow: 5,120 → 2,560 output tokens/s; speed at 1 equal load -50%; "
-        "one run each: not tested against noise"
+        "fast against slow: Offline: 5,120 → 2,560 tokens/s (-50.0%): slower; "
+        "not tested against noise, because neither bench repeats a run"
     )
-    assert found.slower_by == pytest.approx(0.5)
+    assert (len(found.slower_than(0.49)), len(found.slower_than(0.51))) == (1, 0)
 
 
 def test_rates_are_per_accelerator_if_the_numbers_differ() -> None:
     found = against(bench("a", best=Best(low=36, high=38)), bench("b", accelerators=2, best=Best(low=60, high=62)))
-    assert "36 → 30 queries/s per accelerator (-17%)" in found.sentence
+    assert "36 → 30 queries/s per accelerator (-16.7%): slower" in found.sentence
     assert found.measures == []
     assert found.best is not None
     assert found.best.is_different
-    assert found.slower_by == pytest.approx(1 / 6)
+    assert found.slower_than(0.16) == [found.best]
 
 
 def test_a_faster_first_token_counts_even_if_the_speed_is_equal() -> None:
@@ -111,9 +147,9 @@ def test_a_faster_first_token_counts_even_if_the_speed_is_equal() -> None:
         return record.model_copy(update={"runs": runs})
 
     found = against(bench("a"), quicker(bench("b")))
-    assert [one.name for one in found.measures if one.is_different] == ["1 / TTFT"]
-    assert found.sentence.endswith("; 1 / TTFT at 4 equal loads +20.0%, more than twice its noise (0.0%)")
-    assert found.slower_by == 0
+    assert [one.name for one in found.measures if one.is_different] == ["mean TTFT at 4 equal loads"]
+    assert "ms (-16.7%): faster; mean TTFT of 4 equal runs" in found.sentence
+    assert found.slower_than(0) == []
 
 
 def told_apart(speed: float, *, of_run: float, like: bool) -> int:
