@@ -108,7 +108,8 @@ class BenchRun(_Part):
     client: ClientLateness | None = None
     cached_share: float | None = None  # share of prompt tokens from a cache; None if the server does not count
     tokens: TokenCounts | None = None
-    contention: float | None = None  # share of the cores' time that other processes used
+    # Share of the cores' time that other processes used; None with a server on this machine, which is one of them.
+    contention: float | None = None
     start_time_ns: int | None = None
     run_dir: str = ""  # relative to the bench's directory
     seal_sha256: str | None = None  # digest of the run's attestation

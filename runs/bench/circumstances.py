@@ -63,7 +63,10 @@ class Circumstances:
             ),
             cached_share=None if cached is None else cached / max(1, int(prompt_tokens.sum())),
             tokens=token_counts(servers, int(output_tokens.sum())),
-            contention=observed.foreign_share if isinstance(observed.contention, Contention) else None,
+            # A server on this machine is one of the other processes, so their share says nothing about contention.
+            contention=None
+            if any(one.on_this_machine for one in servers) or not isinstance(observed.contention, Contention)
+            else observed.foreign_share,
             # The tokens of a text may be fewer than the server generated, so its client counts short responses.
             short_responses=sum(one.short for one in texts) if texts and requested_tokens else short,
             queries=len(output_tokens),
@@ -93,7 +96,7 @@ class Circumstances:
                 yield f"client: {what} p99 {milliseconds(late_ms)} ms of {statistic} {name} {milliseconds(value_ms)} ms"
 
     def distortions(self) -> Iterator[str]:
-        """Yield the reasons of the engine and the machine. A server on this machine is one of the other processes."""
+        """Yield the reasons of the engine and the machine."""
         if self.cached_share is not None and self.cached_share > CACHED_SHARE:
             yield f"cache: {self.cached_share:.1%} of the prompt tokens came from a cache"
         theirs, ours = self.tokens.server, self.tokens.counted
@@ -105,8 +108,7 @@ class Circumstances:
             yield f"tokens: {self.short_responses:,} of {self.queries:,} responses are shorter than requested"
         if (held := sum(one.first_tokens_with_others for one in self.servers)) > HELD_SHARE * self.queries:
             yield f"TTFT: {held:,} of {self.queries:,} first tokens came with later tokens"
-        has_server_here = any(one.on_this_machine for one in self.servers)
-        if self.contention is not None and self.contention > FOREIGN_SHARE and not has_server_here:
+        if self.contention is not None and self.contention > FOREIGN_SHARE:
             yield f"machine: other processes used {self.contention:.0%} of the cores' time"
 
 

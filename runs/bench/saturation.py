@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from runs.numbers.load import ArrivalWindow
+from runs.numbers.load import LATER, ArrivalWindow
 
 _STEADY_SHARE = 0.05  # allowed difference of mean open queries and rate × mean latency
 _FILL_UPS = 3.5  # shortest Offline run with a steady part, in times to the first completion
@@ -23,11 +23,10 @@ def is_unclear(window: ArrivalWindow) -> bool:
 
 
 def growth_text(window: ArrivalWindow) -> str:
-    """Return the growth of open queries with both limits."""
-    return (
-        f"open queries grew by {window.growth:.1f}; 3% of the arrivals is {window.tolerated:.1f}, "
-        f"3 standard deviations are {window.noise:.1f}"
-    )
+    """Return the growth of open queries and the excess of the completions' time, each with its limit."""
+    allowed, rule = window.allowed
+    later = f"the completions took {max(0.0, window.later):.0%} longer than the arrivals (limit {LATER:.0%})"
+    return f"open queries grew by {window.growth:.1f} (limit {allowed:.1f}: {rule}), and {later}"
 
 
 def not_steady(window: ArrivalWindow, arrived_s: Seconds, latency_s: Seconds) -> str | None:

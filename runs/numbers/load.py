@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # not needed to show a load
     from numpy.typing import NDArray
 
 _SAMPLES = 400  # number of moments at which open queries are counted
-_LATER = 0.05  # allowed excess of the completions' time, as a share of the arrivals' time
+LATER = 0.05  # allowed excess of the completions' time, as a share of the arrivals' time
 _TOLERANCE = 0.03  # allowed growth of open queries, as a share of the arrivals
 _DEVIATIONS = 3.0  # allowed growth of open queries, in standard deviations of a Poisson count
 _MUCH_LATER = 0.40  # excess of the completions' time with which half of these deviations are allowed
@@ -42,12 +42,19 @@ class ArrivalWindow:
         return _DEVIATIONS * math.sqrt(1 + self.mean_open)
 
     @property
+    def allowed(self) -> tuple[float, str]:
+        """The growth that is allowed, and its rule."""
+        factor = 0.5 if self.later > _MUCH_LATER else 1.0
+        deviations = f"{_DEVIATIONS * factor:g} standard deviations"
+        return max((self.tolerated, f"{_TOLERANCE:.0%} of the arrivals"), (self.noise * factor, deviations))
+
+    @property
     def completions_late(self) -> bool:
-        return self.later > _LATER
+        return self.later > LATER
 
     @property
     def grew(self) -> bool:
-        return self.growth > max(self.tolerated, self.noise / 2 if self.later > _MUCH_LATER else self.noise)
+        return self.growth > self.allowed[0]
 
     @property
     def is_saturated(self) -> bool:

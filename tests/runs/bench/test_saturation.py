@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from runs.bench.saturation import is_unclear, not_steady, steady_offline_rate
+from runs.bench.saturation import growth_text, is_unclear, not_steady, steady_offline_rate
 from runs.loadgen.schedule import poisson_offsets_ns
-from runs.numbers.load import arrival_window
+from runs.numbers.load import ArrivalWindow, arrival_window
 from runs.rounds import CURRENT_ROUND
 
 SEED = CURRENT_ROUND.seeds.schedule_rng_seed
@@ -112,3 +112,18 @@ def test_the_rate_of_one_wave_is_over_the_whole_time() -> None:
     assert steady_offline_rate(np.full(8, 2.0)) == 4.0
     assert steady_offline_rate(np.array([1.0])) == 1.0
     assert steady_offline_rate(np.array([2.0, 2.1, 2.2, 2.3])) == pytest.approx(4 / 2.3)
+
+
+@pytest.mark.parametrize(
+    ("growth", "later", "saturated", "limit"),
+    [
+        (16.5, 1.4, True, "limit 8.4: 1.5 standard deviations"),
+        (16.5, 0.2, False, "limit 16.9: 3 standard deviations"),
+        (23.5, 0.03, False, "3% longer than the arrivals (limit 5%)"),
+        (23.5, 0.2, True, "20% longer than the arrivals (limit 5%)"),
+    ],
+)
+def test_the_reason_names_the_limits_that_decide(growth: float, later: float, saturated: bool, limit: str) -> None:
+    window = ArrivalWindow(0.0, 10.0, 43, mean_open=30.7, most_open=40, growth=growth, later=later)
+    assert window.is_saturated == saturated
+    assert limit in growth_text(window)
