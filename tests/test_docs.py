@@ -18,7 +18,22 @@ from tools.product_lines import PACKAGES
 LINES = [line for path in DOCUMENTS for line in command_lines(path)]
 
 # Programs of others, and the shell's own.
-OTHERS = ("cd", "eval", "export", "git", "hf", "kubectl", "mkdir", "pip", "podman", "ray", "set", "tail", "test", "vllm")
+OTHERS = (
+    "cd",
+    "eval",
+    "export",
+    "git",
+    "hf",
+    "kubectl",
+    "mkdir",
+    "pip",
+    "podman",
+    "ray",
+    "set",
+    "tail",
+    "test",
+    "vllm",
+)
 
 
 MAIN = ("main.py", "mlperf-llama-vllm")
