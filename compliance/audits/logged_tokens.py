@@ -74,7 +74,7 @@ def judge_entries(
     dtype, total = dtype_of(entries), len(entries)
     read = [(entry, as_ids(entry.data, dtype)) for entry in entries]
     whole = [(entry, ids) for entry, ids in read if ids is not None and np.all(ids >= 0)]
-    torn = [_place(entry) for entry, ids in read if ids is None or np.any(ids < 0)]
+    torn = [(entry, _place(entry)) for entry, ids in read if ids is None or np.any(ids < 0)]
     stops, begins = {*stop_ids}, {*bos_ids} - {*stop_ids}
     begin_is_first = any(len(ids) and int(ids[0]) in begins for _, ids in whole)
     rules = [
@@ -90,7 +90,7 @@ def judge_entries(
         ).check(torn, total),
     ]  # fmt: skip
     for rule in rules:
-        faults = [f"{_place(entry)}: {fault}" for entry, ids in whole if (fault := rule.fault(entry, ids))]
+        faults = [(entry, f"{_place(entry)}: {fault}") for entry, ids in whole if (fault := rule.fault(entry, ids))]
         check = rule.check(faults, total)
         few = 0 < len(faults) <= MAX_WITH_BEGIN * total and not begin_is_first
         checks.append(replace(check, severity="note") if rule.id == "test06-begin" and few else check)
@@ -110,13 +110,16 @@ class ResponseRule:
     fault: Callable[[AccuracyEntry, Ids], str] = lambda entry, ids: ""  # problem of a response, or an empty text
     met: str = ""  # found value if all responses meet the rule
 
-    def check(self, faults: Sequence[str], total: int) -> Finding:
+    def check(self, faults: Sequence[tuple[AccuracyEntry, str]], total: int) -> Finding:
         """Return the finding on all responses."""
         found, count = self.met or f"all {total} responses meet the rule", len(faults)
         if faults:
+            named = "; ".join(text for _, text in faults[:NAMED_IN_MESSAGES])
             more = f" and {count - NAMED_IN_MESSAGES} more" if count > NAMED_IN_MESSAGES else ""
-            found = f"{count} of {total} responses {self.violation} ({'; '.join(faults[:NAMED_IN_MESSAGES])}{more})"
-        return compared(self.id, not faults and total > 0, found, self.required, answers=count, text=self.name)
+            found = f"{count} of {total} responses {self.violation} ({named}{more})"
+        keys = [f"seq_id {entry.seq_id}" for entry, _ in faults[:NAMED_IN_MESSAGES]]
+        passed = not faults and total > 0
+        return compared(self.id, passed, found, self.required, answers=count, text=self.name, decided_by=keys)
 
 
 def _form_rules(

@@ -5,7 +5,7 @@ compared with a tolerance.
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
@@ -127,6 +127,24 @@ def detail_contradictions(detail: DetailLog, numbers: Numbers | None) -> Iterato
     for rule, sentences in found:
         for sentence, *keys in sentences:
             yield fail(rule, sentence, detail.path, decided_by=keys)
+
+
+Formula = tuple[str, tuple[str, ...]]  # how a number is computed from the log, and the keys that it is computed from
+_OFFLINE, _STREAM = RATE_KEYS["Offline"], RATE_KEYS["SingleStream"]
+DURATION_FROM: dict[str, Formula] = {
+    "Offline": ("maximum latency", ("result_max_latency_ns",)),
+    "Server": (
+        "(queries - 1) ÷ scheduled samples/s", (_SERVER["scheduled_samples_per_second"], "result_query_count")
+    ),
+    "SingleStream": ("(queries - 1) ÷ samples/s", (_STREAM["samples_per_second"], "result_query_count")),
+}  # fmt: skip
+TOKENS_FROM: dict[str, Formula] = {
+    "Offline": ("tokens/s ÷ samples/s", (_OFFLINE["tokens_per_second"], _OFFLINE["samples_per_second"])),
+    "Server": ("tokens/s ÷ samples/s", (_SERVER["tokens_per_second"], _SERVER["samples_per_second"])),
+    "SingleStream": (
+        "tokens/s × mean latency", (_STREAM["tokens_per_second_without_overhead"], "result_mean_latency_ns")
+    ),
+}  # fmt: skip
 
 
 def duration_ns(detail: DetailLog, numbers: Numbers) -> float | None:
@@ -392,9 +410,25 @@ def _completed(queries: int, numbers: Numbers, latency: LatencyNumbers) -> Itera
         return
     last_ns = (queries - 1) * (1e9 / done - 1e9 / scheduled)
     slack_ns = PRINTED * 2 * queries * 1e9 / min(done, scheduled) + 1e6
-    if not latency.min - slack_ns <= last_ns <= latency.max + slack_ns:
-        said = f"completed samples/s is {done:.8g}, scheduled samples/s is {scheduled:.8g}"
-        yield f"{said}, which implies a last query latency of {last_ns / 1e6:.3f} ms", _SERVER["samples_per_second"]
+    keys = _SERVER["samples_per_second"], _SERVER["scheduled_samples_per_second"]
+    yield from _last_latency(
+        f"completed samples/s is {done:.8g}", f"scheduled samples/s {scheduled:.8g}", last_ns, slack_ns, latency, keys
+    )
+
+
+def _last_latency(
+    said: str, most: str, last_ns: float, slack_ns: float, latency: LatencyNumbers, keys: Iterable[str]
+) -> Iterator[Told]:
+    """Compare the latency of the last query, which a completed rate implies, with the range of the latencies.
+
+    Args:
+        most: The rate without the last query's latency, which the completed rate cannot exceed.
+    """
+    if last_ns < -slack_ns:
+        yield f"{said}, but must be at most {most}", *keys
+    elif not latency.min - slack_ns <= last_ns <= latency.max + slack_ns:
+        between = f"the latencies are between {latency.min / 1e6:.3f} and {latency.max / 1e6:.3f} ms"
+        yield f"{said}, which gives a last query latency of {last_ns / 1e6:.3f} ms, but {between}", *keys
 
 
 def _differs(name: str, key: str, said: float | None, computed: float) -> Iterator[Told]:
@@ -414,9 +448,11 @@ def _single_stream_tokens(
     # Completed tokens/s includes the time until the last query ends.
     slack_ns = 3 * PRINTED * took_ns
     last_ns = total * 1e9 / numbers.tokens_per_second - took_ns
-    if not latency.min - slack_ns <= last_ns <= latency.max + slack_ns:
-        said = f"tokens/s is {numbers.tokens_per_second:.8g}"
-        yield f"{said}, which implies a last query latency of {last_ns / 1e6:.3f} ms", keys["tokens_per_second"]
+    said, most = (
+        f"tokens/s is {numbers.tokens_per_second:.8g}",
+        f"tokens/s with LoadGen's overhead {total * 1e9 / took_ns:.8g}",
+    )
+    yield from _last_latency(said, most, last_ns, slack_ns, latency, (keys["tokens_per_second"],))
 
 
 def _server_tokens(

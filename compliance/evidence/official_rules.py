@@ -10,11 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from compliance.accuracy.accuracy_text import stated_score
-from compliance.evidence.log_arithmetic import PRINTED, duration_ns, mean_output_tokens
+from compliance.evidence.log_arithmetic import (
+    DURATION_FROM,
+    PRINTED,
+    TOKENS_FROM,
+    Formula,
+    duration_ns,
+    mean_output_tokens,
+)
 from compliance.evidence.run_evidence import Requirements, RunEvidence
 from compliance.judge.check import check, decides
 from compliance.judge.finding import Finding, compared
-from compliance.judge.rule import OURS, RERUN, RuleRow
+from compliance.judge.rule import OURS, RuleRow
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.early_stopping import PERCENTILE, min_queries
 from runs.numbers.numbers import LatencyNumbers, Numbers, reported_numbers
@@ -68,6 +75,7 @@ class RuleInput:
 
 
 _CHECK = "[checker] performance_check."
+_WHOLE_DATASET = "rerun with the complete dataset of the benchmark: --dataset-path FILE"
 Value = Callable[[RuleInput], Any]
 _HOLDS: dict[str, Callable[[Any, Any], bool]] = {
     "at least": lambda found, wanted: found >= wanted,
@@ -95,6 +103,7 @@ class Row:
     why: str = ""  # text after the required value
     slack: float = 0.0  # tolerance as a share of the limit, for numbers that LoadGen prints with few digits
     keys: tuple[str, ...] = ()  # deciding keys of the log, if `found` is a function
+    of: Callable[[RuleInput], Formula] = lambda given: ("", ())  # formula of a computed value, and its keys
     fix_of: Callable[[RuleInput], str] = lambda given: ""  # fix that replaces `fix`; empty: none
 
     def judged(self, given: RuleInput) -> Iterator[Finding]:
@@ -108,13 +117,14 @@ class Row:
         required = ", ".join(wanted) if self.how == "one of" else self.shown.format(wanted)
         required += given.entry.in_rules(given.scenario, self.rule)
         passed = _HOLDS[self.how](found, bound)
+        formula, keys = self.of(given)
         finding = compared(
             self.rule,
             passed,
-            (self.shown_found or self.shown).format(found),
+            (self.shown_found or self.shown).format(found) + (f" ({formula})" if formula else ""),
             f"{self.how} {required}".strip() + self.why,
             given.detail.path,
-            decided_by=(self.found,) if isinstance(self.found, str) else self.keys,
+            decided_by=(self.found,) if isinstance(self.found, str) else keys or self.keys,
             value=found,
             wanted=wanted,
             text=self.name,
@@ -129,6 +139,15 @@ def _took_s(given: RuleInput) -> float | None:
 
 def _mean_tokens(given: RuleInput) -> float | None:
     return mean_output_tokens(given.detail, given.numbers) if given.numbers and given.token_latencies else None
+
+
+def _tokens_from(given: RuleInput) -> Formula:
+    return TOKENS_FROM.get(given.detail.scenario, TOKENS_FROM["Server"])
+
+
+def _longer(given: RuleInput) -> str:
+    setting = {"Offline": "raise target_qps", "SingleStream": "lower target_latency"}.get(given.detail.scenario)
+    return f"{setting} in user.conf and rerun" if setting else ""
 
 
 def _tokens_target(bound: str) -> Value:
@@ -178,8 +197,8 @@ def _limits(name: str, p99_key: str) -> tuple[Row, Row]:
         Row(f"perf-{name}", f"{_CHECK}llm_check; Interactive: [loadgen] mlperf.conf",
             f"p99 {title}", "lower target_qps and rerun", f"p99 {title}",
             p99_ms, "below", limit_ms, "{:g} ms", "{:.2f} ms", keys=(p99_key,), fix_of=fix),
-        Row("perf-limits", "[loadgen] mlperf.conf", "effective latency limit",
-            "remove ttft_latency and tpot_latency from user.conf", f"effective {title} limit",
+        Row("perf-limits", "[loadgen] mlperf.conf", "latency limit in LoadGen's settings",
+            "remove ttft_latency and tpot_latency from user.conf", f"{title} limit in LoadGen's settings",
             in_force_ms, "at most", limit_ms, "{:g} ms", why=", which early stopping uses", keys=(limit_key,)),
     )  # fmt: skip
 
@@ -192,16 +211,16 @@ PERFORMANCE_ROWS = (
         "set min_duration = 600000 in user.conf and rerun", "min_duration",
         "effective_min_duration_ms", "at least", lambda a: a.required.min_duration_ms, "{:,} ms"),
     Row("perf-duration", "[rules] minimum duration", "duration of the run",
-        "raise Offline target_qps or lower SingleStream target_latency, and rerun", "duration",
+        "set min_duration = 600000 in user.conf and rerun", "duration",
         _took_s, "at least", lambda a: a.required.min_duration_ms and a.required.min_duration_ms / 1000, "{:g} s",
         "{:.2f} s",
-        slack=PRINTED, keys=("result_min_duration_met",)),
+        slack=PRINTED, of=lambda a: DURATION_FROM.get(a.detail.scenario, ("", ())), fix_of=_longer),
     Row("perf-max-duration", "[rules] minimum duration", "effective max_duration, compared with min_duration",
         "remove max_duration from user.conf and rerun", "max_duration",
         lambda a: a.detail.integer("effective_max_duration_ms") or None, "at least",
         lambda a: a.detail.integer("effective_min_duration_ms"), "{:,} ms", why=" (min_duration of the run)",
         keys=("effective_max_duration_ms",)),
-    Row("perf-data-set", "[rules] dataset", "samples of the dataset", RERUN, "dataset",
+    Row("perf-data-set", "[rules] dataset", "samples of the dataset", _WHOLE_DATASET, "dataset",
         "qsl_reported_total_count", "", _size_asked, "{:,}", "{:,} samples"),
     Row("perf-sample-count", f"{_CHECK}performance_sample_count_check",
         "effective performance_sample_count", "remove performance_sample_count_override from user.conf",
@@ -234,16 +253,16 @@ PERFORMANCE_ROWS = (
     Row("perf-output-tokens", "[rules] generation settings",
         "output tokens per sample", "limit the output tokens to the maximum of the benchmark",
         "output tokens", _mean_tokens, "at most", lambda a: a.entry.max_tokens.get("performance"),
-        "{} per sample", "{:.2f} per sample on average", slack=4 * PRINTED),
+        "{} per sample", "{:.2f} per sample on average", slack=4 * PRINTED, of=_tokens_from),
     *(
         Row("perf-tokens-per-sample", "[checker] TOKENS_PER_SAMPLE of accuracy-target and accuracy-upper-limit",
             "output tokens per sample, compared with the accuracy target",
             "rerun with the generation settings of the accuracy run", "output tokens",
             _mean_tokens, how, _tokens_target(bound), "{:.2f} per sample", "{:.2f} per sample on average",
-            slack=4 * PRINTED)
+            slack=4 * PRINTED, of=_tokens_from)
         for how, bound in (("at least", "low"), ("at most", "high"))
     ),
-    Row("perf-limits", f"{_CHECK}latency_check", "effective latency limit",
+    Row("perf-limits", f"{_CHECK}latency_check", "latency limit in LoadGen's settings",
         "remove target_latency from user.conf", "target latency",
         _latency_ms, "at most", lambda a: a.latency_ms, "{:g} ms",
         keys=("effective_target_latency_ns", "result_99.00_percentile_latency_ns")),
@@ -251,7 +270,8 @@ PERFORMANCE_ROWS = (
     *_limits("tpot", "result_time_per_output_token_99.00_percentile_ns"),
 )  # fmt: skip
 ACCURACY_ROWS = (
-    Row("accuracy-samples", "[checker] accuracy_check.dataset_check", "samples of the dataset", RERUN,
+    Row("accuracy-samples", "[checker] accuracy_check.dataset_check", "samples of the dataset",
+        _WHOLE_DATASET,
         "dataset", "qsl_reported_total_count", "", _size_asked, "{:,}",
         "{:,} samples"),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import orjson
 
-from compliance.judge.rule import Kind, Rule, find_rule
+from compliance.judge.rule import Kind, Rule, find_rule, source_in_full
 
 # error: violated. warning: violated, which alone does not fail a result. note: for the reader. pass: met.
 Severity = Literal["error", "warning", "note", "pass"]
@@ -30,6 +30,7 @@ class Finding:
     fix: str = ""  # default: the fix of the rule
     line: int | None = None  # line number in the first file, from 1
     decided_by: tuple[str, ...] = ()  # keys whose lines are shown
+    origin: str = ""  # source that differs from the source of the rule
 
     def __post_init__(self) -> None:
         find_rule(self.rule)
@@ -38,6 +39,11 @@ class Finding:
     def definition(self) -> Rule:
         """Definition of the rule."""
         return find_rule(self.rule)
+
+    @property
+    def source(self) -> str:
+        """Source of the violated requirement, as a mark and a section."""
+        return self.origin or self.definition.source
 
     @property
     def kind(self) -> Kind:
@@ -59,8 +65,14 @@ class Finding:
 
     @property
     def where(self) -> str:
-        """The files, with the line number if it is known."""
-        return " and ".join(map(str, self.files)) + (f":{self.line}" if self.line is not None else "")
+        """The files, with the line numbers in the first file if they are known."""
+        lines = self.numbers.get("lines", {}).values() or ([] if self.line is None else [self.line])
+        first = f"{self.files[0] if self.files else ''}" + (f":{','.join(map(str, lines))}" if lines else "")
+        return " and ".join((first, *map(str, self.files[1:])))
+
+    @property
+    def _is_contrast(self) -> bool:
+        return self.violated and not self.required
 
     @property
     def sentence(self) -> str:
@@ -80,19 +92,23 @@ class Finding:
 
     def as_json(self) -> dict[str, Any]:
         """Return the finding for programs, with source and fix of the rule. NumPy's numbers become plain numbers."""
+        # A sentence "A is 1, but B is 2" has both values in its text.
+        found, _, required = (
+            (self.found or self.text).partition(", but ") if self._is_contrast else (self.found, "", self.required)
+        )
         rule, plain = self.definition, orjson.dumps(dict(self.numbers), option=orjson.OPT_SERIALIZE_NUMPY)
         return {
             "rule": rule.id,
             "kind": rule.kind,
             "severity": self.severity,
             "text": self.text,
-            "found": self.found,
-            "expected": self.required,
+            "found": found or (self.text if self.violated else ""),
+            "expected": required,
             "file": str(self.files[0]) if self.files else "",
             "files": [str(path) for path in self.files],
             "line": self.line,
             "numbers": orjson.loads(plain),
-            "source": rule.source_in_full,
+            "source": source_in_full(self.source),
             "fix": self.fix or rule.fix,
         }
 

@@ -79,10 +79,15 @@ class Rule:
     @property
     def source_in_full(self) -> str:
         """The source with the repository and file that its mark stands for."""
-        mark, _, section = self.source.partition(" ")
-        if mark in SOURCES:
-            return (SOURCES[mark] + section).rstrip(": ")
-        return self.source if self.source.startswith("runs/") else _INFERENCE + self.source
+        return source_in_full(self.source)
+
+
+def source_in_full(source: str) -> str:
+    """Return a source with the repository and file that its mark stands for."""
+    mark, _, section = source.partition(" ")
+    if mark in SOURCES:
+        return (SOURCES[mark] + section).rstrip(": ")
+    return source if source.startswith("runs/") else _INFERENCE + source
 
 
 RULES: dict[str, Rule] = {}  # rules of all imported modules, by ID

@@ -9,12 +9,14 @@ from compliance.submission.system_fields import (
     FIELDS,
     GIVEN,
     IS_NETWORK,
+    MIN_COUNTS,
     NAMES,
     NETWORK_FIELDS,
     NETWORK_NAMES,
     NOT_APPLICABLE,
     REPLACE_ME,
     STATUSES,
+    count_problem,
 )
 from compliance.submission.tree import REHEARSAL_MARK, Division
 from compliance.submission.weights import check_overrides
@@ -33,7 +35,6 @@ ORIGINS: dict[Origin, str] = {
     "assumed": "default",
 }
 _WITHOUT_ACCELERATOR = tuple(name for name in NAMES if name.startswith("accelerator_"))
-_COUNTS = ("number_of_nodes", "accelerators_per_node")
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,8 @@ def _text(name: str, value: Any) -> str:
     text = str(value).strip()
     if name == "status" and text.lower() not in STATUSES:
         raise InputError(f"--system: status: unknown value {text!r}", f"choose from {', '.join(STATUSES)}")
-    if name in _COUNTS and not text.isdecimal():
-        raise InputError(f"--system: {name}: {text!r}: must be a whole number", f'write {name}: "1"')
+    if name in MIN_COUNTS and (wanted := count_problem(name, text)):
+        raise InputError(f"--system: {name}: {text!r}: must be {wanted}", f'write {name}: "1"')
     return text
 
 

@@ -4,6 +4,7 @@ Source: mlcommons/inference commit b66003e1, tools/submission/submission_checker
 SYSTEM_DESC_REQUIRED_FIELDS and SYSTEM_DESC_MEANINGFUL_RESPONSE_REQUIRED_FIELDS (those that must not be empty).
 """
 
+import re
 from dataclasses import dataclass
 
 
@@ -80,4 +81,20 @@ NETWORK_FIELDS: tuple[SystemField, ...] = (
     SystemField("network_topology", "how the machines are connected", "both at one switch"),
 )
 NAMES = tuple(field.name for field in FIELDS)
+# Fields that the checker converts to numbers, with their minimum. [checker] system_check.required_fields_check
+MIN_COUNTS = {"number_of_nodes": 1, "accelerators_per_node": 0}
+
+
+def count_of(value: object) -> int | None:
+    """Return the whole number that a field of a system description states in ASCII digits, or None."""
+    found = re.fullmatch(r"\s*([0-9]{1,9})\s*", str(value), re.ASCII)
+    return int(found[1]) if found else None
+
+
+def count_problem(name: str, value: object) -> str:
+    """Return what the value of a field in MIN_COUNTS must be, or an empty text if it is correct."""
+    count = count_of(value)
+    return "" if count is not None and count >= MIN_COUNTS[name] else f"a whole number of at least {MIN_COUNTS[name]}"
+
+
 NETWORK_NAMES = tuple(field.name for field in NETWORK_FIELDS)

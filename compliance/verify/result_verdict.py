@@ -56,7 +56,9 @@ class ResultVerdict(Verdict):
         return next((part for part in self.parts if part.mode == mode), None)
 
     def record(self, *, strict: bool = False) -> dict[str, Any]:
+        findings = [finding.as_json() for one in (*self.parts, self) for finding in one.findings]
         return super().record(strict=strict) | {
+            "findings": findings,
             "reasons": self.reasons,
             "not_official": self.unofficial,
             "held_to_official_rules": [part.held_official for part in self.parts],

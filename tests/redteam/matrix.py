@@ -124,7 +124,7 @@ def failed_checks(record: dict[str, Any]) -> set[str]:
     """Rules of any result that an ineligible for submission result fails, and `contradictions` if there are any."""
     names = set()
     for result in record["results"]:
-        found = [*result["findings"], *(one for part in result["parts"] for one in part["findings"])]
+        found = result["findings"]
         broken = [one for one in found if one["severity"] not in ("pass", "note") and one["kind"] != "official"]
         names |= {"contradictions" if one["kind"] == "contradiction" else one["rule"] for one in broken}
         names |= {"contradictions"} if result["error"] else set()

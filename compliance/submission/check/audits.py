@@ -349,7 +349,7 @@ def _check_text_of_entries(
 
 @decides(
     "tree",
-    ("audit-log", "error", OURS, "accuracy log of TEST06",
+    ("audit-log", "warning", OURS, "accuracy log of TEST06",
      "copy LoadGen's complete mlperf_log_accuracy.json into TEST06/accuracy"),
     rank=Rank.AUDITS,
 )  # fmt: skip
@@ -357,7 +357,7 @@ def _read_entries(result: Result, path: Path, *, required: bool) -> list[Accurac
     result.met("audit-log")
     if not is_regular(path):
         if required or path.is_symlink():
-            result.findings.add("audit-log", path, MISSING, "LoadGen's own log", severity="warning")
+            result.findings.add("audit-log", path, MISSING, "LoadGen's own log")
         return None
     if not is_safe(path.parent):
         result.findings.add("log-damaged", path.parent, UNSAFE)
@@ -367,7 +367,10 @@ def _read_entries(result: Result, path: Path, *, required: bool) -> list[Accurac
     except HarnessError as error:
         # No official rule requires the log of TEST06, so a truncated log is a warning. A damaged log is an error.
         found, cut = error.message.replace(f"{path.parent}/", ""), is_truncated(RunDir(path.parent))
-        result.findings.add("audit-log", path, found, "LoadGen's own log", severity="warning" if cut else None)
+        if cut:
+            result.findings.add("audit-log", path, found, "LoadGen's complete log", decided_by=["..."])
+        else:
+            result.findings.add("log-damaged", path, found)
         return None
 
 
@@ -393,7 +396,10 @@ def _check_entries(
         result.judged.applied.add(check.rule)
         if check.violated and (entries or check.rule == "test06-count"):
             found, required = check.found, check.required
-            result.findings.add(check.rule, path, found, required, severity=check.severity, text=check.text)
+            keys = check.decided_by
+            result.findings.add(
+                check.rule, path, found, required, severity=check.severity, text=check.text, decided_by=keys
+            )
     result.met("audit-answers")
     if (different := len({entry.seq_id for entry in entries})) < len(entries):
         found = f"{len(entries)} for {different} queries"

@@ -19,6 +19,7 @@ from runs.wording import counted
 
 SHOWN_MESSAGES = 30
 MAX_PRINTED = 2000  # findings, errors first
+MAX_REPEATED = 3  # findings with one text that are printed in their directories
 MAX_HEAD_LINES = 30  # lines before the single findings
 MAX_EXAMPLE_CHARS = 160  # characters of the file of an example, and of its sentence
 MAX_REASONS = 12  # reasons why rules were not applied
@@ -34,11 +35,18 @@ def print_report(checked: Checked, console: Console, *, strict: bool) -> None:
     folded = len(checked.findings) - len(shown)
     if len(shown) > MAX_PRINTED:
         shown = in_order(sorted(shown, key=lambda finding: finding.severity != "error")[:MAX_PRINTED])
+    shown, repeated = _repeated(shown)
     for where, findings in groupby(shown, key=lambda finding: _heading(place_of(finding))):
         _line(console, where or ".", "bold")
         for finding in findings:
             _print_finding(console, finding, where)
-    if unshown := len(checked.findings) - folded - len(shown):
+    for same in repeated:
+        one = same[0]
+        _line(console, f"the same finding in {len(same)} places:", "bold")
+        _print_finding(console, replace(one, files=()), "")
+        for finding in same:
+            _line(console, f"    {finding.where}")
+    if unshown := len(checked.findings) - folded - len(shown) - sum(map(len, repeated)):
         _line(console, f"{counted(unshown, 'more finding')}; --json lists all findings")
     for text in not_judged_lines(checked):
         _line(console, text)
@@ -48,6 +56,15 @@ def print_report(checked: Checked, console: Console, *, strict: bool) -> None:
         _line(console, text)
     clean = checked.exit_code(strict=strict) is ExitCode.OK
     _line(console, "clean" if clean else "not clean", "green" if clean else "red")
+
+
+def _repeated(shown: list[Finding]) -> tuple[list[Finding], list[list[Finding]]]:
+    """Return the findings without those that repeat one text in many places, and these by text."""
+    by_text: dict[tuple[str, str], list[Finding]] = {}
+    for one in shown:
+        by_text.setdefault((str(one), one.fix), []).append(one)
+    repeated = [same for same in by_text.values() if len(same) > MAX_REPEATED]
+    return [one for one in shown if len(by_text[str(one), one.fix]) <= MAX_REPEATED], repeated
 
 
 def head(checked: Checked) -> Iterator[tuple[str, str]]:
@@ -70,7 +87,10 @@ def head(checked: Checked) -> Iterator[tuple[str, str]]:
         if found:
             yield f"{RANKS[rank]}:", "bold"
         for cause in found[:most]:
-            yield f"  {cause.extent}: {cause.name}: {cause.summary}", "red" if cause.is_error else "yellow"
+            yield (
+                f"  {cause.extent}: {', '.join(sorted(cause.rules))}: {cause.summary}",
+                "red" if cause.is_error else "yellow",
+            )
             example = cause.example
             place = place_of(example) + (f":{example.line}" if example.line is not None else "")
             yield f"    e.g. {_short(place)}: {_short(example.sentence)}", ""
@@ -133,11 +153,11 @@ def _heading(file: str) -> str:
 
 def _print_finding(console: Console, finding: Finding, where: str) -> None:
     inside = [file.as_posix().removeprefix(where).lstrip("/") for file in finding.files]
-    shown = replace(finding, files=tuple(map(Path, inside)) if inside[0] else ())
+    shown = replace(finding, files=tuple(map(Path, inside)) if inside and inside[0] else ())
     text = Text(f"  {shown.line_with_place}")
     text.stylize(_COLORS[finding.severity], 0, text.plain.index(finding.rule))
     console.print(text, soft_wrap=True, highlight=False)
-    _line(console, f"    fix: {finding.fix} ({finding.definition.source})", "dim")
+    _line(console, f"    fix: {finding.fix} ({finding.source})", "dim")
 
 
 def _sign_off_lines(checked: Checked) -> Iterator[str]:

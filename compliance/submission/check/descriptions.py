@@ -20,15 +20,13 @@ from compliance.submission.check.findings import (
 from compliance.submission.check.layout import Contents
 from compliance.submission.check.system_names import check_names
 from compliance.submission.system_fields import FIELDS as SYSTEM_FIELDS
-from compliance.submission.system_fields import IS_NETWORK, NETWORK_FIELDS, STATUSES
+from compliance.submission.system_fields import IS_NETWORK, MIN_COUNTS, NETWORK_FIELDS, STATUSES, count_problem
 from compliance.submission.tree import DIVISIONS, Place, Tree, subfolders
 from compliance.submission.weights import FIELDS as MEASUREMENT_FIELDS
 from runs.rounds import Round, RoundBenchmark
 
 # [checker] constants.py, VALID_SYSTEM_TYPES
 SYSTEM_TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
-# Fields that the checker converts to numbers, with their minimum. [checker] system_check.required_fields_check
-_COUNTS = {"number_of_nodes": 1, "accelerators_per_node": 0}
 _COUNT = re.compile(r"^number_|_count$|_per_node$")  # names of fields that may be JSON numbers
 # Parts of names that the open division needs no mapping for. [submission_checker_old.py, get_mlperf_model]
 _RESNET_ALIKE = ("mobilenet", "efficientnet", "resnet50")
@@ -142,16 +140,14 @@ def _check_fields(path: Path, value: dict[str, Any], findings: Findings) -> None
     for field in (*SYSTEM_FIELDS, *(NETWORK_FIELDS if value.get("is_network") else ())):
         if field.name not in value:
             findings.add("system-field", path, f"{field.name} is missing", f"{field.name}: {field.meaning}")
+        elif wanted := field.name in MIN_COUNTS and count_problem(field.name, value[field.name]):
+            found = f"{field.name} is {value[field.name]!r}"
+            findings.add("system-number", path, found, wanted, decided_by=[field.name])
         elif _is_empty(value[field.name]) and not field.may_be_empty:
             text = f"{field.name} is empty ({value[field.name]!r})"
             findings.add("system-field", path, text, f"{field.name}: {field.meaning}", decided_by=[field.name])
         else:
             _check_type(path, field.name, value[field.name], "system-field", findings)
-    for name, least in _COUNTS.items():
-        found = re.fullmatch(r"\s*([0-9]{1,9})\s*", str(value.get(name, least)))
-        if found is None or int(found[1]) < least:
-            found_value, wanted = f"{name} is {value[name]!r}", f"a whole number of at least {least}"
-            findings.add("system-number", path, found_value, wanted, decided_by=[name])
     _check_words(path, value, findings)
 
 

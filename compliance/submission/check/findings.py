@@ -18,7 +18,6 @@ from compliance.judge.rule import OURS, find_rule
 from compliance.submission.tree import MAX_FILE_BYTES
 from runs.errors import InputError
 from runs.files.reading import KeyTwiceError, json_object
-from runs.record.layout import LOADGEN_LOGS
 from runs.wording import printable
 
 MISSING = "file does not exist"
@@ -50,6 +49,7 @@ class Findings:
         decided_by: Sequence[str] = (),
         numbers: Mapping[str, Any] | None = None,
         text: str = "",
+        origin: str = "",
     ) -> None:
         """Add a violated rule; `text`, `fix` and `severity` default to the summary, fix and severity of the rule.
 
@@ -60,12 +60,13 @@ class Findings:
             decided_by: keys in the files that decided, if the line is unknown.
             numbers: values for programs.
             text: what is checked.
+            origin: source, if it is not that of the rule.
         """
         rule = find_rule(rule_id)
         self._count_of[rule_id] += 1
         if self._count_of[rule_id] <= MAX_OF_A_RULE:
             files = tuple(Path(self.name(one)) for one in (path, *others))
-            rest = shortened(found), shortened(expected), fix or rule.fix, line, tuple(decided_by)
+            rest = shortened(found), shortened(expected), fix or rule.fix, line, tuple(decided_by), origin
             what = shortened(text) or rule.summary
             self._kept.append(Finding(rule_id, severity or rule.severity, what, files, numbers or {}, *rest))
 
@@ -105,17 +106,21 @@ def shortened(text: str) -> str:
 def located(root: Path, findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings, each with the line of its first file if that is found."""
     texts: dict[Path, list[bytes]] = {}
-    return [
-        one if one.line is not None else replace(one, line=_line_of(one, _lines(root / one.files[0], texts)))
-        for one in findings
-    ]
+    return [_located(one, _lines(root / one.files[0], texts)) if one.decided_by else one for one in findings]
+
+
+def _located(finding: Finding, lines: list[bytes]) -> Finding:
+    """Return a finding with the lines of its keys in `numbers`, the first of them as its line."""
+    if finding.line is not None or not (found := _lines_of(finding, lines)):
+        return finding
+    return replace(finding, line=next(iter(found.values())), numbers={**finding.numbers, "lines": found})
 
 
 def shown_lines(root: Path, finding: Finding, length: int) -> Iterator[tuple[Path, int, str]]:
     """Yield for each file of a finding: the file, the number of the deciding line, and its printable text."""
     for number, file in enumerate(finding.files):
         lines = _lines(root / file, {})
-        line = finding.line if number == 0 else _line_of(finding, lines)
+        line = finding.line if number == 0 else next(iter(_lines_of(finding, lines).values()), None)
         if line is not None and line <= len(lines):
             yield file, line, printable(lines[line - 1].decode(errors="replace").strip(), length)
 
@@ -126,7 +131,7 @@ def _lines(path: Path, read: dict[Path, list[bytes]]) -> list[bytes]:
         read.clear()
         read[path] = []
         try:
-            if is_regular(path) and path.name != LOADGEN_LOGS[2]:  # the accuracy log has no lines of settings
+            if is_regular(path):
                 with path.open("rb") as stream:
                     read[path] = stream.read(MAX_READ).splitlines()
         except OSError:
@@ -134,15 +139,21 @@ def _lines(path: Path, read: dict[Path, list[bytes]]) -> list[bytes]:
     return read[path]
 
 
-def _line_of(finding: Finding, lines: list[bytes]) -> int | None:
-    """Return the line of the first key that occurs in a detail log, in JSON, or at the start of a line of text."""
+def _lines_of(finding: Finding, lines: list[bytes]) -> dict[str, int]:
+    """Return the first line of each key in a detail log, in JSON, or at the start of a line of text.
+
+    A key "seq_id 7" is the response with this number in an accuracy log.
+    """
+    found = {}
     for key in filter(str.strip, finding.decided_by):
         name = rb"\s+".join(re.escape(word.encode(errors="replace")) for word in key.split())
-        pattern = re.compile(rb'"key"\s*:\s*"%b"|"%b"\s*:|^\s*%b\s*([:=]|$)' % (name, name, name), re.IGNORECASE)
-        for number, line in enumerate(lines, start=1):
-            if pattern.search(line):
-                return number
-    return None
+        text = rb'"key"\s*:\s*"%b"|"%b"\s*:|^\s*%b\s*([:=]|$)' % (name, name, name)
+        if response := re.fullmatch(r"seq_id (\d+)", key):
+            text = rb'"seq_id"\s*:\s*%b\b' % response[1].encode()
+        pattern = re.compile(text, re.IGNORECASE)
+        if line := next((number for number, line in enumerate(lines, start=1) if pattern.search(line)), 0):
+            found[key] = line
+    return found
 
 
 # Files of an untrusted tree ------------------------------------------------------------------------------------------
@@ -217,7 +228,8 @@ def read_object(path: Path, findings: Findings, missing_rule: str, damaged_rule:
         if twice is None:
             findings.add(damaged_rule, path, error.message, "a JSON object")
             return None
-    findings.add(damaged_rule, path, f"{twice}; readers use the last", "each key once", decided_by=[twice.key])
+    found, fix = f"{twice}; readers use the last", f"keep one line of {twice.key!r}"
+    findings.add(damaged_rule, path, found, "each key once", fix, decided_by=[twice.key], origin=OURS)
     with suppress(InputError):  # The other fields are still checked.
         return json_object(content, Path(path.name), "", twice=True)
     return None

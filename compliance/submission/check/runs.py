@@ -231,20 +231,21 @@ def check_user_conf(result: Result) -> None:
     differ_in_both = {found.key for found in mismatches(lines, models, accuracy, named)} if accuracy else None
     for found in mismatches(lines, models, detail, named):
         if found.line is None:
-            shown = f"{detail.scenario}.{found.key} is missing"
-            result.findings.add("user-conf-absent", path, shown, _logged(found))
+            shown = f"{detail.scenario}.{found.key} is missing, but the run used {_logged(found)}"
+            result.findings.add("user-conf-absent", path, shown)
         elif found.key in SIZES and found.given in sizes:
             continue  # the size of the accuracy run
         elif differ_in_both is not None and found.key not in differ_in_both:
             of_accuracy.append(found)
         else:
-            shown = f"{found.line.name} = {found.line.value}"
-            result.findings.add("user-conf-differs", path, shown, _logged(found), line=found.line.line)
+            shown = f"{found.line.name} = {found.line.value}, but the run used {_logged(found)}"
+            result.findings.add("user-conf-differs", path, shown, line=found.line.line)
     if of_accuracy:
         theirs = [found.line for found in of_accuracy if found.line is not None]
         shown = ", ".join(f"{line.name} = {line.value}" for line in theirs)
-        wanted = ", ".join(map(_logged, of_accuracy))
-        result.findings.add("user-conf-accuracy", path, shown, wanted, line=theirs[0].line)
+        used = ", ".join(map(_logged, of_accuracy))
+        shown += f", but the performance run used {used}"
+        result.findings.add("user-conf-accuracy", path, shown, line=theirs[0].line)
 
 
 def _logged(found: Mismatch) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from compliance.judge.check import decides
 from compliance.judge.rule import OURS
 from compliance.submission.check.findings import Findings
+from compliance.submission.system_fields import count_of
 
 # Kinds of accelerators of the rounds v4.1 to v6.1. A kind that is missing here is not judged.
 _KIND = re.compile(
@@ -45,7 +46,7 @@ def check_names(path: Path, value: dict[str, Any], findings: Findings) -> None:
         for found, required, field in _accelerators(spaced, value):
             findings.add("system-accelerators", path, f"{where} names {found}", required, decided_by=[field])
         for pattern, field, per in _HOSTS:
-            named, count, times = pattern.search(spaced), _count(value, field), _count(value, per) or 1
+            named, count, times = pattern.search(spaced), count_of(value.get(field)), count_of(value.get(per)) or 1
             if named and count and int(named[1]) not in (count, count * times):
                 found = f"{where} is {name!r}"
                 findings.add("system-hosts", path, found, f"{field} {count}", decided_by=[field])
@@ -59,7 +60,7 @@ def check_names(path: Path, value: dict[str, Any], findings: Findings) -> None:
 def _accelerators(name: str, value: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     """What a name says otherwise than the fields: what it says, what they say, and the field."""
     model = str(value.get("accelerator_model_name"))
-    nodes, of_node = (_count(value, field) for field in ("number_of_nodes", "accelerators_per_node"))
+    nodes, of_node = (count_of(value.get(field)) for field in ("number_of_nodes", "accelerators_per_node"))
     kinds = {_plain(one) for one in _KIND.findall(model.replace("_", " "))}
     named = list(_KIND.finditer(name))
     if kinds and named and not kinds & {_plain(one[0]) for one in named}:
@@ -87,8 +88,3 @@ def _accelerators(name: str, value: dict[str, Any]) -> Iterator[tuple[str, str, 
 
 def _plain(kind: str) -> str:
     return kind.replace(" ", "").upper()
-
-
-def _count(value: dict[str, Any], field: str) -> int | None:
-    found = re.fullmatch(r"\s*(\d{1,6})\s*", str(value.get(field, "")))
-    return int(found[1]) if found else None

@@ -13,7 +13,7 @@ from compliance.submission.check import rebuild
 from compliance.submission.check.causes import AUDITS, COPIES, FILES, LIMITS, SETTINGS, weight_of
 from compliance.submission.check.check_report import MAX_HEAD_LINES, head, print_report
 from compliance.submission.check.check_tree import BY_RUNS, Checked, catalog, check_tree
-from compliance.submission.check.findings import located, shown_lines
+from compliance.submission.check.findings import Findings, located, read_object, shown_lines
 from compliance.submission.tree import Place, Tree
 from runs.rounds import ROUNDS
 from tests.support import trees
@@ -163,3 +163,45 @@ def test_each_rule_of_each_result_is_kept_broken_or_not_judged_for_a_reason(monk
         assert whys["runs-differ"] == ("without input", "the runs that the tree was built from (--runs)")
         assert whys["plausible-padding"][0] == "without input"
         assert ("perf-tpot" in rules) is (place.scenario == "Offline")
+
+
+def test_the_lines_of_all_keys_are_shown(tmp_path: Path) -> None:
+    (tmp_path / "mlperf_log_accuracy.json").write_text('[\n{ "seq_id" : 70 },\n{ "seq_id" : 7 },\n{ "seq_id" : 3 }\n]')
+    found = Finding(
+        "test06-length",
+        "error",
+        "length",
+        (Path("mlperf_log_accuracy.json"),),
+        found="1",
+        decided_by=("seq_id 7", "seq_id 3"),
+    )
+    (one,) = located(tmp_path, [found])
+    assert (one.line, one.numbers["lines"]) == (3, {"seq_id 7": 3, "seq_id 3": 4})
+    assert one.line_with_place.endswith("[mlperf_log_accuracy.json:3,4]")
+
+
+def test_a_contrast_has_both_values_in_json() -> None:
+    record = fail("log-arithmetic", "a is 1, but b gives 2").as_json()
+    assert (record["text"], record["found"], record["expected"]) == ("a is 1, but b gives 2", "a is 1", "b gives 2")
+
+
+def test_a_key_twice_has_its_own_source_and_fix(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"a": 1,\n"a": 2}')
+    findings = Findings(tmp_path)
+    read_object(tmp_path / "a.json", findings, "measurements-missing", "measurements-field")
+    record = findings.items[0].as_json()
+    assert record["source"].startswith("a rule of this harness")
+    assert record["fix"] == "keep one line of 'a'"
+
+
+def test_equal_findings_are_printed_once(tmp_path: Path) -> None:
+    checked = checked_of(tmp_path)
+    files = [f"closed/Org/results/{name}/llama3.1-8b/Offline/user.conf" for name in "abcd"]
+    checked.findings = [fail("scenario-file", "x", Path(file)) for file in files]
+    console = Console(file=io.StringIO(), width=200)
+    print_report(checked, console, strict=False)
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert text.count("FAIL scenario-file: x") == 1
+    assert "the same finding in 4 places:" in text
+    assert all(f"    {file}\n" in text for file in files)

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from compliance.submission.check.descriptions import _check_fields
+from compliance.submission.check.findings import Findings
 from compliance.submission.system import SystemDescription, describe, given_in, read_system_file
 from compliance.submission.system_fields import FIELDS, GIVEN, NAMES, NETWORK_NAMES, REPLACE_ME
 from compliance.submission.this_machine import detect, detected_for, is_the_machine
@@ -266,3 +268,15 @@ def test_the_fields_are_those_of_the_official_checker() -> None:
     assert set(NETWORK_NAMES) == set(constants.SYSTEM_DESC_REQUIRED_FIELDS_NETWORK_MODE)
     filled = set(constants.SYSTEM_DESC_MEANINGFUL_RESPONSE_REQUIRED_FIELDS)
     assert {field.name for field in FIELDS if not field.may_be_empty} == filled
+
+
+@pytest.mark.parametrize("value", ["0", "\u0668", "", "1.0", "one", 0, 1.0])
+def test_submit_and_check_refuse_the_same_counts(tmp_path: Path, value: object) -> None:
+    with pytest.raises(InputError, match=r"number_of_nodes: .* must be a whole number of at least 1"):
+        read_system_file({"system": {"number_of_nodes": value}})
+    description = {**dict(described(example()["system"]).values), "number_of_nodes": value}
+    findings = Findings(tmp_path)
+    _check_fields(tmp_path / "system.json", description, findings)
+    assert [(one.rule, one.found) for one in findings.items if "number_of_nodes" in one.found] == [
+        ("system-number", f"number_of_nodes is {value!r}")
+    ]
