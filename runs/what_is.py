@@ -19,6 +19,7 @@ Kind = Literal[
 
 DIVISIONS = ("closed", "open", "network")  # the divisions of a submission
 POINTS = "results/*/*/r[0-9]*"  # the runs in a submission to MLPerf Endpoints
+REHEARSAL_FILE = "REHEARSAL.txt"  # marks a submission that must not be uploaded
 _MAX_DEPTH, _MAX_DIRECTORIES = 6, 2_000  # limits of the search for runs below a directory
 _TEXTS: dict[Kind, str] = {
     "missing": "does not exist",

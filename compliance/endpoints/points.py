@@ -27,10 +27,10 @@ MIN_OPEN = 0.5
 
 @decides(
     "contradiction",
-    ("endpoints-point-settings", "warning", OURS, "settings of a point", UNCHANGED),
-    ("endpoints-point-numbers", "warning", OURS, "numbers of a point's result_summary.json", UNCHANGED),
+    ("endpoints-point-settings", "error", OURS, "settings of a point", UNCHANGED),
+    ("endpoints-point-numbers", "error", OURS, "numbers of a point's result_summary.json", UNCHANGED),
     ("endpoints-point-open", "warning", OURS, "samples open on average", UNCHANGED),
-    ("endpoints-point-copies", "warning", OURS, "points with the numbers of another", "run each point"),
+    ("endpoints-point-copies", "error", OURS, "points with the numbers of another", "run each point"),
 )
 def judge_points(root: Path, places: Sequence[Path]) -> Iterator[Finding]:
     """Compare the files of each point, and the points of the tree."""

@@ -19,6 +19,7 @@ import orjson
 from compliance.endpoints.find_folders import points, run_folders
 from compliance.endpoints.points import judge_points
 from compliance.endpoints.rules import ACCURACY, NEWEST, round_rules
+from compliance.endpoints.tree import judge_tree
 from compliance.endpoints.verdict import judge_folder
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared
@@ -106,7 +107,7 @@ def check_folders(
         checked.runs += [] if verdict.run is None else [verdict.run]
     if there := sorted(points(folders[0])):
         checked.points = [str(point) for point in there]
-        checked.findings += judge_points(folders[0], there)
+        checked.findings += [*judge_tree(there), *judge_points(folders[0], there)]
     checked.findings += _lacking(folders[0], checked.runs, round_rules()["points"]) if checked.runs else ()
     return checked
 

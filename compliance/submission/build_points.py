@@ -1,43 +1,62 @@
 """The submission to MLPerf Endpoints that is built from run folders: a directory for each point of the curve.
 
 config.yaml, result_summary.json and accuracy_results.json are copies of the client's files. point.yaml is computed from
-the folders (rules §8.3), without the fields that only the submitter knows (`LACKING`).
+the folders (rules §8.3). Fields that only the submitter knows come from a point.yaml in the run folder.
 """
 
+import json
 import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from compliance.endpoints.compare import differences
 from compliance.endpoints.endpoints_evidence import EndpointsEvidence
 from compliance.endpoints.rules import ACCURACY, model_rules, seed_set, seeds_of
 from compliance.endpoints.submission import POINT_FILES, FoldersChecked
-from compliance.judge.finding import Finding
+from compliance.judge.check import decides
+from compliance.judge.finding import Finding, compared
+from compliance.judge.rule import OURS
 from compliance.submission.build import refuse_taken
-from compliance.submission.tree import REHEARSAL_FILE, REHEARSAL_MARK
+from compliance.submission.tree import REHEARSAL_MARK
+from runs.endpoints.folder import EndpointsRun
 from runs.errors import InputError
 from runs.files.reading import read_record
 from runs.files.writing import write_atomic
+from runs.files.yaml_file import read_yaml
+from runs.what_is import REHEARSAL_FILE
+from runs.wording import counted
 
 POINT = "point.yaml"
+_POINTS_ONLY = "give only the run directories of points: load_pattern concurrency or max_throughput"
 _FIX = "restore the client's unchanged file in the run folder"
-# Fields of point.yaml that the submitter must add, because run folders do not contain them.
-LACKING = (
-    "division", "model_precision", "link_to_model", "dataset_link", "shared_src", "shared_docs", "target_cohort",
-)  # fmt: skip
+OF_SUBMITTER = (POINT, "system_desc.json")  # files of a point that the client does not write
+# Rules of the round that also apply to a rehearsal: without all responses a run is not a point.
+IN_REHEARSAL = ("endpoints-rule-failures",)
 
 
 def refusals(checked: FoldersChecked, *, rehearsal: bool) -> list[Finding]:
-    """Return the errors that prevent building a tree; in a rehearsal, without violated rules of the round."""
-    return [one for one in checked.of("error") if not (rehearsal and one.kind == "official")]
+    """Return the findings that prevent building a tree; in a rehearsal, without most rules of the round.
+
+    `verify` only warns of samples that never completed, if the run was interrupted.
+    """
+    waived = waivers(checked) if rehearsal else []
+    interrupted = [one for one in checked.of("warning") if one.numbers.get("left")]
+    return [one for one in checked.of("error") if one not in waived] + interrupted
+
+
+def waivers(checked: FoldersChecked) -> list[Finding]:
+    """Return the violated rules of the round that do not prevent a rehearsal."""
+    return [one for one in checked.of("error") if one.kind == "official" and one.rule not in IN_REHEARSAL]
 
 
 def build_points(checked: FoldersChecked, output: Path, system_name: str, *, rehearsal: bool) -> list[Path]:
     """Write a directory for each run folder; return the files.
 
     Raises:
-        InputError: If two folders are the same point, or a file of a folder cannot be read.
+        InputError: If two folders are the same point, or a file of a folder is wrong.
         SetupError: If the output exists.
     """
     refuse_taken(output)
@@ -47,13 +66,11 @@ def build_points(checked: FoldersChecked, output: Path, system_name: str, *, reh
     files: dict[Path, bytes | str] = {}
     for case, point in zip(cases, points, strict=True):
         if highest is not None:
-            point["max_supported_concurrency"] = highest
+            point.setdefault("max_supported_concurrency", highest)
         folder = output / "results" / system_name / point["model_name"] / f"r{point['concurrency']}"
         if folder / POINT in files:
             raise InputError(f"{case.run.root}: {folder} already has this point", "name one run folder for each point")
-        for name, source in POINT_FILES.items():
-            if case.run.has(source):
-                files[folder / name] = read_record(case.run.path(source), _FIX)
+        files |= {folder / name: content for name, content in _copies(case.run).items()}
         files[folder / POINT] = yaml.safe_dump(point, sort_keys=False)
     if rehearsal:
         files[output / REHEARSAL_FILE] = REHEARSAL_MARK + "\n"
@@ -63,30 +80,87 @@ def build_points(checked: FoldersChecked, output: Path, system_name: str, *, reh
     return list(files)
 
 
-def point_of(case: EndpointsEvidence) -> dict[str, Any]:
-    """Return the fields of point.yaml that the folder determines.
+def _copies(run: EndpointsRun) -> dict[str, bytes]:
+    return {name: read_record(run.path(file), _FIX) for name, file in POINT_FILES.items() if run.has(file)}
+
+
+@decides(
+    "tree",
+    ("endpoints-runs", "error", OURS, "files and fields that differ from the run",
+     "build the tree again with `submit`"),
+)  # fmt: skip
+def compare_with_runs(places: Sequence[Path], runs: Sequence[EndpointsRun]) -> Iterator[Finding]:
+    """Compare each point of a tree with the run folder that it was built from."""
+    built: dict[str, list[tuple[dict[str, bytes], dict[str, Any]]]] = {}
+    for case in (EndpointsEvidence(run) for run in runs if not run.only_audit):
+        point = point_of(case)
+        built.setdefault(f"r{point['concurrency']}", []).append((_copies(case.run), point))
+    for place in places:
+        differ = [[*_differing(place, files, point)] for files, point in built.get(place.name, ())]
+        least = min(differ, key=len, default=[f"no run with this concurrency in {counted(len(runs), 'run directory')}"])
+        yield compared("endpoints-runs", not least, ", ".join(least) or "none", "none", place)
+
+
+def add_comparison(checked: FoldersChecked, runs: FoldersChecked) -> None:
+    """Add the comparison of a tree with its runs, and the findings that prevent building a tree from these runs.
 
     Raises:
-        InputError: If the folder has no measured phase, or its load is not a point of a curve.
+        InputError: If the tree has no point, or there is no run.
+    """
+    if not checked.points or not runs.runs:
+        raise InputError(f"--runs: nothing to compare with {checked.root}", "give a submission and its run directories")
+    checked.findings += [*compare_with_runs([*map(Path, checked.points)], runs.runs), *refusals(runs, rehearsal=False)]
+    checked.error = checked.error or runs.error
+
+
+def _differing(place: Path, files: dict[str, bytes], point: dict[str, Any]) -> Iterator[str]:
+    for name in POINT_FILES:
+        path = place / name
+        if name not in OF_SUBMITTER and (read_record(path, _FIX) if path.is_file() else None) != files.get(name):
+            yield name
+    declared = read_yaml(place / POINT, "") if (place / POINT).is_file() else {}
+    yield from (f"{POINT}: {name}" for name, _, _ in differences(declared, point))
+
+
+def _merged(given: dict[str, Any], point: dict[str, Any], place: str) -> dict[str, Any]:
+    """Return the fields of both.
+
+    Raises:
+        InputError: If the given fields contradict the run.
+    """
+    merged = point | {name: value for name, value in given.items() if name not in point}
+    for name in given.keys() & point.keys():
+        ours, theirs = point[name], given[name]
+        if isinstance(ours, dict) and isinstance(theirs, dict):
+            merged[name] = _merged(theirs, ours, f"{place}: {name}")
+        elif ours != theirs:
+            raise InputError(f"{place}: {name} is {theirs!r}, the run has {ours!r}", f"remove {name} from {POINT}")
+    return merged
+
+
+def point_of(case: EndpointsEvidence) -> dict[str, Any]:
+    """Return the fields of point.yaml: those that the run determines, and those of a point.yaml in the folder.
+
+    Raises:
+        InputError: If the folder has no measured phase, its load is not a point of a curve, or its point.yaml
+            contradicts the run.
     """
     load = case.load
     if load is None:
-        raise InputError(f"{case.run.root}: no measured phase found", "remove the folder from the command")
+        raise InputError(f"{case.run.root}: no measured phase found", _POINTS_ONLY)
     config, settings, events = load.config, load.config.settings, load.events
     runtime, pattern, salt = settings.runtime, settings.load_pattern, settings.warmup.salt
     offline = pattern.type == "max_throughput"
     concurrency = (load.size[0] or len(load.rows)) if offline else pattern.target_concurrency
     if not concurrency:
-        raise InputError(
-            f"{case.run.root}: {pattern.asked} is not a point of a curve", "remove the folder from the command"
-        )
+        raise InputError(f"{case.run.root}: {pattern.asked} is not a point of a curve", _POINTS_ONLY)
     dataset = next((str(one.get("name")) for one in case.run.datasets(measured=True)), "")
     given = case.run.raw_config.get("settings")
     client = given.get("client") if isinstance(given, dict) else None
     before = events.issued_ns < load.start_ns  # warm-up
     first_ns, warmed = int(events.issued_ns[before].min(initial=load.start_ns)), int(before.sum())
     published = seed_set(seeds_of(config))
-    return {
+    point = {
         "concurrency": concurrency,
         "model_name": model_rules(case)[0] or re.sub(r"[^\w-]+", "_", Path(config.model_params.name).name)[:64],
         "dataset": dataset,
@@ -113,3 +187,7 @@ def point_of(case: EndpointsEvidence) -> dict[str, Any]:
         **({"offline": "dedicated"} if offline else {}),
         **({} if published is None else {"seed_set": published}),
     }
+    path = case.run.path(POINT)
+    # JSON makes plain strings of the keys, which carry their line numbers.
+    given = json.loads(json.dumps(read_yaml(path, ""), default=str)) if case.run.has(POINT) else {}
+    return _merged(given, point, str(path))

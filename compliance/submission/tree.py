@@ -15,6 +15,7 @@ from typing import Literal
 from compliance.judge.rule import OURS, RERUN, Rank, declare
 from runs.record.layout import RunDir
 from runs.rounds import CURRENT_ROUND, Round
+from runs.what_is import REHEARSAL_FILE
 
 Division = Literal["closed", "open", "network"]
 DIVISIONS: tuple[Division, ...] = ("closed", "open", "network")
@@ -65,7 +66,6 @@ declare(
 
 MAX_FILE_BYTES = 50 * 1024 * 1024  # [mlcommons/inference tools/submission/repository_checks.sh]
 # The file in the root of a rehearsal tree. Other files of the tree contain the mark too.
-REHEARSAL_FILE = "REHEARSAL.txt"
 REHEARSAL_MARK = "REHEARSAL - NOT FOR UPLOAD"
 
 

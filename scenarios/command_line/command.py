@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from runs.errors import InputError, SetupError
 from runs.files.writing import write_json
@@ -152,6 +153,17 @@ def _show_all(ctx: click.Context, _option: click.Parameter, given: bool) -> None
         ctx.meta["all"] = True
         click.echo(ctx.get_help())
         ctx.exit()
+
+
+def refuse_given(ctx: click.Context, subject: str, names: Sequence[str]) -> None:
+    """Refuse options on the command line that do not apply to the subject of the command.
+
+    Raises:
+        InputError: If one of the parameters is given; it names the option.
+    """
+    given = {name for name in names if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    if named := ", ".join(option.opts[0] for option in ctx.command.params if option.name in given):
+        raise InputError(f"{named}: not supported for {subject}", f"remove {named}")
 
 
 class PathType(click.ParamType[Path]):

@@ -13,7 +13,7 @@ from runs.harness import PROGRAM
 from runs.rounds import ROUNDS
 from runs.wording import moment
 from scenarios.command_line import command_output
-from scenarios.command_line.command import PATH, Command, write_record, writing
+from scenarios.command_line.command import PATH, Command, refuse_given, write_record, writing
 from scenarios.command_line.options import round_option, score_sources
 from scenarios.command_line.tree_options import system_file, tree_options
 
@@ -26,7 +26,9 @@ EXAMPLES = (
     "check all results of a published round: check REPOSITORY --round v5.1 --report round.html --json round.json",
 )
 
-REBUILD = "compliance.submission.check.rebuild"  # imported for --runs only
+_NOT_FOR_ENDPOINTS = ("round", "against", "system", "source")
+# Modules that are imported for --runs only.
+REBUILD, BUILD_POINTS = "compliance.submission.check.rebuild", "compliance.submission.build_points"
 
 
 @click.command(
@@ -98,7 +100,8 @@ def check(
         if report is not None:
             fix = f"use `{PROGRAM} report`" if run_folders(tree) else "remove --report"
             raise InputError(f"--report: not supported for {tree}, which is from MLPerf Endpoints", fix)
-        return _check_endpoints(tree, official, dataset_path, model_path, json, strict=strict)
+        refuse_given(click.get_current_context(), f"{tree}, which is from MLPerf Endpoints", _NOT_FOR_ENDPOINTS)
+        return _check_endpoints(tree, official, dataset_path, model_path, json, runs, strict=strict)
     if not runs and any((system, source, dataset_path, model_path)):
         raise InputError("--system, --source, --dataset-path and --model-path require --runs", "add --runs DIR")
     from compliance.submission.check.check_report import print_report
@@ -139,6 +142,7 @@ def _check_endpoints(
     dataset_path: Path | None,
     model_path: str | None,
     json: Path | None,
+    runs: tuple[Path, ...],
     *,
     strict: bool,
 ) -> ExitCode:
@@ -149,6 +153,10 @@ def _check_endpoints(
     program, console = judge.find_checker(official, tree), Terminal()
     with console.status("checking"):
         checked: FoldersChecked = judge.check_folders([tree], dataset_path, model_path=model_path)
+        if runs:
+            import_module(BUILD_POINTS).add_comparison(
+                checked, judge.check_folders(runs, dataset_path, model_path=model_path)
+            )
         checked.official = None if program is None else judge.run_checker(program, tree)
     if not checked.verdicts and not checked.points and program is None:
         checked.error = SetupError(f"{tree} contains no run folder", "give --official endpoints-submission-cli")

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from compliance.submission.tree import DIVISIONS
-from runs.errors import ExitCode, InputError
+from runs.errors import ExitCode
 from runs.harness import PROGRAM
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from runs.wording import counted
 from scenarios.command_line import command_output
-from scenarios.command_line.command import PATH, Command, write_record
+from scenarios.command_line.command import PATH, Command, refuse_given, write_record
 from scenarios.command_line.options import round_option, score_sources
 from scenarios.command_line.tree_options import system_file, tree_options
 from scenarios.console import say
@@ -94,7 +94,8 @@ def submit(
 
     RESULT can also be an MLPerf Endpoints run folder (a point of a curve), or a directory that contains run folders.
     The command checks each folder as `check` does, and writes the submission files that it can derive from the folders
-    (docs/mlperf-endpoints.md).
+    (docs/mlperf-endpoints.md). It also writes the fields of a point.yaml in the folder. A rehearsal of such runs
+    requires only that all samples have a response.
 
     Exit codes: 0 built, 1 a result, an audit or the sign-off failed, 2 bad input or missing facts of the system,
     3 the tree cannot be written or its source is missing, 4 a run did not finish or its files changed.
@@ -143,12 +144,14 @@ def _submit_folders(
     output: Path,
     system_name: str,
     rehearsal: bool,
-    **others: Any,
+    **_others: Any,
 ) -> ExitCode:
-    if given := next((name for name in ("source", "documentation") if others[name] is not None), None):
-        raise InputError(f"--{given}: not supported for MLPerf Endpoints run folders", f"remove --{given}")
+    unused = ("source", "documentation", "division", "round", "system")
+    refuse_given(click.get_current_context(), "MLPerf Endpoints run folders", unused)
+    from compliance.endpoints.find_folders import points
     from compliance.endpoints.submission import check_folders
-    from compliance.submission.build_points import LACKING, build_points, refusals
+    from compliance.endpoints.tree import judge_tree
+    from compliance.submission.build_points import build_points, refusals, waivers
     from scenarios.terminal import Terminal
 
     console = Terminal()
@@ -161,23 +164,30 @@ def _submit_folders(
     record = checked.record() | {"verdict": "REFUSED" if refused else "BUILT", "files": [str(path) for path in files]}
     command_output.put(**record)
     write_record("--json", json, record)
-    for text in _refusals(refused) if refused else [f"built {output}: {counted(len(files), 'file')}"]:
-        say(console, text)
-    if not refused:
-        for found in checked.of("warning", "note"):
-            if found.kind == "submit" and found.rule != "endpoints-file":
-                say(console, f"  {found}")
-        say(console, f"  missing in run folders: system_desc.json, and in point.yaml {', '.join(LACKING)}")
-        say(console, f"next: add them to each point, then {PROGRAM} check {quote(str(output))}")
-    return ExitCode.NEGATIVE if refused else ExitCode.OK
+    if refused:
+        for text in _refusals(sorted(refused, key=lambda one: one.sentence), with_place=True):
+            say(console, text)
+        return ExitCode.NEGATIVE
+    say(console, f"built {output}: {counted(len(files), 'file')}")
+    if rehearsal:
+        say(console, "REHEARSAL tree, not for upload")
+    # The check of the tree, which follows, repeats these three rules with more detail.
+    repeated = ("endpoints-file", "endpoints-points", "endpoints-tree")
+    of_runs = [*(waivers(checked) if rehearsal else ()), *(checked.of("warning"))]
+    of_tree = [one for one in judge_tree(sorted(points(output))) if one.violated]
+    for found in (*(one for one in of_runs if one.rule not in repeated), *of_tree):
+        say(console, f"  {found.line_with_place}")
+    fix = "add the missing files and fields to the run directories or to the tree, then " if of_tree else ""
+    say(console, f"next: {fix}{PROGRAM} check {quote(str(output))}")
+    return ExitCode.OK
 
 
-def _refusals(findings: "Sequence[Finding]") -> list[str]:
+def _refusals(findings: "Sequence[Finding]", *, with_place: bool = False) -> list[str]:
     lines = [f"REFUSED: {counted(len(findings), 'reason')}, no tree was built"]
     for (_, fix), group in groupby(
         findings, key=lambda refusal: (refusal.sentence, refusal.fix or refusal.definition.fix)
     ):
-        lines += [f"  {refusal}" for refusal in group]
+        lines += [f"  {refusal.line_with_place if with_place else refusal}" for refusal in group]
         lines.append(f"    fix: {fix}")
     return lines
 

@@ -1,0 +1,115 @@
+"""Completeness of a submission tree: its files, the fields of point.yaml, and the number of points of each curve.
+
+The official checker refuses a tree that violates one of these rules. It also checks the content of the files.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from compliance.endpoints.rules import round_rules
+from compliance.judge.check import decides
+from compliance.judge.finding import Finding, compared
+from compliance.judge.rule import OURS
+from runs.files.reading import read_object
+from runs.files.yaml_file import read_yaml
+from runs.what_is import REHEARSAL_FILE
+
+POINT, SYSTEM, POWER = "point.yaml", "system_desc.json", "system_power.json"
+SUMMARY, ACCURACY = "result_summary.json", "accuracy_results.json"
+# Required fields of point.yaml, [endpoints] §8.3. The client's seed of the model is required by §4.6.
+FIELDS = (
+    "division", "max_supported_concurrency", "model_name", "model_precision", "link_to_model", "dataset_name",
+    "dataset_type", "dataset_link", "shared_src", "shared_docs", "seed_set", "target_cohort",
+)  # fmt: skip
+MODEL_SEED = ("runtime_settings", "runtime", "model_seed")
+WITHOUT_POWER = ("rdi", "serviced")  # divisions that do not require system_power.json, [endpoints] §4.5
+_ADD = "add the files as §8.1 of the rules describes; copy the client's files from the run directory"
+
+
+@decides(
+    "tree",
+    ("endpoints-tree-rehearsal", "error", OURS, "rehearsal marks", "build the tree with `submit` without --rehearsal"),
+    ("endpoints-tree-files", "error", "[endpoints] §8.1", "missing files of the submission", _ADD),
+    ("endpoints-tree-fields", "error", "[endpoints] §8.3", "missing fields of point.yaml", "add the fields"),
+    ("endpoints-tree-model", "error", "[endpoints] §3.2", "model_name in point.yaml", "run a model of the round"),
+    ("endpoints-tree-capacity", "error", "[endpoints] §5.4", "max_supported_concurrency",
+     "run a point with a concurrency above the limit, and declare the highest concurrency"),
+    ("endpoints-tree-points", "error", "[endpoints] §5.3", "points of the curve", "run more points, or submit fewer"),
+)  # fmt: skip
+def judge_tree(places: Sequence[Path]) -> Iterator[Finding]:
+    """Check whether the submissions that contain these points are complete."""
+    curves: dict[Path, list[Path]] = defaultdict(list)
+    for place in places:
+        curves[place.parent].append(place)
+    for root in sorted({place.parents[3] for place in places}):
+        mark = root / REHEARSAL_FILE
+        yield compared("endpoints-tree-rehearsal", not mark.exists(), REHEARSAL_FILE, "none", mark)
+        missing = [*_missing_files(root, places)]
+        yield compared("endpoints-tree-files", not missing, ", ".join(missing) or "none", "none", root)
+    table = round_rules()
+    for curve, points in curves.items():
+        declared = {place: _declared(place) for place in points}
+        for place, fields in declared.items():
+            lacking, path = missing_fields(fields), place / POINT
+            yield compared("endpoints-tree-fields", not lacking, ", ".join(lacking) or "none", "none", path)
+        models = sorted({str(fields.get("model_name")) for fields in declared.values()})
+        right = set(models) <= set(table["models"])
+        yield compared("endpoints-tree-model", right, ", ".join(models), " or ".join(table["models"]), curve)
+        least = table["points"]["ultra_low"]
+        for name, capacity in _capacities(points, declared).items():
+            right = isinstance(capacity, int) and capacity > least
+            yield compared("endpoints-tree-capacity", right, f"{capacity}", f"above {least}", curve / name)
+        # An elected Offline point is a point of the curve, so it needs no run of its own.
+        dedicated = any(fields.get("offline") == "dedicated" for fields in declared.values())
+        least, most = table["points"]["least_with_offline" if dedicated else "least"], table["points"]["most"]
+        found, limit = f"{len(points)}", f"{least} to {most}"
+        yield compared("endpoints-tree-points", least <= len(points) <= most, found, limit, curve)
+
+
+def missing_fields(point: dict[str, Any]) -> list[str]:
+    """Return the required fields that a point.yaml lacks."""
+    seed: Any = point
+    for name in MODEL_SEED:
+        seed = seed.get(name) if isinstance(seed, dict) else None
+    lacking = [name for name in FIELDS if point.get(name) in (None, "")]
+    return lacking + ([".".join(MODEL_SEED)] if seed is None else [])
+
+
+def _declared(place: Path) -> dict[str, Any]:
+    return read_yaml(place / POINT, "") if (place / POINT).is_file() else {}
+
+
+def _capacities(points: Sequence[Path], declared: dict[Path, dict[str, Any]]) -> dict[str, Any]:
+    """Return max_supported_concurrency, by file; in each file name only the first of several equal values."""
+    found: dict[tuple[str, str], Any] = {}
+    for place in points:
+        path = place / SYSTEM
+        system = read_object(path, "correct the file", within=place) if path.is_file() else {}
+        for name, fields in ((POINT, declared[place]), (SYSTEM, system)):
+            value = fields.get("max_supported_concurrency")
+            if value is not None:
+                found.setdefault((name, repr(value)), (f"{place.name}/{name}", value))
+    return dict(found.values())
+
+
+def _missing_files(root: Path, places: Sequence[Path]) -> Iterator[str]:
+    if not (root / "docs").is_dir():
+        yield "docs/"
+    codes = sorted(path for path in root.glob("src/*") if path.is_dir())
+    readmes = {path.parent for path in root.glob("src/*/*") if path.name.lower() == "readme.md"}
+    yield from (f"{path.relative_to(root)}/README.md" for path in codes if path not in readmes)
+    if not codes:
+        yield "src/<implementation>/README.md"
+    own = [place for place in places if place.parents[3] == root]
+    for system in sorted({place.parents[1] for place in own}):
+        divisions = {str(_declared(place).get("division")).lower() for place in own if place.parents[1] == system}
+        if not (system / POWER).is_file() and not divisions <= set(WITHOUT_POWER):
+            yield f"{(system / POWER).relative_to(root)}"
+    for place in own:
+        for name in ("config.yaml", SUMMARY, POINT, SYSTEM):
+            if not (place / name).is_file():
+                yield f"{(place / name).relative_to(root)}"
+    if not any((place / ACCURACY).is_file() for place in own):
+        yield f"{ACCURACY} (at least one)"
