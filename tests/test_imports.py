@@ -15,17 +15,17 @@ BY_NAME = {
     "curve": [*JUDGES.values()], "runs": [REBUILD],
 }  # fmt: skip
 MAX_LINES = {
-    "verify": 13_050,
-    "verify endpoints": 15_745,
-    "verify audit": 16_195,
-    "check": 18_895,
-    "check curve": 22_210,
-    "check runs": 27_460,
-    "signoff": 32_745,
-    "gate": 15_995,
-    "store": 16_155,
-    "results": 6_960,
-    "status": 6_475,
+    "verify": 13_075,
+    "verify endpoints": 15_765,
+    "verify audit": 16_215,
+    "check": 18_925,
+    "check curve": 22_355,
+    "check runs": 27_490,
+    "signoff": 32_765,
+    "gate": 16_015,
+    "store": 16_175,
+    "results": 6_980,
+    "status": 6_495,
 }
 
 
