@@ -1,8 +1,10 @@
 """Rules on a performance run, and rules on runs of both modes."""
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 from compliance.evidence.log_arithmetic import log_contradictions
 from compliance.evidence.logged_responses import as_recorded
@@ -11,6 +13,7 @@ from compliance.judge.check import check, decides
 from compliance.judge.finding import Finding, compared, fail
 from compliance.judge.rule import OURS, RERUN
 from runs.loadgen.detail_log import DetailLog
+from runs.numbers.compare import TOLERANCE_FROM
 from runs.numbers.numbers import Numbers, rates_by_unit, supported, time_texts
 from runs.record.finished_run import PERFORMANCE
 
@@ -89,9 +92,26 @@ def contradictions(run: RunEvidence) -> Iterator[Finding]:
 @decides("contradiction", needs=("log", "record"), also=("log-order", "log-records"))
 def as_derived(run: RunEvidence) -> Iterator[Finding]:
     """Compare LoadGen's numbers and its order of issue with the request log."""
+    by_trace = run.result.derived_from == "trace"
+    files = (run.dir.trace if by_trace else run.dir.requests, run.dir.detail)
     for item in run.result.disagreements:
-        if item.about != "summary":  # see log_contradictions
-            yield fail("log-order" if item.about == "order" else "log-records", str(item), run.dir.detail)
+        if item.about == "summary":  # see log_contradictions
+            continue
+        text, line = str(item), None
+        if item.unit == "ns" and item.tolerance:
+            text += f" (tolerance: {TOLERANCE_FROM})"
+        if item.seq is not None and run.requests is not None:
+            seq = int(run.requests.seq[item.seq])
+            text += f"; sample {run.requests.sample_index[item.seq]} (seq {seq})"
+            line = None if by_trace else _line_of(run.dir.requests, seq)
+        yield fail("log-order" if item.about == "order" else "log-records", text, *files, line=line)
+
+
+def _line_of(requests: Path, seq: int) -> int | None:
+    """Return the line of a response in the request log."""
+    pattern = re.compile(rb'"seq"\s*:\s*%d\b' % seq)
+    with requests.open("rb") as lines:
+        return next((number for number, line in enumerate(lines, start=1) if pattern.search(line)), None)
 
 
 @decides(

@@ -153,8 +153,7 @@ def first_token_takes_a_step(requests: RequestTable, loadgen_scenario: str) -> F
     if loadgen_scenario != "SingleStream" or not several.any() or (requests.first_token_ns == NO_TIME).any():
         return None
     ttft_ns = requests.first_token_ns[several] - requests.issue_ns[several]
-    span_ns = requests.complete_ns[several] - requests.first_token_ns[several]
-    tpot_ms = float(np.median(span_ns / (requests.output_tokens[several] - 1))) / 1e6
+    tpot_ms = float(np.median(requests.tpot_ns())) / 1e6
     ttft_ms = float(np.median(ttft_ns)) / 1e6
     return compared(
         "plausible-first-token",

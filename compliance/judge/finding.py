@@ -71,10 +71,6 @@ class Finding:
         return " and ".join((first, *map(str, self.files[1:])))
 
     @property
-    def _is_contrast(self) -> bool:
-        return self.violated and not self.required
-
-    @property
     def sentence(self) -> str:
         """The finding without severity and rule ID."""
         if not self.found:
@@ -92,17 +88,16 @@ class Finding:
 
     def as_json(self) -> dict[str, Any]:
         """Return the finding for programs, with source and fix of the rule. NumPy's numbers become plain numbers."""
-        # A sentence "A is 1, but B is 2" has both values in its text.
-        found, _, required = (
-            (self.found or self.text).partition(", but ") if self._is_contrast else (self.found, "", self.required)
-        )
+        found, required = self.found, self.required
+        if self.violated and not required:  # a sentence "A is 1, but B is 2" has both values
+            found, _, required = (found or self.text).partition(", but ")
         rule, plain = self.definition, orjson.dumps(dict(self.numbers), option=orjson.OPT_SERIALIZE_NUMPY)
         return {
             "rule": rule.id,
             "kind": rule.kind,
             "severity": self.severity,
             "text": self.text,
-            "found": found or (self.text if self.violated else ""),
+            "found": found,
             "expected": required,
             "file": str(self.files[0]) if self.files else "",
             "files": [str(path) for path in self.files],

@@ -134,10 +134,7 @@ def _support(verdict: ResultVerdict) -> Iterator[tuple[str, str, str, str]]:
         elif part.mode == "accuracy" and part.scored_again:
             status = "supported", f"rescored from {part.details['scores_from']}"
         elif part.mode == "accuracy":
-            status = (
-                "not checkable",
-                f"read from {part.details.get('scores_from', 'no file')}; missing: {_missing(part)}",
-            )
+            status = "not checkable", f"read from {part.details.get('scores_from')}; missing: {_missing(part)}"
         elif part.details.get("derived"):
             source = "mlperf_log_trace.json" if part.details["derived_from"] == "trace" else "requests.jsonl"
             status = "supported", f"recomputed from {source}"
@@ -150,9 +147,9 @@ def _support(verdict: ResultVerdict) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _missing(part: RunVerdict) -> str:
-    needed = ("requests.jsonl",) if part.mode == "performance" else ("mlperf_log_accuracy.json",)
-    found = [REQUESTS[name] for name in needed if any(one.why.startswith(name) for one in part.not_judged)]
-    return "; ".join(found) or "the dataset and the model (--dataset-path, --model-path)"
+    name = "requests.jsonl" if part.mode == "performance" else "mlperf_log_accuracy.json"
+    is_missing = any(one.why.startswith(name) for one in part.not_judged)
+    return REQUESTS[name] if is_missing else "the dataset and the model (--dataset-path, --model-path)"
 
 
 def _passed(verdict: ResultVerdict) -> Iterator[str]:
@@ -160,8 +157,7 @@ def _passed(verdict: ResultVerdict) -> Iterator[str]:
     for part in verdict.parts:
         found = {finding.rule for finding in part.findings}
         met = [rules[one] for one in sorted(part.applied - found)]
-        if met:
-            yield f"{part.mode}: {'; '.join(f'{rule.id} ({rule.summary})' for rule in met)}"
+        yield f"{part.mode}: {'; '.join(f'{rule.id} ({rule.summary})' for rule in met) or 'none'}"
 
 
 def _not_checked(verdict: ResultVerdict) -> Iterator[str]:

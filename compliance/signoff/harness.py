@@ -233,9 +233,7 @@ def _ttft_ms(table: RequestTable) -> float:
 
 
 def _tpot_ms(table: RequestTable) -> float:
-    known = (table.first_token_ns != NO_TIME) & (table.output_tokens > 1)
-    spans_ns = (table.complete_ns - table.first_token_ns)[known]
-    return _median_ms(spans_ns / (table.output_tokens[known] - 1))
+    return _median_ms(table.tpot_ns())
 
 
 def _median_ms(times_ns: NDArray[Any]) -> float:

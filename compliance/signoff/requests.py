@@ -290,12 +290,9 @@ def replicas(evidence: Evidence) -> Iterator[Finding]:
     if len(records) < 2 or len(table) < FEW_SAMPLES * len(records):
         return
     sizes = [len(record.devices or record.cores) or 1 for record in records]
-    several = (table.first_token_ns != NO_TIME) & (table.output_tokens > 1)
-    chosen = [several & (table.replica == record.replica) for record in records]
-    if all(one.sum() >= FEW_SAMPLES for one in chosen):
-        spans_ns = table.complete_ns - table.first_token_ns
-        times_ns = [float(np.median(spans_ns[one] / (table.output_tokens[one] - 1))) for one in chosen]
-        speeds = [1 / max(time_ns, 1.0) for time_ns in times_ns]
+    times_ns = [table.tpot_ns(table.replica == record.replica) for record in records]
+    if all(len(one) >= FEW_SAMPLES for one in times_ns):
+        speeds = [1 / max(float(np.median(one)), 1.0) for one in times_ns]
         certain = _same_devices(manifest)
         yield from _fastest(evidence, "median time per token", speeds, sizes, certain=certain)
     tokens = [max(1.0, float(table.output_tokens[table.replica == record.replica].sum())) for record in records]

@@ -21,6 +21,7 @@ from compliance.verify.find_results import ResultRuns
 from runs.attestation.attestation import read_attestation
 from runs.errors import ExecutionError, HarnessError, SetupError
 from runs.files.writing import write_atomic, write_json
+from runs.harness import PROGRAM
 from runs.loadgen.detail_log import OF_ROUNDS
 from runs.numbers.numbers import reported_numbers
 from runs.record.finished_run import ACCURACY, PERFORMANCE, log_hashes
@@ -148,7 +149,11 @@ def _statement(part: RunVerdict) -> Iterator[str]:
         return
     with contextlib.suppress(HarnessError):
         statement = read_attestation(run)
-        yield f"the files match {run.seal.name} {statement.digest}, signed by {statement.key}"
+        yield (
+            f"the files match {run.seal.name} {statement.digest}, signed by {statement.key}; the key is not checked, "
+            f"anyone can sign with a new key; to check it: `{PROGRAM} signoff --scope harness --ref {run.root} "
+            "--key HEX`, or --ledger DIR"
+        )
         ours = {run.seal.name, run.time_stamp.name, TEXT_NAME, RECORD_NAME}
         beside = sorted(path.name for path in run.root.iterdir() if path.is_file() and path.name not in ours)
         if added := [printable(name, 40) for name in beside if name not in statement.files]:

@@ -44,6 +44,7 @@ HANDOVER_NS = 2_000
 LATENCY_SHARE = 0.02
 LONE_SHARE = 0.10
 RATE_SHARE = 0.01
+TOLERANCE_FROM = f"times may be off by {STAMP_NS // 10**6} ms, in a single sample by {LONE_STAMP_NS // 10**9} s"
 # A percentile with fewer samples above it is treated as decided by a single sample.
 FEW_SAMPLES = 20
 # Rates over the time to the last response: LoadGen's time includes the harness's, so its rates are not higher.
@@ -157,7 +158,8 @@ def _latencies(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
             tolerance_ns = allowance.of(statistic)
             shift_ns = allowance.shift_ns(value, reported_ns) if statistic in PERCENTILE_SHARES else 0
             if abs(value - reported_ns) > tolerance_ns + shift_ns:
-                yield Disagreement(f"{name}.{statistic} ({key})", reported_ns, value, tolerance_ns, "ns")
+                seq = allowance.outlier(statistic, value < reported_ns)
+                yield Disagreement(f"{name}.{statistic} ({key})", reported_ns, value, tolerance_ns, "ns", seq=seq)
 
 
 class Allowance:
@@ -191,6 +193,13 @@ class Allowance:
             return 0
         place = min(first + stopped, len(ordered_ns) - 1) if reported_ns > value else max(end - 1 - stopped, 0)
         return abs(int(ordered_ns[place]) - value)
+
+    def outlier(self, statistic: str, is_lower: bool) -> int | None:
+        """Return the position of the sample whose value is beyond the reported minimum or maximum."""
+        values_ns = _measured_ns(self._derived, self._measure)
+        if statistic == "min" and is_lower:
+            return int(np.argmin(values_ns))
+        return int(np.argmax(values_ns)) if statistic == "max" and not is_lower else None
 
     @cached_property
     def _ordered_ns(self) -> NDArray[np.int64]:

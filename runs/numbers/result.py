@@ -32,6 +32,7 @@ class Disagreement:
     tolerance: float
     unit: str
     about: Literal["numbers", "order", "summary"] = "numbers"
+    seq: int | None = None  # position of the sample that decides a recomputed minimum or maximum, in order of issue
 
     def __str__(self) -> str:
         near = f" ± {self.tolerance:g}" if self.tolerance else ""

@@ -89,6 +89,13 @@ class RequestTable:
     def __len__(self) -> int:
         return len(self.seq)
 
+    def tpot_ns(self, chosen: NDArray[np.bool_] | bool = True) -> NDArray[np.float64]:
+        """Return the time per later token of the chosen requests that have a first token and later tokens."""
+        known = (self.first_token_ns != NO_TIME) & (self.output_tokens > 1) & chosen
+        spans_ns = (self.complete_ns - self.first_token_ns)[known].astype(np.float64)
+        times_ns: NDArray[np.float64] = spans_ns / (self.output_tokens[known] - 1)
+        return times_ns
+
 
 def encode(record: RequestLogLine) -> bytes:
     """Return a line of the file, with its line end."""

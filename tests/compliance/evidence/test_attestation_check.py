@@ -147,6 +147,7 @@ def test_a_statement_that_fits_is_named_and_so_is_what_lies_beside_it(run: RunDi
     (run.root / "verify_performance.txt").write_text("an earlier verdict")
     (fits,) = [note for note in judged(run.root).parts[0].notes if "seal.json" in note]
     assert sha256_of(run.seal) in fits
+    assert "the key is not checked" in fits
     (run.root / "remarks.md").write_text("mine")
     notes = judged(run.root).parts[0].notes
     assert fits in notes
@@ -156,6 +157,20 @@ def test_a_statement_that_fits_is_named_and_so_is_what_lies_beside_it(run: RunDi
     run.audit_config.unlink()
     run.seal.unlink()
     assert rules(judged(run.root)) == {"attested"}
+
+
+def test_an_edited_time_is_named_with_its_sample_and_line(run: RunDir) -> None:
+    lines = run.requests.read_text().splitlines()
+    record = json.loads(lines[5])
+    lines[5] = json.dumps(record | {"complete_ns": record["complete_ns"] + 30 * 10**9})
+    run.requests.write_text("\n".join(lines) + "\n")
+    reseal(run)
+    (part,) = judged(run.root).parts
+    longest = next(one for one in part.contradictions if "latency_ns.max" in one.text)
+    assert f"sample {record['sample_index']} (seq {record['seq']})" in longest.text
+    assert "(tolerance: times may be off by 20 ms, in a single sample by 1 s)" in longest.text
+    assert [path.name for path in longest.files] == ["requests.jsonl", "mlperf_log_detail.txt"]
+    assert longest.line == 6
 
 
 @pytest.mark.parametrize(("field", "version"), [("schema_version", 3), ("record", 5), ("record", None)])

@@ -97,6 +97,21 @@ def test_damage_is_named(tmp_path: Path, content: bytes, said: str) -> None:
         read_requests(path)
 
 
+def test_times_per_later_token_leave_out_requests_without_any(tmp_path: Path) -> None:
+    rows = [(0, 3, 100), (1, 1, 100), (2, 3, None), (3, 5, 100)]
+    lines = [
+        RequestLogLine(
+            seq=seq, sample_index=seq, prompt_tokens=1, output_tokens=tokens, issue_ns=0, first_token_ns=first,
+            complete_ns=900, finish_reason="length", output_sha256="00" * 32,
+        )
+        for seq, tokens, first in rows
+    ]  # fmt: skip
+    (tmp_path / "requests.jsonl").write_bytes(b"".join(map(encode, lines)))
+    table = read_requests(tmp_path / "requests.jsonl")
+    assert table.tpot_ns().tolist() == [400.0, 200.0]
+    assert table.tpot_ns(table.seq == 3).tolist() == [200.0]
+
+
 def test_a_line_has_the_agreed_names() -> None:
     assert tuple(json.loads(encode(GOOD))) == NAMES
     assert tuple(json.loads(encode(replace(GOOD, submit_ns=12)))) == (*NAMES, "submit_ns")  # a closed loop
