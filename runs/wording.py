@@ -67,6 +67,11 @@ def two_digits(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 10 else f"{value:.2g}"
 
 
+def precise(value: float) -> str:
+    """Return a number with two decimals, or two significant digits if it is small: 0.021, 0.24, 1,234.50."""
+    return f"{value:.2g}" if 0 < abs(value) < 0.1 else f"{value:,.2f}"
+
+
 def per_second(rate: float) -> str:
     """Return a rate as text: 0.016/s, 0.24/s, 12.3/s, 1,234/s."""
     digits = 0 if rate >= 1000 else 1 if rate >= 10 else 2

@@ -164,7 +164,7 @@ class LoadgenSut:
             return
         try:
             if request.response_id == ANSWERED or request.first_token_ns:
-                raise ExecutionError(f"the engine showed a first token of {_name(request)} twice or after its response")
+                raise _misbehaved(f"the engine showed a first token of {_name(request)} twice or after its response")
             request.first_token_ns = self.clock_ns()
             if self.report_first_token:
                 self._first_id[0] = token_id
@@ -179,9 +179,13 @@ class LoadgenSut:
             return
         try:
             if request.response_id == ANSWERED:
-                raise ExecutionError(f"the engine answered {_name(request)} twice")
+                raise _misbehaved(f"the engine answered {_name(request)} twice")
             if not token_ids:
-                raise ExecutionError(f"the engine returned no tokens for {_name(request)}")
+                raise ExecutionError(
+                    f"the engine returned no tokens for {_name(request)}",
+                    "see engine.log, and check the stop tokens: a response needs at least one token",
+                    cause="empty-response",
+                )
             ids = int32_ids(token_ids)
             address, count = ids.buffer_info()
             self._responses.append(self._response(request.response_id, address, count * TOKEN_BYTES, count))
@@ -240,3 +244,7 @@ def _packer(count: int) -> Callable[..., bytes]:
 
 def _name(request: Request) -> str:
     return f"sample {request.sample_index} (query {request.seq})"
+
+
+def _misbehaved(text: str) -> ExecutionError:
+    return ExecutionError(text, "see engine.log, and correct the engine or its server", cause="engine-order")

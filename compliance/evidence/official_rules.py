@@ -224,7 +224,7 @@ PERFORMANCE_ROWS = (
         "qsl_reported_total_count", "", _size_asked, "{:,}", "{:,} samples"),
     Row("perf-sample-count", f"{_CHECK}performance_sample_count_check",
         "effective performance_sample_count", "remove performance_sample_count_override from user.conf",
-        "performance_sample_count",
+        "LoadGen's setting performance_sample_count",
         "effective_performance_sample_count", "at least", lambda a: a.entry.performance_samples),
     Row("perf-samples", f"{_CHECK}min_query_count_check", "samples of the Offline query",
         "remove min_query_count from user.conf", "samples in the query",

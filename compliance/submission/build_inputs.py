@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from shlex import quote
 
 from compliance.audits.base import PERFORMANCE as AUDIT_RUN
 from compliance.audits.discovery import AUDITS
@@ -13,16 +14,19 @@ from compliance.submission.system import SystemFile, not_detected
 from compliance.submission.tree import Division
 from compliance.verify.find_results import ResultRuns, campaign_results, find_results
 from runs.benchmark import Scenario
-from runs.benchmarks import BENCHMARKS, SUBMISSIONS
-from runs.errors import InputError
+from runs.benchmarks import BENCHMARKS, DIRECTORIES, SUBMISSIONS
+from runs.errors import HarnessError, InputError
+from runs.files.reading import read_object
+from runs.harness import PROGRAM
 from runs.record.fingerprint import Facts, fingerprint
 from runs.record.finished_run import ACCURACY, PERFORMANCE, FinishedRun
-from runs.record.layout import ResultDir, RunDir, audit_record
+from runs.record.layout import CampaignDir, ResultDir, RunDir, audit_record, campaign_of
 from runs.record.manifest import Manifest, read_manifest
 from runs.rounds import Round
 
 # Audits that a submission contains. Other audits are ignored.
 SUBMITTED_TESTS = tuple(sorted({name for one in SUBMISSIONS.values() for name in one.audits}))
+_RESTORE = "restore the file"
 
 
 @dataclass(frozen=True)
@@ -134,9 +138,9 @@ def gather(paths: list[Path], *, beside: bool = True) -> list[Candidate]:
     run_paths = [path for runs, _ in parts for path in runs]
     audit_paths = [path.resolve() for _, audits in parts for path in audits]
     candidates: dict[tuple[str, str], Candidate] = {}
-    for result in find_results(run_paths) if run_paths else []:
-        if result.error is not None:
-            raise result.error
+    results = find_results(run_paths) if run_paths else []
+    _refuse_unfinished(paths, [one.error for one in results if one.error is not None], audit_paths)
+    for result in results:
         if not result.runs:
             continue
         benchmark, scenario = result.runs[0].benchmark.submission_name, result.runs[0].scenario
@@ -169,6 +173,41 @@ def gather(paths: list[Path], *, beside: bool = True) -> list[Candidate]:
     if not candidates:
         raise InputError(f"{', '.join(map(str, paths))}: no result found", "name the directory of a campaign or result")
     return [candidates[key] for key in sorted(candidates)]
+
+
+def continuation(campaign: CampaignDir) -> str:
+    """Return the advice to continue a campaign."""
+    file = read_object(campaign.configuration, _RESTORE).get("file")
+    return f"continue the campaign: `{PROGRAM} campaign --config {quote(str(file)) if file else 'FILE'}`"
+
+
+def _refuse_unfinished(paths: list[Path], errors: list[HarnessError], audits: list[Path]) -> None:
+    """Refuse runs and audits without an outcome together, with the missing runs of a campaign.
+
+    Raises:
+        HarnessError: If there is one; its class is that of the most severe error.
+    """
+    for path in dict.fromkeys(audits):
+        try:
+            _audit(path)
+        except HarnessError as error:
+            errors.append(error)
+    if not errors:
+        return
+    worst, fix = max(errors, key=lambda error: error.exit_code), ""
+    lines = [error.message for error in errors]
+    for campaign in dict.fromkeys(found for path in paths if (found := campaign_of(path)) is not None):
+        planned = read_object(campaign.configuration, _RESTORE).get("legs") or []
+        lines += [f"{run['leg']} is missing" for run in planned if not _run_in(campaign, run["directory"]).exists()]
+        fix = continuation(campaign)
+    raise type(worst)("\n  ".join(dict.fromkeys(lines)), fix or worst.fix)
+
+
+def _run_in(campaign: CampaignDir, directory: str) -> Path:
+    """Return the directory of a run in a campaign, which may have another path than at its start."""
+    parts = Path(directory).parts
+    begin = next((index for index, part in enumerate(parts) if part in DIRECTORIES), 0)
+    return campaign.root.joinpath(*parts[begin:])
 
 
 def _parts(path: Path) -> tuple[list[Path], list[Path]]:

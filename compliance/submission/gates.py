@@ -24,7 +24,7 @@ from compliance.mechanisms.quality_gate import judge_rows
 from compliance.mechanisms.row import row_to_submit
 from compliance.mechanisms.technique_registry import Division, load_registries
 from compliance.signoff.harness import output_caching_passed
-from compliance.submission.build_inputs import SUBMITTED_TESTS, Audit, Candidate, SubmitRequest
+from compliance.submission.build_inputs import SUBMITTED_TESTS, Audit, Candidate, SubmitRequest, continuation
 from compliance.submission.tree import NOT_IN_OPEN
 from compliance.verify.result_verdict import ResultVerdict, verify_result
 from qsl.dataset import SYNTHETIC_MARK
@@ -35,6 +35,7 @@ from runs.harness import PROGRAM
 from runs.record.engines.server_facts import all_servers_remote, prompt_reuse
 from runs.record.fingerprint import RESULT, SERVERS, describe, differences, fingerprint
 from runs.record.finished_run import ACCURACY
+from runs.record.layout import campaign_of
 from runs.rounds import round_of
 
 # Rules that refuse only runs whose manifest claims that they are eligible for submission.
@@ -90,7 +91,7 @@ class CandidateEvidence:
     @cached_property
     def unofficial(self) -> list[str]:
         """All reasons why the result is not eligible for submission, including those that do not refuse it."""
-        if not self.whole:
+        if self.absent("manifest"):
             return []
         reasons, refused = list(self.inputs), [found for _, found in self.violated]
         for part in (part for part in self.verdict.parts if not part.claims_official):
@@ -126,14 +127,19 @@ def _presence(of: CandidateEvidence) -> Iterator[Finding]:
     candidate = of.candidate
     for mode, run in (("performance", candidate.performance), ("accuracy", candidate.accuracy)):
         if run is None:
-            fix = f"start the run, and name its directory besides {candidate.result.home}"
+            campaign = campaign_of(candidate.result.home)
+            fix = (
+                f"start the run, and name its directory besides {candidate.result.home}"
+                if campaign is None
+                else continuation(campaign)
+            )
             yield of.refuse("submit/leg-missing", f"the {mode} run is missing", fix)
         elif run.manifest is None:
             reason = f"manifest.json of {run.dir.root} is missing"
             yield of.refuse("submit/not-ours", reason, "submit runs of this harness")
 
 
-@decides("submit", needs=_WHOLE)
+@decides("submit", needs=("manifest",))
 def _verified(of: CandidateEvidence) -> Iterator[Finding]:
     """Refuse the result for each error that `verify` finds."""
     verdict, error = of.verdict, of.verdict.error
@@ -150,7 +156,7 @@ def _verified(of: CandidateEvidence) -> Iterator[Finding]:
     "submit",
     ("submit/not-official", "error", "[rules] closed division", "reasons why a run is not eligible for submission",
     "rerun with the settings of the benchmark"),
-    needs=_WHOLE,
+    needs=("manifest",),
     applies=lambda of: "a rehearsal accepts ineligible results" if of.request.rehearsal else "",
 )  # fmt: skip
 def _official(of: CandidateEvidence) -> Iterator[Finding]:
@@ -175,7 +181,7 @@ def _technique(of: CandidateEvidence) -> Iterator[Finding]:
         yield of.refuse(found.rule, f"technique: {found.sentence}", f"{found.fix or found.definition.fix}; {see}")
 
 
-@decides("submit", needs=_WHOLE, also=("perf-seeds", "accuracy-seeds"))
+@decides("submit", needs=("manifest",), also=("perf-seeds", "accuracy-seeds"))
 def _seeds(of: CandidateEvidence) -> Iterator[Finding]:
     for log in (run.detail for run in of.candidate.all_runs if run.dir.detail.is_file()):
         if log.seeds != of.request.round.seeds:
@@ -188,7 +194,7 @@ def _seeds(of: CandidateEvidence) -> Iterator[Finding]:
 @decides(
     "submit",
     ("submit/audit", "error", "[rules] audits", "verdict of the re-evaluated audits", "repeat the audit"),
-    needs=_WHOLE,
+    needs=("manifest",),
     also=("audit-missing",),
 )  # fmt: skip
 def _audits(of: CandidateEvidence) -> Iterator[Finding]:
@@ -234,7 +240,7 @@ def _no_such_rule(of: CandidateEvidence | SetEvidence) -> str:
     return "the open division has no such rule" if of.request.division == "open" else ""
 
 
-@decides("submit", needs=_WHOLE, applies=_no_such_rule, also=("submit/audit",))
+@decides("submit", needs=("manifest",), applies=_no_such_rule, also=("submit/audit",))
 def _other_audits(of: CandidateEvidence) -> Iterator[Finding]:
     """Refuse a result with failed audits, even if a submission does not contain them."""
     for home, test in product(of.candidate.homes, [test for test in AUDITS if test not in SUBMITTED_TESTS]):
@@ -260,7 +266,7 @@ def _configuration(of: CandidateEvidence) -> Iterator[Finding]:
             yield of.refuse("submit/one-configuration", reason, "repeat the runs in one configuration")
 
 
-@decides("submit", needs=_WHOLE, applies=_no_such_rule, also=("suite-benchmark", "perf-network"))
+@decides("submit", needs=("manifest",), applies=_no_such_rule, also=("suite-benchmark", "perf-network"))
 def _network(of: CandidateEvidence) -> Iterator[Finding]:
     """Check that LoadGen reached the SUT as the division requires. [rules: Network Division]"""
     division, suite = of.request.division, SUBMISSIONS[of.candidate.benchmark].suite

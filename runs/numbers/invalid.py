@@ -10,6 +10,7 @@ from runs.numbers.load import load_of
 from runs.numbers.numbers import PERCENTILE_SHARES, LatencyNumbers, Numbers
 from runs.numbers.rederive import Derived
 from runs.numbers.unloaded import exceeded, unloaded
+from runs.wording import precise
 
 # LoadGen issues 1.1 × min_duration × target_qps samples; this factor adds the same margin again.
 TARGET_MARGIN = 1.1
@@ -97,7 +98,7 @@ def _too_short(detail: DetailLog, reported: Numbers, derived: Derived | None, se
         rate = reported.samples_per_second or 0.0
         wanted = math.ceil(TARGET_MARGIN * rate * 100) / 100  # user.conf does not accept exponents
         return text + (
-            f"set {settings.to('target_qps', f'{wanted:.2f}')} (or more: 1.1 × the measured {rate:.2f} samples/s; "
+            f"set {settings.to('target_qps', f'{wanted:.2f}')} (or more: 1.1 × the measured {precise(rate)} samples/s; "
             f"it was {detail.number('effective_target_qps'):g})"
         )
     if detail.scenario == "Server":

@@ -20,7 +20,7 @@ from runs.record.layout import RunDir
 from runs.record.liveness import living_process, on_this_machine
 from runs.record.manifest import read_manifest
 from runs.record.planned_fingerprint import run_fingerprint
-from runs.wording import shortened_list
+from runs.wording import precise, shortened_list
 from scenarios.campaign.campaign_plan import PlannedRun
 
 # "done": VALID or passed. "negative": finished with another outcome. "failed": the run did not finish, or its files are
@@ -146,7 +146,7 @@ def _numbers(part: RunVerdict) -> str:
     row = Numbers.model_validate(part.details.get("reported") or {}).flat("p90")
     if part.scenario == "SingleStream" and "latency_p90_ms" in row:
         return f"p90 latency {row['latency_p90_ms']:,.1f} ms"
-    return ", ".join(f"{value:,.2f} {unit}" for unit, value in rates_by_unit(row).items())
+    return ", ".join(f"{precise(value)} {unit}" for unit, value in rates_by_unit(row).items())
 
 
 def _compared(planned: PlannedRun, state: RunState) -> RunState:

@@ -139,7 +139,7 @@ def _system_yaml() -> str:
     for name, value in detect().items():
         text = _with_line(text, f"  # {name}", f"  {name}: {json.dumps(str(value), ensure_ascii=False)} # detected")
     if not accelerators():
-        text = re.sub(r"(?m)^  accelerator_\S+: REPLACE-ME.*\n", "", text)
+        text = re.sub(r"(?m)^  (accelerator_\S+: REPLACE-ME|# -- required with accelerators).*\n", "", text)
     return text
 
 

@@ -1,7 +1,6 @@
 """The `submit` command, which builds a submission tree."""
 
 from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -183,12 +182,19 @@ def _submit_folders(
 
 
 def _refusals(findings: "Sequence[Finding]", *, with_place: bool = False) -> list[str]:
-    lines = [f"REFUSED: {counted(len(findings), 'reason')}, no tree was built"]
-    for (_, fix), group in groupby(
-        findings, key=lambda refusal: (refusal.sentence, refusal.fix or refusal.definition.fix)
-    ):
-        lines += [f"  {refusal.line_with_place if with_place else refusal}" for refusal in group]
-        lines.append(f"    fix: {fix}")
+    from compliance.submission.refusal_causes import by_cause
+
+    groups = by_cause(findings)
+    lines = [f"REFUSED: {counted(len(findings), 'finding')} with {counted(len(groups), 'cause')}, no tree was built"]
+    for group in groups:
+        first, *others = group
+        if with_place:
+            lines += [f"  {one.line_with_place}" for one in group]
+        else:
+            lines.append(f"  {first}")
+            rules, places = ({getattr(one, name): None for one in others} for name in ("rule", "text"))
+            lines += [f"    also: {', '.join(rules)} in {', '.join(places)}"] if others else []
+        lines.append(f"    fix: {first.fix or first.definition.fix}")
     return lines
 
 

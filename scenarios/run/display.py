@@ -11,7 +11,7 @@ from rich.text import Text
 
 from runs.numbers.numbers import shows
 from runs.record.progress import Progress
-from runs.wording import clock, duration, milliseconds, printable
+from runs.wording import clock, duration, milliseconds, precise, printable
 from scenarios.console import say
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ def progress_lines(name: str, progress: Progress, waited_s: float, stage_s: floa
         ]
     )
     total = f"{progress.expected:,}" if progress.expected else "?"
-    rate = f"{progress.samples_per_second:,.{0 if progress.samples_per_second >= 1000 else 2}f}/s"
+    done = progress.samples_per_second
+    rate = f"{done:,.0f}/s" if done >= 1000 else f"{precise(done)}/s"
     tokens = f"{progress.tokens_per_second:,.0f} tokens/s"
     counts = [name, f"{progress.completed:,}/{total} samples", rate, tokens, f"{progress.outstanding:,} open"]
     return [first, _line("  ".join(counts))]

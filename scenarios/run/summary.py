@@ -11,7 +11,7 @@ from runs.numbers.numbers import rates_by_unit, shows, supported
 from runs.numbers.result import Result
 from runs.record.manifest import Manifest
 from runs.rounds import TokenLimits
-from runs.wording import counted, duration, milliseconds
+from runs.wording import counted, duration, milliseconds, precise
 from scenarios.console import say
 from scenarios.run.config import OWN_DATA_CONF
 from scenarios.run.forecast import forecast
@@ -130,7 +130,7 @@ def numbers(result: Result, official: TokenLimits | None) -> list[str]:
     reported = result.reported
     if reported is None:
         return []
-    rates = [f"{value:,.2f} {unit}" for unit, value in rates_by_unit(reported.flat()).items()]
+    rates = [f"{precise(value)} {unit}" for unit, value in rates_by_unit(reported.flat()).items()]
     lines = [str(result.load)] if result.load else []
     lines += ["  ".join(rates)] if rates else []
     columns = _columns(result)

@@ -14,7 +14,7 @@ from compliance.accuracy.metrics import METRICS
 from runs.endpoints.folder import EndpointsRun, Series
 from runs.numbers.load import Load
 from runs.numbers.numbers import measured_row, shows
-from runs.wording import milliseconds, moment, printable
+from runs.wording import milliseconds, moment, precise, printable
 from scenarios.status.snapshot import shortened
 from scenarios.status.state import RunStatus
 
@@ -141,7 +141,7 @@ def as_table(rows: Sequence[Row]) -> Table:
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:,.2f}" if value < 1000 else f"{value:,.0f}"
+    return "" if value is None else precise(value) if value < 1000 else f"{value:,.0f}"
 
 
 def _ms(value: float | None) -> str:

@@ -130,7 +130,10 @@ def test_a_handle_may_come_again_and_a_stale_response_is_not_taken_for_its_query
 
 FAILURES: dict[str, tuple[Callable[[Stage, Request], object], str]] = {
     "an id that is no int32": (lambda stage, one: stage.sut.complete(one, [1, 2**31], "stop", 0), ""),
-    "no tokens": (lambda stage, one: stage.sut.complete(one, [], "stop", 0), "no tokens for sample 3"),
+    "no tokens": (
+        lambda stage, one: stage.sut.complete(one, [], "stop", 0),
+        "no tokens for sample 3 (query 0)\n  fix: see engine.log, and check the stop",
+    ),
     "a second answer before LoadGen has the first": (
         lambda stage, one: [stage.sut.complete(one, [1, 2], "stop", 0) for _ in range(2)],
         "answered sample 3 (query 0) twice",

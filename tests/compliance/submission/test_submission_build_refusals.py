@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 
 from compliance.evidence.scoring import ScoreSources
+from compliance.judge.finding import Finding
 from compliance.submission.build import SubmitOutcome
 from compliance.submission.build_inputs import gather
+from compliance.submission.gates import refusal
+from compliance.submission.refusal_causes import by_cause
 from compliance.submission.weights import lacking, with_calibration
 from qsl.dataset import SYNTHETIC_MARK
 from runs.benchmark import Target
-from runs.errors import InputError
+from runs.errors import ExecutionError, InputError
 from runs.record.layout import CampaignDir, ResultDir, RunDir
 from runs.rounds import ROUNDS
 from tests.support.editing import reseal
@@ -340,6 +343,54 @@ def test_a_changed_result_is_refused(build: Submit, campaign: CampaignDir, case:
     text = reasons(build())
     assert found in text
     assert f"{BENCHMARK}/Offline: " not in text
+
+
+def test_one_cause_is_one_group() -> None:
+    def refused(rule: str, text: str, where: str = "b/Offline") -> Finding:
+        return refusal(rule, where, text, "")
+
+    unofficial = "not eligible for submission: "
+    short = refused("perf-min-duration", "performance: min_duration: 0 ms, required: at least 600,000 ms")
+    brief = refused("perf-duration", "performance: duration: 8 s, required: at least 600 s")
+    declared = refused(
+        "submit/not-official", f"{unofficial}user.conf: min_duration 0 ms is below the required 600,000 ms"
+    )
+    other = refused("perf-duration", "performance: duration: 9 s, required: at least 600 s", "b/Server")
+    model = refused("submit/not-official", f"{unofficial}the model is not X")
+    weights = refused("submit/not-official", f"{unofficial}weights: the model is not X", "b/Server")
+    assert by_cause([short, brief, other, declared, model, weights]) == [
+        [short, brief, declared], [other], [model, weights],
+    ]  # fmt: skip
+
+
+def test_what_is_missing_is_named_with_all_other_refusals(build: Submit, campaign: CampaignDir) -> None:
+    campaign.configuration.write_text("{}")
+    shutil.rmtree(campaign.result(BENCHMARK, "Server").accuracy.root)
+    shutil.rmtree(campaign.result(BENCHMARK, "Server").audit("TEST06"))
+    outcome = build(rehearsal=False)
+    found = {(one.rule, one.text) for one in outcome.findings}
+    assert found >= {
+        (rule, f"{BENCHMARK}/Server") for rule in ("submit/leg-missing", "submit/not-official", "audit-missing")
+    }
+    (missing,) = (one for one in outcome.findings if one.rule == "submit/leg-missing")
+    assert "campaign --config" in missing.fix
+
+
+def test_an_interrupted_campaign_names_every_run_that_is_left(campaign: CampaignDir) -> None:
+    """The configuration names directories relative to another working directory."""
+    server, offline = (campaign.result(BENCHMARK, name) for name in ("Server", "Offline"))
+    edit(server.performance.manifest, status="interrupted", exit_code=130, error={"message": "interrupted by SIGINT"})
+    (offline.audit("TEST06") / "audit_TEST06.json").unlink()
+    planned = [{"leg": f"Server {kind}", "directory": f"a/b/{BENCHMARK}/Server/{kind}"} for kind in ("accuracy", "x")]
+    campaign.configuration.write_text(json.dumps({"file": "my campaign.yaml", "legs": planned}))
+    with pytest.raises(ExecutionError) as caught:
+        gather([campaign.root])
+    said = caught.value.message.splitlines()
+    assert [
+        words in line
+        for words, line in zip(("SIGINT", "audit_TEST06.json is missing", "Server x is missing"), said, strict=True)
+    ] == [True] * 3
+    assert "campaign --config 'my campaign.yaml'" in caught.value.fix
 
 
 def test_runs_that_are_named_have_the_audits_of_their_result(campaign: CampaignDir, tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ def test_the_commands_take_what_it_writes(name: str, tmp_path: Path, make_datase
     assert words[-2:] == [str(folder / "run.yaml"), "--dry-run"]
     config = make_config(load_yaml(folder / "run.yaml"))
     assert (config.scenario, config.dataset_path, config.user_conf) == ("Server", data, folder / "user.conf")
+    assert ("delete these three lines" in (folder / "system.yaml").read_text()) == bool(accelerators())
     assert read_stored(folder / "user.conf")
     campaign = load_campaign(folder / "campaign.yaml", {})
     assert campaign.place.root == folder / "campaign"

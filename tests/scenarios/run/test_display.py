@@ -67,6 +67,10 @@ def test_the_lines_of_a_phase(seen: dict[str, object], shown: list[str]) -> None
     assert lines(server(**seen)) == shown
 
 
+def test_a_slow_machine_has_a_rate() -> None:
+    assert "0.021/s" in lines(server(samples_per_second=0.0211))[1]
+
+
 def test_a_large_machine_fits_80_columns() -> None:
     large = server(
         expected=802_080, completed=734_567, issued=749_999, samples_per_second=2_345.6,
