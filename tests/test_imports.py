@@ -20,12 +20,12 @@ MAX_LINES = {
     "verify audit": 16_300,
     "check": 19_060,
     "check curve": 22_490,
-    "check runs": 27_625,
-    "signoff": 32_855,
+    "check runs": 27_670,
+    "signoff": 32_860,
     "gate": 16_100,
     "store": 16_260,
-    "results": 6_980,
-    "status": 6_495,
+    "results": 6_985,
+    "status": 6_500,
 }
 
 
