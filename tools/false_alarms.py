@@ -34,27 +34,39 @@ class ManualReview:
 
 # Findings of rounds v5.1, v6.0 and v4.1, drawn at random over the submitters.
 REVIEWED = {
-    "accuracy-reach": ManualReview(4, 0, "scored on a part of the dataset; one TEST07 score 23% above its threshold"),
-    "audit-errors": ManualReview(9, 6, "false: TEST07 ends a run by max_query_count; no longer reported"),
-    "audit-log": ManualReview(10, 0, "TEST06 logs truncated like accuracy logs"),
-    "audit-numbers": ManualReview(191, 162, "false: scores with fewer digits than the log; no longer reported"),
-    "log-config": ManualReview(10, 0, "two LoadGen versions in one result"),
-    "log-duplicate": ManualReview(10, 0, "one log in two places"),
-    "log-same-answers": ManualReview(10, 0, "true, and no fault where short responses are deterministic"),
-    "perf-cut-short": ManualReview(
-        4, 4, "false: max_query_count above min_query_count; now a warning for such benchmarks"
+    "accuracy-reach": ManualReview(
+        4, 0, "True: some runs scored a part of the dataset, and one TEST07 score is 23% above its threshold"
     ),
-    "perf-network-name": ManualReview(10, 0, "true, and allowed: systems of multiple nodes"),
-    "perf-tokens-accuracy": ManualReview(1, 0, "accuracy.txt counts each token twice"),
-    "system-accelerators": ManualReview(4, 0, "72 nodes with 4 accelerators each, named 72x; 4x of 8 or of 1"),
-    "system-hosts": ManualReview(6, 0, "processors given as accelerators; a processor that the name does not have"),
-    "system-placeholder": ManualReview(10, 0, "TBD, TODO, <fill>"),
-    "text-place": ManualReview(2, 0, "3d-unet results with the audit text of resnet50"),
-    "test06-begin": ManualReview(126, 43, "false: 1 to 5 of 100 responses contain the ID; now a note"),
-    "test06-end-last": ManualReview(10, 0, "all 100 responses continue after an end-of-sequence ID"),
-    "user-conf-absent": ManualReview(10, 0, "the rate of the log is in no line"),
-    "user-conf-accuracy": ManualReview(10, 0, "true: the file is that of the accuracy run"),
-    "user-conf-differs": ManualReview(10, 0, "true: often 0.92 × the rate of the run"),
+    "audit-errors": ManualReview(
+        9, 6, "False: max_query_count ends a TEST07 run. The rule no longer reports this case"
+    ),
+    "audit-log": ManualReview(10, 0, "True: submitters truncated TEST06 logs as if they were accuracy logs"),
+    "audit-numbers": ManualReview(
+        191, 162, "False: a score has fewer digits than the log. The rule no longer reports this case"
+    ),
+    "log-config": ManualReview(10, 0, "True: one result contains runs of two LoadGen versions"),
+    "log-duplicate": ManualReview(10, 0, "True: two results contain one log"),
+    "log-same-answers": ManualReview(10, 0, "True, but allowed if short responses are deterministic"),
+    "perf-cut-short": ManualReview(
+        4, 4, "False: max_query_count exceeds min_query_count. The rule now reports a warning for such benchmarks"
+    ),
+    "perf-network-name": ManualReview(10, 0, "True, but allowed: the systems have multiple nodes"),
+    "perf-tokens-accuracy": ManualReview(1, 0, "True: accuracy.txt counts each token twice"),
+    "system-accelerators": ManualReview(
+        4,
+        0,
+        "True: the name and the description state different numbers of accelerators",
+    ),
+    "system-hosts": ManualReview(
+        6, 0, "True: the description lists processors as accelerators, or a processor that the name does not contain"
+    ),
+    "system-placeholder": ManualReview(10, 0, "True: a field contains TBD, TODO or <fill>"),
+    "text-place": ManualReview(2, 0, "True: 3d-unet results contain the audit text of resnet50"),
+    "test06-begin": ManualReview(126, 43, "False: 1 to 5 of 100 responses contain the ID. The rule now reports a note"),
+    "test06-end-last": ManualReview(10, 0, "True: all 100 responses continue after an end-of-sequence ID"),
+    "user-conf-absent": ManualReview(10, 0, "True: no line of user.conf contains the rate of the log"),
+    "user-conf-accuracy": ManualReview(10, 0, "True: user.conf belongs to the accuracy run"),
+    "user-conf-differs": ManualReview(10, 0, "True: user.conf often contains 0.92 × the rate of the run"),
 }
 
 
@@ -71,7 +83,7 @@ def table(counts: Mapping[str, Counter[str]]) -> str:
     """
     rounds, rules = list(counts), own_rules()
     lines = [
-        f"| rule | severity | {' | '.join(rounds)} | looked at | false |  |",
+        f"| rule | severity | {' | '.join(rounds)} | examined | false | result of the examination |",
         f"|---|---|{'---|' * len(rounds)}---|---|---|",
     ]
     for rule in rules:
@@ -81,7 +93,7 @@ def table(counts: Mapping[str, Counter[str]]) -> str:
             severity = all_rules()[rule].severity
             lines.append(f"| `{rule}` | {severity} | {found} | {review.reviewed} | {review.false} | {review.remark} |")
     silent = [f"`{rule}`" for rule in rules if rule not in REVIEWED and not any(one[rule] for one in counts.values())]
-    return "\n".join([*lines, "", f"No finding in these rounds: {', '.join(silent)}."]) + "\n"
+    return "\n".join([*lines, "", f"These rules have no finding in these rounds: {', '.join(silent)}."]) + "\n"
 
 
 def write(text: str, page: Path = PAGE) -> None:
