@@ -64,6 +64,11 @@ class ClientVerdict(BaseModel):
     ("endpoints-audit-same", "error", OURS, "differences between the configurations of the audit's runs", RERUN),
     ("endpoints-audit-numbers", "error", OURS, "the client's verdict, compared with the audit's runs", RERUN),
 )  # fmt: skip
+@decides(
+    "official",
+    ("endpoints-rule-audit", "error", OURS, "the client's verdict on the audit, which counts for a submission",
+     "repeat the client's audit until its verdict is PASS; endpoints-audit-verdict shows the cause"),
+)  # fmt: skip
 def judge_audit(run: EndpointsRun, main: Load | None) -> Iterator[Finding]:
     """Check the audit of a run directory, and the loads of its two runs.
 
@@ -93,6 +98,7 @@ def judge_audit(run: EndpointsRun, main: Load | None) -> Iterator[Finding]:
     text = "runs that began before the previous run ended"
     yield compared("endpoints-audit-same", not overlap, f"{overlap}", "0", root, text=text)
     yield from _client_numbers(client, requested.threshold, reference, cached)
+    yield compared("endpoints-rule-audit", client.passed, _word(client.passed), _word(True), root / VERDICT)
     yield from _judged(client, requested.threshold, main, reference, cached)
 
 
@@ -180,10 +186,10 @@ def _judged(
     violated = next((one for one in findings if one.severity == "error"), None)
     rate, issued = deciding_rate(paced).numbers, [[pace.lengths[one] for one in pace.issued] for pace in paces]
     prompts, responses = np.mean(issued[1], axis=0) / np.mean(issued[0], axis=0)
-    ours = (
-        f"PASS, {rate['name']} {rate['test']:.6g}, limit {rate['limit']:.6g}; lengths relative to the reference run: "
-    )
-    ours += f"prompts {prompts:.0%}, responses {responses:.0%}"
+    # A prefix cache explains a rate above the limit; endpoints-audit-kept-prompts then warns of it.
+    over = ", explained by a prefix cache" if any(one.severity == "warning" for one in findings) else ""
+    ours = f"PASS, {rate['name']} {rate['test']:.6g}, limit {rate['limit']:.6g}{over}; "
+    ours += f"lengths relative to the reference run: prompts {prompts:.0%}, responses {responses:.0%}"
     ours += f"; cold start of the reference run: {cold_ns / 1e9:.2f} s" if cold_ns else ""
     text = f"{_client_verdict(client)}; this program: {f'FAIL, {violated.text}' if violated else ours}"
     yield note("endpoints-audit-verdict", text, root, client=client.passed, ours=violated is None)

@@ -15,7 +15,7 @@ from compliance.judge.finding import Finding, compared, fail, note, warn
 from compliance.judge.rule import OURS
 from runs.endpoints.events import NO_TIME, NOTHING, TEXT, Column, Events
 from runs.endpoints.folder import PERFORMANCE
-from runs.endpoints.layout import EVENTS, REPORT, SAMPLES, SNAPSHOT, SUMMARY
+from runs.endpoints.layout import CONFIG, EVENTS, REPORT, SAMPLES, SNAPSHOT, SUMMARY
 from runs.wording import counted, printable
 
 MAX_SHOWN = 8  # differences of one file that are findings of their own
@@ -157,13 +157,18 @@ def reported_numbers(case: EndpointsEvidence) -> Iterator[Finding]:
         yield from _token_series(case, run.events, reported)
     if run.report is not None and summary is not None:
         found = compare_report(run.report, summary)
-        yield from _compared("endpoints-report", found, run.path(REPORT), run.path(SUMMARY))
+        yield from _compared("endpoints-report", found, run.path(REPORT), run.path(SUMMARY), source=SUMMARY)
 
 
-def _compared(rule: str, differences: Iterable[Difference], *files: Path) -> Iterator[Finding]:
+def _compared(
+    rule: str, differences: Iterable[Difference], *files: Path, source: str = "recomputed"
+) -> Iterator[Finding]:
     found = list(differences)
     for name, reported, expected in found[:MAX_SHOWN]:
-        text = f"{name}: {_shown(reported)}, recomputed: {_shown(expected)}"
+        # The run_config of the summary is a copy of settings in config.yaml.
+        of = CONFIG if name.startswith("run_config") else source
+        place = name if source == "recomputed" else f"{files[0].name}: {name}"
+        text = f"{place}: {_shown(reported)}, {of}: {_shown(expected)}"
         yield fail(rule, text, *files, name=name, reported=_plain(reported), expected=_plain(expected))
     if len(found) > MAX_SHOWN:
         yield fail(rule, f"{len(found) - MAX_SHOWN} more numbers differ", *files, differences=len(found))
@@ -172,6 +177,8 @@ def _compared(rule: str, differences: Iterable[Difference], *files: Path) -> Ite
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_shown, value))
     return "missing" if value is None else f"{value:.10g}" if isinstance(value, float) else str(value)[:60]
 
 

@@ -68,6 +68,10 @@ def seed_set(seeds: dict[str, int]) -> str | None:
     return next((name for name, one in sets if seeds.items() <= one.items()), None)
 
 
+def _listed(seeds: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {seed}" for name, seed in seeds.items() if name != "cohort")
+
+
 @decides(
     "official",
     ("endpoints-rule-model", "error", f"{_ENDPOINTS} §3.2", "model", "run a model of the round"),
@@ -101,12 +105,14 @@ def point(case: EndpointsEvidence) -> Iterator[Finding]:
     seeds = seeds_of(load.config)
     pinned = (name for name, one in table["client_seed_sets"].items() if seeds == one)
     by_client = next((f", which only the client's ruleset {name} has" for name in pinned), "")
-    sets = ", ".join(f"set {name} of cohort {one['cohort']}" for name, one in table["seed_sets"].items())
+    sets = ", or ".join(
+        f"set {name} of cohort {one['cohort']}: {_listed(one)}" for name, one in table["seed_sets"].items()
+    )
     failed = int(load.events.failed[load.rows].sum())
     rows: list[tuple[str, bool, object, object]] = [
         ("model", bool(benchmark), model.name, ", ".join(table["models"])),
         ("pattern", pattern.type in patterns, pattern.type, " or ".join(patterns)),
-        ("seeds", seed_set(seeds) is not None, f"{seeds}{by_client}", f"{sets} (seedset.yaml)"),
+        ("seeds", seed_set(seeds) is not None, f"{_listed(seeds)}{by_client}", sets),
         ("warm-up", warm_up.salt or not warm_up.enabled, warm_up.salt, "true, or no warm-up"),
         ("failures", not failed, failed, 0),
     ]

@@ -60,7 +60,7 @@ def _refused(case: EndpointsEvidence, load: Load) -> Iterator[Row]:
          f"0 or at least min_duration_ms, {runtime.min_duration_ms}"),
         (f"min_new_tokens for api_type {api}", api == "openai_completions" or model.min_new_tokens == 1,
          model.min_new_tokens, 1),
-        ("text prompts for api_type sglang", api != "sglang" or not texts.any(), int(texts.sum()), 0),
+        *([("text prompts for api_type sglang", not texts.any(), int(texts.sum()), 0)] if api == "sglang" else []),
         ("workers", workers < 1 or not urls or workers % urls == 0, workers, f"a multiple of {urls} endpoints"),
     ):  # fmt: skip
         yield "settings", text, right, found, required

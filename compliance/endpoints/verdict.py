@@ -29,7 +29,7 @@ from compliance.endpoints.settings import settings_in_force
 from compliance.endpoints.texts import prompts, responses, times, token_counts
 from compliance.judge.check import check, decides, judge
 from compliance.judge.finding import Finding
-from compliance.judge.text import by_severity, finding_lines, not_judged_lines
+from compliance.judge.text import finding_lines, not_judged_lines
 from compliance.judge.verdict import FOLDERS, Verdict
 from runs.endpoints.events import MAX_EVENTS_BYTES
 from runs.endpoints.folder import EndpointsRun, read_folder
@@ -37,7 +37,7 @@ from runs.endpoints.layout import AUDIT, AUDIT_FILES, CACHED, EVENTS, FILES, REF
 from runs.errors import HarnessError, SetupError
 from runs.files.writing import sha256_of
 from runs.numbers.numbers import measured_row, time_texts
-from runs.wording import printable, shortened_list
+from runs.wording import counted, printable, shortened_list
 
 
 @dataclass
@@ -169,9 +169,13 @@ def _lines(case: EndpointsEvidence, measured: dict[str, float]) -> Iterator[str]
 
 
 def as_text(verdict: FolderVerdict) -> str:
-    """Return the verdict as text: the outcome, the numbers, and every finding."""
+    """Return the verdict as text: the outcome, the numbers, and every finding that is not a pass."""
     reasons = " ".join(shortened_list(verdict.reasons, 3).split())
     lines = [f"{verdict.outcome}: {reasons}" if reasons else verdict.outcome]
+    against = len(verdict.of("error")) + (verdict.error is not None)
+    eligible = f"no, {counted(against, 'reason')}" if against else "no rule of the round that was checked is violated"
+    lines.append(f"eligible for submission: {eligible}")
     lines += [f"run directory of MLPerf Endpoints: {verdict.directory}", *(f"  {line}" for line in verdict.lines)]
-    lines += [*finding_lines(verdict, by_severity(verdict)), *not_judged_lines(verdict)]
+    lines += [*finding_lines(verdict, verdict.of("error", "warning", "note")), *not_judged_lines(verdict)]
+    lines.append(f"  {counted(len(verdict.of('pass')), 'finding')} passed; --json lists them")
     return printable("\n".join(lines) + "\n", lines=True)

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from compliance.judge.finding import Finding
 from compliance.judge.rule import Kind, Rank, RuleRow, UnknownRuleError, declare
-from runs.errors import HarnessError
+from runs.errors import HarnessError, SetupError
 
 Decider = TypeVar("Decider", bound=Callable[..., Any])
 
@@ -214,7 +214,8 @@ def judge(
             else:
                 raise
             said = error.message if isinstance(error, HarnessError) else str(error)
-            found.reasons |= dict.fromkeys(one.rules, (WITHOUT_INPUT, f"damaged input: {said}"))
+            said = said if isinstance(error, SetupError) else f"damaged input: {said}"
+            found.reasons |= dict.fromkeys(one.rules, (WITHOUT_INPUT, said))
         else:
             found.applied |= {*one.silent, *(finding.rule for finding in findings)}
             found.reasons |= dict.fromkeys(

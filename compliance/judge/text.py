@@ -13,11 +13,11 @@ def by_severity(verdict: Verdict) -> list[Finding]:
 
 
 def finding_lines(verdict: Verdict, findings: Iterable[Finding], *, with_place: bool = False) -> Iterator[str]:
-    """Yield a line for each finding. Findings that do not count are reasons why the subject is not eligible for
+    """Yield a line for each finding. Errors that do not count are reasons why the subject is not eligible for
     submission.
     """
     for finding in findings:
-        if finding.violated and not verdict.counts(finding):
+        if finding.severity == "error" and not verdict.counts(finding):
             yield f"  not eligible for submission: {finding.rule}: {finding.sentence}"
         else:
             yield f"  {finding.line_with_place if with_place else finding}"

@@ -59,3 +59,19 @@ def test_other_paths(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "notes").touch()
     assert what_is(tmp_path / "a" / "notes").fix == ""
+
+
+def test_the_fix_for_runs_of_endpoints_names_a_run_and_the_directory(tmp_path: Path) -> None:
+    (tmp_path / "accuracy").mkdir()
+    (tmp_path / "accuracy" / "events.jsonl").touch()
+    fix = what_is(tmp_path).fix
+    assert f"verify {tmp_path / 'accuracy'}`" in fix
+    assert f"check {tmp_path}`" in fix
+
+
+@pytest.mark.parametrize("inside", ["results", "results/system/model", "results/system/model/r8"])
+def test_the_fix_for_a_part_of_an_endpoints_tree_names_the_tree(inside: str, tmp_path: Path) -> None:
+    point = tmp_path / "results" / "system" / "model" / "r8"
+    point.mkdir(parents=True)
+    (point / "point.yaml").touch()
+    assert what_is(tmp_path / inside).fix == f"give the submission tree, {tmp_path.resolve()}"

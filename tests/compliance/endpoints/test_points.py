@@ -206,7 +206,7 @@ def test_submit_keeps_the_facts_of_a_point(recorded: Path, tmp_path: Path, capsy
     assert run_command(command) == ExitCode.OK
     text = capsys.readouterr().out
     assert "missing fields of point.yaml: model_precision, link_to_model" in text
-    assert "model_seed" not in text
+    assert "runtime.model_seed" not in text
     point = yaml.safe_load((root / "results" / "S" / "model" / "r8" / POINT).read_text())
     assert point["division"] == "RDI"
     assert point["runtime_settings"]["runtime"] == {

@@ -226,3 +226,46 @@ def test_the_real_client(name: str, tmp_path: Path) -> None:
     verdict = judge_folder(make(program, tmp_path / "out", name))
     assert verdict.error is None
     assert bool([one for one in verdict.of("error") if verdict.counts(one)]) == name.startswith("audit-cached")
+
+
+def shown(folder: Path, *, official: bool = False) -> str:
+    return as_text(judge_folder(folder, official=official))
+
+
+def test_the_text_begins_with_the_eligibility_and_has_no_passes(recorded: Path) -> None:
+    text = shown(recorded / "concurrency")
+    assert text.splitlines()[1] == "eligible for submission: no, 3 reasons"
+    assert text.count("not eligible for submission: ") == 3
+    assert "pass endpoints" not in text
+    assert "findings passed" in text
+
+
+@pytest.mark.parametrize("official", [False, True])
+def test_a_short_run_is_a_warning_with_and_without_official(official: bool, recorded: Path) -> None:
+    """The official checker only warns of the duration, so a short run is not a reason against a submission."""
+    assert "  warning endpoints-rule-duration: " in shown(recorded / "concurrency", official=official)
+
+
+def test_the_clients_verdict_on_an_audit_decides_about_a_submission(recorded: Path) -> None:
+    text = shown(recorded / "audit-honest-concurrency")
+    assert "not eligible for submission: endpoints-rule-audit: " in text
+    assert "FAIL, required: PASS" in text
+    assert "limit 55.2274, explained by a prefix cache" in text
+    assert judge_folder(recorded / "audit-honest-concurrency", official=True).outcome == "FAIL"
+
+
+def test_a_finding_names_the_file_of_the_other_value(copy_of: CopyOf) -> None:
+    in_json(SUMMARY, lambda summary: summary.update(qps=999.0))(folder := copy_of("concurrency"))
+    assert f"report.txt: QPS: 86.57, {SUMMARY}: 999.00" in shown(folder)
+
+
+def test_the_settings_of_the_summary_are_compared_with_config_yaml(copy_of: CopyOf) -> None:
+    in_config("settings/load_pattern/target_concurrency", 16)(folder := copy_of("concurrency"))
+    assert "run_config.load_pattern.target_concurrency: 8, config.yaml: 16" in shown(folder)
+
+
+def test_an_unreachable_hub_is_not_a_damaged_file(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    verdict = judge_folder(recorded / "concurrency", model_path="organization/model")
+    assert verdict.outcome == "ERROR"
+    assert "damaged" not in as_text(verdict)
