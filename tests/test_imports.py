@@ -15,17 +15,17 @@ BY_NAME = {
     "curve": [*JUDGES.values()], "runs": [REBUILD],
 }  # fmt: skip
 MAX_LINES = {
-    "verify": 13_160,
-    "verify endpoints": 15_850,
-    "verify audit": 16_300,
-    "check": 19_060,
-    "check curve": 22_490,
-    "check runs": 27_670,
-    "signoff": 32_860,
-    "gate": 16_100,
-    "store": 16_260,
-    "results": 6_985,
-    "status": 6_500,
+    "verify": 13_205,
+    "verify endpoints": 15_915,
+    "verify audit": 16_370,
+    "check": 19_105,
+    "check curve": 22_560,
+    "check runs": 27_715,
+    "signoff": 32_900,
+    "gate": 16_150,
+    "store": 16_310,
+    "results": 7_000,
+    "status": 6_515,
 }
 
 
