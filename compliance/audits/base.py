@@ -97,6 +97,7 @@ class AuditTest(ABC, Generic[Options]):
     official = False  # whether MLCommons defines this test
     text_name = "verify_performance.txt"  # file for the official tools
     options: ClassVar[type[Any]] = AuditOptions  # model of the options: type[Options]
+    needs_generated_ids = False  # a server that sends text cannot be audited
     keeps_engine = False  # all runs use one engine, which stays up between them
     existing: tuple[Mode, Mode] | None = None  # modes of --ref and --run; None: cannot judge existing runs
 

@@ -40,6 +40,9 @@ class Latency(_Part):
     p95: float | None
     p99: float | None
     max: float
+    std: float | None = None  # None in files of earlier versions
+    # Value at the rank of p99, although fewer queries than p99 needs may support it; for vLLM's file.
+    rank_p99: float | None = None
     # Upper bound of the bench's percentile with 99% confidence, by LoadGen's early stopping; None if there is none.
     bound: float | None
 
@@ -83,7 +86,7 @@ class BenchRun(_Part):
     share: float | None = None  # requested rate as a share of the steady Offline rate
     asked_qps: float | None = None  # requested rate; None for offline and concurrency
     concurrency: int | None = None  # open queries, for concurrency
-    scenario: str  # LoadGen scenario
+    scenario: str  # Server, Interactive, Offline or SingleStream
     verdict: RunVerdict
     reasons: list[str] = Field(default_factory=list)  # why this verdict, and what may distort the numbers
 
@@ -155,6 +158,8 @@ class BenchRecord(_Part):
     metadata: dict[str, str] = Field(default_factory=dict)
     command: list[str]  # words of the command line
     target: str  # model or URL
+    model: str | None = None  # name of a server's model
+    tokenizer: str | None = None  # folder or hub ID
     conditions: Conditions
     limits: Limits | None  # None: the scenario has no limits for this model
     percentile: str | None  # p99, p95 or p90, the same for all runs; None if a run has too few queries

@@ -126,7 +126,7 @@ def _measured(
     reasons += seen.late_client(latencies.get("ttft"), latencies.get("tpot"))
     reasons += seen.distortions()
     return {
-        "scenario": detail.scenario,
+        "scenario": run.scenario,
         "verdict": verdict,
         "reasons": reasons,
         "queries": len(queries),
@@ -200,6 +200,7 @@ def _latency(values_ns: Times, percentile: str | None) -> Latency:
     share = PERCENTILE_SHARES.get(percentile or "")
     found = {name: getattr(numbers, name) if shows(name, count) else None for name in PERCENTILES}
     found |= {"mean": float(values_ns.mean()), "p50": numbers.p50, "max": numbers.max}
+    found |= {"std": float(values_ns.std()), "rank_p99": numbers.p99}
     found["bound"] = estimate_percentile(np.sort(values_ns), share) if share else None
     return Latency.model_validate({name: None if ns is None else ns / 1e6 for name, ns in found.items()})
 

@@ -13,7 +13,7 @@ _LATENCIES = ("ttft", "tpot", "latency")
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max", "bound")
 # vLLM's name of a latency, and of its statistics.
 _VLLM_LATENCIES = {"ttft": "ttft", "tpot": "tpot", "latency": "e2el"}
-_VLLM_STATISTICS = {"mean": "mean", "p50": "median", "p90": "p90", "p95": "p95", "p99": "p99"}
+_VLLM_STATISTICS = {"mean": "mean", "std": "std", "p50": "median", "p90": "p90", "p95": "p95", "rank_p99": "p99"}
 # Fields of BenchRun that have no column in `results --csv`.
 _MORE = (
     *("number", "kind", "repetition", "again", "share", "concurrency", "loadgen_qps", "loadgen_verdict"),
@@ -42,7 +42,7 @@ def _row(record: BenchRecord, run: BenchRun) -> dict[str, Any]:
         "started": moment(run.start_time_ns) if run.start_time_ns else None,
         "scenario": run.scenario,
         "outcome": run.verdict,
-        "model": record.target,
+        "model": record.model or record.target,
         "accelerators": record.accelerators,
         "target_qps": run.asked_qps,
         "samples": run.queries,
@@ -77,6 +77,7 @@ def vllm_result(record: BenchRecord, run: BenchRun) -> dict[str, Any]:
     """Return a run in the form of `vllm bench serve --save-result`, without the keys for which the record has no value.
 
     As in vLLM, rates are over the time to the last completion. Latencies of a Server run begin at the scheduled time.
+    ITL is missing, because the request log has no times of single tokens.
     """
     if run.duration_s is None or run.prompt_tokens_mean is None or run.output_tokens_mean is None:
         raise ValueError(f"run {run.number} has no numbers")
@@ -86,8 +87,8 @@ def vllm_result(record: BenchRecord, run: BenchRun) -> dict[str, Any]:
     found: dict[str, Any] = {
         "date": started.strftime("%Y%m%d-%H%M%S"),
         "label": record.label,
-        "model_id": record.target,
-        "tokenizer_id": record.target,
+        "model_id": record.model or record.target,
+        "tokenizer_id": record.tokenizer or record.model or record.target,
         "num_prompts": run.queries + run.errors,
         **record.metadata,
         "request_rate": _request_rate(run),

@@ -3,6 +3,7 @@
 This module is independent of the individual audits; `compliance.audits` defines their runs and checks.
 """
 
+import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ from runs.record.group_end import NAME as ENDED
 from runs.record.group_end import record_end
 from runs.record.layout import RunDir, audit_record
 from runs.record.liveness import unfinished
+from runs.record.manifest import RunPlan
 from runs.record.new_run import never_began
 from runs.what_is import what_is
 from runs.wording import counted, duration
@@ -35,6 +37,9 @@ from scenarios.run.forecast import expected_count
 from scenarios.run.loadgen_conf import refuse_missing_rate
 from scenarios.run.parent import Previous, engine_keeper, execute_run
 from scenarios.run.plan import PreparedRun, prepare
+from sut.endpoint.address import Access, addresses
+from sut.endpoint.dialects import DIALECTS
+from sut.endpoint.server import choose_dialect, read_card
 
 if TYPE_CHECKING:
     from sut.replicas.kept_engine import EngineKeeper
@@ -124,8 +129,28 @@ def _planned(
     first = prepare(_run_config(config, RunSpec("check"), folder, None), tell, rate_follows=True)
     request = audit_request(options, config.scenario, first)
     test.validate(request)
+    if test.needs_generated_ids:
+        _refuse_text(test.name, first.plan)
     refuse_missing_rates(first, test.runs(request))
     return request, first
+
+
+def _refuse_text(audit: str, plan: RunPlan) -> None:
+    """Refuse a running server that sends text, before the runs of an audit that reads generated token IDs."""
+    options = plan.engine_options
+    if plan.engine != "endpoint" or options.get("serve"):
+        return
+    dialect = DIALECTS.get(options["api_dialect"] or "")
+    if dialect is None:
+        address = addresses(options["api_server"])[0]
+        access = Access.from_environment(options["api_key_env"], options["api_ca"])
+        card = asyncio.run(read_card(address, access, options["api_model_name"]))
+        dialect = asyncio.run(choose_dialect(address, access, card.owned_by, None))
+    if dialect.sends_text:
+        raise SetupError(
+            f"{audit} needs generated token IDs, and server {options['api_server']} sends text ({dialect.name})",
+            "audit a server that returns token IDs",
+        )
 
 
 def _show_plan(

@@ -29,13 +29,14 @@ from scenarios.bench.ladder import (
     RunSpec,
     best_of,
     choose_percentile,
+    low_rates,
     lowest_rate,
     next_run,
     offline_rate,
 )
 from scenarios.bench.live import LiveRun
 from scenarios.bench.options import Bench
-from scenarios.bench.run_files import repeated_rows, run_config, run_folder
+from scenarios.bench.run_files import repeated_rows, run_config, run_folder, scenario_of
 from scenarios.console import say
 from scenarios.discarded import set_aside
 from scenarios.resumed import CHANGED_FIX, model_hashes, resumable
@@ -167,6 +168,9 @@ def _announce(bench: Bench, prepared: PreparedRun, console: Console) -> None:
 def _show_plan(plan: LadderPlan, console: Console) -> None:
     most = plan.repeats * plan.max_runs
     fewest = most if plan.is_adaptive else plan.repeats * len(plan.steps)
+    if plan.queries:
+        exact = "a minimum, not exact as in `vllm bench serve`"
+        say(console, f"  {plan.queries:,} queries in each run or more, as its duration needs ({exact})")
     least_s = fewest * (plan.duration_s + OVERHEAD_S)
     most_s = most * (plan.duration_s + OVERHEAD_S) + plan.repeats * 2 * (plan.longest_s - plan.duration_s)
     for step in plan.steps:
@@ -214,6 +218,8 @@ def _opened(bench: Bench, now: Conditions, console: Console, restart_changed: bo
         metadata=bench.metadata,
         command=bench.command,
         target=bench.target,
+        model=bench.values.get("api_model_name"),
+        tokenizer=None if bench.values.get("model_path") == BYTES else bench.values.get("model_path"),
         conditions=now,
         limits=bench.limits,
         percentile=like.percentile if like is not None else None,
@@ -365,6 +371,7 @@ class _Runs:
         self._update(rows_used=spec.first_row + spec.queries)
         names = ("number", "kind", "repetition", "again", "share", "asked_qps", "concurrency")
         of_the_spec: dict[str, Any] = {name: getattr(spec, name) for name in names} | {"folder": bench.folder}
+        of_the_spec["scenario"] = scenario_of(bench, spec)
         named = failed_run(folder, "", **of_the_spec)
         try:
             with LiveRun(self._live_console, table.run_name(named), spec, MAX_DRAIN_S) as live:
@@ -398,6 +405,8 @@ class _Runs:
             self._choose_percentile(lowest_rate(self._ladder, offline_rate(runs)))
             self._say(table.header(self._record))
         table.show(self._console, self._record, run)
+        if len(runs) == 1 and (warning := low_rates(self._ladder, offline_rate(runs))):
+            self._warn(warning)
         write_files(self._bench, self._record)
 
     def _warn(self, text: str) -> None:

@@ -109,9 +109,9 @@ class LiveRun:
         return progress.outstanding * progress.elapsed_s / max(progress.completed, 1)
 
     def _lines(self, name: str, progress: Progress, waited_s: float, stage_s: float) -> list[Text]:
-        # Plain lines show the start of the engine, which the warm-up waits for, but not the stages of each run.
-        starts = not self._spec.number and progress.phase in ("engine", "warm-up")
-        if not self._is_terminal and not starts and (progress.phase != "running" or not progress.completed):
+        # Plain lines show the warm-up, but no run, because they would stay between the lines of the table.
+        is_shown = not self._spec.number and (progress.phase in ("engine", "warm-up") or progress.completed)
+        if not self._is_terminal and not is_shown:
             return []
         if progress.phase != "running":
             parts = [name, clock(waited_s), f"{progress.doing} ({duration(stage_s)})"]

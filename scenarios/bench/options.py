@@ -1,5 +1,6 @@
 """The options of a bench, and the plan that follows from them."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,17 @@ IGNORED = {
     "task": "a bench generates text",
     "warmup_request_count": "each bench warms up until two windows agree within 5%",
 }
+_LENGTHS_OF = re.compile(r"prompt_tokens\W+(\d+)\b.*output_tokens\W+(\d+)|\((\d+),\s*(\d+)\)")
+
+
+def fix_of(name: str, value: str) -> str:
+    """Return what to type for an option in REFUSED, with the values that were given."""
+    if name in ("data", "traffic_scenario") and (found := _LENGTHS_OF.search(value)):
+        prompt, output = (one for one in found.groups() if one)
+        return f"give --input-len {prompt} --output-len {output}"
+    return f"give --duration {value}" if name == "max_time_per_run" else REFUSED[name]
+
+
 FLAGS = frozenset({"streaming"})  # options above without a value
 
 
@@ -103,9 +115,7 @@ class BenchOptions(BaseModel):
     tokenizer: str | None = _field("Tokenizer of the model on a server: folder or Hugging Face Hub ID.", "MODEL")
     repeats: str | None = _field("Number of times to measure all rates. Default: 1.", "N")
     max_runs: str | None = _field(f"Maximum number of runs in each repetition. Default: {MAX_RUNS}.", "N")
-    like: str | None = _field(
-        "Use the rates, prompts, lengths and limits of this earlier bench (directory or label).", "BENCH"
-    )
+    like: str | None = _field("Repeat the rates, prompts, lengths and limits of a bench.", "BENCH")
     reset_cache: bool | None = _field("Require an empty prefix cache before each run. Not supported with a server.")
     seed: str | None = _field(
         "Random seed of synthetic prompts. Default: 0; with a server, the time of the start.", "N"

@@ -15,9 +15,9 @@ from scenarios.run.config import RunConfig
 from scenarios.spellings import bench_spellings
 
 EXAMPLES = (
-    "measure the embedded model on this machine: bench",
-    "measure a model, and name the bench for `compare`: bench MODEL --label bf16",
     "measure a server at three rates: bench http://localhost:8000 --rates 5,10,20",
+    "measure a model, and name the bench for `compare`: bench MODEL --label bf16",
+    "measure the embedded model on this machine: bench",
     "use your own prompts and latency limits: bench MODEL --dataset-path prompts.jsonl --limits ttft=2000,tpot=100",
 )
 
@@ -46,7 +46,7 @@ def _hidden(name: str) -> click.Option:
 @click.command(
     cls=_BenchCommand,
     examples=EXAMPLES,
-    shown=("--label", "--rates", "--limits", "--duration", "--dataset-path", "--output-log-dir", "--dry-run"),
+    shown=("--label", "--rates", "--limits", "--duration", "--input-len", "--output-len", "--like", "--dry-run"),
     params=[
         click.Argument(["targets"], nargs=-1, metavar="[MODEL|URL]"),
         *options_of(BenchOptions, spellings=bench_spellings()),

@@ -28,6 +28,7 @@ class OfficialTest06(AuditTest[AuditOptions]):
     summary = "Check 100 logged responses of a performance run: lengths, token counts, first tokens, special tokens."
     official = True
     text_name = "verify_accuracy.txt"
+    needs_generated_ids = True
 
     def validate(self, request: AuditRequest[AuditOptions]) -> None:
         if not request.stop_ids:

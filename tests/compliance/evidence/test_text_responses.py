@@ -14,9 +14,11 @@ from compliance.audits.run_artifacts import RunArtifacts
 from compliance.evidence.run_evidence import RunEvidence
 from compliance.evidence.run_verdict import judge_run
 from runs.bench.circumstances import token_counts
+from runs.errors import SetupError
 from runs.record.engines.servers import unofficial_servers
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest
+from scenarios.audit.run import _refuse_text
 from tests.support.recorded import OVER_HTTP, recorded
 
 TEXT = {
@@ -70,7 +72,18 @@ def test_audits_of_token_ids_give_no_verdict_on_text(tokenized: bool, refused: l
     )
     with pytest.raises(NoVerdictError):
         OfficialTest06().verify(request, [run])
-    if not tokenized:
+    if tokenized:
+        plan = run.manifest.plan.model_copy(
+            update={
+                "engine": "endpoint",
+                "engine_options": {"api_server": "http://localhost:1", "api_dialect": "openai"},
+            }
+        )
+        with pytest.raises(
+            SetupError, match="TEST06 needs generated token IDs, and server http://localhost:1 sends text"
+        ):
+            _refuse_text("TEST06", plan)
+    else:
         with pytest.raises(NoVerdictError):
             list(OutputConsistency().compare({}, [], run, 0.05))
 

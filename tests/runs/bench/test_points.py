@@ -66,7 +66,11 @@ def test_a_run_in_the_form_of_vllm() -> None:
     assert found["output_throughput"] == pytest.approx(found["total_output_tokens"] / found["duration"])
     assert found["total_token_throughput"] > found["output_throughput"]
     assert found["median_ttft_ms"] == run.ttft.p50  # type: ignore[union-attr]
-    assert found["p99_e2el_ms"] == run.latency.p99  # type: ignore[union-attr]
+    assert found["p99_e2el_ms"] == run.latency.rank_p99  # type: ignore[union-attr]
+    assert found["std_tpot_ms"] == run.tpot.std  # type: ignore[union-attr]
+    assert (found["model_id"], found["tokenizer_id"]) == ("org/model", "org/model")
+    named = vllm_result(record.model_copy(update={"model": "smol", "tokenizer": "/models/smol"}), run)
+    assert (named["model_id"], named["tokenizer_id"]) == ("smol", "/models/smol")
     offline = bench_of_run(DUMMY_RUNS("Offline")).runs[0]
     assert vllm_result(record_of(offline), offline)["request_rate"] == "inf"
 

@@ -73,7 +73,7 @@ class FakeRuns:
         latency = Latency(mean=50, p50=50, p90=60, p95=70, p99=80 + number, max=100, bound=None if offline else 95)
         done_s, self.offline_s = (self.offline_s, 60.0) if offline else (60.0, self.offline_s)
         return BenchRun(
-            **of, scenario="Offline" if offline else "Server", verdict=verdict, queries=1000,
+            **of, verdict=verdict, queries=1000,
             errors=self.failed_requests, duration_s=done_s, offered_qps=qps, output_tokens_per_s=5000.0,
             done_qps=self.capacity_qps if offline else min(qps or 30.0, self.capacity_qps),
             ttft=None if offline else latency, tpot=None if offline else latency,

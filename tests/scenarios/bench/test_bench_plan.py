@@ -167,6 +167,10 @@ def test_two_models_are_refused() -> None:
 
 
 def test_options_without_effect_are_noted() -> None:
+    said = mistakes(others={"data": "prompt_tokens=64,output_tokens=16", "max_time_per_run": "90s"})
+    assert "give --input-len 64 --output-len 16" in said
+    assert "give --duration 90s" in said
+    assert "give --input-len 100 --output-len 20" in mistakes(others={"traffic_scenario": "D(100,20)"})
     assert "--num-workers is ignored" in loaded(others={"num_workers": "4"}).notes[0]
 
 
