@@ -161,10 +161,14 @@ def _size_asked(given: RuleInput) -> int:
     return found if found in allowed else entry.data_set
 
 
+def _latency_from(given: RuleInput) -> Formula:
+    is_interactive = given.scenario == "Interactive"
+    return "", ("result_99.00_percentile_latency_ns" if is_interactive else "effective_target_latency_ns",)
+
+
 def _latency_ms(given: RuleInput) -> float | None:
     """Return the effective latency limit, or the p99 latency in Interactive, which has no such setting."""
-    key = "result_99.00_percentile_latency_ns" if given.scenario == "Interactive" else "effective_target_latency_ns"
-    found = given.detail.get(key)
+    found = given.detail.get(_latency_from(given)[1][0])
     return found / 1e6 if isinstance(found, int) and given.detail.scenario == "Server" else None
 
 
@@ -265,7 +269,7 @@ PERFORMANCE_ROWS = (
     Row("perf-limits", f"{_CHECK}latency_check", "latency limit in LoadGen's settings",
         "remove target_latency from user.conf", "target latency",
         _latency_ms, "at most", lambda a: a.latency_ms, "{:g} ms",
-        keys=("effective_target_latency_ns", "result_99.00_percentile_latency_ns")),
+        of=_latency_from),
     *_limits("ttft", "result_first_token_99.00_percentile_latency_ns"),
     *_limits("tpot", "result_time_per_output_token_99.00_percentile_ns"),
 )  # fmt: skip

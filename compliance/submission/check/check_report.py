@@ -15,6 +15,7 @@ from compliance.submission.check.check_tree import Checked, catalog
 from compliance.submission.check.findings import in_order, place_of, shortened
 from compliance.submission.check.official_checker import OfficialResult
 from runs.errors import ExitCode
+from runs.rounds import ROUNDS
 from runs.wording import counted
 
 SHOWN_MESSAGES = 30
@@ -74,7 +75,9 @@ def head(checked: Checked) -> Iterator[tuple[str, str]]:
     text.append(counted(len({place.organization for place in checked.places}), "submitter"))
     errors, warnings = (counted(len(checked.of(kind)), kind) for kind in ("error", "warning"))
     yield f"{' of '.join(text)}, round {checked.tree.round}: {errors}, {warnings}", "bold"
-    for name, count in checked.rounds_of_seeds.most_common():
+    other_seeds = (one.numbers for one in checked.findings if one.rule in ("perf-seeds", "accuracy-seeds"))
+    rounds = Counter(str(one["value"]) for one in other_seeds if one.get("value") in ROUNDS)
+    for name, count in rounds.most_common():
         hint = f"{counted(count, 'log')} with the seeds of round {name}; to apply the rules of {name}: --round {name}"
         yield hint, "yellow"
     shown = [cause for cause in checked.causes if cause.name != SELECTION]

@@ -3,7 +3,7 @@
 In each result a rule is violated (it has findings), met (applied without findings), not applicable, or without input.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -28,7 +28,7 @@ from runs.harness import PROGRAM
 from runs.machine.environment import usable_cores
 from runs.processes.interrupts import result_of
 from runs.processes.workers import leave_signals, signals_later, workers
-from runs.rounds import ROUNDS, Round
+from runs.rounds import Round
 from runs.what_is import what_is
 
 # Modules whose rules apply to each tree, and so to each of its results.
@@ -144,12 +144,6 @@ class Checked(Verdict):
             )
             for place, judged in self.judgements.items()
         }
-
-    @property
-    def rounds_of_seeds(self) -> Counter[str]:
-        """Other rounds that the seeds of logs name, with the number of these logs."""
-        of = (str(one.numbers.get("value")) for one in self.findings if one.rule in ("perf-seeds", "accuracy-seeds"))
-        return Counter(name for name in of if name in ROUNDS)
 
     @cached_property
     def ranks(self) -> dict[str, int]:

@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from compliance.evidence.log_arithmetic import _completed
 from compliance.evidence.official_rules import performance_limits, performance_seeds
 from compliance.evidence.run_evidence import RunEvidence
 from runs.benchmarks import BENCHMARKS
+from runs.numbers.numbers import LatencyNumbers, Numbers
 from runs.record.layout import RunDir
 from runs.rounds import CURRENT_ROUND, ROUNDS, Round
 from tests.support.signoff_fixtures import FrozenRuns
@@ -54,3 +56,33 @@ def test_a_round_without_the_benchmark_leaves_the_current_requirements(wanted: C
 
 def test_a_benchmark_without_a_minimum_duration_has_no_such_rule(wanted: Callable[..., dict[str, str]]) -> None:
     assert "perf-min-duration" not in wanted(of_round(time_bound=False))
+
+
+@pytest.mark.parametrize(
+    ("run", "fix", "keys"),
+    [
+        ("off-1", "raise target_qps in user.conf and rerun", ("result_max_latency_ns",)),
+        (
+            "srv-1",
+            "set min_duration = 600000 in user.conf and rerun",
+            ("result_scheduled_samples_per_sec", "result_query_count"),
+        ),
+    ],
+)
+def test_a_computed_value_has_its_formula_its_keys_and_the_fix_of_its_scenario(
+    frozen: FrozenRuns, run: str, fix: str, keys: tuple[str, ...]
+) -> None:
+    found = {one.rule: one for one in performance_limits(RunEvidence(RunDir(frozen(run))))}
+    assert (found["perf-duration"].fix or found["perf-duration"].definition.fix) == fix
+    assert found["perf-duration"].decided_by == keys
+    assert "--dataset-path" in found["perf-data-set"].definition.fix
+    assert "(tokens/s ÷ samples/s)" in found["perf-output-tokens"].found
+    assert len(found["perf-output-tokens"].decided_by) == 2
+
+
+def test_a_rate_above_the_schedule_is_called_so() -> None:
+    latency = LatencyNumbers(min=10**6, mean=2 * 10**6, max=3 * 10**6, p50=0, p90=0, p95=0, p97=0, p99=0, p99_9=0)
+    numbers = Numbers(samples_per_second=12.0, scheduled_samples_per_second=10.0)
+    ((said, *keys),) = _completed(100, numbers, latency)
+    assert said == "completed samples/s is 12, but must be at most scheduled samples/s 10"
+    assert keys == ["result_completed_samples_per_sec", "result_scheduled_samples_per_sec"]
