@@ -74,7 +74,7 @@ class RunVerdict(Verdict):
     def as_json(self) -> dict[str, Any]:
         """Return the verdict in plain types, for programs."""
         plain = asdict(replace(self, findings=[], error=None))
-        left_out = ("applied", "outcome_policy", "held_official", "declared", "scored_again")
+        left_out = ("applied", "outcome_policy", "held_official", "declared", "scored_again", "round_from_seeds")
         return {name: value for name, value in plain.items() if name not in left_out} | {
             "declared_unofficial": self.declared,
             "findings": [finding.as_json() for finding in self.findings],

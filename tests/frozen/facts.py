@@ -83,7 +83,8 @@ def _leaves(value: Json, place: str) -> Iterator[tuple[str, Json]]:
         yield place, value
     elif isinstance(value, dict):
         for key, part in value.items():
-            if key not in ("numbers", "metrics"):
+            # The findings of a result include those of its parts.
+            if key not in ("numbers", "metrics") and not (key == "findings" and ".parts." in place):
                 yield from _leaves(part, f"{place}.{key}".lstrip("."))
     elif isinstance(value, list):
         for number, part in enumerate(value):
