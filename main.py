@@ -105,7 +105,7 @@ def _keep_outcome(code: int) -> None:
 
 
 def _lacking() -> str:
-    """Return what this Python lacks; empty if a command can start."""
+    """Return what is missing in this Python; empty if a command can start."""
     if sys.version_info < OLDEST_PYTHON:
         return f"Python {sys.version_info[0]}.{sys.version_info[1]} is older than 3.11"
     import importlib.util

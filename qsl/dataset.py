@@ -21,7 +21,7 @@ from runs.errors import InputError
 COLUMNS = ("input", "tok_input", "output")
 
 _BLANKS = b" \t\r\n"
-# In the last line of each reference summary of scripts/make_rehearsal_dataset.py.
+# Words in the last line of each reference summary that scripts/make_rehearsal_dataset.py writes.
 SYNTHETIC_MARK = "Synthetic rehearsal row"
 # LoadGen's accuracy log has IDs as int32, which limits the IDs of a vocabulary.
 LARGEST_ID = 2**31 - 1
@@ -35,7 +35,7 @@ class Dataset:
     sha256: str  # SHA-256 of the whole file, even if only its first rows are used
     prompts: list[list[int]]  # token IDs per row
     targets: list[str]  # reference summary per row
-    # Fewest and most output tokens per row, from the column `output_lengths`; None = those of the run's sampling
+    # Minimum and maximum output tokens per row, from the column `output_lengths`; None = as in the sampling of the run
     output_lengths: list[tuple[int, int]] | None = None
 
     def __len__(self) -> int:

@@ -75,7 +75,7 @@ def _refuse_pickle(path: Path, data: bytes) -> None:
     if binary or named:
         raise InputError(
             f"dataset file {path} is a pickle ({'by its first bytes' if binary else 'by its name'}); "
-            "loading a pickle runs whatever code its author put into it, so pickles are never opened",
+            "a pickle can run any code when it is loaded, so the harness never opens pickles",
             "if you trust it, convert it to JSON: pandas.read_pickle(...).to_json('dataset.json')",
         )
 
@@ -144,7 +144,8 @@ def _from_columns(table: dict[str, Any], path: Path, columns: Sequence[str]) -> 
     missing = [column for column in columns if column not in table]
     if missing:
         raise InputError(
-            f"{path} (column-oriented JSON) has no column {missing[0]!r}; it has {shorten(list(table))}", PREPARE_FIX
+            f"{path} (column-oriented JSON) has no column {missing[0]!r}; its columns are {shorten(list(table))}",
+            PREPARE_FIX,
         )
     keys = list(table[columns[0]])
     for column in columns[1:]:

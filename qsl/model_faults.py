@@ -48,7 +48,7 @@ def config_faults(model: ModelFacts) -> Iterator[InputError]:
 
 
 def weight_faults(folder: Path, vocab_size: int | None) -> Iterator[InputError]:
-    """Yield the faults of a folder's weights, by names, sizes and headers.
+    """Yield the faults of the weights in a directory, from the names, sizes and headers of the files.
 
     Args:
         vocab_size: vocab_size in config.json; None = unknown.
@@ -84,7 +84,7 @@ def _instead(names: Set[str]) -> str:
 
 
 def _missing_parts(folder: Path, names: Set[str]) -> Iterator[InputError]:
-    """Yield missing files of weights, by the index or by the numbers in the names of the parts."""
+    """Yield missing files of weights, from the index or from the numbers in the names of the parts."""
     wanted, why = set[str](), f"which {_INDEX} lists"
     if _INDEX in names:
         try:
@@ -102,11 +102,11 @@ def _missing_parts(folder: Path, names: Set[str]) -> Iterator[InputError]:
                 wanted |= {f"{part[1]}{number:05}{part[3]}" for number in range(1, int(part[4]) + 1)}
     if missing := sorted(wanted - names):
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        yield InputError(f"{folder} lacks {', '.join(missing[:3])}{more}, {why}", FETCH_AGAIN)
+        yield InputError(f"{folder}: missing files: {', '.join(missing[:3])}{more}, {why}", FETCH_AGAIN)
 
 
 def tokenizer_faults(folder: Path, vocab_size: int | None) -> Iterator[InputError]:
-    """Yield the faults of a folder's tokenizer files, without loading the tokenizer, which may import transformers.
+    """Yield the faults of the tokenizer files in a directory. The tokenizer itself is not loaded.
 
     Args:
         vocab_size: vocab_size in config.json; None = unknown.
@@ -133,7 +133,7 @@ def _check_content(path: Path) -> None:
 
 
 def _check_settings(path: Path) -> None:
-    """Check that a file has a JSON object. Numbers up to 10^30, which transformers writes, are allowed."""
+    """Check that a file contains a JSON object. Numbers up to 10^30 are allowed, because transformers writes them."""
     content = read_whole(path, FETCH_AGAIN)
     try:
         if isinstance(json.loads(content), dict):

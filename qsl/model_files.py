@@ -14,7 +14,7 @@ from runs.files.writing import sha256_of
 # Files that determine the computation and the tokenizer of a model.
 _RELEVANT = (".safetensors", ".json", ".bin", ".model", ".txt", ".jinja")
 
-UNKNOWN = "unknown"  # architecture if config.json lacks it
+UNKNOWN = "unknown"  # architecture if config.json does not state it
 
 CALIBRATION = "calibration.md"  # description of the quantization of a model
 

@@ -35,7 +35,8 @@ class ParquetRows:
         self._rows, self.column_names = int(self._footer.num_rows), list[str](self._schema.names)
         if not 0 <= self._rows <= PARQUET_ROWS:
             raise InputError(
-                f"source file {path} has {self._rows:,} rows by its footer, at most {PARQUET_ROWS:,} are read",
+                f"source file {path} has {self._rows:,} rows according to its footer, required: at most "
+                f"{PARQUET_ROWS:,}",
                 "split the file, or export it again",
             )
 
@@ -69,7 +70,9 @@ class ParquetRows:
                         return cells
             except _ERRORS as error:
                 raise self._broken(error) from error
-        raise InputError(f"source file {self._path} has {self._rows:,} rows by its footer, but has fewer rows", _REPAIR)
+        raise InputError(
+            f"source file {self._path}: the footer states {self._rows:,} rows, but the file contains fewer", _REPAIR
+        )
 
     def _check_columns(self, columns: Sequence[str]) -> None:
         """Check the columns' types in the footer before allocating memory for them."""

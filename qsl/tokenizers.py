@@ -150,7 +150,7 @@ def load_tokenizer(model_path: str) -> Tokenizer:
     except BaseException as error:  # transformers raises OSError, ValueError, KeyError, … for unusable files
         if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
             raise
-        reason = f"its files lack {error}" if isinstance(error, KeyError) else first_line(error)
+        reason = f"its files do not contain {error}" if isinstance(error, KeyError) else first_line(error)
         raise InputError(
             f"no tokenizer could be loaded from {model_path!r}: {reason}",
             "give a folder with tokenizer.json and tokenizer_config.json, or a model ID that is downloaded or can be "

@@ -65,7 +65,7 @@ class OfficialModel:
     bos_ids: frozenset[int]  # IDs that begin a text
     stop_ids: frozenset[int]  # IDs that end a response
     special_ids: frozenset[int]  # all special IDs of the tokenizer, including bos_ids and stop_ids
-    speculative_decoding: bool  # whether the closed division allows it
+    speculative_decoding: bool  # True if the closed division allows speculative decoding
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Benchmark:
     model: OfficialModel
     data_set: str  # name of the dataset
     data_sha256: str | None  # SHA-256 of the file that MLCommons distributes; None if none is published
-    calibration_sha256: str | None  # SHA-256 of MLCommons' calibration prompts; None as above
+    calibration_sha256: str | None  # SHA-256 of MLCommons' calibration prompts; None if none is published
     sampling: Mapping[Mode, SamplingPolicy]
     metric: str  # name of the accuracy metric in compliance/accuracy/metrics.py
     targets: Mapping[str, Target]  # score name in the metric → target

@@ -4,7 +4,7 @@ tools/make_round_tables.py makes the tables in configs/rounds/: numbers and name
 line. The benchmarks that this harness runs have more facts in runs/benchmarks/.
 
 Sources, read at mlcommons/inference commit b66003e1 (2026-08-20):
-  [conf]     loadgen/mlperf.conf, and its history (commit named beside each round)
+  [conf]     loadgen/mlperf.conf, and its history (each round states the commit)
   [checker]  tools/submission/submission_checker/constants.py: seeds, and the `*_PATH` tables
 """
 
@@ -107,12 +107,12 @@ class RoundBenchmark(_Data):
         return next(iter(self.required))
 
     def set_of(self, system_type: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the scenarios that the closed division requires, and those of which it requires one."""
+        """Return the scenarios that the closed division requires, and the scenarios of which it requires one."""
         optional = self.optional.get(system_type, ())
         return self.required.get(system_type, ()), optional if set(optional) >= _ONE_OF else ()
 
     def missing(self, there: Collection[str], system_type: str) -> list[str]:
-        """Return the required scenarios that a closed result lacks."""
+        """Return the required scenarios that are missing in a closed result."""
         all_of, one_of = self.set_of(system_type)
         missing = [name for name in all_of if name not in there]
         return missing + ([" or ".join(one_of)] if one_of and not set(one_of) & set(there) else [])

@@ -78,7 +78,7 @@ def odd_values(row: Mapping[str, Any], left_out: Collection[str] = ()) -> Iterat
     for column in COLUMNS:
         value = row.get(column.name)
         if value is not None and column.name not in left_out and not isinstance(value, _HELD[column.type]):
-            yield f"{column.name} is {str(value)[:40]!r}, a {type(value).__name__} in a column of {column.type}"
+            yield f"{column.name} is {str(value)[:40]!r}, but the column has the type {column.type}"
 
 
 class ResultStore:
@@ -119,7 +119,8 @@ class ResultStore:
             ) from error
         except sqlite3.IntegrityError as error:
             raise InputError(
-                f"--db {path}: {error}", "use a new file: the older table requires values that runs lack"
+                f"--db {path}: the store is from an earlier version and requires other columns: {error}",
+                "give a new file",
             ) from error
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # UnicodeDecodeError: names in a damaged file
             raise InputError(f"--db {path} is not a SQLite database: {error}", "give a result store") from error

@@ -42,7 +42,7 @@ _FIXES: dict[Kind, str] = {
     "run": f"verify it with `{PROGRAM} verify {{}}`, or show it with `{PROGRAM} report {{}}`",
     "logs": f"verify it with `{PROGRAM} verify {{}}`, store it with `{PROGRAM} store ingest {{}}`, or check its "
     f"submission tree with `{PROGRAM} check TREE`",
-    "campaign": f"see its state with `{PROGRAM} status {{}}`",
+    "campaign": f"show its state with `{PROGRAM} status {{}}`",
     "bench": f"list its runs with `{PROGRAM} results {{}}`, or write its page with `{PROGRAM} report {{}}`",
 }
 
@@ -89,7 +89,7 @@ class Place:
 
 
 def what_is(path: Path) -> Place:
-    """Return the kind of a path. Its own files have priority over those of its subdirectories."""
+    """Return the kind of a path. Its own files have priority over files in subdirectories."""
     if not path.is_dir():
         return Place(path, "file" if os.path.lexists(path) else "missing")
     if not os.access(path, os.R_OK | os.X_OK):

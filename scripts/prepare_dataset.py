@@ -55,7 +55,7 @@ _OFFICIAL = {
 def _write_articles(options: argparse.Namespace) -> Prepared:
     tokenizer = load_tokenizer(_model_path(options))
     if options.ids is not None and options.count is not None:
-        raise InputError("--ids and --count exclude each other", "give one of the two options")
+        raise InputError("--ids and --count exclude each other", "give only one of these options")
     ids = options.ids
     source = read_source(options.source, options.count) if ids is None else read_calibration(options.source, ids)
     with progress(len(source), "tokenizing") as (tokenized,):

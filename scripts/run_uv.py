@@ -80,14 +80,15 @@ def environment(listing: str, own: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_index(listing: str, own: Mapping[str, str]) -> bool:
-    """Return whether pip uses no index and uv has no own index, which requires an option of uv."""
+    """Return whether uv needs an option for offline use: pip uses no index, and uv has no index of its own."""
     is_off = pip_settings(listing).get("no-index", "").lower() in {"1", "true", "yes", "on", "y", "t"}
     names = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL")
     return is_off and not any(own.get(name) for name in names)
 
 
 def find_uv() -> str | None:
-    """Return the path of the uv on PATH or beside this Python, if it is as new as pyproject.toml requires."""
+    """Return the path of the uv on PATH or in the directory of this Python, if it is as new as pyproject.toml "
+    "requires."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     oldest = _numbers(project["tool"]["uv"]["required-version"])
     for path in (shutil.which("uv"), shutil.which("uv", path=str(Path(sys.executable).parent))):
@@ -99,7 +100,7 @@ def find_uv() -> str | None:
 
 
 def main(arguments: list[str]) -> NoReturn:
-    """Replace this process by uv."""
+    """Replace this process with uv."""
     uv = find_uv()
     if uv is None:
         sys.exit(NOT_FOUND)

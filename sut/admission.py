@@ -96,7 +96,7 @@ class Admission:
 
     def completed(self, request: Request) -> None:
         """Record a query's response."""
-        self.prefilled(request)  # a response in one piece has no separate first token
+        self.prefilled(request)  # a response in one chunk has no separate first token
         self._in_engine.discard(request.seq)
 
     def _hopeless(self, request: Request) -> bool:

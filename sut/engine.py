@@ -142,7 +142,7 @@ class Engine(Protocol):
         Raises:
             SetupError: If the engine can serve one run only.
         """
-        raise SetupError("this engine serves one run only", "start it for each run")
+        raise SetupError("this engine serves one run only", "start an engine for each run")
 
     def submit(self, request: Request) -> None:
         """Hand over a request and return at once; `request.sink` receives the output."""

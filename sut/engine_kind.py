@@ -137,7 +137,7 @@ class EngineKind(ABC, Generic[Options]):
         return
 
     def warm_import(self) -> None:
-        """Import the engine's modules ahead of its start, which reports any failure."""
+        """Import the engine's modules before its start. The start reports a failed import."""
         return
 
     @abstractmethod

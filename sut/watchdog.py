@@ -100,8 +100,8 @@ class EngineWatch:
     sut: LoadgenSut
     limit_s: float  # limit_s and now_s: see `Watchdog`
     _: KW_ONLY
-    # Whether the engine computes on this machine's cores, so that its processor time shows a long step. On an
-    # accelerator, the plain limit applies.
+    # True if the engine computes on the cores of this host. Then CPU time shows that a long step is in progress. On an
+    # accelerator, `limit_s` applies unchanged.
     on_cpu: bool
     is_working: Callable[[], bool] = engine_is_working
     now_s: Callable[[], float] = time.monotonic
@@ -125,7 +125,7 @@ class EngineWatch:
         raise StalledError(
             f"watchdog: the engine made no progress for {stalled_s:.0f} s; "
             f"{sut.outstanding} of {sut.issued} queries are open",
-            "see engine.log; if the engine is slow but working, raise --stall-timeout-s",
+            "read engine.log; if the engine is slow but working, raise --stall-timeout-s",
         )
 
     def _may_still_compute(self, stalled_s: float) -> bool:
@@ -155,6 +155,6 @@ class WarmUpWatch:
         if stalled_s is not None:
             raise ExecutionError(
                 f"the engine made no progress on its first queries for {stalled_s:.0f} s",
-                f"see engine.log; if the engine is slow but working, raise --stall-timeout-s (here "
+                f"read engine.log; if the engine is slow but working, raise --stall-timeout-s (here "
                 f"{WORKING_FACTOR:.0f} times that)",
             )

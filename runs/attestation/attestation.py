@@ -1,4 +1,4 @@
-"""seal.json: the signed statement of a finished run about its files, written last.
+"""seal.json: the signed attestation of the files of a finished run, written last.
 
 It is a DSSE envelope around an in-toto Statement v1. The subjects are all other files of the run directory with their
 SHA-256. The predicate (docs/run-directory.md) has the version of the manifest, the harness, and the campaign's previous
@@ -50,11 +50,11 @@ class Subject(_Part):
 
 
 class Predicate(_Part):
-    """The predicate of a statement: everything except the files."""
+    """The predicate of an attestation: everything except the files."""
 
     record_version: int  # version of manifest.json
     harness_commit: str | None  # None outside a checkout
-    previous: Sha256 | None  # digest of the campaign's previous statement; None outside a campaign
+    previous: Sha256 | None  # digest of the previous attestation of the campaign; None outside a campaign
 
 
 class Statement(_Part):
@@ -79,7 +79,7 @@ class _Envelope(_Part):
 
 @dataclass(frozen=True)
 class Attestation:
-    """A statement with a valid signature."""
+    """An attestation with a valid signature."""
 
     digest: str  # SHA-256 of seal.json, which is anchored
     key: str  # ID of the key
@@ -89,19 +89,19 @@ class Attestation:
 
 @dataclass(frozen=True)
 class BrokenFile:
-    """A file that differs from the statement."""
+    """A file that differs from the attestation."""
 
     name: str
     state: Literal["changed", "missing", "added"]
-    stated: str | None  # SHA-256 in the statement
+    stated: str | None  # SHA-256 in the attestation
     found: str | None  # SHA-256 of the file; None if it cannot be read
 
 
 def read_attestation(run: RunDir) -> Attestation:
-    """Read the statement of a run and check its signature, but not its files.
+    """Read the attestation of a run and check its signature, but not the files of the run.
 
     Raises:
-        InputError: If the statement is missing, damaged, of another type, or not signed by its key.
+        InputError: If the attestation is missing, damaged, of another type, or not signed by its key.
     """
     path = run.seal
     written = read_whole(path, _FIX, within=run.root)
@@ -126,11 +126,12 @@ def _validated(schema: type[Schema], content: dict[str, Any], path: Path) -> Sch
     try:
         return schema.model_validate(content)
     except ValidationError as error:
-        raise InputError(f"{path} is not the statement of a run: {first_problem(error)}", _FIX, path=path) from error
+        raise InputError(f"{path} is not the attestation of a run: {first_problem(error)}", _FIX, path=path) from error
 
 
 def broken_files(run: RunDir, attestation: Attestation) -> Iterator[BrokenFile]:
-    """Yield the run's files that were changed, removed or added. Others, such as a later verdict, are ignored."""
+    """Yield the run's files that were changed, removed or added. Files of other commands, such as a later "
+    "verdict, are ignored."""
     present = dict(attested_files(run))
     for name, stated in sorted(attestation.files.items()):
         if name not in present:

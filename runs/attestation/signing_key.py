@@ -53,7 +53,7 @@ def _own_key() -> Path:
     except (OSError, RuntimeError) as error:  # RuntimeError: the account has no home directory
         why = getattr(error, "strerror", None) or error
         raise SetupError(
-            f"the signing key cannot be made in the account's configuration folder: {why}",
+            f"the signing key cannot be created in the account's configuration folder: {why}",
             "give a key with --signing-key FILE, or set XDG_CONFIG_HOME to a folder you may write to",
         ) from error
     return path

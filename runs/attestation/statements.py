@@ -1,4 +1,4 @@
-"""Writing the statement of a finished run, and finding the statements below a folder."""
+"""Functions that write the attestation of a finished run, and find the attestations below a directory."""
 
 import contextlib
 from pathlib import Path
@@ -26,7 +26,7 @@ from runs.record.layout import RunDir
 def attest(
     run: RunDir, signer: CryptoSigner, *, record_version: int, harness_commit: str | None, previous: str | None
 ) -> str:
-    """Write the statement of a finished run, whose files must not change afterwards; return its digest."""
+    """Write the attestation of a finished run, and return its digest. The files must not change afterwards."""
     statement = Statement(
         subject=[
             Subject(name=name, digest=FileDigest(sha256=sha256_of(path, max_bytes=MAX_ATTESTED_BYTES)))
@@ -41,7 +41,7 @@ def attest(
 
 
 def statements_below(folder: Path) -> dict[str, tuple[RunDir, Attestation]]:
-    """Return the runs below a folder that have a valid statement, and the statements, by digest."""
+    """Return the runs below a directory that have a valid attestation, and the attestations, by digest."""
     found: dict[str, tuple[RunDir, Attestation]] = {}
     for path in folder.rglob(RunDir(folder).seal.name):
         with contextlib.suppress(InputError):
@@ -51,7 +51,7 @@ def statements_below(folder: Path) -> dict[str, tuple[RunDir, Attestation]]:
 
 
 def last_statement(folder: Path) -> str | None:
-    """Return the digest of the last statement below a folder, which no other statement names as previous."""
+    """Return the digest of the last attestation below a directory: no other attestation names it as previous."""
     statements = statements_below(folder)
     last = statements.keys() - {statement.predicate.previous for _, statement in statements.values()}
     return max(last, key=lambda digest: statements[digest][0].seal.stat().st_mtime_ns, default=None)

@@ -57,13 +57,13 @@ class OpenQueries(_Part):
 
     mean: float
     max: int
-    growth: float  # rise of a straight line through the number of open queries, in queries
+    growth: float  # growth of the number of open queries during the run, from a straight line through the numbers
 
 
 class ClientLateness(_Part):
     """Delays that the harness adds to latencies: 99th percentiles in ms; None if not measured."""
 
-    issue_to_engine: float | None  # from LoadGen's scheduled time to the handover to the engine or the socket
+    issue_to_engine: float | None  # from LoadGen's scheduled time until the query is sent to the engine or the socket
     read_to_loadgen: float | None  # from a server's bytes to the call of LoadGen
     loop_lag: float | None  # wait of a message for the next turn of the event loop
 
@@ -71,9 +71,9 @@ class ClientLateness(_Part):
 class TokenCounts(_Part):
     """Output tokens of all responses; None if unknown."""
 
-    server: int | None  # count by the server's `usage`
-    counted: int | None  # token IDs received, or the text tokenized again
-    estimated: bool = False  # True if neither the server nor a tokenizer counts
+    server: int | None  # number that the server reports in `usage`
+    counted: int | None  # number of received token IDs, or of tokens in the received text
+    estimated: bool = False  # True if neither the server nor a tokenizer counts the tokens
 
 
 class BenchRun(_Part):
@@ -81,20 +81,22 @@ class BenchRun(_Part):
 
     number: int  # from 1, in order of execution
     kind: Kind
-    repetition: int = 1  # number of the ladder, from 1 (--repeats)
+    repetition: int = 1  # number of the repetition, from 1 (--repeats)
     again: bool = False  # the second run at the best rate
     share: float | None = None  # requested rate as a share of the steady Offline rate
     asked_qps: float | None = None  # requested rate; None for offline and concurrency
     concurrency: int | None = None  # open queries, for concurrency
     scenario: str  # Server, Interactive, Offline or SingleStream
     verdict: RunVerdict
-    reasons: list[str] = Field(default_factory=list)  # why this verdict, and what may distort the numbers
+    reasons: list[str] = Field(default_factory=list)  # reasons for the verdict, and causes that may distort the numbers
 
     queries: int = 0
     errors: int = 0  # failed requests
     duration_s: float | None = None  # from the first arrival to the last completion
     offered_qps: float | None = None  # from the first to the last arrival
-    done_qps: float | None = None  # completions in the arrivals' time after its first third; offline: the steady rate
+    done_qps: float | None = (
+        None  # completions/s between the first third and the end of the arrivals; offline: the steady rate
+    )
     loadgen_qps: float | None = None  # LoadGen's rate, which includes the drain
     loadgen_verdict: str | None = None
     prompt_tokens_per_s: float | None = None
@@ -102,7 +104,7 @@ class BenchRun(_Part):
     prompt_tokens_mean: float | None = None
     output_tokens_mean: float | None = None
     short_responses: int = 0  # responses with fewer tokens than requested, where the end token is ignored
-    ttft: Latency | None = None  # server: from the scheduled time; concurrency: from the handover, by the harness
+    ttft: Latency | None = None  # server: from the scheduled time; concurrency: from the time when the query is sent
     tpot: Latency | None = None  # per token after the first one
     latency: Latency | None = None
     within_limits: float | None = None  # share of the queries that met all limits
@@ -132,15 +134,17 @@ class Limits(_Part):
 class Best(_Part):
     """The best rate within the limits: at least `low`, below `high`; None without such a rate."""
 
-    low: float | None  # highest rate of a run within the limits, of the runs without a lower violated one
-    high: float | None  # lowest rate above it that is outside or saturated; None if none was tried
+    low: float | None  # highest rate within the limits, below each rate that exceeds a limit
+    high: (
+        float | None
+    )  # lowest rate above `low` that is outside the limits or saturated; None if no such rate was tried
     tokens_per_s: float | None = None  # output tokens of the run at `low`
     run: int | None = None  # number of the run at `low`
     again: int | None = None  # number of the second run at this rate
 
 
 class Conditions(_Part):
-    """What the numbers hold for."""
+    """The conditions under which the numbers were measured."""
 
     # Facts that must be equal in a comparison: data, lengths, limits, percentile, scenario, sampling, token counting,
     # cache state, duration of a run. Name → value, for a reader.
@@ -162,12 +166,12 @@ class BenchRecord(_Part):
     tokenizer: str | None = None  # folder or hub ID
     conditions: Conditions
     limits: Limits | None  # None: the scenario has no limits for this model
-    percentile: str | None  # p99, p95 or p90, the same for all runs; None if a run has too few queries
-    percentile_reason: str  # number of queries that decides
+    percentile: str | None  # p99, p95 or p90, for all runs; None if a run has too few queries
+    percentile_reason: str  # the number of queries that decides the percentile, in words
     arrivals: str = "Poisson, by LoadGen's seed"
     accelerators: int | None = None
     runs: list[BenchRun] = Field(default_factory=list)
-    rows_used: int = 0  # rows of the prompts' source that runs have used, unfinished ones included
+    rows_used: int = 0  # rows of the source of prompts that runs have used, including unfinished runs
     best: Best | None = None
     warnings: list[str] = Field(default_factory=list)
     error: str | None = None  # why the bench ended early

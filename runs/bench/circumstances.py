@@ -12,11 +12,13 @@ from runs.record.manifest import Manifest
 from runs.record.observed import FOREIGN_SHARE, Contention, ServerClient
 from runs.wording import milliseconds
 
-CACHED_SHARE = 0.01  # share of prompt tokens from a cache that gets a reason
-CLIENT_SHARE = 0.2  # a delay of the client above this share of a latency gets a reason
-HELD_SHARE = 0.05  # share of first tokens that came with later ones that gets a reason
+# Shares above which a circumstance is reported as a reason:
+CACHED_SHARE = 0.01  # prompt tokens from a cache, as a share of all prompt tokens
+CLIENT_SHARE = 0.2  # delay of the client, as a share of a latency
+HELD_SHARE = 0.05  # first tokens that arrived together with later tokens, as a share of all queries
 LOOP_TIMER_MS = 1.0  # resolution of the timers by which the lag of the event loop is measured
-TOKENS_SHARE = 0.01  # allowed difference between the server's output tokens and the counted ones
+# Allowed difference between the output tokens that the server reports and those that the client counted.
+TOKENS_SHARE = 0.01
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ class Circumstances:
     def distortions(self) -> Iterator[str]:
         """Yield the reasons of the engine and the machine."""
         if self.cached_share is not None and self.cached_share > CACHED_SHARE:
-            yield f"cache: {self.cached_share:.1%} of the prompt tokens came from a cache"
+            yield f"cache: {self.cached_share:.1%} of the prompt tokens were read from a cache"
         theirs, ours = self.tokens.server, self.tokens.counted
         if theirs is not None and ours is not None and abs(theirs - ours) > TOKENS_SHARE * ours:
             yield f"tokens: the server counts {theirs:,} output tokens, the client {ours:,}"
@@ -130,14 +132,15 @@ def _cached_tokens(servers: list[ServerClient]) -> int | None:
 
 
 def token_counts(servers: list[ServerClient], counted: int) -> TokenCounts:
-    """Return the output tokens of all responses, by the servers and as received."""
+    """Return the number of output tokens of all responses: as the servers report it, and as received."""
     if texts := [one.text for one in servers if one.text is not None]:
         return TokenCounts(
             server=sum(one.tokens_by_usage for one in texts) if all(one.has_usage for one in servers) else None,
             counted=counted if all(one.is_tokenized for one in texts) else None,
             estimated=any(one.responses_estimated for one in texts),
         )
-    excess = 0  # tokens of the servers' counters, which also count probes and warm-up, above those that came
+    # Tokens that the counters of the servers report in addition to the received tokens: of probes and warm-up.
+    excess = 0
     for one in _by_url(servers):
         by_metrics = [client.tokens_by_metrics for client in one if client.tokens_by_metrics is not None]
         if not by_metrics:

@@ -75,7 +75,7 @@ def _signed(share: float) -> str:
 
 @dataclass(frozen=True)
 class Against:
-    """One bench compared with the first one."""
+    """The comparison of one bench with the first bench."""
 
     base: str
     label: str
@@ -115,7 +115,7 @@ class Comparison:
 
 
 def compare(records: Sequence[BenchRecord]) -> Comparison:
-    """Compare benches with the first one."""
+    """Compare benches with the first bench."""
     base, *others = records
     unequal: dict[str, list[Any]] = {}
     conditions = [_conditions(one) for one in records]
@@ -338,7 +338,7 @@ def _best_name(record: BenchRecord) -> str:
 
 
 def _gap(low: Best, high: Best, per: Sequence[int | None]) -> float:
-    """Return by which share the best rate of one bench is above the lowest violated rate of the other one."""
+    """Return by which share the best rate of one bench exceeds the lowest rate over a limit of the other bench."""
     if low.high is None or high.low is None:
         return 0.0
     return math.log(high.low / (per[1] or 1) / (low.high / (per[0] or 1)))

@@ -1,4 +1,4 @@
-"""The directory of a bench, by its path or label."""
+"""Functions that find the directory of a bench by its path or label."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ from runs.bench.bench_record import BENCH_FILE, BenchRecord, read_bench
 
 
 def file_name(label: str) -> str:
-    """Return a label as the name of a file; empty without a letter or digit."""
+    """Return a label as the name of a file; empty if the label has no letter and no digit."""
     return re.sub(r"[^\w.+-]+", "-", label).strip("-.")
 
 

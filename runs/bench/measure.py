@@ -35,7 +35,9 @@ Times = NDArray[np.int64]
 class _Queries:
     """The queries of a run in order of arrival; times in ns."""
 
-    arrived_ns: Times  # from the first arrival; server: scheduled time, concurrency: handover to the engine
+    arrived_ns: (
+        Times  # since the first arrival; arrival = scheduled time (server) or sending of the query (concurrency)
+    )
     late_issue_ns: Times | None  # from the scheduled time to the issue; None if LoadGen has no schedule
     latency_ns: Times  # from arrival to completion
     ttft_ns: Times | None
@@ -47,7 +49,8 @@ class _Queries:
 
     @cached_property
     def tpot_ns(self) -> Times | None:
-        """Time per output token after the first one, of the queries with several; None without first tokens."""
+        """Time per output token after the first one, of the queries with multiple output tokens; None without "
+        "first tokens."""
         several = self.output_tokens > 1
         if self.ttft_ns is None or not several.any():
             return None
@@ -70,7 +73,7 @@ def supported_percentile(queries: int) -> str | None:
 def measure_run(
     run_dir: Path, *, kind: Kind, limits: Limits | None, percentile: str | None, output_tokens: int | None, **place: Any
 ) -> BenchRun:
-    """Return the numbers and the verdict of a run; if it has none, a failed run with the reason.
+    """Return the numbers and the verdict of a run; without numbers, a failed run with the reason.
 
     Args:
         run_dir: directory of the run.
@@ -89,7 +92,7 @@ def measure_run(
 
 
 def failed_run(run_dir: Path, reason: str, **place: Any) -> BenchRun:
-    """Return a run without numbers; the arguments are those of `measure_run`."""
+    """Return a run without numbers. Arguments: see `measure_run`."""
     return _run(run_dir, {"verdict": "failed", "reasons": [reason]}, **place)
 
 
@@ -101,14 +104,16 @@ def _run(run_dir: Path, found: dict[str, Any], *, kind: Kind, folder: Path, **pl
 def _measured(
     run: FinishedRun, kind: Kind, limits: Limits | None, percentile: str | None, requested_tokens: int | None
 ) -> dict[str, Any]:
-    """Return the fields of a run, without those of its place in the bench.
+    """Return the fields of a run, except the fields that place it in the bench.
 
     Raises:
         HarnessError: If a file is missing or damaged, or LoadGen has no numbers.
     """
     detail, manifest, result = run.detail, run.manifest, result_of(run)
     if manifest is None or run.requests is None or result.reported is None:
-        raise InputError(f"{run.dir.root} lacks a manifest, a request log or LoadGen's numbers", "repeat the run")
+        raise InputError(
+            f"{run.dir.root}: the manifest, the request log or the numbers of LoadGen are missing", "repeat the run"
+        )
     queries = _queries(run)
     window = None if kind == "offline" else arrival_window(queries.arrived_s, queries.latency_s)
     values_ns = {"ttft": queries.ttft_ns, "tpot": queries.tpot_ns, "latency": queries.latency_ns}
@@ -161,7 +166,7 @@ def _queries(run: FinishedRun) -> _Queries:
 
 
 def _closed_loop(table: RequestTable, submit_ns: Times) -> _Queries:
-    """Return the queries of a closed loop, timed by the harness from the handover to the engine."""
+    """Return the queries of a closed loop, timed by the harness from the sending of a query."""
     order = np.argsort(submit_ns, kind="stable")
     begin_ns, first_ns = submit_ns[order], table.first_token_ns[order]
     return _Queries(
@@ -178,7 +183,7 @@ def _rates(queries: _Queries, window: ArrivalWindow | None, *, is_offered: bool)
     """Return rates, durations and open queries."""
     completed_s = queries.arrived_s + queries.latency_s
     fields: dict[str, Any] = {"duration_s": float(completed_s.max())}
-    if window is None:  # all queries arrived at one time
+    if window is None:  # all queries arrived at the same time
         rate = steady_offline_rate(np.sort(completed_s))
         counted = np.ones(len(queries), dtype=bool)
     else:
@@ -227,7 +232,7 @@ def _share_within(queries: _Queries, limits: Limits | None) -> float | None:
 def _verdict(
     kind: Kind, queries: _Queries, window: ArrivalWindow | None, limits: Limits | None, percentile: str | None
 ) -> tuple[RunVerdict, list[str]]:
-    """Return the verdict by saturation and limits, and the reasons."""
+    """Return the verdict on saturation and limits, and the reasons."""
     if kind == "offline":
         return "maximum", []
     verdict: RunVerdict = "measured"
@@ -242,7 +247,11 @@ def _verdict(
     if kind != "server" or window is None:
         return verdict, reasons
     if window.is_saturated:
-        why = growth_text(window) if window.grew else "the drain took longer than 3 median latencies"
+        why = (
+            growth_text(window)
+            if window.grew
+            else "after the last arrival, the run needed more than 3 median latencies to finish"
+        )
         return "saturated", [f"{why}: the latency depends on the duration of the run", *reasons]
     if is_unclear(window):
         return ("outside" if reasons else "unclear"), [*reasons, growth_text(window)]

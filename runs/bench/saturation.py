@@ -1,4 +1,4 @@
-"""Whether an engine kept up with a rate, whether a run was steady, and the steady rate of an Offline run."""
+"""Checks whether an engine kept up with a rate and whether a run was steady; the steady rate of an Offline run."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,13 +7,13 @@ from runs.numbers.load import LATER, ArrivalWindow
 
 _STEADY_SHARE = 0.05  # allowed difference of mean open queries and rate × mean latency
 _FILL_UPS = 3.5  # shortest Offline run with a steady part, in times to the first completion
-_OFFLINE_SHARE = 0.85  # the steady part of an Offline run ends at this share of its time, or before
+_OFFLINE_SHARE = 0.85  # the steady part of an Offline run ends at this share of the time of the run, or earlier
 
 Seconds = NDArray[np.float64]
 
 
 def is_unclear(window: ArrivalWindow) -> bool:
-    """Return whether there is evidence of saturation, but not enough.
+    """Return whether the run shows signs of saturation, but not enough for the verdict.
 
     One of the two limits of the growth is exceeded. Growth by more than 3% of the arrivals is likely in a run with few
     arrivals, so it counts only with late completions and half of the other limit.

@@ -26,7 +26,7 @@ def bench_of_run(run_dir: Path, label: str | None = None) -> BenchRecord:
     """
     run = finished_run(RunDir(run_dir))
     if not run.is_performance or run.manifest is None:
-        what = "lacks manifest.json" if run.manifest is None else "is an accuracy run"
+        what = "has no manifest.json" if run.manifest is None else "is an accuracy run"
         raise InputError(f"{run_dir} {what}", "give the directory of a performance run of this harness")
     manifest, plan = run.manifest, run.manifest.plan
     settings = result_of(run).in_force

@@ -49,7 +49,7 @@ _SAMPLING = SamplingPolicy(
 
 
 def _targets(rouge: tuple[float, float, float, float], characters: int, samples: int) -> dict[str, Target]:
-    """[checker] accuracy-target and accuracy-upper-limit; gen_num is this harness's; no checker reads it."""
+    """[checker] accuracy-target and accuracy-upper-limit; gen_num is a target of this harness; no checker reads it."""
     names = ("rouge1", "rouge2", "rougeL", "rougeLsum")
     return {
         **{name: Target(score, low_share=0.99, high_share=None) for name, score in zip(names, rouge, strict=True)},

@@ -3,7 +3,7 @@
 The client takes the time of every event in its main process when it publishes the event, in the order of the lines.
 Only completions have the time of their receipt, slightly earlier. Times therefore never decrease among completions, nor
 among all other events, and no completion is later than the next other event. Anomalies are kept in `odd`, with the
-first line of each; rules in compliance/endpoints judge them.
+first line of each; rules in compliance/endpoints check them.
 """
 
 import re
@@ -23,7 +23,7 @@ from runs.files.reading import MIB, Bounds, bounded_lines
 from runs.wording import printable
 
 NO_TIME = -1  # value of a missing time
-MAX_EVENTS_BYTES = 64 * 1024**3  # read as a stream: a million samples with 128 pieces each take 20 GB
+MAX_EVENTS_BYTES = 64 * 1024**3  # read as a stream: a million samples with 128 chunks each take 20 GB
 EVENTS = Bounds(MAX_EVENTS_BYTES, 16 * MIB)  # a prompt of a million tokens has 5 MB
 MAX_CHUNKS = 30_000_000  # limit for chunks whose times are kept: 240 MB
 MAX_REASONS = 100  # limit for distinct finish reasons
@@ -59,7 +59,7 @@ class EventAnomaly:
 
 
 class Response(NamedTuple):
-    """The text of a response, and the part after the piece that counts as its first token."""
+    """The text of a response, and the part after the chunk that counts as the first token."""
 
     kind: int
     text: str
@@ -133,7 +133,7 @@ class Events:
     response_kind: Column
     response_bytes: Column
     response_hash: Column  # hash of the text without its digits
-    rest_bytes: Column  # bytes after the first piece
+    rest_bytes: Column  # bytes after the first chunk
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -147,7 +147,7 @@ class Events:
         self.last_ns = NO_TIME  # latest time of all events
         self._published_ns = self._received_ns = 0
         self._columns = {name: array("b" if isinstance(first, bool) else "q") for name, first in _ROW.items()}
-        self._piece_ns: dict[int, int] = {}  # time of the last piece of each open response
+        self._piece_ns: dict[int, int] = {}  # time of the last chunk of each open response
         chunks = self._chunks = array("q")
         for number, line in bounded_lines(path, EVENTS, _FIX):
             try:
@@ -157,10 +157,10 @@ class Events:
             except (msgspec.DecodeError, ValueError, RecursionError) as error:
                 raise InputError(f"{path} line {number} is not an event of the client: {error}", _FIX) from error
             except TypeError as error:  # a list instead of a number is not hashable
-                raise InputError(f"{path} line {number} has data of an unknown form", _FIX) from error
+                raise InputError(f"{path} line {number} has data in an unknown format", _FIX) from error
         for name, first in _ROW.items():
             setattr(self, name, np.array(self._columns.pop(name), np.bool_ if isinstance(first, bool) else np.int64))
-        # Times between two pieces of a response; None = too many to keep.
+        # Times between two chunks of a response; None = too many to keep.
         self.chunk_ns = np.array(chunks, np.int64) if len(chunks) <= MAX_CHUNKS else None
         del self._chunks
 
@@ -192,7 +192,7 @@ class Events:
                 yield self.rows[event.sample_uuid], event.data
 
     def _take(self, event: _Event) -> Iterator[str]:
-        """Take one event; yield its anomalies."""
+        """Process one event; yield the anomalies of the event."""
         kind, now = event.event_type, event.timestamp_ns
         if kind not in self.counts and not _KNOWN.fullmatch(kind):
             raise ValueError(f"unknown type of event {printable(kind, 40)!r}")
@@ -204,13 +204,13 @@ class Events:
             yield "before the session's start"
         if kind == "sample.complete":
             if now < self._received_ns:
-                yield "completion earlier than the one before it"
+                yield "completion with an earlier time than the previous completion"
             self._received_ns = max(now, self._received_ns)
         else:
             if now < self._published_ns:
-                yield "event earlier than the one before it"
+                yield "event with an earlier time than the previous event"
             elif now < self._received_ns:
-                yield "event earlier than a completion before it"
+                yield "event with an earlier time than a previous completion"
             self._published_ns = max(now, self._published_ns)
         if kind.startswith("session."):
             yield from self._session(kind, now)
@@ -258,13 +258,13 @@ class Events:
     def _piece(self, row: int, event: _Event) -> Iterator[str]:
         first_ns, now = self._columns["first_ns"], event.timestamp_ns
         if self._columns["complete_ns"][row] != NO_TIME:
-            yield "piece of a response after its completion"
+            yield "chunk of a response after its completion"
         if event.event_type == "sample.recv_first":
             if first_ns[row] != NO_TIME:
                 yield "second first token"
             first_ns[row] = now
         elif row not in self._piece_ns:
-            yield "piece of a response before its first token"
+            yield "chunk of a response before its first token"
         elif self._columns["tracked"][row] and len(self._chunks) <= MAX_CHUNKS:
             self._chunks.append(now - self._piece_ns[row])
         self._piece_ns[row] = now

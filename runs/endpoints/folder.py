@@ -201,7 +201,7 @@ class Config(_Read):
 
     @property
     def streaming(self) -> bool | None:
-        """Whether the client streamed; None if unknown. By default it streams except offline."""
+        """True if the client streamed responses; None if unknown. By default, it streams except in Offline."""
         asked = self.model_params.streaming
         auto = None if asked is None else self.mode != "offline"
         return {"on": True, "off": False, True: True, False: False}.get(asked or "", auto)
@@ -248,10 +248,10 @@ def _indices(path: Path) -> dict[str, dict[str, int]]:
         phases = msgspec.json.decode(content, type=dict[str, dict[str, Annotated[int, msgspec.Meta(ge=0, lt=2**62)]]])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{path} is not a map of samples: {error}", _FIX) from error
-    # The client's uuids and phases lack these characters, so their number exceeds that of the keys only if a key occurs
-    # twice.
+    # UUIDs and names of phases contain no `":`. So the content has more `":` than `phases` has keys only if a key
+    # occurs twice.
     if content.count(b'":') != len(phases) + sum(map(len, phases.values())):
-        raise InputError(f"{path} has a key twice, or is not as the client writes it", _FIX)
+        raise InputError(f"{path} contains a key twice, or differs from the format of the client", _FIX)
     return phases
 
 
@@ -306,7 +306,8 @@ class EndpointsRun:
         return [one for one in found if not measured or one.get("type") != "accuracy"]
 
     def sample_index(self, phase: str = PERFORMANCE) -> "NDArray[np.int64]":
-        """Return the dataset index of each issued sample; NO_INDEX if the phase's map lacks the sample."""
+        """Return the dataset index of each issued sample; NO_INDEX if the map of the phase does not contain the "
+        "sample."""
         import numpy as np
 
         rows = {} if self.events is None else self.events.rows
@@ -318,7 +319,7 @@ class EndpointsRun:
 
 
 class Point(EndpointsRun):
-    """A point of a submission tree: its summary is beside config.yaml."""
+    """A point of a submission tree. Its summary is in the directory of config.yaml."""
 
     summary = _of_file(
         "result_summary.json", lambda path: read_as(path, Summary, _FIX, within=path.parent, strict=True)
@@ -339,8 +340,8 @@ def read_folder(path: Path) -> EndpointsRun:
     form = CONFIG_FORMAT if run.config is None else str(run.config.version)
     if not f"{release}.".startswith(f"{CLIENT_RELEASE}.") or form != CONFIG_FORMAT:
         raise InputError(
-            f"{path} was written by client release {printable(release, 40)} in format {printable(form, 40)}, and "
-            f"supported are {CLIENT_RELEASE} and {CONFIG_FORMAT}",
+            f"{path} was written by client release {printable(release, 40)} in format {printable(form, 40)}; this "
+            f"harness supports release {CLIENT_RELEASE} with format {CONFIG_FORMAT}",
             "use a version of this harness that supports this client",
         )
     return run

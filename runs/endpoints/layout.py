@@ -1,4 +1,4 @@
-"""The files of a run folder of the MLPerf Endpoints client, by which such a folder is recognized."""
+"""The files of a run folder of the MLPerf Endpoints client. They identify such a folder."""
 
 from os.path import lexists
 from pathlib import Path
@@ -16,5 +16,5 @@ AUDIT_FILES = (f"{AUDIT}/{VERDICT}", *(f"{AUDIT}/{run}/{EVENTS}" for run in (REF
 
 
 def is_run_folder(path: Path) -> bool:
-    """Return whether a directory is a run folder of the client, by its files."""
+    """Return whether a directory contains the files of a run folder of the client."""
     return path.is_dir() and any(lexists(path / name) for name in (*MARKS, *AUDIT_FILES))

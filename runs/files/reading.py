@@ -45,7 +45,7 @@ ENGINE_LOG = Bounds(MAX_LOG_BYTES)
 LEDGER = Bounds(MAX_LOG_BYTES)
 TIME_STAMP = Bounds(MIB)  # usual size some kB, with the authority's certificates
 SIGNING_KEY = Bounds(64 * 1024)
-TOKENIZER = Bounds(64 * MIB)  # a tokenizer.json: that of Llama 3.1 has 9 MB
+TOKENIZER = Bounds(64 * MIB)  # tokenizer.json; the file of Llama 3.1 has 9 MB
 # Limits for preparing a dataset: text in the columns that are read (CNN-DailyMail's training split: 1.3 GB), and rows.
 SOURCE_FILE = Bounds(2048 * MIB)
 PARQUET_ROWS = 10_000_000  # a small file may claim any number of rows; OpenOrca has 4.2 million
@@ -79,7 +79,7 @@ def open_file(
     try:
         if within is not None and not _is_within(path, within):
             raise InputError(
-                f"{name} is a link to {path.resolve()}, outside its directory",
+                f"{name} is a link to {path.resolve()}, which is outside the directory",
                 "replace the link with a copy of the file",
             )
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -96,7 +96,9 @@ def open_file(
             kind = next((name for test, name in _KINDS if test(facts.st_mode)), "no file")
             raise InputError(f"cannot read {name}: it is {kind}, not a regular file", fix)
         if facts.st_size > max_bytes:
-            raise InputError(f"cannot read {name}: it has {facts.st_size:,} bytes, at most {max_bytes:,} are read", fix)
+            raise InputError(
+                f"cannot read {name}: it has {facts.st_size:,} bytes, required: at most {max_bytes:,}", fix
+            )
         return os.fdopen(descriptor, "rb")
     except BaseException:
         os.close(descriptor)
@@ -137,7 +139,7 @@ def read_whole(
 
 
 def stand_in(content: bytes) -> str:
-    """Return why a file lacks its content (empty, or a git-lfs pointer), as a sentence; "" if it may have content."""
+    """Return why a file has no content (empty, or a git-lfs pointer), as a sentence; "" if it may have content."""
     if content.startswith(GIT_LFS_POINTER):
         return "it is a git-lfs pointer, not the file itself"
     return "" if content else "it is empty"

@@ -48,7 +48,8 @@ def read_yaml(path: Path, option: str) -> dict[str, Any]:
         return {}
     if not isinstance(value, dict):
         raise InputError(
-            f"{option} {path}: expected keys and values, found {type(value).__name__}", "see the examples in configs/"
+            f"{option} {path}: expected keys and values, found {type(value).__name__}",
+            "compare the file with the examples in configs/",
         )
     return value
 
@@ -64,7 +65,7 @@ def with_underscores(values: dict[Any, Any]) -> dict[str, Any]:
         name = YamlKey(str(key).replace("-", "_"))
         name.place = getattr(key, "place", "")
         if name in plain:
-            raise InputError(f"{name.place}: {name} occurs twice, with - and with _", "remove one of the two")
+            raise InputError(f"{name.place}: {name} occurs twice, with - and with _", "remove one of these")
         plain[name] = value
     return plain
 

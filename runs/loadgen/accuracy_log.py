@@ -64,7 +64,7 @@ def read_accuracy_log(path: Path, honest_bytes: int = 0) -> list[AccuracyEntry]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _unreadable(path, content, error) from error
     if any(content.count(b'"%s"' % name) != len(entries) for name in (b"seq_id", b"qsl_idx", b"data")):
-        raise InputError(f"{path} has entries with a field twice", _FIX)  # no value contains these characters
+        raise InputError(f"{path} has entries that contain a field twice", _FIX)  # no value contains these characters
     return [_entry(path, number, entry) for number, entry in enumerate(entries, start=1)]
 
 
@@ -83,7 +83,7 @@ def _unreadable(path: Path, content: bytes, error: Exception) -> InputError:
             "use the original log that LoadGen wrote; accuracy.txt has its SHA-256",
         )
     if not content.strip():
-        return InputError(f"{path} is empty", "LoadGen writes at least '[ ]': rerun")
+        return InputError(f"{path} is empty", "LoadGen writes at least '[ ]'; rerun")
     if not content.rstrip().endswith(b"]"):
         return InputError(
             f"{path} is cut off: the closing ']' is missing ({error})",

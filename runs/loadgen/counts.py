@@ -92,7 +92,7 @@ def _accuracy(settings: CountSettings) -> RunCount:
     if settings.scenario == "SingleStream":
         latency_ms = settings.target_latency_ms
         return RunCount(samples, samples * latency_ms / 1e3, f"every sample once, {latency_ms:g} ms each")
-    paced = "" if settings.scenario == "Offline" else "; it, too, is paced at target_qps"
+    paced = "" if settings.scenario == "Offline" else "; LoadGen issues them at target_qps"
     rate = f"{settings.target_qps:g} {'samples' if settings.scenario == 'Offline' else 'queries'}/s"
     return RunCount(samples, samples / settings.target_qps, f"every sample once, at {rate}{paced}")
 

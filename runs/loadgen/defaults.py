@@ -1,4 +1,4 @@
-"""Values that LoadGen uses for keys that user.conf lacks, and the factors that it applies to a run's size.
+"""Values that LoadGen uses for keys that user.conf does not set, and the factors that it applies to a run's size.
 
 Sources, read at mlcommons/inference commit b66003e1 (2026-08-20, round v6.1):
   [conf]      loadgen/mlperf.conf, compiled into the LoadGen wheel

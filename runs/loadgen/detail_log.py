@@ -134,7 +134,7 @@ class DetailLog:
 
     @property
     def samples_per_query(self) -> int | None:
-        """Samples that LoadGen put into each query; None if the log lacks the number.
+        """Samples that LoadGen put into each query; None if the log does not state the number.
 
         With sample_concatenate_permutation, LoadGen pads an Offline query to whole datasets. Older versions log the
         number before padding, and versions before July 2024 do not log the setting.
@@ -262,12 +262,12 @@ def _take(log: DetailLog, seen: set[str], text: bytes, number: int, cut: bool) -
     metadata = record.get("metadata")
     time_ms = record.get("time_ms")
     if not isinstance(metadata, dict) or not isinstance(time_ms, int | float):
-        raise _damaged(log.path, number, f"({key}) lacks time_ms or metadata", cut)
+        raise _damaged(log.path, number, f"({key}) has no time_ms or no metadata", cut)
     if max(map(text.count, _FIELDS)) > 1:  # quotes within a text are escaped
         raise _damaged(log.path, number, f"({key}) has a field twice", cut)
     is_error, is_warning = metadata.get("is_error"), metadata.get("is_warning")
     if type(is_error) is not bool or type(is_warning) is not bool:
-        raise _damaged(log.path, number, f"({key}) lacks is_error or is_warning", cut)
+        raise _damaged(log.path, number, f"({key}) has no is_error or no is_warning", cut)
     log.values[key], log.last_ms = record["value"], time_ms
     log.error_count += is_error
     log.warning_count += is_warning and not is_error

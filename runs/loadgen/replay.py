@@ -11,8 +11,9 @@ REPLAYABLE, LARGEST_LIBRARY = 10_000_000, 1_000_000
 
 
 def expected_samples(detail: DetailLog) -> int | None:
-    """Return the number of samples of a run; None for a performance run without results, or if the log lacks the
-    number.
+    """Return the number of samples of a run.
+
+    None for a performance run without results, or if the log does not contain the number.
     """
     if detail.mode == "AccuracyOnly":
         return _accuracy_sample_count(detail)
@@ -38,7 +39,7 @@ def expected_order(detail: DetailLog, count: int) -> NDArray[np.int32] | None:
     size = min(detail.integer("effective_performance_sample_count"), len(library))
     if not settings.accuracy:
         if detail.scenario == "Offline" and count != detail.samples_per_query:
-            return None  # the one query's size decides where the order comes from
+            return None  # the size of the single query decides the source of the order
         return issue_order(library[:size], count, settings)
     complete = len(library) // size * size
     sets = library[:complete].reshape(-1, size), library[complete:].reshape(1, -1)

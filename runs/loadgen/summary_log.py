@@ -13,7 +13,7 @@ from runs.files.reading import SUMMARY_LOG, read_record
 from runs.loadgen.detail_log import DetailLog
 from runs.numbers.numbers import PERCENTILE_NAMES, RATE_KEYS, latency_keys
 
-Told = tuple[str, ...]  # a sentence, and the log keys that it is about
+Told = tuple[str, ...]  # a sentence, and the log keys in this sentence
 
 _COUNT = re.compile(r"^\s*(?P<count>no|\d+) (?P<what>warning|error)s? encountered", re.IGNORECASE)
 # Spelling of older versions → current spelling.

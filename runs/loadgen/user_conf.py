@@ -149,7 +149,7 @@ def read_conf_text(path: Path, flag: str) -> str:
 
 
 def judge_conf(text: str, path: Path, benchmark: Benchmark, scenario: Scenario, *, audit: bool = False) -> JudgedConf:
-    """Judge the lines of a configuration for one run.
+    """Check the lines of a configuration for one run.
 
     Args:
         text: Text from `read_conf_text`.
@@ -202,7 +202,7 @@ class _Judge:
             return Problem(number, text, "save the file without a byte order mark")
         if first.startswith("#"):
             if fate in (Fate.REJECTED, Fate.NO_NUMBER):
-                text = f"LoadGen takes {printable(first, 40)!r} as a key and rejects the file"
+                text = f"LoadGen reads {printable(first, 40)!r} as a key and rejects the file"
                 return Problem(number, text, "put a space after the # sign")
             return None  # stored under a name that LoadGen does not read
         if fate in (Fate.REJECTED, Fate.DROPPED):
@@ -334,7 +334,7 @@ def _no_number(setting: Setting, words: Sequence[str]) -> tuple[str, str]:
     fix = (
         "write each setting on a line of its own, with LF or CRLF at its end" if "=" in words[2:] else "write a number"
     )
-    return f"{given}: not a number; LoadGen rejects the file", fix
+    return f"{given}: must be a number; LoadGen rejects the file", fix
 
 
 def _odd_sign(text: str) -> str:
@@ -348,7 +348,7 @@ def _odd_sign(text: str) -> str:
 
 
 def _misread(setting: Setting, values: Sequence[str], run_scenario: str) -> tuple[str, str] | None:
-    """Return the problem of a value that LoadGen reads as another number."""
+    """Return the problem of a value that LoadGen does not read as the written number."""
     scenario = run_scenario if setting.scenario == "*" else setting.scenario
     if not is_read(setting.key, scenario):
         return None
@@ -357,7 +357,7 @@ def _misread(setting: Setting, values: Sequence[str], run_scenario: str) -> tupl
     if len({c_real(value)[0] for value in values}) > 1:
         return f"{given}: LoadGen uses the last of these values", "write one value"
     if kind_of(setting.key, scenario) is Kind.REAL:
-        return None if math.isfinite(real) else (f"{given}: not a finite number", "write a number like 12.5")
+        return None if math.isfinite(real) else (f"{given}: must be a finite number", "write a number like 12.5")
     number, _ = c_integer(setting.value)
     if real == float(number) and not overflows(setting.value):
         return None

@@ -69,7 +69,7 @@ def _devices(vendor: Vendor, root: Path) -> list[Row]:
         except ProbeError as error:
             problems.append(str(error))
     else:
-        problem = "; ".join(problems) or "no tool for this vendor's devices is supported"
+        problem = "; ".join(problems) or "the harness supports no tool for devices of this vendor"
         rows = [
             {"vendor": vendor.name, **dict.fromkeys(ACCELERATOR_FACTS), "index": str(index), "problem": problem}
             for index in range(vendor.nodes(root))
@@ -92,7 +92,7 @@ def _chosen(rows: list[Row], variable: str) -> Iterable[Row]:
     chosen = [row for place, row in enumerate(rows) if str(place) in parts or named[place]]
     for part in ids if rows else ():
         if not any(part in found for found in named.values()):  # names a part of a device (MIG)
-            problem = f"no source lists {part}, which {variable} names"
+            problem = f"{variable} selects {part}, but no detected device has this ID"
             chosen.append({**dict.fromkeys(rows[0]), "vendor": rows[0]["vendor"], "uuid": part, "problem": problem})
     return chosen
 
@@ -124,7 +124,7 @@ def _json_of(tool: str, *arguments: str) -> Any:
 
 
 def _row(index: object, facts: Facts, source: Any, device: Any) -> Row:
-    """Return a device's facts as text; None for facts that this device or version lacks."""
+    """Return a device's facts as text; None for facts that this device or driver version does not report."""
     row: Row = {"index": str(index)}
     for name, read in facts.items():
         try:
@@ -170,7 +170,7 @@ def _watts(cap: Any) -> Any:
     return cap // 1_000_000 if isinstance(cap, int) and cap >= 10_000 else cap
 
 
-# NVIDIA's library, for containers that lack the tool nvidia-smi.
+# NVIDIA's library, for containers without the tool nvidia-smi.
 _NVML: Facts = {
     "name": lambda nvml, gpu: nvml.nvmlDeviceGetName(gpu),
     "uuid": lambda nvml, gpu: nvml.nvmlDeviceGetUUID(gpu),

@@ -163,7 +163,8 @@ def _latencies(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
 
 
 class Allowance:
-    """The tolerance of the statistics of one measure ("latency", "ttft", "tpot") against LoadGen's, in ns."""
+    """The tolerance of the statistics of one measure "
+    "("latency", "ttft", "tpot") against the value of LoadGen, in ns."""
 
     def __init__(self, derived: Derived, measure: str, ours: LatencyNumbers) -> None:
         self._derived = derived

@@ -1,4 +1,4 @@
-"""The outcome of a run, computed from its files alone."""
+"""The result of a run, computed from its files alone."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -161,8 +161,8 @@ def _accuracy(run: FinishedRun, found: list[Disagreement]) -> dict[str, Any]:
         reasons.append(f"{errors_found(detail)}; the official checker refuses an accuracy log with errors")
     if not len(entries) == distinct == expected:
         reasons.append(
-            f"{path.name} holds {len(entries)} responses to {distinct} samples where each of {expected} samples is "
-            "to be answered once; repeat the accuracy run"
+            f"{path.name} contains {len(entries)} responses to {distinct} samples, required: one response to each of "
+            f"{expected} samples"
         )
     if run.requests is not None and len(run.requests) != len(entries):
         name = f"responses in {path.name} and {run.dir.requests.name}"

@@ -27,9 +27,9 @@ class ArrivalWindow:
     arrivals: int
     mean_open: float
     most_open: int
-    growth: float  # rise of a straight line through the number of open queries, in queries
+    growth: float  # growth of the number of open queries during the run, from a straight line through the numbers
     later: float = 0.0  # excess of the completions' time over the arrivals' time of the run, as a share
-    long_drain: bool = False  # the drain took longer than 3 median latencies
+    long_drain: bool = False  # after the last arrival, the run needed more than 3 median latencies to finish
 
     @property
     def tolerated(self) -> float:
@@ -58,19 +58,19 @@ class ArrivalWindow:
 
     @property
     def is_saturated(self) -> bool:
-        """Whether the engine did not keep up; see `load_of`."""
+        """True if the engine did not keep up; see `load_of`."""
         return self.completions_late and (self.grew or self.long_drain)
 
 
 def rise(moments_s: "NDArray[np.float64]", still_open: "NDArray[np.int64]") -> float:
-    """Return the rise of a straight line through the number of open queries, in queries."""
+    """Return the growth of the number of open queries during the run, from a straight line through the numbers."""
     import numpy as np
 
     return float(np.polyfit(moments_s, still_open, 1)[0]) * float(moments_s[-1] - moments_s[0])
 
 
 def arrival_window(arrived_s: "NDArray[np.float64]", latency_s: "NDArray[np.float64]") -> ArrivalWindow | None:
-    """Measure the arrivals' time after its first third; None if all queries arrived at one time.
+    """Measure the arrivals' time after its first third; None if all queries arrived at the same time.
 
     Args:
         arrived_s: arrivals in order, from the first one.
@@ -124,7 +124,7 @@ class Load:
 
     @property
     def warning(self) -> str:
-        """The warning of an engine that did not keep up; otherwise empty."""
+        """Warning that the engine did not keep up; empty if it kept up."""
         if self.kept_up:
             return ""
         waiting = counted(self.open_at_end, "request")
@@ -136,7 +136,7 @@ class Load:
 
 
 def load_of(scheduled_ns: "NDArray[np.int64]", latency_ns: "NDArray[np.int64]") -> Load | None:
-    """Compute the load from queries in order of arrival; None if all arrived at one time.
+    """Compute the load from queries in order of arrival; None if all arrived at the same time.
 
     The engine did not keep up if the completions took over 5% longer than the arrivals, and one of these conditions is
     true:

@@ -42,7 +42,7 @@ class LatencyNumbers(_Frozen):
 
 
 class Numbers(_Frozen):
-    """The numbers of a performance run; None for numbers that the scenario lacks.
+    """The numbers of a performance run; None for numbers that the scenario does not have.
 
     `samples_per_second` and `tokens_per_second` are over the whole run in Offline, completed rates in Server, and rates
     with LoadGen's overhead in SingleStream.

@@ -1,4 +1,4 @@
-"""`result.json`: the outcome of a run."""
+"""`result.json`: the result of a run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +61,7 @@ class _Record(BaseModel):
 
 
 class Counts(_Record):
-    """Numbers of samples; None if the files lack a number."""
+    """Numbers of samples; None for a number that the files do not state."""
 
     samples: int | None  # samples in requests.jsonl
     samples_expected: int | None  # samples that LoadGen issued, or in an accuracy run must issue
@@ -82,7 +82,7 @@ class InForce(_Record):
 
 
 class Result(_Record):
-    """The outcome of a run. If `disagreements` has entries, the files contradict each other and no number counts.
+    """The result of a run. If `disagreements` has entries, the files contradict each other and no number counts.
 
     If the log has error records, only the summary is compared, because LoadGen marks its numbers as invalid.
     """

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from runs.numbers.numbers import LatencyNumbers
 
-FEW_OPEN = 4.0  # mean number of open queries up to which the median TPOT is about that of a single query
+FEW_OPEN = 4.0  # mean number of open queries up to which the median TPOT is close to the TPOT of a single query
 
 
 class Unloaded(NamedTuple):

@@ -45,7 +45,7 @@ class RunDir(Folder):
     accuracy_json = PathIn("accuracy.json")
     quality_results = PathIn("quality_results.json")  # copy of the results file that the declaration names
     page = PathIn("report.html")  # written after seal.json, which does not cover it
-    seal = PathIn("seal.json")  # the signed statement of all other files; written last
+    seal = PathIn("seal.json")  # the signed attestation of all other files; written last
     time_stamp = PathIn("seal.tsr")  # time stamp of seal.json by an authority (`main.py anchor`)
 
     # Names of the files of a run.
@@ -60,7 +60,7 @@ SIGNOFF_LEDGER = "signoffs.jsonl"  # one line for each sign-off whose verdict is
 
 
 def audit_record(folder: Path, test: str) -> Path:
-    """Return the file with the outcome of an audit."""
+    """Return the file with the result of an audit."""
     return folder / f"audit_{test}.json"
 
 

@@ -1,4 +1,4 @@
-"""The state of an unfinished run: running or killed, by its manifest and the processes of this machine."""
+"""The state of an unfinished run: running or killed, as its manifest and the processes of this machine show."""
 
 import os
 import platform
@@ -28,7 +28,7 @@ def unfinished(manifest: Manifest) -> str:
         return f"the run has not finished: process {pid} is running"
     return (
         f"the run did not end: its manifest has the status {manifest.status}, but its process "
-        f"{manifest.pid or manifest.parent_pid} has ended (killed, or the disk was full)"
+        f"{manifest.pid or manifest.parent_pid} has ended (it was killed, or the disk was full)"
     )
 
 

@@ -1,4 +1,4 @@
-"""manifest.json, the manifest of one run. Each fact has one place:
+"""manifest.json, the manifest of one run. Each fact is stated once:
 
 asked: the requested options.
 plan: the plan of the run's process; the file omits values that equal those in `asked`.
@@ -56,7 +56,7 @@ _OF_A_FINISHED_RUN = (
     *("observed.contention", "observed.loop_lag", "observed.start_stages"),
 )
 
-# Fields that manifests of earlier versions lack. Without them, every rule must be as strict.
+# Fields that are missing in manifests of earlier versions. If they are missing, every rule must be as strict.
 _LATER = frozenset({"trial", "plan.trial", "plan.replicas.kept", "plan.concurrency", "observed.engines.client.text"})
 
 Status = Literal["planned", "running", "finished", "failed", "interrupted"]
@@ -179,7 +179,7 @@ class RunPlan(BaseModel):
 
     @property
     def reports_first_tokens(self) -> bool:
-        """Whether the engine reports first tokens: to LoadGen, or for the request log of a closed loop."""
+        """True if the engine reports first tokens: to LoadGen, or for the request log of a closed loop."""
         return self.loadgen_scenario != "Offline" or self.concurrency is not None
 
     @property
@@ -239,7 +239,7 @@ class EngineState(StrictModel):
 
     @property
     def prefix_caching(self) -> bool:
-        """True if the engine reuses prompts across queries, by its configuration."""
+        """True if the configuration lets the engine reuse the prompts of earlier queries."""
         return self.configuration.get("enable_prefix_caching") is True
 
 
@@ -342,7 +342,7 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
     except ValidationError as error:
         raise ExecutionError(
             f"{path.name} of the run is incomplete: {first_problem(error)}",
-            "report this message as a bug of the harness",
+            "report this message as a defect of the harness",
         ) from error
     write_json(path, content)
 
@@ -365,12 +365,12 @@ def read_manifest(path: Path) -> Manifest:
     except ValidationError as error:
         raise InputError(f"{path}: {first_problem(error)}", fix) from error
     if absent := list(_absent_fields(manifest)):
-        raise InputError(f"{path} lacks {', '.join(absent)}", fix)
+        raise InputError(f"{path}: missing: {', '.join(absent)}", fix)
     return manifest
 
 
 def _absent_fields(part: BaseModel, place: str = "") -> Iterator[str]:
-    """Yield fields with a default that the file lacks, at any depth. Omitting a field must not disable a rule that
+    """Yield missing fields that have a default, at any depth. Omitting a field must not disable a rule that
     reads it.
     """
     for name in type(part).model_fields:

@@ -1,4 +1,4 @@
-"""The directory of a new run, which must not have files of another run."""
+"""The directory of a new run. It must not contain files of another run."""
 
 import contextlib
 import fcntl
@@ -51,7 +51,7 @@ def refuse_taken(run: RunDir) -> None:
     if held and not never_began(run):
         raise SetupError(
             f"output directory {run.root} already has a run ({held[0]})",
-            "give --output-log-dir a new directory; a run never writes into another run's",
+            "give --output-log-dir a new directory; a run never writes into the directory of another run",
         )
 
 

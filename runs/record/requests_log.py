@@ -40,7 +40,9 @@ class RequestLogLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     finish_reason: Annotated[str, msgspec.Meta(max_length=100)]
     output_sha256: Sha256  # SHA-256 of the output token IDs as passed to LoadGen
     replica: Whole | None = None  # number of the replica that responded, in a run with replicas
-    submit_ns: Whole | msgspec.UnsetType = msgspec.UNSET  # time of the hand-over to the engine; only in a closed loop
+    submit_ns: Whole | msgspec.UnsetType = (
+        msgspec.UNSET
+    )  # time at which the query was sent to the engine; only in a closed loop
 
 
 FIELDS = RequestLogLine.__struct_fields__
@@ -127,7 +129,9 @@ def _read_columns(path: Path) -> tuple[dict[str, "array[int]"], list[str], bytea
             raise InputError(f"{path} line {number} is not a line of a request log: {error}", _FIX) from error
         absent = sum(name not in line for name in _OPTIONAL)
         if line.count(b'":') != len(FIELDS) - absent:  # no value contains these characters
-            raise InputError(f"{path} line {number} has a field twice, or is not as this harness writes it", _FIX)
+            raise InputError(
+                f"{path} line {number} contains a field twice, or differs from the format of this harness", _FIX
+            )
         for append, value in zip(appends, _numbers(record), strict=True):
             append(value if isinstance(value, int) else NO_TIME)
         reason = record.finish_reason

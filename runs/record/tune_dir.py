@@ -6,11 +6,11 @@ from runs.record.layout import SIGNOFF_LEDGER, Folder, PathIn
 
 
 class TuneDir(Folder):
-    """The paths in the directory of a tuning. Its runs are directories beside these files."""
+    """The paths in the directory of a tuning. It also contains the run directories."""
 
     lock = PathIn("tune.lock")  # lock file, held during a tuning
     journal = PathIn("journal.jsonl")  # one JSON line per finished step, from which a tuning continues
-    record = PathIn("tune.json")  # the outcome
+    record = PathIn("tune.json")  # the result
     user_conf = PathIn("user.conf")  # given user.conf with the confirmed rate
     best = PathIn("best.yaml")  # options of `run` for the rate: given options, and best options of a search
     search_conf = PathIn("search.user.conf")  # user.conf of the short runs of a search

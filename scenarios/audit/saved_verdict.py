@@ -1,4 +1,4 @@
-"""The verdict of a sign-off as a file beside the result, and its line in the ledger of the sign-offs there."""
+"""The verdict of a sign-off as a file in the directory of the result, and its line in signoffs.jsonl."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -15,12 +15,12 @@ _OURS = ("run", "campaign")  # kinds of directories of this harness, in which a 
 
 
 def verdict_file(judged: Path, scope: str) -> Path | None:
-    """Return the file of a verdict beside the judged result; None if the logs are not from this harness."""
+    """Return the file for the verdict on a result; None if the logs are not from this harness."""
     return judged / f"signoff_{scope}.json" if what_is(judged).kind in _OURS else None
 
 
 def save_verdict(path: Path, record: Mapping[str, Any]) -> None:
-    """Write a verdict, and add a line to the ledger beside it. The ledger keeps one line for each sign-off.
+    """Write a verdict, and add a line to signoffs.jsonl in its directory: one line for each sign-off.
 
     Raises:
         OSError: If a file cannot be written.

@@ -157,7 +157,7 @@ def _with_facts(bench: Bench, facts: Facts, before: Conditions) -> Conditions:
 def _announce(bench: Bench, prepared: PreparedRun, console: Console) -> None:
     data = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in bench.prompts.facts().items())
     is_closed = bench.steps[0].kind == "concurrency"
-    load = "closed loop, latencies by the harness from the hand-over" if is_closed else bench.scenario
+    load = "closed loop, latencies measured by the harness from the sending of a query" if is_closed else bench.scenario
     say(console, f"bench {bench.label}: {load}, {bench.target} ({prepared.plan.engine}); {data}")
     say(console, f"  {UNOFFICIAL}")
     say(console, f"  limits: {bench.limits or 'none'}; directory {bench.folder}")
@@ -190,7 +190,7 @@ def _opened(bench: Bench, now: Conditions, console: Console, restart_changed: bo
     """Return the record of the directory, or a new one.
 
     Raises:
-        InputError: If the directory has a bench of another command or configuration.
+        InputError: If the directory has a bench with another command or configuration.
         SetupError: If it has other files.
     """
     folder = bench.folder
@@ -205,7 +205,7 @@ def _opened(bench: Bench, now: Conditions, console: Console, restart_changed: bo
             if kept:
                 say(console, f"continued after {counted(len(kept), 'run')}")
             return record
-        what = f"{folder} has a bench of another command or configuration:\n" + "\n".join(f"  {one}" for one in found)
+        what = f"{folder} has a bench with another command or configuration:\n" + "\n".join(f"  {one}" for one in found)
         if not restart_changed:
             raise InputError(what, CHANGED_FIX)
         say(console, f"{what}\nthe earlier files are now in {set_aside(there, folder / DISCARDED)}")
@@ -301,7 +301,7 @@ class _Runs:
             return
         percentile, reason = choose_percentile(self._ladder, lowest_qps)
         self._update(percentile=percentile, percentile_reason=reason)
-        effect = ", so the limits are not judged" if percentile is None and self._record.limits else ""
+        effect = ", so the limits are not checked" if percentile is None and self._record.limits else ""
         self._say(f"  percentile: {percentile or 'none'}; {reason}{effect}")
 
     def _warm_up(self, concurrency: int | None = None) -> float:

@@ -1,4 +1,4 @@
-"""The files of a bench beside its runs: points.csv, report.html and, on request, a file for each run as of vLLM."""
+"""The files of a bench: points.csv, report.html and, on request, a file for each run in the format of vLLM."""
 
 import os
 

@@ -79,7 +79,7 @@ class LadderPlan:
         return max(math.ceil(qps * self.duration_s), self.needed, self.queries)
 
     def is_feasible(self, qps: float) -> bool:
-        """Return whether a run at a rate below the planned ones reaches the percentile's queries in time."""
+        """Return whether a run at a rate below the planned rates reaches the percentile's queries in time."""
         return self.needed <= max(math.ceil(self.longest_s * qps), self.queries)
 
 
@@ -94,7 +94,7 @@ def offline_rate(runs: Sequence[BenchRun]) -> float | None:
 
 
 def lowest_rate(plan: LadderPlan, offline_qps: float | None) -> float | None:
-    """Return the lowest likely rate in queries/s: half of the lowest planned one, if the boundary is refined.
+    """Return the lowest likely rate in queries/s: half of the lowest planned rate, if the bench refines the best rate.
 
     It is None if it is unknown, or without a Server run.
     """
@@ -121,7 +121,7 @@ def choose_percentile(plan: LadderPlan, lowest_qps: float | None) -> tuple[str |
         lowest_qps: Lowest likely rate of a run.
     """
     if lowest_qps is None:
-        return None, "no run has a rate"
+        return None, "no run has measured a rate"
     most = max(int(lowest_qps * plan.longest_s), plan.queries)
     longest = f"{most:,} queries in {plan.longest_s:.0f} s at {lowest_qps:.3g} queries/s"
     missing = ""
@@ -194,7 +194,7 @@ def _first(plan: LadderPlan, runs: Sequence[BenchRun], number: int) -> RunSpec |
 
 
 def _repeated(done: Sequence[BenchRun], runs: Sequence[BenchRun], number: int) -> RunSpec | None:
-    """Return the next run of a further repetition, which has the loads of the first one."""
+    """Return the next run of a repetition. Each repetition has the loads of the first repetition."""
     measured = {Step.of(run) for run in runs}
     missing = (run for run in done if run.repetition == 1 and Step.of(run) not in measured)
     return next((_again(run, number) for run in missing), None)
@@ -205,7 +205,7 @@ def _again(run: BenchRun, number: int) -> RunSpec:
 
 
 def _refined(plan: LadderPlan, runs: Sequence[BenchRun], best: Best) -> float | None:
-    """Return the next share beyond the planned ones, or halfway to the lowest violated share; None at the end."""
+    """Return a share above the planned shares, or halfway to the lowest share over a limit. None ends the bench."""
     planned = [step.share for step in plan.steps if step.share is not None]
     shares = {run.asked_qps: run.share for run in runs if run.share is not None}
     refined = len({*shares.values()} - {*planned})

@@ -69,7 +69,7 @@ class LiveRun:
 
     @property
     def looks_saturated(self) -> bool:
-        """Whether open queries grew so far, by the limits for a complete run."""
+        """True if the number of open queries has grown so far, by the limits for a complete run."""
         return len(self._window) >= FEWEST_BEATS and self._open().grew
 
     def numbers(self) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def _flag(name: str) -> str:
 
 
 class _Loader:
-    """The check of one command line, which collects its mistakes."""
+    """The check of one command line. It collects the mistakes."""
 
     def __init__(self, options: BenchOptions, values: dict[str, Any], say: Callable[[str], None]) -> None:
         self.options, self.values, self.say = options, values, say
@@ -158,7 +158,7 @@ class _Loader:
             return None
 
     def _like(self) -> BenchRecord | None:
-        """Replace options by those of the bench in --like."""
+        """Replace options with the options of the bench in --like."""
         record = None
         with self.mistakes.collected():
             if self.options.like is not None:
@@ -176,7 +176,10 @@ class _Loader:
             "concurrency": ",".join(dict.fromkeys(str(run.concurrency) for run in record.runs if run.concurrency)),
         }
         for name in sorted(self.options.model_fields_set & update.keys()):
-            self.add(f"{_flag(name)}: --like {self.options.like} decides it", f"remove {_flag(name)}, or --like")
+            self.add(
+                f"{_flag(name)}: not supported with --like {self.options.like}, which sets this option",
+                f"remove {_flag(name)}, or --like",
+            )
         texts = {name: str(value) for name, value in update.items() if value not in (None, "")}
         self.options = BenchOptions.model_validate({**self.options.model_dump(exclude_unset=True), **texts})
         return record
@@ -215,7 +218,7 @@ class _Loader:
                 values.setdefault("api_model_name", options.model)
             if os.environ.get(KEY_VARIABLE) and "api_key_env" not in values:
                 values["api_key_env"] = KEY_VARIABLE
-                self.notes.append(f"the server's key is that in {KEY_VARIABLE}")
+                self.notes.append(f"the API key of the server comes from {KEY_VARIABLE}")
         elif backend in KINDS:
             values.setdefault("engine", backend)
         elif backend or route:
@@ -236,7 +239,7 @@ class _Loader:
 
     def _label_and_metadata(self) -> tuple[str | None, dict[str, str]]:
         label, pairs, metadata = self.options.label, list(self.options.metadata), {}
-        if label is not None and "=" in label:  # guidellm's --label is metadata
+        if label is not None and "=" in label:  # guidellm's --label takes KEY=VALUE metadata
             pairs, label = [*pairs, label], None
         for text in pairs:
             key, equals, value = text.partition("=")
@@ -250,20 +253,22 @@ class _Loader:
         return label, metadata
 
     def _steps(self, scenario: Scenario) -> tuple[Step, ...]:
-        """Return the given loads; none for those of the scenario."""
+        """Return the given loads; none if the loads of the scenario apply."""
         rates, open_queries, most = (self.given[name] or () for name in _LOADS)
         typed = {name: f"{_flag(name)} {text}" for name in _LOADS if (text := getattr(self.options, name)) is not None}
         if "concurrency" in typed and len(typed) > 1:
             fix = "give one list; --max-concurrency 32 with --rates bounds the open queries at each rate"
             self.add(f"{' with '.join(typed.values())}: exclude each other", fix)
         if scenario == "Offline" and any(step.kind == "server" for step in rates):
-            self.add(f"{typed['rates']} with --scenario Offline: no rates", "give --scenario Server")
+            self.add(f"{typed['rates']} with --scenario Offline: Offline has no rates", "give --scenario Server")
         if most and "rates" in typed:
             if len(most) > 1:
                 self.add(f"{typed['max_concurrency']} with {typed['rates']}: must be one number", "give one number")
             self.values |= {"admission_queries": most[0].concurrency, "admission_tokens": MAX_TOKENS}
             self.values.setdefault("admission", "fcfs")
-            self.notes.append(f"{typed['max_concurrency']}: further queries wait, and the wait counts in their latency")
+            self.notes.append(
+                f"{typed['max_concurrency']}: queries above this number wait, and their latency includes the wait"
+            )
             most = ()
         return rates or open_queries or most or ((Step("offline"),) if scenario == "Offline" else ())
 
@@ -336,10 +341,10 @@ class _Loader:
         return int(time.time()) if self.values.get("api_server") else 0
 
     def _longest(self, scenario: Scenario, model: ModelFacts | None) -> int | None:
-        """Check the fields of a run; return the maximum of prompt and output tokens, if there is one."""
+        """Check the fields of a run; return the maximum number of prompt and output tokens, if a maximum applies."""
         limits = [model.max_positions] if model else []
         for name in sorted({"min_tokens", "max_tokens"} & self.values.get("sampling_arg", {}).keys()):
-            self.add(f"--sampling-arg {name}: the bench sets it", "give --output-len N")
+            self.add(f"--sampling-arg {name}: the bench sets this parameter", "give --output-len N")
         with self.mistakes.collected():
             config = make_config({**self.values, "scenario": scenario})
             if (most := KINDS[config.engine].longest_sequence(config)) is not None:
@@ -357,16 +362,17 @@ class _Loader:
         if path is None:
             if limit is not None and inputs[1] + outputs[1] > limit:
                 self.add(
-                    f"--input-len {inputs[1]} with --output-len {outputs[1]}: the model takes {limit:,} tokens",
+                    f"--input-len {inputs[1]} with --output-len {outputs[1]}: the model supports at most {limit:,} "
+                    "tokens",
                     f"give --input-len {max(1, limit - outputs[1])}, or fewer output tokens",
                 )
             return Synthetic(tokenizer, inputs, outputs, seed) if tokenizer else None
         for given in ("input_len", "random_range_ratio"):
             if getattr(self.options, given) is not None:
                 fix = f"remove {_flag(given)}"
-                self.add(f"{_flag(given)} with --dataset-path: the prompts have their own lengths", fix)
+                self.add(f"{_flag(given)} with --dataset-path: the file decides the lengths of the prompts", fix)
         if name == "random":
-            self.add(f"--dataset-name random with --dataset-path {path}: exclude each other", "remove one of the two")
+            self.add(f"--dataset-name random with --dataset-path {path}: exclude each other", "remove one of these")
         if outputs[0] != outputs[1]:
             self.add(f"--output-len {self.options.output_len} with --dataset-path: must be one number", "give a number")
         if not tokenizer:

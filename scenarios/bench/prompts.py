@@ -37,11 +37,11 @@ class Prompts(Protocol):
 
     @property
     def total(self) -> int:
-        """Number of rows before the first row comes again."""
+        """Number of different rows. After the last row, the first row follows."""
 
     @property
     def longest(self) -> int:
-        """Upper bound of the tokens of a prompt."""
+        """Upper bound of the number of tokens in a prompt."""
 
     def rows(self, first: int, count: int) -> list[bytes]:
         """Return rows as JSON objects. Row numbers may be below 0."""
@@ -64,7 +64,7 @@ class Synthetic:
 
     @cached_property
     def _words(self) -> NDArray[np.int64]:
-        """IDs of words that the tokenizer reads again as one ID; all IDs if there are few such words."""
+        """IDs of words that the tokenizer encodes as one ID; all IDs if such words are few."""
         if self.tokenizer == BYTES:
             return np.array([*range(ord("A"), ord("Z") + 1), *range(ord("a"), ord("z") + 1)])
         tokenizer = load_tokenizer(self.tokenizer)

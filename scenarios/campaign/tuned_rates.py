@@ -42,7 +42,7 @@ def tuned_values(
         at, best = f"{file}: rates_from: {folder}", TuneDir(folder).best
         if not best.is_file():
             raise InputError(
-                f"{at}: {best.name} is missing, because no tuning confirmed a rate there",
+                f"{at}: {best.name} is missing, because no tuning in this directory confirmed a rate",
                 f"run `{PROGRAM} tune --output-log-dir {folder} …`, or remove the directory from rates_from",
             )
         values = load_yaml(best)
@@ -52,7 +52,9 @@ def tuned_values(
             what = f"the campaign has no scenario {named}" if named else f"{best.name} has no scenario"
             raise InputError(f"{at}: {what}", "add the scenario, or remove the directory from rates_from")
         if scenario in found:
-            raise InputError(f"{at}: {found[scenario][0]} also has a rate of {scenario}", "give one of the two")
+            raise InputError(
+                f"{at}: {found[scenario][0]} also has a rate of {scenario}", "give only one of these options"
+            )
         tuned = make_config({"lg_model_name": default_benchmark(scenario).loadgen_key, **values})
         asked = make_config({**shared, "scenario": scenario, "lg_model_name": keys[scenario]})
         for name in _ONE_SYSTEM:

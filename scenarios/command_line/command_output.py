@@ -48,7 +48,7 @@ def put(**values: Any) -> None:
 
 
 def put_file(name: str, path: Path) -> None:
-    """Add the JSON object in a file, or null if the file does not exist."""
+    """Add the JSON object in a file to the output, as `name`; null if it cannot be read."""
     try:
         _output[name] = read_object(path, "")
     except InputError:
@@ -65,7 +65,7 @@ def document(command: str, exit_code: int, error: Ending | None) -> str:
 
 
 def print_update(exit_code: int) -> None:
-    """With `--json`, print the JSON object of a command in progress, which prints another one later."""
+    """With `--json`, print the JSON object of a command in progress. The command prints its last object at its end."""
     for stream, command in _in_progress:
         print(document(command, exit_code, None), file=stream, flush=True)
 
@@ -141,7 +141,8 @@ class _Unescaped:
 
 @contextlib.contextmanager
 def steady_output() -> Iterator[SteadyStream]:
-    """Replace standard output and error by streams that never fail and write unsupported characters as \\u escapes."""
+    """Replace standard output and error with streams that never fail and write unsupported characters as \\u "
+    "escapes."""
     before = sys.stdout, sys.stderr
     for stream in before:
         if hasattr(stream, "reconfigure"):

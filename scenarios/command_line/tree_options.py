@@ -46,7 +46,7 @@ def system_file(path: Path | None, folders: Iterable[Path]) -> "SystemFile | Non
     if path is None:
         named = dict.fromkeys(name for folder in folders if (name := _named_by_campaign(folder)))
         if len(named) > 1:
-            raise InputError(f"campaigns name different system files: {', '.join(named)}", "give --system FILE")
+            raise InputError(f"the campaigns name different system files: {', '.join(named)}", "give --system FILE")
         path = next(map(Path, named), None)
     if path is None:
         return None

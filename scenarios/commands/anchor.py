@@ -44,7 +44,7 @@ def anchor(runs: tuple[Path, ...], ledger: Path | None, timestamp: str | None) -
     input, 3 the ledger cannot be written, 4 git or the time-stamping authority failed.
     """
     if (ledger is None) == (timestamp is None):
-        raise InputError("anchor requires --ledger DIR or --timestamp URL", "give one of the two options")
+        raise InputError("anchor requires --ledger DIR or --timestamp URL", "give only one of these options")
     from compliance.evidence.attestation_check import read_and_attested
     from runs.attestation.anchors import add_to_ledger, request_time_stamp
 

@@ -10,7 +10,7 @@ from scenarios.command_line import command_output
 from scenarios.command_line.command import PATH, Command
 from scenarios.console import wide_console
 
-PLAIN_WIDTH = 160  # columns of a table whose output is not a terminal
+PLAIN_WIDTH = 160  # width of a table in characters if the output is not a terminal
 
 EXAMPLES = (
     "start every run of a closed datacenter submission: campaign --config ../mlperf/campaign.yaml",

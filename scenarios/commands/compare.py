@@ -60,7 +60,7 @@ def compare(benches: tuple[str, ...], fail_if_slower: str | None, output_dir: Pa
 
     limit = None if fail_if_slower is None else _share(fail_if_slower)
     if len(benches) < 2:
-        raise InputError(f"compare {' '.join(benches)}: two benches are required", "compare A B")
+        raise InputError(f"compare {' '.join(benches)}: two benches are required", f"run `{PROGRAM} compare A B`")
     folders = [_folder(name) for name in benches]
     records = [_record(folder) for folder in folders]
     if len({record.label for record in records}) < len(records):
@@ -165,13 +165,13 @@ def _tell(found: "Comparison", changed: Sequence[str]) -> None:
             tell(text)
         tell(f"  changed: {one.change_text}")
         if len(one.pairs) == 1 and one.best is not None and not one.best.is_different:
-            tell(f"  only one run of each has an equal load; for more: bench ... --like {one.base}")
+            tell(f"  only one run of each bench has an equal load; to compare more runs: bench ... --like {one.base}")
     if not found.is_comparable:
         tell("not comparable: these conditions differ")
         for name, values in found.unequal_texts().items():
             shown = (f"{label} {value}" for label, value in zip(found.labels, values, strict=True))
             tell(printable(f"  {name}: {', '.join(shown)}"))
         first = found.labels[0]
-        tell(f"  fix: `bench ... --like {first}` has the data, lengths, limits, percentile and loads of {first}")
+        tell(f"  fix: repeat the other benches with `bench ... --like {first}`, which uses the conditions of {first}")
     for text in changed:
-        tell(f"not as attested: {text}")
+        tell(f"differs from the attestation: {text}")

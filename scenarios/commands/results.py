@@ -17,7 +17,7 @@ EXAMPLES = (
     "write JSON for a program: results output/campaign --json",
 )
 
-PLAIN_WIDTH = 200  # columns of a table whose output is not a terminal
+PLAIN_WIDTH = 200  # width of a table in characters if the output is not a terminal
 
 
 @click.command(cls=Command, examples=EXAMPLES)

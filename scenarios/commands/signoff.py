@@ -174,7 +174,7 @@ def signoff(
 
 
 def _save(scope: Scope, judged: Path, out: Path | None, record: dict[str, Any]) -> None:
-    """Write the verdict to `out`, or else beside the judged result if that is possible.
+    """Write the verdict to `out`, or else into the directory of the result, if that is possible.
 
     Raises:
         SetupError: If `out` cannot be written.

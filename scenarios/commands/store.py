@@ -25,7 +25,7 @@ SHOWN = (
     "run_id", "timestamp", "scenario", "model", "gpu_type", "mechanism", "mechanism_variant", "status", "valid",
     "throughput_tok_s", "ttft_p99_ms", "tpot_p99_ms", "rouge1",
 )  # fmt: skip
-PLAIN_WIDTH = 240  # columns of a table whose output is not a terminal
+PLAIN_WIDTH = 240  # width of a table in characters if the output is not a terminal
 SHORT_RUN_ID = 8  # shown characters of a run ID; `compare` accepts the start of an ID
 
 

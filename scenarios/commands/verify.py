@@ -93,7 +93,7 @@ def verify(
     missing, or --output not writable), 4 the logs contradict each other, or a run did not finish.
     """
     if accuracy_only and performance_only:
-        raise InputError("--accuracy-only and --performance-only exclude each other", "give one of the two options")
+        raise InputError("--accuracy-only and --performance-only exclude each other", "give only one of these options")
     for name, path in (("--dataset-path", dataset_path), ("--model-path", model_path)):
         if path is not None and performance_only:
             raise InputError(f"{name}: no effect with --performance-only", f"remove {name}")

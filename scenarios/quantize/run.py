@@ -52,7 +52,7 @@ _WHAT = {
     "with the second moments of the layer's inputs over the calibration prompts. Activations are quantized to INT8 as "
     "they come, one scale a token.",
 }
-# Files copied beside the weights: tokenizer and generation configuration.
+# Files to copy into the directory of the weights: tokenizer and generation configuration.
 _BESIDE = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.jinja", "generation_config.json")  # fmt: skip  # noqa: E501
 
 
@@ -132,7 +132,7 @@ def _calibration_text(
 ) -> str:
     """Return the text of calibration.md for `used` prompts and the new `weights`."""
     official = data.sha256 in {one.calibration_sha256 for one in BENCHMARKS.values() if one.calibration_sha256}
-    whose = "the file that MLCommons distributes" if official else "not known to be MLCommons' file"
+    whose = "the file that MLCommons distributes" if official else "not the file of MLCommons, as far as known"
     files = [
         f"| {when}: {name} | {digest} |"
         for when, folder in (("before", model.folder), ("after", made))

@@ -182,18 +182,18 @@ class RunOptions(BaseModel):
 
     @property
     def is_trial(self) -> bool:
-        """Whether the warm-up decides the load, because no dataset, settings or rate are given."""
+        """True if the warm-up decides the load, because no dataset, settings or rate are given."""
         named = (self.dataset_path, self.user_conf, self.target_qps, self.audit_conf)
         return not self.accuracy and all(value is None for value in named)
 
     @property
     def is_light(self) -> bool:
-        """Whether the run uses the embedded model with few concurrent queries."""
+        """True if the run uses the embedded model with few concurrent queries."""
         return self.model_path is None and (self.is_trial or self.scenario == "SingleStream")
 
     @property
     def has_replicas(self) -> bool:
-        """Whether --replicas or --cluster is given."""
+        """True if --replicas or --cluster is given."""
         return self.replicas is not None or self.cluster is not None
 
     @field_validator("*", mode="before")

@@ -58,7 +58,7 @@ def _too_few(run: PreparedRun, count: RunCount) -> Iterator[str]:
     if percentile is None:
         return
     asked = setting(run, "target_latency_percentile")
-    # Server needs enough queries to allow zero late ones; SingleStream's estimate discards at least one query.
+    # Server needs enough queries to allow zero late queries; SingleStream's estimate discards at least one query.
     late = 0 if run.plan.loadgen_scenario == "Server" else 1
     needed = min_queries(late, asked / 100 if asked else percentile)
     if count.samples < needed:

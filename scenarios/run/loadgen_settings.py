@@ -26,7 +26,7 @@ def build_settings(lg: Any, plan: RunPlan, user_conf: Path) -> Any:
     if not settings.use_token_latencies or settings.schedule_rng_seed == 0:
         raise SetupError(
             f"LoadGen has no seeds or token latencies for the model {plan.loadgen_key}",
-            "run `make setup` for the locked mlcommons-loadgen, and remove use_token_latencies = 0 from user.conf",
+            "install the pinned LoadGen with `make setup`, and remove the line use_token_latencies = 0 from user.conf",
         )
     settings.mode = lg.TestMode.AccuracyOnly if plan.mode == "accuracy" else lg.TestMode.PerformanceOnly
     return settings

@@ -302,8 +302,8 @@ def _node(node: "NodeFacts", ours: dict[str, Any]) -> tuple[Severity, str]:
     commit = str(node.harness["git_commit"] or "")[:12]
     text = f"{node.name}: " + ", ".join([*has, *versions, f"harness {node.harness['version']} {commit}".rstrip()])
     if node.unreachable is not None:
-        return "error", f"{text}; does not reach this machine: {node.unreachable}"
+        return "error", f"{text}; the node cannot reach this machine: {node.unreachable}"
     text += f"; clock {node.clock_offset_ms:+.3f} ms, round trip {node.round_trip_ms:.3f} ms"
     if any(node.harness[name] != ours[name] for name in ("version", "git_commit")):
-        return "error", f"{text}; the harness differs from this machine's"
+        return "error", f"{text}; this node has another version or commit of the harness than this machine"
     return "pass", text

@@ -129,8 +129,8 @@ def _prompts_computed(run: RunEvidence) -> None:
     cached = prompt_reuse(run.manifest).tokens
     if cached and not run.manifest.plan.engine_options.get("enable_prefix_caching"):
         raise ExecutionError(
-            f"the engine took {cached:,} prompt tokens from a cache across queries, though prefix caching is off",
-            "report the engine's version and options; the rules forbid caching across queries",
+            f"the engine read {cached:,} prompt tokens from a cache of earlier queries, although prefix caching is off",
+            "turn off the engine's cache of earlier queries, or use an engine version without this cache",
         )
 
 

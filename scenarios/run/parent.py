@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Previous = Callable[[], str | None]  # digest of the preceding attestation of the campaign
 
 
-KEPT_REASON = "the engine serves several runs"
+KEPT_REASON = "the engine serves multiple runs"
 
 
 @contextlib.contextmanager

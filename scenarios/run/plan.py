@@ -67,7 +67,7 @@ class PreparedRun:
 
     @property
     def is_trial(self) -> bool:
-        """Whether the engine's speed during warm-up decides the load (scenarios/run/trial.py)."""
+        """True if the speed of the engine during the warm-up decides the load (scenarios/run/trial.py)."""
         return self.plan.trial
 
 
@@ -226,7 +226,7 @@ def _unofficial(inputs: _Inputs, plan: RunPlan, engine: EnginePlan) -> list[str]
         f"{name} {value}, not {official[name]}" for name, value in plan.sampling.items() if value != official[name]
     ]
     if differs:
-        reasons.append(f"sampling differs from the benchmark's: {'; '.join(differs)}")
+        reasons.append(f"sampling differs from the benchmark: {'; '.join(differs)}")
     reasons += data_reasons(benchmark, plan, bundled=inputs.config.dataset_path is None)
     if any(SYNTHETIC_MARK in target for target in inputs.dataset.targets):
         reasons.append("the dataset is synthetic")
@@ -239,7 +239,7 @@ def data_reasons(benchmark: Benchmark, plan: RunPlan, *, bundled: bool) -> list[
     """Return the reasons why a run with this dataset, scenario and benchmark is not eligible for submission."""
     needed = benchmark.samples(plan.mode)
     if bundled:
-        reasons = [f"the bundled articles are not {benchmark.data_set}"]
+        reasons = [f"the run uses the bundled articles instead of {benchmark.data_set}"]
     elif plan.sample_count != needed:
         reasons = [f"{counted(plan.sample_count, 'sample')} instead of the {needed:,} of {benchmark.submission_name}"]
     else:
@@ -261,7 +261,10 @@ def _admission(config: RunConfig, kind: EngineKind[Any]) -> AdmissionPlan | None
             raise InputError(f"{bounds[0]}: no effect with --admission off", "choose an --admission order")
         return None
     if config.admission == "priority" and not kind.has_priorities:
-        raise InputError(f"--admission priority: engine {kind.name} has no priorities", "choose another order")
+        raise InputError(
+            f"--admission priority: engine {kind.name} does not support priorities",
+            "give --admission fcfs, shortest or deadline",
+        )
     return AdmissionPlan(
         policy=config.admission, prefill_tokens=config.admission_tokens, queries=config.admission_queries
     )
@@ -280,7 +283,7 @@ def _concurrency(config: RunConfig) -> int | None:
 
 def _engine_kind(config: RunConfig) -> EngineKind[Any]:
     if config.vllm and config.engine != "vllm":
-        raise InputError(f"--vllm and --engine {config.engine} contradict each other", "give one of the two options")
+        raise InputError(f"--vllm and --engine {config.engine} contradict each other", "give only one of these options")
     kind = engine_kind(config.engine)
     refuse_options_of_others(kind, config)
     return kind
@@ -295,8 +298,8 @@ def _benchmark(config: RunConfig) -> Benchmark:
     if (config.scenario == "Interactive") != ("Interactive" in benchmark.scenarios):
         interactive = submitted_benchmark(benchmark.submission_name, "Interactive")
         raise InputError(
-            f"--scenario {config.scenario} with --lg-model-name {key}: {interactive.loadgen_key} is the key of "
-            "Interactive alone",
+            f"--scenario {config.scenario} with --lg-model-name {key}: only Interactive may use the "
+            f"key {interactive.loadgen_key}",
             f"give --scenario Interactive --lg-model-name {interactive.loadgen_key}, or another scenario and key",
         )
     return benchmark
@@ -309,13 +312,14 @@ def _sampling(config: RunConfig, official: SamplingPolicy) -> SamplingPolicy:
     if most is not None and asked.setdefault("max_tokens", most) != most:
         raise InputError(
             f"--max-new-tokens {most} and --sampling-arg max_tokens={asked['max_tokens']} contradict each other",
-            "give one of the two options",
+            "give only one of these options",
         )
     for name, value in asked.items():
         if name not in kinds:
             raise InputError(f"--sampling-arg {name}: unknown parameter", f"choose from {', '.join(kinds)}")
         if isinstance(value, bool) or not isinstance(value, int | float) or kinds[name](value) != value:
-            raise InputError(f"--sampling-arg {name}={value!r}: not a {kinds[name].__name__}", "give a number")
+            number = "a whole number" if kinds[name] is int else "a number"
+            raise InputError(f"--sampling-arg {name}={value!r}: must be {number}", f"give {number}")
         values[name] = kinds[name](value)
     policy = replace(official, **values)
     if not 1 <= policy.min_tokens <= policy.max_tokens:
@@ -363,7 +367,7 @@ def _longest_prompt(
 
 
 def plan_engine(kind: EngineKind[Any], config: RunConfig, run: RunFacts) -> tuple[EnginePlan, ReplicasPlan | None]:
-    """Return the plan of the engine (of each replica), and the plan of the replicas if there are multiple.
+    """Return the plan of the engine (of each replica) and, with multiple replicas, the plan of the replicas.
 
     Raises:
         InputError, SetupError: If the engine cannot start with these options.

@@ -165,7 +165,7 @@ class RunProcess:
 
         def poll() -> None:
             if time.monotonic() > end:
-                raise SetupError(f"{what} after {seconds:g} s", "see engine.log, or raise --engine-start-timeout-s")
+                raise SetupError(f"{what} after {seconds:g} s", "read engine.log, or raise --engine-start-timeout-s")
 
         return poll
 
@@ -254,7 +254,7 @@ class RunProcess:
         threading.Thread(target=read, name="data-set", daemon=True).start()
         report: EngineReport = self._on_loop(engine.start(), self._deadline("the engine was not ready"))
         if report.prefix_caching and not self.plan.engine_options.get("enable_prefix_caching"):
-            raise SetupError("the engine runs with prefix caching, which was not requested", "see engine.log")
+            raise SetupError("the engine runs with prefix caching, which was not requested", "read engine.log")
         self._wait(reading.done)
         return report, reading.result()
 
@@ -351,7 +351,7 @@ class RunProcess:
         """Write the reason of the failure to progress.json; return the exit code."""
         traceback.print_exception(error)
         if not isinstance(error, Ending):
-            error = ExecutionError(f"{type(error).__name__}: {error}", "see engine.log for where it happened")
+            error = ExecutionError(f"{type(error).__name__}: {error}", "read the error in engine.log")
         elif self.progress.phase == "engine" and (cause := last_error(self.run_dir.engine_log)):
             error.message += f"; engine.log: {cause}"
         self.progress.error = error_record(error)

@@ -61,7 +61,7 @@ def announce(run: PreparedRun, console: Console) -> None:
 
 
 def _limits_of_trial(run: PreparedRun) -> str:
-    """Return the origin of a trial's load, and its limits beside the official limits."""
+    """Return the origin of a trial's load, and its limits together with the official limits."""
     limits = run.benchmark.limits
     if run.plan.loadgen_scenario != "Server" or limits is None:
         return "the engine's speed during warm-up decides the number of queries"

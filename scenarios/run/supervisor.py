@@ -178,11 +178,14 @@ def _raise_for(code: int, progress: Progress | None, run_dir: RunDir) -> None:
         raise Interrupted(f"the run's process was ended by {signal.Signals(-code).name}")
     if code < 0:
         raise ExecutionError(
-            f"the run's process was killed by {signal.Signals(-code).name}", "see engine.log and the kernel log (dmesg)"
+            f"the run's process was killed by {signal.Signals(-code).name}",
+            "read engine.log and the kernel log (dmesg)",
         )
     if code != ExitCode.OK:
         if shutil.disk_usage(run_dir.root).free < FULL_DISK_BYTES:  # The process could not record its error.
             raise ExecutionError(f"the disk of {run_dir.root} is full", "free disk space and rerun")
-        raise ExecutionError(f"the run's process exited with code {code} and reported no error", "see engine.log")
+        raise ExecutionError(
+            f"the run's process exited with code {code} and reported no error", "read engine.log in the run directory"
+        )
     if progress is None or progress.phase != "done":
-        raise ExecutionError("the run's process ended early", "see engine.log")
+        raise ExecutionError("the run's process ended early", "read engine.log in the run directory")

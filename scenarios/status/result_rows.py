@@ -33,7 +33,7 @@ COLUMNS = (
 
 
 def row_of(run: RunStatus) -> Row:
-    """Return a finished run's numbers by flat names, None if missing."""
+    """Return the numbers of a finished run by column name; None for a missing number."""
     if run.endpoints is not None:
         return _row_of_endpoints(run, run.endpoints)
     manifest, result = run.manifest, run.result

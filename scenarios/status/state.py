@@ -154,7 +154,7 @@ def _not_closed(run: RunStatus, manifest: "Manifest") -> RunStatus:
         allowed_s = SILENCE_RUNNING_S if progress.phase == "running" else SILENCE_STARTING_S
     pid = living_process(manifest) if here else None
     if here and pid is None:
-        gone = f"process {manifest.pid or manifest.parent_pid} ended (killed, or its disk was full)"
+        gone = f"process {manifest.pid or manifest.parent_pid} ended (it was killed, or its disk was full)"
         return replace(run, state="killed", text=f"while {doing}; {gone}", exit_code=ExitCode.FAILED)
     quiet_s = time.time() - run.last_ns / 1e9
     if quiet_s > allowed_s + (0 if here else OTHER_CLOCK_S):
@@ -294,7 +294,7 @@ def _end_of(root: Path, runs: tuple[RunStatus, ...]) -> tuple[State, str, ExitCo
         return last.state, _sentence(last), last.exit_code
     if last is not None and last.host and last.host != platform.node():
         return "silent", f"no run in progress on {last.host}", ExitCode.FAILED
-    return "killed", "its process ended without an outcome (killed, or its disk was full)", ExitCode.FAILED
+    return "killed", "its process ended and wrote no result (it was killed, or its disk was full)", ExitCode.FAILED
 
 
 def _sentence(run: RunStatus) -> str:

@@ -33,7 +33,7 @@ _field = partial(option_field, group="tune")
 
 
 class TuneOptions(BaseModel):
-    """The tuning's own keys, which a YAML file contains under `tune`."""
+    """The options of a tuning. In a YAML file, they are under the key `tune`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
@@ -103,7 +103,7 @@ class Tune:
 
     @property
     def search_identity(self) -> dict[str, str]:
-        """The configuration of the search, which an interrupted tuning compares."""
+        """Configuration of the search. A continued tuning must have an equal configuration."""
         if self.space is None:
             return {}
         return {
@@ -143,7 +143,7 @@ def load_tune(file: Path | None, own: dict[str, Any], runs: dict[str, Any]) -> T
             f"--user-conf {config.user_conf}: the tuning would overwrite this file",
             "give another --output-log-dir, or a copy of the file",
         )
-    values = without_trial(values)  # The search uses the official limits, never those of a trial.
+    values = without_trial(values)  # The search uses the official limits, never the limits of a trial.
     return Tune(options, values, config, place, space)
 
 

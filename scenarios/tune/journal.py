@@ -37,7 +37,7 @@ class Configuration(_Line):
 
 
 class Estimate(_Line):
-    """The Offline rate, which is the first estimate."""
+    """The Offline rate, from which the first estimate follows."""
 
     step: Literal["estimate"] = "estimate"
     samples_per_second: float
@@ -67,7 +67,7 @@ class TuneRun(_Line):
     tokens_per_second: float | None = None
     wall_s: float  # duration with engine start and checks
     directory: str
-    options: Options = {}  # scheduling options that a search set; other options are those of the configuration
+    options: Options = {}  # scheduling options that a search set; the configuration contains the other options
     # Fields of a search:
     trial: int | None = None
     phase: Phase | None = None
@@ -109,7 +109,7 @@ class Journal:
                 self._lines.append(_LINE.validate_python(orjson.loads(line)))
             except (orjson.JSONDecodeError, ValidationError) as error:
                 raise InputError(
-                    f"{path}:{number}: not a line of a tuning's journal ({str(error).splitlines()[0]})",
+                    f"{path}:{number}: not a valid line of a journal ({str(error).splitlines()[0]})",
                     "restore the file, or give another --output-log-dir",
                 ) from error
 
@@ -152,7 +152,7 @@ class Journal:
         return [] if then is None else changes(then.identity, now.identity)
 
     def summary(self) -> dict[str, Any]:
-        """Return the content of tune.json without the search."""
+        """Return the content of tune.json, except the results of the option search."""
         return {
             "estimate": None if self.estimate is None else self.estimate.model_dump(mode="json", exclude={"step"}),
             "probes": records(self.runs("probe")),

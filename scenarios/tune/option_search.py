@@ -52,7 +52,7 @@ class Ask(NamedTuple):
 
 
 def open_study(file: Path | None) -> optuna.Study:
-    """Open or create the study in a file, or in memory without a file. The caller must hold the tuning's lock.
+    """Open or create the study, in a file or in memory. The caller must have the lock of the tuning.
 
     Raises:
         InputError: If the file is damaged.
@@ -256,12 +256,12 @@ class OptionSearch:
                 "restore the file, or give another --output-log-dir",
             )
         self._signed = SignedOptions(self._runs, self._space)
-        self._best: TuneRun | None = None  # best probe of options that pass their sign-off
+        self._best: TuneRun | None = None  # best probe whose options sign off
         scenario = runs.tune.config.scenario
         self._trials = OptionTrials(self._space, study, scenario, rate, options.search_trials, options.search_budget_s)
 
     def go(self) -> TuneRun | None:
-        """Run the remaining probes and return the best probe whose options pass their sign-off.
+        """Run the remaining probes, and return the best probe whose options sign off.
 
         Returns:
             None if no rate was VALID with the defaults.
@@ -272,8 +272,8 @@ class OptionSearch:
         """
         runs, options = self._runs, self._runs.tune.options
         runs.say(
-            f"\nsearch: {', '.join(self._space.values)}; {self._space.count():,} settings, at most "
-            f"{options.search_trials} of them tried, at most {duration(options.search_budget_s)}"
+            f"\nsearch: {', '.join(self._space.values)}; {self._space.count():,} possible settings, at most "
+            f"{options.search_trials} trials, at most {duration(options.search_budget_s)}"
         )
         # The next probe may have other settings than an interrupted run.
         runs.set_unfinished_aside(runs.tune.place.run("search", runs.journal.next_number("search")))
@@ -291,7 +291,7 @@ class OptionSearch:
                 phase=ask.phase,
             )
         best = best_of(self._probes)
-        found = "no rate was VALID with the given settings"
+        found = "no rate was VALID with the given options"
         if best is not None:
             found = f"{shown(best.options)}: VALID at {best.target_qps:g} queries/s"
         counts = f"{counted(len(self._probes), 'probe')}, {counted(self._trials.count, 'trial')}"

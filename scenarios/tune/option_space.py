@@ -150,7 +150,7 @@ def _middle(values: tuple[Any, ...]) -> Any:
 def _checked(name: str, asked: Any, given: dict[str, Any], values: dict[str, Any]) -> tuple[Any, ...]:
     flag = f"--search-values {name}"
     if name not in ALLOWED:
-        raise InputError(f"{flag}: not a searchable option", f"choose from {', '.join(ALLOWED)}")
+        raise InputError(f"{flag}: the search does not support this option", f"choose from {', '.join(ALLOWED)}")
     if not isinstance(asked, list) or not asked:
         raise InputError(f"{flag}={asked}: not a list of values", f"write, for example, {flag}='[64, 128]'")
     for value in asked:

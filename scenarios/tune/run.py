@@ -41,7 +41,7 @@ OFFLINE_MORE = 1.05
 
 
 def run_tune(tune: Tune, console: Console, *, restart_changed: bool, dry_run: bool = False) -> ExitCode:
-    """Find the rate, confirm it, and write it down.
+    """Find the highest valid rate, confirm it with a full run, and write it to the files of the tuning.
 
     Args:
         restart_changed: Set the steps of another configuration aside and start again.
@@ -120,7 +120,7 @@ def _opened(runs: TuneRuns, configuration: Configuration, restart_changed: bool)
     place, journal = runs.tune.place, Journal(runs.tune.place.journal)
     if changed := journal.changed(configuration):
         lines = "\n".join(f"  {difference}" for difference in changed)
-        what = f"the steps in {place.journal} have another configuration or machine:\n{lines}"
+        what = f"steps in {place.journal} ran with another configuration or on another machine:\n{lines}"
         if not restart_changed:
             raise InputError(what, CHANGED_FIX)
         aside = set_aside(place.contents(), place.discarded)
@@ -284,7 +284,7 @@ class _Run:
         for run in [*self._done("probe"), *self._done("confirm")]:
             tell(f"{run.step:<8}{run.number}  {run.target_qps:>9g} samples/s  {outcome(run)}")
         if confirmed is None:
-            tell(f"no rate was confirmed; see {place.record} and the run directories beside it")
+            tell(f"no rate was confirmed; {place.record} and the run directories in {place.root} show why")
             for text in _never_met(self._done("probe")):
                 tell(f"  {text}")
             return ExitCode.NEGATIVE

@@ -33,7 +33,7 @@ class SignedOptions:
         self.records: list[dict[str, Any]] = []  # sign-offs in the form of tune.json
 
     def accepted(self, probes: Sequence[TuneRun]) -> TuneRun | None:
-        """Return the best probe whose options all pass their sign-off; None if no probe was VALID."""
+        """Return the best probe whose options all sign off; None if no probe was VALID."""
         refused: set[str] = set()
         while (best := best_of([probe for probe in probes if not refused & probe.options.keys()])) is not None:
             failed = next((name for name in best.options if not self._passes(name, best.options, probes)), None)

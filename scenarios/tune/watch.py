@@ -57,7 +57,7 @@ class ProbeTally:
     def certainly_invalid(self) -> str | None:
         """Return the reason why the run can no longer be VALID; None if it still can."""
         if self.allowed < 0:
-            return f"{self.queries:,} queries are too few for early stopping at any latency"
+            return f"{self.queries:,} queries are too few for LoadGen's early stopping, at any latency"
         for name, late in (("TTFT", self.late_ttft), ("TPOT", self.late_tpot)):
             if late > self.allowed:
                 return f"{late:,} queries exceeded the {name} limit, allowed: {self.allowed:,} of {self.queries:,}"

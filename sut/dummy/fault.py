@@ -11,9 +11,9 @@ FAULT_KINDS: dict[FaultKind, str] = {
     "raise": "submit raises at query N",
     "fail": "query N ends with an error",
     "die": "the engine is dead from query N on",
-    "swallow": "query N is never answered",
-    "twice": "query N is answered twice",
-    "empty": "query N is answered with no tokens",
+    "swallow": "query N gets no response",
+    "twice": "query N gets two responses",
+    "empty": "query N gets a response without tokens",
     "freeze": "the event loop blocks for ever at query N",
 }
 

@@ -299,7 +299,7 @@ class ConnectionPool:
             self.on_error(error)
 
     def _sweep(self) -> None:
-        """Close a few connections that were idle for long; `lost` opens new ones."""
+        """Close a few connections that were idle for long; `lost` opens new connections."""
         if self._closed:
             return
         wait_s, oldest_s = POLL_S, self._loop.time() - RENEW_AFTER_IDLE_S

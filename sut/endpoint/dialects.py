@@ -71,7 +71,7 @@ class BodyTemplate:
 class EventForm:
     """The form of a server's events, as far as the client has seen it; None if unknown yet."""
 
-    repeats: bool | None = None  # an event contains all IDs so far, instead of the new ones only
+    repeats: bool | None = None  # True if an event repeats all earlier IDs, False if it contains only new IDs
 
 
 # Reads one event, or the whole body of an unstreamed response, into a completion. Raises BadResponse if the server
@@ -89,7 +89,7 @@ class Dialect:
     prompt_field: str
     read: Read
     id_field: str | None = None  # field of the request's ID; the response's ID ends with that ID
-    # The server's names of sampling parameters; "" if the server lacks the parameter.
+    # Sampling parameter → its name on the server; "" if the server does not support it.
     renamed: Mapping[str, str] = field(default_factory=dict)
     own_parameters: Mapping[str, Any] = field(default_factory=dict)  # sent with the sampling parameters
     nested: bool = False  # sampling parameters are nested in a field
@@ -253,7 +253,7 @@ _decode_sglang = msgspec.json.Decoder(_SglangEvent).decode
 
 
 def _read_sglang(payload: bytes, response: Completion, form: EventForm) -> None:
-    """Read an event of SGLang: all IDs so far, or only the new ones (with --incremental-streaming-output)."""
+    """Read an event of SGLang: all IDs so far, or only new IDs (with --incremental-streaming-output)."""
     event = _decode_sglang(payload)
     if event.meta_info is None:
         raise _reported(bytes(event.error) or payload)
@@ -269,7 +269,7 @@ def _read_sglang(payload: bytes, response: Completion, form: EventForm) -> None:
         response.ids = ids
     else:
         raise BadResponse(
-            f"{len(ids)} output_ids came after {before}, and completion_tokens is {meta.completion_tokens}: "
+            f"{len(ids)} output_ids arrived after {before}, and completion_tokens is {meta.completion_tokens}: "
             "neither new IDs nor all so far"
         )
     response.prompt_tokens, response.completion_tokens = meta.prompt_tokens, meta.completion_tokens
@@ -308,10 +308,12 @@ def _read_llama(payload: bytes, response: Completion, _: EventForm) -> None:
         raise _reported(bytes(event.error) or payload)
     response.ids += event.tokens
     if event.tokens_predicted is not None and event.tokens_predicted != len(response.ids):
-        raise BadResponse(f"{len(response.ids)} IDs came so far, but the server reports {event.tokens_predicted}")
+        raise BadResponse(
+            f"{len(response.ids)} token IDs arrived so far, but the server reports {event.tokens_predicted}"
+        )
     if event.stop:
         if event.truncated:
-            raise BadResponse("the server truncated the context: raise the server's context size")
+            raise BadResponse("the server truncated the context; raise the context size of the server")
         response.finish_reason = _FINISH_REASONS.get(event.stop_type or "", event.stop_type)
         response.prompt_tokens, response.completion_tokens = event.tokens_evaluated, event.tokens_predicted
         response.cached_tokens = event.timings.cache_n if event.timings else None

@@ -148,7 +148,9 @@ class EndpointEngine(Engine):
             self._served.check()
         if self._lost is not None:
             reason = self._lost.message if isinstance(self._lost, HarnessError) else str(self._lost)
-            raise ExecutionError(f"lost the server: {reason}", "see the server's log; the client does not retry")
+            raise ExecutionError(
+                f"lost the server: {reason}", "read the error in the server's log; the client does not retry requests"
+            )
 
     def activity(self) -> int:
         return (self._client.moved if self._client else 0) + int(self._generated)
@@ -198,7 +200,7 @@ class EndpointEngine(Engine):
         if learned.prefix_caching:
             reasons.append(f"server {url} reports that prefix caching is on")
         elif reused or record.cached_tokens:
-            reasons.append(f"server {url} took {max(reused or 0, record.cached_tokens):,} prompt tokens from a cache")
+            reasons.append(f"server {url} read {max(reused or 0, record.cached_tokens):,} prompt tokens from a cache")
         if client.texts is not None:
             reasons.append(f"server {url} sends text (dialect {client.dialect.name}); a submission needs token IDs")
         if self.network_sut and self._is_here:
@@ -220,8 +222,8 @@ class EndpointEngine(Engine):
             )
         if not counted:
             notes.append(
-                f"server {url} does not count prompt tokens that it takes from a cache: only the audit output_caching "
-                "can detect such a cache"
+                f"server {url} does not report how many prompt tokens it reads from a cache: only the audit "
+                "output_caching can detect such a cache"
             )
         names = [name for name in (learned.model, learned.model_root) if name]
         if self.model_path != BYTES and not any(PurePath(name).name in self.model_path for name in names):

@@ -28,7 +28,7 @@ LONGEST_EVENT_BYTES = 4 << 20  # five times the size of a returned prompt of 100
 
 
 class EventStream:
-    """A parser of server-sent events, whose bytes arrive in any pieces; it returns the undecoded content of `data:`.
+    """A parser of server-sent events in parts of any size. It returns the undecoded content of `data:`.
 
     [WHATWG HTML, server-sent events: lines end in LF or CR LF here]
     """
@@ -164,9 +164,9 @@ class Exchange:
         if not new:
             return
         if finished:
-            raise BadResponse(f"{self.UNIT} came after the finish reason")
+            raise BadResponse(f"{self.UNIT} arrived after the finish reason")
         if len(response.ids) > (most := self._sampling.max_tokens):
-            raise BadResponse(f"{len(response.ids)} IDs came; at most {most} were requested")
+            raise BadResponse(f"the response has {len(response.ids)} token IDs; at most {most} were requested")
         client.generated += new
         self._chunks += 1
         timed, record = request.seq >= 0, client.record
@@ -232,25 +232,33 @@ class Exchange:
                 "the response has no token IDs: the server sends text only (--api-dialect openai), or nothing"
             )
         if response.finish_reason not in FINISH_REASONS:
-            raise BadResponse(f"finish reason {response.finish_reason!r}, not one of {', '.join(FINISH_REASONS)}")
+            raise BadResponse(f"finish reason {response.finish_reason!r}, required: {' or '.join(FINISH_REASONS)}")
         if response.completion_tokens is None or response.prompt_tokens is None:
-            raise BadResponse("the server counts no tokens (no usage), so the number of IDs cannot be checked")
+            raise BadResponse("the server reports no token counts (no `usage`), so the number of IDs cannot be checked")
         if response.completion_tokens != ids:
-            raise BadResponse(f"{ids} IDs came, but the server reports {response.completion_tokens} generated tokens")
+            raise BadResponse(
+                f"the response has {ids} token IDs, but the server reports {response.completion_tokens} tokens"
+            )
         if response.prompt_tokens != len(prompt_ids):
             raise BadResponse(
                 f"{len(prompt_ids)} prompt IDs were sent, but the server reports {response.prompt_tokens} prompt tokens"
             )
         if response.prompt_ids is not None and not _same_prompt(prompt_ids, response.prompt_ids):
-            raise BadResponse("the response returns other prompt IDs than the request had")
+            raise BadResponse("the prompt IDs in the response differ from those in the request")
         if vocab_size is not None and max(response.ids) >= vocab_size:
-            raise BadResponse(f"ID {max(response.ids)} came, but the model's vocabulary has {vocab_size} tokens")
+            raise BadResponse(
+                f"the response has token ID {max(response.ids)}, but the vocabulary of the model has {vocab_size} "
+                "tokens"
+            )
         if not sampling.min_tokens <= ids <= sampling.max_tokens:
-            raise BadResponse(f"{ids} IDs came; from {sampling.min_tokens} to {sampling.max_tokens} were requested")
+            raise BadResponse(
+                f"the response has {ids} token IDs, requested: {sampling.min_tokens} to {sampling.max_tokens}"
+            )
 
     def _without_tpot(self) -> None:
-        """Count a response whose tokens came in one read. A few are tolerated; more than a p99 ignores would leave the
-        TPOT unmeasured.
+        """Count a response whose tokens arrived in one read.
+
+        A few such responses are tolerated. With more than a p99 ignores, the TPOT would not be measured.
         """
         record = self._client.record
         if self._request.seq < 0:
@@ -281,7 +289,7 @@ class Exchange:
     def _fix(self) -> str:
         if self._status in (401, 403):
             return self._client.access.key_fix
-        return "see the server's log; the client does not retry"
+        return "read the error in the server's log; the client does not retry requests"
 
     def overdue(self, now_ns: int, silence_s: float) -> str | None:
         """Return why this response is overdue, or None.

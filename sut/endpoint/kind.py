@@ -120,7 +120,7 @@ class EndpointKind(EngineKind[EndpointOptions]):
         return [ReplicaPlace(variables={CLIENT: f"{index}/{clients}"}) for index in range(clients)]
 
     def wants_replicas(self, asked: EndpointOptions, run: RunFacts) -> str:
-        return "a client process for each server, so that HTTP takes no time of LoadGen's loop"
+        return "one client process per server, so that HTTP does not delay LoadGen"
 
     def plan(self, asked: EndpointOptions, run: RunFacts) -> EnginePlan:
         from sut.endpoint.address import Access, addresses

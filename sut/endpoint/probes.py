@@ -45,15 +45,15 @@ async def probe(client: Client, tokens: int) -> dict[str, Any]:
         both = zip(first.ids, again.ids, strict=False)
         same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], both))
         raise SetupError(
-            f"server {url}: the same prompt gave different IDs the second time (temperature 0): "
-            f"different from ID {same} of {len(first.ids)} and {len(again.ids)}",
-            "the server must decode greedily and repeat its responses",
+            f"server {url}: two greedy requests with one prompt returned different responses: only the first {same} "
+            f"token IDs are equal (of {len(first.ids)} and {len(again.ids)})",
+            "configure the server to decode greedily at temperature 0, so that equal requests have equal responses",
         )
     if (len(first.ids) == sampling.max_tokens) != (first.finish_reason == "length"):
         raise SetupError(
             f"server {url}: {len(first.ids)} of at most {sampling.max_tokens} IDs, and finish reason "
             f"{first.finish_reason!r}",
-            "the server must stop at max_tokens and report the finish reason `length`",
+            "configure the server to stop at max_tokens and to report the finish reason `length`",
         )
     least = await _show_min_tokens(client, prompt, first.ids)
     return {
@@ -96,7 +96,8 @@ async def _show_min_tokens(client: Client, prompt: list[int], ids: list[int]) ->
     response = await _ask(client, prompt, template)
     if len(response.ids) < least:
         raise SetupError(
-            f"server {client.address.url}: min_tokens {least} was requested, but {len(response.ids)} IDs came",
+            f"server {client.address.url}: min_tokens {least} was requested, but the response has {len(response.ids)} "
+            "token IDs",
             "use a server version that honors min_tokens",
         )
     return True
@@ -110,10 +111,10 @@ async def _ask(client: Client, prompt: list[int], template: BodyTemplate | None 
             await response.done
     except TimeoutError as error:
         raise SetupError(
-            f"server {client.address.url} did not answer a request within {PROBE_TIMEOUT_S:.0f} s",
-            "see the server's log",
+            f"server {client.address.url} did not respond to a request within {PROBE_TIMEOUT_S:.0f} s",
+            "read the error in the server's log",
         ) from error
     except HarnessError as error:
-        fix = "the server must honor the benchmark's sampling; see docs/servers.md"
+        fix = "use a server that supports the sampling parameters of the benchmark (docs/servers.md)"
         raise SetupError(error.message, error.fix if client.texts else fix) from error
     return response

@@ -73,8 +73,8 @@ async def ask(address: ServerAddress, access: Access, path: str, body: bytes = b
                     )
     except TimeoutError as error:
         raise SetupError(
-            f"server {address.url} did not answer {path} within {RESPONSE_TIMEOUT_S:.0f} s",
-            "start it, correct the address, or see the server's log",
+            f"server {address.url} did not respond to {path} within {RESPONSE_TIMEOUT_S:.0f} s",
+            "start the server, correct --api-server, or read the error in the server's log",
         ) from error
     except (httpx.InvalidURL, UnicodeError) as error:  # raised for an invalid host name
         raise InputError(f"--api-server {address.url}: {error}", "correct the address") from error
@@ -219,7 +219,7 @@ async def choose_dialect(address: ServerAddress, access: Access, owner: str | No
     found = DIALECTS[asked] if asked is not None else own
     if asked is None and address.route:
         of_route = [dialect for dialect in DIALECTS.values() if dialect.path == address.route]
-        found = own if own in of_route else of_route[-1]  # the dialects of text are the last ones
+        found = own if own in of_route else of_route[-1]  # the dialects of text are last
     if found is not None and not found.sends_text:
         # vLLM's other route generates no text. If it exists, it rejects an empty body with this status; otherwise the
         # status is 403 or 404.
@@ -283,7 +283,7 @@ def words(command: str) -> list[str]:
     try:
         found = shlex.split(command)
     except ValueError as error:
-        raise InputError(f"--serve {command!r}: {error}", "quote it as a shell would") from error
+        raise InputError(f"--serve {command!r}: {error}", "use the quoting rules of a shell") from error
     if not found:
         raise InputError("--serve: the command is empty", 'write, for example, --serve "vllm serve MODEL"')
     return found
@@ -310,7 +310,7 @@ class ServedServer:
         if owner:
             if await self._responses(access):
                 raise SetupError(
-                    f"--serve: a server already answers at {self.address.url}",
+                    f"--serve: another server already uses {self.address.url}",
                     "stop that server, or remove --serve to use it",
                 )
             self._launch()
@@ -352,7 +352,9 @@ class ServedServer:
         with contextlib.suppress(OSError):
             lines = end_of(self.log, LAST_BYTES).split("\n")
             last = [line.strip() for line in lines if line.strip()][-LAST_LINES:]
-        raise ExecutionError(f"the server ended with status {code}: {' / '.join(last)}", f"see {self.log.name}")
+        raise ExecutionError(
+            f"the server ended with status {code}: {' / '.join(last)}", f"read the error in {self.log.name}"
+        )
 
     async def stop(self) -> None:
         """End the process: SIGTERM, then SIGKILL."""

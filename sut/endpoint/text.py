@@ -1,4 +1,4 @@
-"""Responses of servers that send text: their tokens, their first token, and what they lack.
+"""Responses of servers that send text: their tokens, their first token, and missing facts.
 
 LoadGen needs token IDs. They come from the text, with the tokenizer of the run's model; without that tokenizer, LoadGen
 gets as many zeros as the server reports tokens, or as many as chunks came.
@@ -76,7 +76,7 @@ class TextRecord:
             yield f"the server reports no usage in {responses - self.responses_with_usage} of {responses} responses"
         if not self.is_tokenized:
             if chunks < (1 - APART_SHARE) * server:
-                yield f"{server:,} tokens arrived in {chunks:,} chunks: the first chunk may have several tokens"
+                yield f"{server:,} tokens arrived in {chunks:,} chunks: the first chunk may contain multiple tokens"
         elif abs(own - server) > APART_SHARE * server:
             yield (
                 f"the server reports {server:,} output tokens, but its text has {own:,} with the tokenizer of "
@@ -205,5 +205,5 @@ class TextExchange(Exchange):
             refused = [name for name in MAY_OMIT if name in self._template.fields and name.encode() in said]
             if refused:
                 options = " ".join(f"--api-omit {name}" for name in refused)
-                return f"if the server does not know {' and '.join(refused)}, leave them out with {options}"
+                return f"if the server does not know {' and '.join(refused)}, omit these fields with {options}"
         return Exchange._fix(self)

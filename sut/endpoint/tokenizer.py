@@ -18,7 +18,7 @@ class Tokenizer(Protocol):
         """Special IDs that begin every text."""
 
     def decode(self, ids: list[int]) -> str:
-        """Return the text of a prompt with its special tokens, except the leading ones."""
+        """Return the text of a prompt with its special tokens, except leading special tokens."""
 
     def encode(self, text: str) -> list[int]:
         """Return the IDs of a part of a text, without special IDs."""

@@ -108,7 +108,8 @@ def survey_cluster(address: str, wanted: PlanRequest | None = None) -> Survey:
         survey = Survey.model_validate_json(done.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired as error:
         raise SetupError(
-            f"--cluster {address}: the nodes did not answer for {SURVEY_TIMEOUT_S} s", "see `ray status`"
+            f"--cluster {address}: the nodes did not respond for {SURVEY_TIMEOUT_S} s",
+            "check the nodes with `ray status`",
         ) from error
     except (IndexError, ValidationError) as error:
         lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]

@@ -122,7 +122,8 @@ class Nodes:
         ]
 
     def _clock_offset_ms(self, number: int) -> float:
-        """Return the lead of a node's clock over this machine's, by the shortest of multiple calls."""
+        """Return how far the clock of a node is ahead of the clock of this machine, from the shortest of multiple "
+        "calls."""
         readings = []
         for _ in range(CLOCK_READINGS):
             before_ns = time.time_ns()
@@ -147,7 +148,7 @@ class Nodes:
                 raise SetupError(
                     f"node {node['NodeManagerHostname']} ({node['NodeManagerAddress']}) of the cluster does not "
                     f"answer: {last_line(error)}",
-                    "every node needs this harness at the same path, in an environment like this one "
+                    "every node needs this harness at the same path, in an environment with the same packages "
                     "(docs/parallel.md)",
                 ) from error
         return responses
@@ -177,13 +178,14 @@ def _planned(nodes: Nodes, facts: list[NodeFacts], wanted: PlanRequest) -> list[
     for node in (facts[number] for number in computing):
         if node.unreachable is not None:
             raise SetupError(
-                f"node {node.name} does not reach this machine at the address that Ray reports: {node.unreachable}",
+                f"node {node.name} cannot reach this machine at the address that Ray reports: {node.unreachable}",
                 "allow connections from this node (the run listens on a port that the system chooses)",
             )
         for name in ("version", "git_commit"):
             if node.harness[name] != ours[name]:
                 raise SetupError(
-                    f"node {node.name} has {name} {node.harness[name]} of this harness, not {ours[name]} as here",
+                    f"node {node.name} has {name} {node.harness[name]} of this harness, but this machine has "
+                    f"{ours[name]}",
                     "use the same checkout on every node",
                 )
     fitting = _plans(nodes, facts, wanted, dict.fromkeys(computing))
@@ -215,8 +217,8 @@ def _plans(
             need = sum(one.get(kind, 0) for one in needs)
             if need > node.resources[kind]:
                 raise SetupError(
-                    f"node {node.name} offers Ray {node.resources[kind]:g} {kind}, {len(needs)} replicas there need "
-                    f"{need}",
+                    f"node {node.name} offers Ray {node.resources[kind]:g} {kind}, but {len(needs)} replicas on this "
+                    f"node need {need}",
                     "lower --replicas, or start Ray on that node with all its cores and devices",
                 )
         planned += [PlannedReplica(one.place.model_copy(update={"node": number}), one.engine) for one in plans]

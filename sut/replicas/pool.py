@@ -1,4 +1,4 @@
-"""The replicas of a run as one engine, which routes queries, receives responses and supervises the replicas."""
+"""The replicas of a run as one engine that routes queries, receives responses and supervises the replicas."""
 
 import asyncio
 import dataclasses
@@ -86,12 +86,12 @@ class ReplicaHandle:
             self.weight -= PREFILL_WEIGHT
         request = self.open.get(tag)
         if request is None:
-            text = f"{self.where} answered a query that is not open there, or answered it twice"
-            raise ExecutionError(text, "see engine.log")
+            text = f"{self.where} returned two responses to one query, or a response to a query that it did not receive"
+            raise ExecutionError(text, "read engine.log in the run directory")
         return request
 
     def answered(self, tag: int) -> Request:
-        """Return the query of a response, which is no longer open.
+        """Close the query of a response, and return it.
 
         Raises:
             ExecutionError: If the query is not open.
@@ -115,7 +115,8 @@ class ReplicaHandle:
         if silent_s is not None:
             raise ExecutionError(
                 f"{self.where} sent no heartbeat for {silent_s:.0f} s",
-                "check whether it was stopped or its host is unreachable; see engine.log",
+                "check whether the replica was stopped or its host is unreachable; read engine.log in the run "
+                "directory",
             )
         if not self._stall.waited_s:
             self._cpu_before_s = self.heartbeat.cpu_s
@@ -125,7 +126,7 @@ class ReplicaHandle:
         if stalled_s is not None and stalled_s > limit_s and not self._computes(stalled_s):
             raise ExecutionError(
                 f"{self.where} stalled: no progress for {stalled_s:.0f} s, {len(self.open)} queries open",
-                "see engine.log; if the engine is slow but working, raise --stall-timeout-s",
+                "read engine.log; if the engine is slow but working, raise --stall-timeout-s",
             )
 
     def _computes(self, stalled_s: float) -> bool:
@@ -210,7 +211,7 @@ class ReplicaPool(Engine):
                 if how is not None:
                     await asyncio.sleep(POLL_S)  # time for its last message to arrive
                     text = f"{handle.where} ended before it was ready, {how}"
-                    raise self._failure or SetupError(text, "see engine.log")
+                    raise self._failure or SetupError(text, "read engine.log in the run directory")
             await asyncio.sleep(POLL_S)
         self._processes.copy_log()
         return self._report()
@@ -303,7 +304,9 @@ class ReplicaPool(Engine):
             raise self._failure
         ended = {handle.where: how for handle in self.handles if (how := handle.ended()) is not None}
         if ended:
-            raise ExecutionError(f"{', '.join(ended)} ended, {next(iter(ended.values()))}", "see engine.log")
+            raise ExecutionError(
+                f"{', '.join(ended)} ended, {next(iter(ended.values()))}", "read engine.log in the run directory"
+            )
         for handle in self.handles:
             handle.poll()
 

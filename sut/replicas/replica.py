@@ -60,7 +60,7 @@ _MPOL_PREFERRED = 1  # linux/mempolicy.h: prefer this node while it has free mem
 
 
 class EngineHost:
-    """The engine of this process, which starts once."""
+    """The one engine of this process. It is started once."""
 
     def __init__(self, spec: ReplicaSpec) -> None:
         self.spec = spec

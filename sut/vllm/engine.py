@@ -80,10 +80,10 @@ class VllmEngine(Engine):
             wrong = vllm.at_fault(self._asked, self._sampling, stream=stream)
             if wrong:
                 given = ", ".join(f"{name}={plain(value)}" for name, value in wrong.items())
-                fix = "give another value, or remove the option; defaults depend on model, dataset and machine"
+                fix = "change the value, or remove the option; the defaults suit the model, dataset and machine"
                 raise InputError(f"vLLM refuses {given}: {_reason(error)}", fix) from error
             kind = InputError if isinstance(error, ValueError | TypeError | OSError) else SetupError
-            raise kind(f"vLLM did not start: {_reason(error)}", "see engine.log") from error
+            raise kind(f"vLLM did not start: {_reason(error)}", "read engine.log in the run directory") from error
         self._tokens_input = vllm.tokens_input
         self._interface = vllm
         self._parameters = vllm.sampling_parameters(self._sampling, stream=stream)
@@ -159,7 +159,7 @@ class VllmEngine(Engine):
         await self._forget_prompts()
 
     async def _forget_prompts(self) -> None:
-        """Empty the cache of prefixes, which is off unless the user turned it on."""
+        """Empty the prefix cache. The cache is off unless the user turned it on."""
         await self._llm.reset_prefix_cache()
 
     async def abandon(self) -> None:
@@ -321,7 +321,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _engine_died() -> ExecutionError:
-    return ExecutionError("the vLLM engine died", "see engine.log")
+    return ExecutionError("the vLLM engine died", "read engine.log in the run directory")
 
 
 def _explain(error: Exception) -> HarnessError:
@@ -329,4 +329,7 @@ def _explain(error: Exception) -> HarnessError:
     if name == "EngineDeadError":
         return _engine_died()
     cause = error.__cause__ or error
-    return ExecutionError(f"vLLM failed on a request: {type(cause).__name__}: {_first_line(cause)}", "see engine.log")
+    return ExecutionError(
+        f"vLLM failed on a request: {type(cause).__name__}: {_first_line(cause)}",
+        "read engine.log in the run directory",
+    )

@@ -274,7 +274,7 @@ def _dtype(run: RunFacts, machine: Machine) -> str:
 
 
 def _refuse_machine(asked: VllmOptions, machine: Machine) -> None:
-    """Refuse a machine on which vLLM would fail, and a CPU that was not requested beside accelerators."""
+    """Refuse a machine on which vLLM would fail, and a CPU that was not requested on a machine with accelerators."""
     if machine.on_cpu and machine.unused and asked.device != "cpu":
         raise SetupError(
             f"this vLLM is a CPU build and does not use {'; '.join(machine.unused)}",
@@ -291,7 +291,7 @@ def _refuse_machine(asked: VllmOptions, machine: Machine) -> None:
         )
     if not machine.on_cpu and not machine.devices:
         raise SetupError(
-            "vLLM's build is for accelerators, but it finds no usable accelerator",
+            "this build of vLLM is for accelerators, but vLLM finds no usable accelerator",
             f"see `{PROGRAM} doctor`; for a machine without accelerators, `make clean setup VLLM=cpu`",
         )
     if asked.device == "cuda" and machine.platform not in ("cuda", "rocm"):

@@ -45,7 +45,9 @@ def find_option(config: Any, name: str) -> tuple[bool, Any]:
     """
     places = (RENAMED[name],) if name in RENAMED else (name, *(f"{part}.{name}" for part in PARTS))
     for place in places:
-        with contextlib.suppress(AttributeError):  # this engine's configuration lacks the part, or it is None
+        with contextlib.suppress(
+            AttributeError
+        ):  # the part is missing in the configuration of this engine, or it is None
             return True, operator.attrgetter(place)(config)
     return False, None
 

@@ -52,7 +52,7 @@ def parallel_size(options: dict[str, Any], name: str) -> int:
     """
     value = options.get(name, 1)
     if type(value) is not int or value < 1:
-        raise InputError(f"--engine-arg {name}={value}: not a whole number from 1", "give a whole number")
+        raise InputError(f"--engine-arg {name}={value}: must be a whole number of at least 1", "give a whole number")
     return value
 
 
@@ -81,16 +81,16 @@ def choose_layout(
     most = _power_of_two(devices)
     if parts is not None:
         copies = 1 if one_at_a_time else max(1, devices // parts)
-        why = f"{parts} per copy, as requested"
+        why = f"{parts} per replica, as requested"
     elif copies is not None:
         parts = _power_of_two(devices // copies)
-        why = "the requested number of copies share them"
+        why = "the requested number of replicas share the devices"
     elif one_at_a_time:
         copies, parts = 1, most
-        why = "all devices compute the only query"
+        why = "all devices compute the single query of the scenario"
     elif not device_bytes:
         copies, parts = devices, 1
-        why = "their memory is unknown, so a copy is assumed to fit on one"
+        why = "the memory of the devices is unknown, so a replica is assumed to fit on one device"
     else:
         parts = next((size for size in _powers(most) if need.fits(size, device_bytes)), most)
         copies = devices // parts

@@ -150,7 +150,7 @@ def test_a_file_of_a_tokenizer_has_a_bounded_size(tmp_path: Path, name: str) -> 
     folder = make_tokenizer(tmp_path)
     with (folder / name).open("ab") as stream:
         stream.truncate(64 * MIB + 1)
-    with pytest.raises(InputError, match=f"{name}: it has 67,108,865 bytes, at most 67,108,864 are read"):
+    with pytest.raises(InputError, match=f"{name}: it has 67,108,865 bytes, required: at most 67,108,864"):
         load_tokenizer(str(folder))
 
 

@@ -198,7 +198,7 @@ def test_doctor_shows_the_nodes(cluster: TwoNodes, run_main: RunMain) -> None:
 def test_more_than_the_nodes_offer_is_refused(cluster: TwoNodes, run_main: RunMain, tmp_path: Path) -> None:
     finished = run_main(*arguments("Offline", tmp_path / "run", "--cluster", cluster.address, "--replicas", 9))
     assert finished.code == ExitCode.REFUSED
-    assert "offers Ray 4 CPU, 5 replicas there need 5" in finished.stderr
+    assert "offers Ray 4 CPU, but 5 replicas on this node need 5" in finished.stderr
 
 
 # The last one here, as it leaves no cluster behind.

@@ -54,7 +54,7 @@ def test_a_cache_that_the_memory_does_not_hold_is_told_with_vllms_own_reason(
     check_failed(finished, tmp_path / "run", ExitCode.REFUSED, "engine.log")
     assert "engine.log: ValueError: " in finished.stderr  # of the core's process; the run's own knows that it failed
     assert "999999" in finished.stderr
-    assert "fix: see engine.log" in finished.stderr
+    assert "fix: read engine.log in the run directory" in finished.stderr
 
 
 def test_an_interrupt_ends_the_run(running: tuple[StartedMain, Path]) -> None:

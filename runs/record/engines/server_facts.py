@@ -6,7 +6,7 @@ from typing import NamedTuple
 from runs.record.manifest import Manifest
 from runs.record.observed import Observed, ServerClient
 
-# Tolerated share of the received tokens that the server's metrics may lack, because they may be late.
+# Maximum share of the received tokens that may be missing in the metrics of the server, because metrics may be late.
 COUNTED_SHARE = 0.95
 OF_A_LIMIT = 0.05  # a delay of the client above this share of a latency limit gets a note
 

@@ -146,7 +146,7 @@ def test_a_time_stamp_of_another_statement_says_nothing(run: RunDir, authority: 
         run.engine_log.write_text("another log")
         reseal(run)
         for read in (time_of, lambda run: request_time_stamp(url, run)):
-            with pytest.raises(InputError, match="is the time stamp of another statement"):
+            with pytest.raises(InputError, match="is the time stamp of another attestation"):
                 read(run)
 
 

@@ -129,7 +129,7 @@ BAD_SIGNATURE = "the signature is not by key"
     ("change", "message"),
     [
         (lambda _: [], "is not a JSON object"),
-        (lambda _: {"schema_version": 1, "sealed_ns": 1, "files": {}}, "not the statement of a run: payload"),
+        (lambda _: {"schema_version": 1, "sealed_ns": 1, "files": {}}, "not the attestation of a run: payload"),
         (changed(signatures=[]), "signatures"),
         (lambda one: {**one, "signatures": one["signatures"] * 2}, "signatures"),
         (changed(payload="!"), BAD_SIGNATURE),

@@ -109,7 +109,10 @@ def test_warm_up_and_what_never_ended(tmp_path: Path) -> None:
         (lambda lines: [*lines[:5], _event("error.generic", 25, "a"), *lines[5:]], "error of a sample after"),
         (lambda lines: [*lines[:4], *[_event("error.generic", 22, "a")] * 2, *lines[4:]], "second error of a sample"),
         (lambda lines: lines[1:], "before the session's start"),
-        (lambda lines: [*lines[:2], _event("session.x", 5), *lines[2:]], "event earlier than the one before it"),
+        (
+            lambda lines: [*lines[:2], _event("session.x", 5), *lines[2:]],
+            "event with an earlier time than the previous event",
+        ),
     ],
 )
 def test_events_that_do_not_fit_are_kept(tmp_path: Path, change: Callable[[Lines], Lines], what: str) -> None:

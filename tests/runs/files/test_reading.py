@@ -94,7 +94,7 @@ def _missing(path: Path) -> None:
 
 
 NO_FILES = {
-    "a pipe": _pipe, "outside its directory": _endless, "bytes, at most": _sparse, "": _loop, "No such file": _missing,
+    "a pipe": _pipe, "outside its directory": _endless, "bytes, required": _sparse, "": _loop, "No such file": _missing,
     "a directory": Path.mkdir,
 }  # fmt: skip
 # Small whole files of the parsers.

@@ -108,7 +108,7 @@ def test_reads_numbers_that_json_does_not_know(write: Write, printed: str, value
         (COMPLETE.encode() + b":::MLLOG {broken}\n", "is not valid JSON"),
         (COMPLETE.encode() + b":::MLLOG [1]\n", "has no key and value"),
         (COMPLETE.encode() + b':::MLLOG {"key": "x"}\n', "has no key and value"),
-        (COMPLETE.encode() + b':::MLLOG {"key": "x", "value": 1}\n', "lacks time_ms or metadata"),
+        (COMPLETE.encode() + b':::MLLOG {"key": "x", "value": 1}\n', "has no time_ms or no metadata"),
         (COMPLETE.encode() + b':::MLLOG {"key": "\xff", "value": 1}\n', "is not valid JSON"),
         (b":::MLLOG " + b"[" * 200_000 + b"\n", "is not valid JSON"),
         (COMPLETE.replace('"value": 22.5', '"value" : 9.5, "value": 22.5').encode(), "has a field twice"),

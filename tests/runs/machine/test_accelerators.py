@@ -107,7 +107,7 @@ def test_nvidia(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert all(row["visible_by"] == f"CUDA_VISIBLE_DEVICES={text}" for row in rows)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1234")
     (part,) = accelerators(root)
-    assert part["problem"] == "no source lists MIG-1234, which CUDA_VISIBLE_DEVICES names"
+    assert part["problem"] == "CUDA_VISIBLE_DEVICES selects MIG-1234, but no detected device has this ID"
 
 
 def test_nvidia_by_its_library_where_the_tool_is_absent(root: Path) -> None:

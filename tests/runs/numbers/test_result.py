@@ -137,7 +137,7 @@ def test_an_accuracy_run_without_one_response_is_invalid(copied_run: Copy, repla
     run.accuracy_log.write_text("\n".join([lines[0], *(lines[place] for place in replaced), *lines[2:]]))
     result = result_of(FinishedRun(run))
     assert result.verdict == "INVALID"
-    assert f"holds {responses} responses to 99 samples where each of 100" in result.reasons[0]
+    assert f"contains {responses} responses to 99 samples, required: one response to each of 100" in result.reasons[0]
     assert [(item.reported, item.derived) for item in result.disagreements] == [(99, 100)] * (responses == 99)
 
 

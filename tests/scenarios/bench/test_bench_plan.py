@@ -96,7 +96,7 @@ def test_words_after_goodput_are_limits() -> None:
 
 def test_open_queries_are_bounded_at_a_rate(tmp_path: Path) -> None:
     bench = loaded(rates="5", max_concurrency="32", output_log_dir=str(tmp_path))
-    assert "the wait counts" in bench.notes[0]
+    assert "their latency includes the wait" in bench.notes[0]
     server = run_config(bench, RunSpec(2, "server", 8, 0, 5.0))
     assert (server.admission, server.admission_queries) == ("fcfs", 32)
     assert run_config(bench, RunSpec(1, "offline", 8, 0)).admission_queries is None
@@ -153,7 +153,7 @@ def test_all_mistakes_are_reported_at_once() -> None:
         ({"model": ""}, "--model: empty value"),
         ({"tokenizer": ""}, "--tokenizer: empty value"),
         ({"like": "absent"}, "absent"),
-        ({"runs": {"sampling_arg": {"max_tokens": 5}}}, "--sampling-arg max_tokens: the bench sets it"),
+        ({"runs": {"sampling_arg": {"max_tokens": 5}}}, "--sampling-arg max_tokens: the bench sets this parameter"),
         ({"runs": {"engine": "nothing"}}, "--engine nothing"),
         ({"endpoint": "/v1/embeddings"}, "--endpoint /v1/embeddings: unknown route"),
     ],

@@ -168,7 +168,7 @@ def test_a_rate_is_within_if_most_of_its_runs_are() -> None:
         (0.5, 0, "p90", "90 queries in 180 s at 0.5 queries/s, and p95 needs 130"),
         (0.5, 700, "p99", "each run has at least 662 queries"),
         (0.1, 0, None, "18 queries in 180 s at 0.1 queries/s, and p90 needs 64"),
-        (None, 0, None, "no run has a rate"),
+        (None, 0, None, "no run has measured a rate"),
     ],
 )
 def test_the_percentile(lowest: float | None, queries: int, percentile: str | None, reason: str) -> None:

@@ -67,7 +67,7 @@ def test_what_it_leaves_behind(model: Path, make_dataset: Callable[..., Path], t
     assert (out / "tokenizer.json").read_bytes() == (model / "tokenizer.json").read_bytes()
     text = (out / "calibration.md").read_text()
     assert "3 prompts, 2 of them different; the first 2 different ones were used" in text
-    assert "not known to be MLCommons' file" in text
+    assert "not the file of MLCommons, as far as known" in text
     assert "--mechanism weight_quantization/int8_w8a8" in done.stderr
     again = run_here("quantize", "--scheme", "int8", "--model-path", out, "--calibration", data,
                      "--output", tmp_path / "twice", "--python", interpreter(tmp_path))  # fmt: skip

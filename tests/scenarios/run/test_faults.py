@@ -72,7 +72,8 @@ FAULTS: dict[str, tuple[str, tuple[object, ...], str, ExitCode, str]] = {
         "Server", ("--engine-start-timeout-s", 0.5), SLOW_START, REFUSED, "the engine was not ready after 0.5 s",
     ),
     "caching in vain": ("Server", (), PREFIX_CACHING, REFUSED, "prefix caching, which was not requested"),
-    "caching found": ("Server", ("--accuracy",), CACHED_TOKENS, FAILED, "prompt tokens from a cache across queries"),
+    "caching found": ("Server", ("--accuracy",), CACHED_TOKENS, FAILED, "prompt tokens from a cache of earlier "
+                                                                        "queries"),
     "callback raises": ("Offline", (), BROKEN_LOAD, FAILED, "raised in load"),
     "file cannot grow": ("Server", (), SMALL_FILES, FAILED, "File too large"),
     "exit 0": ("Offline", (), "import os\nos._exit(0)", FAILED, "ended early"),

@@ -149,7 +149,7 @@ def test_a_campaign_is_alive_while_its_lock_is_held(tmp_path: Path, measured: Pa
     assert holder_of(place.lock) is None
     (group,) = _groups(place.root)
     assert (group.state, group.exit_code) == ("killed", ExitCode.FAILED)
-    assert group.text.startswith("0 of 2 runs done; its process ended without an outcome")
+    assert group.text.startswith("0 of 2 runs done; its process ended and wrote no result")
 
 
 @pytest.mark.parametrize("passed", [True, False])

@@ -291,7 +291,7 @@ def test_a_search_keeps_its_time_and_goes_on(small: Small, runs: VirtualRuns) ->
     # A time in which no run can end.
     finished = run_here(*arguments, "--search-budget-s", 0.5)
     assert finished.code == ExitCode.NEGATIVE, finished.stderr
-    assert "no rate was VALID with the given settings" in finished.stdout
+    assert "no rate was VALID with the given options" in finished.stdout
     (cut,) = small.record()["search"]["probes"]
     assert cut["cut"] is True
     assert "min_duration = 2000" in RunDir(small.place.run("search", 1)).user_conf.read_text()

@@ -68,7 +68,11 @@ def test_options_of_file_and_command_line(tmp_path: Path) -> None:
         ({"search": True}, {"scenario": "Offline"}, "--search with --scenario Offline"),
         ({"search_trials": 3}, {"scenario": "Offline"}, "--search-trials with --scenario Offline"),
         ({"search": True, "search_leg_s": 0.5}, {}, "--search-leg-s 0.5"),
-        ({"search": True, "search_values": {"dtype": ["float16"]}}, {}, "dtype: not a searchable option"),
+        (
+            {"search": True, "search_values": {"dtype": ["float16"]}},
+            {},
+            "dtype: the search does not support this option",
+        ),
     ],
 )
 def test_what_makes_no_tune_is_refused(own: dict[str, Any], runs: dict[str, Any], words: str) -> None:

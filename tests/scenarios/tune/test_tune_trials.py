@@ -261,7 +261,7 @@ def test_nothing_that_changes_responses_or_reuses_work_is_searched() -> None:
     never = ("enable_prefix_caching", "dtype", "quantization", "kv_cache_dtype", "speculative_config", "max_model_len")
     for name in never:
         assert name not in ALLOWED
-        with pytest.raises(InputError, match=f"{name}: not a searchable option"):
+        with pytest.raises(InputError, match=f"{name}: the search does not support this option"):
             space_of({"scenario": "Server"}, **{name: [True]})
 
 

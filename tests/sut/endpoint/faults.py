@@ -85,7 +85,10 @@ REDIRECT = b"HTTP/1.1 307 Temporary Redirect\r\nlocation: http://127.0.0.1:1/\r\
 FAULTS: dict[str, tuple[Change, str]] = {
     "204": (_bare(b"HTTP/1.1 204 No Content\r\n\r\n"), "status 204: empty body"),
     "a redirect": (_bare(REDIRECT), "status 307: empty body"),
-    "an id beyond the vocabulary": (_other_ids([1_000]), "ID 1000 came, but the model's vocabulary has 1000"),
+    "an id beyond the vocabulary": (
+        _other_ids([1_000]),
+        "the response has token ID 1000, but the vocabulary of the model has 1000",
+    ),
     "an id below zero": (_other_ids([-1]), "not of dialect vllm"),
     "a line without an end": (lambda steps: [steps[0], b"data: " + b"x" * (5 << 20)], "larger than 4 MiB"),
     "the end in half a character": (lambda steps: [*steps[:2], b'data: {"text": "\xc3'], "ends within an event"),
@@ -106,13 +109,13 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "no JSON": (lambda steps: [steps[0], b"data: {]\n\n"], "not of dialect vllm"),
     "ids that are none": (_other_ids(["x"]), "not of dialect vllm"),
     "an id that no int32 holds": (_other_ids([1 << 31]), "not of dialect vllm"),
-    "more counted": (_in_usage("completion_tokens", 9), "8 IDs came, but the server reports 9"),
+    "more counted": (_in_usage("completion_tokens", 9), "the response has 8 token IDs, but the server reports 9"),
     "a count below zero": (_in_usage("prompt_tokens_details", {"cached_tokens": -1}), "not of dialect vllm"),
     "a count beyond all measure": (
         _in_usage("prompt_tokens_details", {"cached_tokens": 1 << 70}),
         "not of dialect vllm",
     ),
-    "the end twice": (lambda steps: [*steps[:3], *steps[2:]], "IDs came after the finish reason"),
+    "the end twice": (lambda steps: [*steps[:3], *steps[2:]], "IDs arrived after the finish reason"),
     "behind the end": (lambda steps: [*steps, steps[0]], "goes on after its end"),
     "no finish reason": (_reason(None), "without a finish reason"),
     "given up": (_reason("abort"), "finish reason 'abort'"),
@@ -130,7 +133,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "no HTTP": (lambda steps: [steps[0], Raw(b"zz\r\nno chunk\r\n")], "not an HTTP response"),
     "a stream without an end": (
         lambda steps: [steps[0]] * 1000,
-        "9 IDs came; at most 8 were requested",
+        "the response has 9 token IDs; at most 8 were requested",
     ),
 }
 
@@ -164,7 +167,7 @@ IN_ALL_DIALECTS: dict[str, tuple[Change, str]] = {
     "error in the stream": FAULTS["error in the stream"],
     "no JSON": (FAULTS["no JSON"][0], "not of dialect"),
     "more counted": (_counting(1), "the server reports|neither new IDs nor all so far"),
-    "not counted": (_counting(None), "counts no tokens|not of dialect"),
+    "not counted": (_counting(None), "reports no token counts|not of dialect"),
     "an endless stream": (
         lambda steps: [steps[0]] * 1000,
         "at most|the server reports|neither new|without a",

@@ -66,13 +66,13 @@ class _NeverTheSame:
             lambda body: speak.vllm({**body, "prompt": [1, *body["prompt"]]}),  # a BOS in front
             "300 prompt IDs were sent, but the server reports 301 prompt tokens",
         ),
-        (lambda body: speak.vllm({**body, "prompt": body["prompt"][::-1]}), "the response returns other prompt IDs"),
+        (lambda body: speak.vllm({**body, "prompt": body["prompt"][::-1]}), "the prompt IDs in the response differ"),
         (lambda body: speak.vllm({**body, "min_tokens": 0}), "min_tokens"),
         (
             lambda body: speak.vllm({**body, "max_tokens": body["max_tokens"] + 1}),
-            "9 IDs came; at most 8 were requested",
+            "the response has 9 token IDs; at most 8 were requested",
         ),
-        (_NeverTheSame(), "different from ID 0 of"),
+        (_NeverTheSame(), "only the first 0 token IDs"),
     ],
 )
 async def test_what_a_server_does_not_honor_is_found_before_the_start(speaks: Speak, words: str) -> None:

@@ -63,7 +63,7 @@ def test_a_server_that_lists_no_models_needs_a_name() -> None:
 
 def test_a_server_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "RESPONSE_TIMEOUT_S", 0.5)
-    with pytest.raises(SetupError, match="did not answer /v1/models within"):
+    with pytest.raises(SetupError, match="did not respond to /v1/models within"):
         asyncio.run(_asked(OK, closes=False))
 
 

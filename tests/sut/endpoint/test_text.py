@@ -181,7 +181,7 @@ async def test_without_a_tokenizer_loadgen_gets_zeros(model: str) -> None:
     assert client.text is not None
     assert not client.text.is_tokenized
     assert any(
-        "32 tokens arrived in 20 chunks: the first chunk may have several tokens" in note for note in observed.notes
+        "32 tokens arrived in 20 chunks: the first chunk may contain multiple tokens" in note for note in observed.notes
     )
     reported, observed, _ = await asked(lambda body: text.several_at_first({**body, "stream_options": {}}), BYTES)
     assert [events[1][1][0] for events in reported] == [[0] * 5] * 4
@@ -206,8 +206,8 @@ async def test_many_empty_responses_end_the_run(model: str, monkeypatch: pytest.
 
 
 ENDS: dict[str, tuple[Speak, str, str]] = {
-    "dies": (text.dies, "closed|reset", "see the server's log"),
-    "ends early": (text.ends_early, "without a finish reason", "see the server's log"),
+    "dies": (text.dies, "closed|reset", "read the error in the server's log"),
+    "ends early": (text.ends_early, "without a finish reason", "read the error in the server's log"),
     "no stream": (text.does_not_stream, "does not stream: only throughput can be measured", "server's log"),
     "an error without a stream": (
         lambda _: json_reply({"error": {"message": "model is loading"}}),
@@ -221,7 +221,7 @@ ENDS: dict[str, tuple[Speak, str, str]] = {
     "an unknown field": (
         text.refuses_unknown,
         "status 422",
-        "leave them out with --api-omit min_tokens --api-omit ignore_eos",
+        "omit these fields with --api-omit min_tokens --api-omit ignore_eos",
     ),
 }
 

@@ -121,7 +121,7 @@ def test_answered_queries_weigh_nothing(streamed: bool) -> None:
 def test_a_response_to_a_query_that_is_not_open(what: str, cores: list[int], devices: list[str], place: str) -> None:
     processes = LocalProcesses()
     processes._specs = [ReplicaSpec(0, "", "", "", "", {}, cores, devices, None, {})]
-    with pytest.raises(ExecutionError, match=rf"replica 0 \({place}, host .*\) answered a query that is not open"):
+    with pytest.raises(ExecutionError, match=rf"replica 0 \({place}, host .*\) returned two responses to one query"):
         getattr(ReplicaHandle(0, processes, 60.0), what)(7)
 
 
