@@ -94,9 +94,7 @@ class BenchRun(_Part):
     errors: int = 0  # failed requests
     duration_s: float | None = None  # from the first arrival to the last completion
     offered_qps: float | None = None  # from the first to the last arrival
-    done_qps: float | None = (
-        None  # completions/s between the first third and the end of the arrivals; offline: the steady rate
-    )
+    done_qps: float | None = None  # completions/s while queries arrive, after the first third; offline: the steady rate
     loadgen_qps: float | None = None  # LoadGen's rate, which includes the drain
     loadgen_verdict: str | None = None
     prompt_tokens_per_s: float | None = None
@@ -135,9 +133,7 @@ class Best(_Part):
     """The best rate within the limits: at least `low`, below `high`; None without such a rate."""
 
     low: float | None  # highest rate within the limits, below each rate that exceeds a limit
-    high: (
-        float | None
-    )  # lowest rate above `low` that is outside the limits or saturated; None if no such rate was tried
+    high: float | None  # lowest rate above `low` outside the limits or saturated; None if no such rate was tried
     tokens_per_s: float | None = None  # output tokens of the run at `low`
     run: int | None = None  # number of the run at `low`
     again: int | None = None  # number of the second run at this rate

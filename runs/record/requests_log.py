@@ -40,9 +40,7 @@ class RequestLogLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     finish_reason: Annotated[str, msgspec.Meta(max_length=100)]
     output_sha256: Sha256  # SHA-256 of the output token IDs as passed to LoadGen
     replica: Whole | None = None  # number of the replica that responded, in a run with replicas
-    submit_ns: Whole | msgspec.UnsetType = (
-        msgspec.UNSET
-    )  # time at which the query was sent to the engine; only in a closed loop
+    submit_ns: Whole | msgspec.UnsetType = msgspec.UNSET  # time when the query was sent; only in a closed loop
 
 
 FIELDS = RequestLogLine.__struct_fields__
