@@ -96,13 +96,13 @@ TEXT = {
     ("client", "reason"),
     [
         ({}, None),
-        ({"cached_tokens": 20_000, "answers_with_cached_count": 512}, "cache: 2.7% of the prompt tokens came from a"),
-        ({"cached_tokens_by_metrics": 20_000}, "cache: 2.7% of the prompt tokens came from a cache"),
+        ({"cached_tokens": 20_000, "answers_with_cached_count": 512}, "cache: 2.7% of the prompt tokens were read from a"),
+        ({"cached_tokens_by_metrics": 20_000}, "cache: 2.7% of the prompt tokens were read from a cache"),
         ({"tokens_by_metrics": 60_000}, "tokens: the server counts "),
         ({"text": TEXT}, "tokens: the server counts 70,000 output tokens, the client 65,536"),
         ({"text": TEXT | {"tokens_by_usage": 65_536, "short": 7}}, "tokens: 7 of 512 responses are shorter than"),
         ({"text": TEXT | {"responses_with_usage": 0, "responses_estimated": 9}}, "tokens: estimated from chunks"),
-        ({"first_tokens_with_others": 100}, "TTFT: 100 of 512 first tokens came with later tokens"),
+        ({"first_tokens_with_others": 100}, "TTFT: 100 of 512 first tokens arrived together with later"),
         ({"issue_to_wire": {"count": 512, "p99_ms": 200.0}}, "client: issue to wire p99 20"),
     ],
 )

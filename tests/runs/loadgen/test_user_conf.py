@@ -49,7 +49,7 @@ REFUSED = {
     "no-octal": ("*.*.min_duration = 08", "LoadGen reads 0", "write 8"),
     "negative": ("*.*.min_duration = -1", "LoadGen reads 18446744073709551615", "a whole number"),
     "decimal-for-integer": ("*.Server.target_latency = 95.5", "LoadGen reads 95", "a whole number"),
-    "word": ("*.*.min_duration = long", "min_duration = long: not a number", "a number"),
+    "word": ("*.*.min_duration = long", "min_duration = long: must be a number", "a number"),
     "not-a-number": ("*.Server.target_qps = nan", "target_qps = nan", "12.5"),
     "endless": ("*.Server.target_qps = inf", "target_qps = inf", "12.5"),
     "overflow": ("*.*.min_duration = 18446744073709551616", "LoadGen reads 18446744073709551615", "a whole number"),

@@ -140,7 +140,7 @@ def test_a_closed_loop_is_not_eligible_and_has_first_tokens() -> None:
         ({"dummy_fault": ["die@x"]}, "'x' is not a whole number"),
         ({"engine": "vllm", "dummy_fault": ["die"]}, "the vllm engine takes no --dummy-fault"),
         ({"sampling_arg": {"beam": 2}}, "--sampling-arg beam: unknown"),
-        ({"sampling_arg": {"top_k": 1.5}}, "--sampling-arg top_k=1.5: not a int"),
+        ({"sampling_arg": {"top_k": 1.5}}, "--sampling-arg top_k=1.5: must be a whole number"),
         ({"sampling_arg": {"temperature": "hot"}}, "--sampling-arg temperature='hot'"),
         ({"sampling_arg": {"seed": True}}, "--sampling-arg seed=True"),
         ({"sampling_arg": {"min_tokens": 9, "max_tokens": 8}}, "min_tokens 9 and max_tokens 8 exclude"),
