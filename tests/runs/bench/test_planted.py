@@ -96,7 +96,7 @@ TEXT = {
     ("client", "reason"),
     [
         ({}, None),
-        ({"cached_tokens": 20_000, "answers_with_cached_count": 512}, "cache: 2.7% of the prompt tokens were read from a"),
+        ({"cached_tokens": 20_000, "answers_with_cached_count": 512}, "cache: 2.7% of the prompt tokens were read"),
         ({"cached_tokens_by_metrics": 20_000}, "cache: 2.7% of the prompt tokens were read from a cache"),
         ({"tokens_by_metrics": 60_000}, "tokens: the server counts "),
         ({"text": TEXT}, "tokens: the server counts 70,000 output tokens, the client 65,536"),
