@@ -1,5 +1,6 @@
 """Types of fields in files and options, checked by pydantic."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
@@ -40,3 +41,12 @@ def option_field(default: Any, help: str, group: str, metavar: str | None = None
         limits: limits as for pydantic's Field (ge, gt, …).
     """
     return Field(default, description=help, json_schema_extra={"group": group, "metavar": metavar or ""}, **limits)
+
+
+def options_in(group: str) -> Callable[..., Any]:
+    """Return `option_field` for a group of options, with the arguments help, metavar, default (None) and limits."""
+
+    def field(help: str, metavar: str | None = None, default: Any = None, **limits: Any) -> Any:
+        return option_field(default, help, group, metavar, **limits)
+
+    return field

@@ -11,7 +11,7 @@ from compliance.mechanisms.declaration import MechanismBlock
 from runs.benchmark import SCENARIOS, Scenario
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
-from runs.files.fields import option_field
+from runs.files.fields import options_in
 from runs.files.yaml_file import place_of, read_yaml, with_underscores
 from runs.harness import HARNESS_ROOT, PROGRAM
 from runs.loadgen.conf_lines import HIGHEST_QPS
@@ -25,6 +25,7 @@ OWN_DATA_CONF = HARNESS_ROOT / "configs/own-data.conf"
 EMBEDDED_CONF = HARNESS_ROOT / "configs/embedded.conf"
 MAX_REPLICAS = 1024  # processes on this machine
 LOWEST_QPS = 1e-6  # queries/s; user.conf has ten decimals, and LoadGen never ends at a rate of 0
+_what, _loadgen, _engine, _compat = map(options_in, ("what", "loadgen", "engine", "compat"))
 
 
 class RunOptions(BaseModel):
@@ -33,151 +34,117 @@ class RunOptions(BaseModel):
     model_config = ConfigDict(defer_build=True)
 
     # The run
-    scenario: Scenario = option_field(
-        ..., "LoadGen scenario. Interactive is the Server scenario with lower latency limits.", "what"
+    scenario: Scenario = _what(
+        "LoadGen scenario. Interactive is the Server scenario with lower latency limits.", default=...
     )
-    accuracy: bool = option_field(
-        False, "Run in accuracy mode: issue every sample once and score the output. Default: performance mode.", "what"
+    accuracy: bool = _what(
+        "Run in accuracy mode: issue every sample once and score the output. Default: performance mode.", default=False
     )
-    model_path: str | None = option_field(
-        None,
-        "Model folder or Hugging Face Hub ID. Default: the embedded small model (not eligible for submission).",
-        "what",
-        "MODEL",
+    model_path: str | None = _what(
+        "Model folder or Hugging Face Hub ID. Default: the embedded small model (not eligible for submission).", "MODEL"
     )
-    dataset_path: Path | None = option_field(
-        None, "Dataset in the MLCommons format (cnn_eval.json). Default: the bundled 64 articles.", "what", "FILE"
+    dataset_path: Path | None = _what(
+        "Dataset in the MLCommons format (cnn_eval.json). Default: the bundled 64 articles.", "FILE"
     )
-    label: str | None = option_field(
-        None, "Name of the run in the output of `results`, `report` and `compare`.", "what", "NAME", min_length=1
+    label: str | None = _what(
+        "Name of the run in the output of `results`, `report` and `compare`.", "NAME", min_length=1
     )
-    total_sample_count: int | None = option_field(
-        None, "Use the first N rows of the dataset. Default: all rows.", "what", "N", ge=1
-    )
-    lg_model_name: str | None = option_field(
-        None, f"LoadGen model key: {', '.join(BENCHMARKS)}. Default: the key of the scenario.", "what", "KEY"
+    total_sample_count: int | None = _what("Use the first N rows of the dataset. Default: all rows.", "N", ge=1)
+    lg_model_name: str | None = _what(
+        f"LoadGen model key: {', '.join(BENCHMARKS)}. Default: the key of the scenario.", "KEY"
     )
 
     # LoadGen
-    user_conf: Path | None = option_field(
-        None,
+    user_conf: Path | None = _loadgen(
         "LoadGen user.conf. Default: user.conf; configs/own-data.conf for datasets with fewer rows than the "
         "benchmark's dataset. With the bundled articles, the harness chooses the settings (docs/running.md).",
-        "loadgen",
         "FILE",
     )
-    target_qps: float | None = option_field(
-        None,
+    target_qps: float | None = _loadgen(
         "Rate in queries/s (Offline: expected rate in samples/s). Overrides target_qps in user.conf.",
-        "loadgen",
         "QPS",
         ge=LOWEST_QPS,
         le=HIGHEST_QPS,
     )
-    audit_conf: Path | None = option_field(
-        None,
+    audit_conf: Path | None = _loadgen(
         "LoadGen audit.config. Without this option, LoadGen reads no audit.config, even if the working directory "
         "contains one.",
-        "loadgen",
         "FILE",
     )
-    enable_log_trace: bool = option_field(
-        False, "Let LoadGen write mlperf_log_trace.json (0.4 to 2 kB per query).", "loadgen"
-    )
-    output_log_dir: Path | None = option_field(
-        None, "Run directory to create. Default: output/<time>-<scenario>-<mode>.", "loadgen", "DIR"
-    )
-    signing_key: Path | None = option_field(
-        None,
+    enable_log_trace: bool = _loadgen("Let LoadGen write mlperf_log_trace.json (0.4 to 2 kB per query).", default=False)
+    output_log_dir: Path | None = _loadgen("Run directory to create. Default: output/<time>-<scenario>-<mode>.", "DIR")
+    signing_key: Path | None = _loadgen(
         "Ed25519 private key (PEM) that signs the attestation seal.json. Default: a key in your home directory, "
         "created at first use.",
-        "loadgen",
         "FILE",
     )
 
     # Engine
-    engine: str = option_field(
-        DEFAULT, f"{', '.join(f'{name} ({kind.help})' for name, kind in KINDS.items())}.", "engine", "|".join(KINDS)
+    engine: str = _engine(
+        f"{', '.join(f'{name} ({kind.help})' for name, kind in KINDS.items())}.", "|".join(KINDS), DEFAULT
     )
-    vllm: bool = option_field(False, "Short form of --engine vllm.", "engine")
-    sampling_arg: dict[str, Any] = option_field(
-        {},
+    vllm: bool = _engine("Short form of --engine vllm.", default=False)
+    sampling_arg: dict[str, Any] = _engine(
         "Sampling parameter that replaces the benchmark's parameter. Repeatable. The run is not eligible for "
         "submission.",
-        "engine",
         "KEY=VALUE",
+        {},
     )
-    admission: Literal["off", "fcfs", "shortest", "deadline", "priority"] = option_field(
-        "off",
+    admission: Literal["off", "fcfs", "shortest", "deadline", "priority"] = _engine(
         "Order in which the harness sends waiting queries to the engine. Queries wait while --admission-tokens or "
         "--admission-queries is reached. Server and Interactive only (docs/engine-options.md). Default: off.",
-        "engine",
+        default="off",
     )
-    admission_tokens: int | None = option_field(
-        None,
+    admission_tokens: int | None = _engine(
         "Maximum number of prompt tokens of queries in the engine that wait for their first output token. Default: the "
         "engine's token budget per step.",
-        "engine",
         "N",
         ge=1,
     )
-    admission_queries: int | None = option_field(
-        None, "Maximum number of unfinished queries in the engine. Default: no limit.", "engine", "N", ge=1
+    admission_queries: int | None = _engine(
+        "Maximum number of unfinished queries in the engine. Default: no limit.", "N", ge=1
     )
-    concurrency: int | None = option_field(
-        None,
+    concurrency: int | None = _engine(
         "Closed loop: send at most N queries at once to the engine, in total over all replicas. Offline only; the run "
         "is not eligible for submission. requests.jsonl states when each query was sent. Default: no limit.",
-        "engine",
         "N",
         ge=1,
     )
-    replicas: str | None = option_field(
-        None,
+    replicas: str | None = _engine(
         "Number of engines that share the load of one LoadGen. Each engine has its own process, and its share of the "
         "devices or cores. auto: as many engines as fit (docs/parallel.md). Default: auto on multiple accelerators, "
         "else one engine in the process of the run.",
-        "engine",
         "N|auto",
     )
-    cluster: str | None = option_field(
-        None,
+    cluster: str | None = _engine(
         "Start the replicas on the nodes of a Ray cluster. ADDRESS is HOST:PORT of the head node; auto is the cluster "
         "of this machine. Default for --replicas: one replica per device (docs/parallel.md).",
-        "engine",
         "auto|ADDRESS",
     )
-    engine_start_timeout_s: float = option_field(
-        1800.0, "Maximum time in s until the engine is ready. Default: 1800.", "engine", "S", gt=0, allow_inf_nan=False
+    engine_start_timeout_s: float = _engine(
+        "Maximum time in s until the engine is ready. Default: 1800.", "S", 1800.0, gt=0, allow_inf_nan=False
     )
-    stall_timeout_s: float = option_field(
-        20.0,
+    stall_timeout_s: float = _engine(
         "End the run if queries are open and the engine makes no progress for this time, in s. The harness raises the "
         "value for slow engine steps. Default: 20.",
-        "engine",
         "S",
+        20.0,
         gt=0,
         allow_inf_nan=False,
     )
 
     # Declaration of the result
-    mechanism: MechanismBlock | None = option_field(
-        None,
+    mechanism: MechanismBlock | None = _engine(
         "Technique to declare (docs/mechanisms.md), or a YAML file with the fields of the declaration. Default: "
         "baseline/none.",
-        "engine",
         "MECHANISM/VARIANT|FILE",
     )
 
     # Flags of the reference implementation and of scripts in circulation
-    batch_size: int | None = option_field(None, "Ignored: the engine batches continuously.", "compat", "N", ge=1)
-    num_workers: int | None = option_field(None, "Ignored: one event loop serves all queries.", "compat", "N", ge=1)
-    max_new_tokens: int | None = option_field(
-        None,
-        "Same as --sampling-arg max_tokens=N. Only the benchmark's value is eligible for submission.",
-        "compat",
-        "N",
-        ge=1,
+    batch_size: int | None = _compat("Ignored: the engine batches continuously.", "N", ge=1)
+    num_workers: int | None = _compat("Ignored: one event loop serves all queries.", "N", ge=1)
+    max_new_tokens: int | None = _compat(
+        "Same as --sampling-arg max_tokens=N. Only the benchmark's value is eligible for submission.", "N", ge=1
     )
 
     @property

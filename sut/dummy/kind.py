@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 from runs.benchmark import SamplingPolicy
 from runs.errors import InputError
-from runs.files.fields import option_field
+from runs.files.fields import options_in
 from sut.dummy.fault import Fault
 from sut.engine_kind import EngineKind, EnginePlan, RunFacts
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 LONGEST = 1e9  # ms or µs, for an option's maximum
 SHORTEST_OUTPUT = 32
+_dummy = options_in("dummy")
 
 
 class DummyOptions(BaseModel):
@@ -23,44 +24,34 @@ class DummyOptions(BaseModel):
 
     model_config = ConfigDict(defer_build=True)
 
-    dummy_ttft_ms: float = option_field(2.0, "Time to first token, in ms. Default: 2.", "dummy", "MS", ge=0, le=LONGEST)
-    dummy_tpot_ms: float = option_field(
-        0.05, "Time per output token, in ms. Default: 0.05.", "dummy", "MS", ge=0, le=LONGEST
+    dummy_ttft_ms: float = _dummy("Time to first token, in ms. Default: 2.", "MS", 2.0, ge=0, le=LONGEST)
+    dummy_tpot_ms: float = _dummy("Time per output token, in ms. Default: 0.05.", "MS", 0.05, ge=0, le=LONGEST)
+    dummy_prefill_us: float = _dummy(
+        "Time per prompt token, in µs, added to the time to first token. Default: 0.", "US", 0.0, ge=0, le=LONGEST
     )
-    dummy_prefill_us: float = option_field(
-        0.0,
-        "Time per prompt token, in µs, added to the time to first token. Default: 0.",
-        "dummy",
-        "US",
-        ge=0,
-        le=LONGEST,
+    dummy_slots: int = _dummy(
+        "Maximum number of requests that are computed concurrently; 0 = all. Default: 0.", "N", 0, ge=0
     )
-    dummy_slots: int = option_field(
-        0, "Maximum number of requests that are computed concurrently; 0 = all. Default: 0.", "dummy", "N", ge=0
-    )
-    dummy_shortest_tokens: int = option_field(
-        SHORTEST_OUTPUT,
+    dummy_shortest_tokens: int = _dummy(
         f"Shortest output, in tokens. The prompt decides the length. Default: {SHORTEST_OUTPUT}.",
-        "dummy",
         "N",
+        SHORTEST_OUTPUT,
         ge=1,
     )
-    dummy_noise: float = option_field(
-        0.0,
+    dummy_noise: float = _dummy(
         "Random variation of the speed, per run and per request: relative standard deviation. Default: 0.",
-        "dummy",
         "SHARE",
+        0.0,
         ge=0,
         le=0.5,
     )
-    dummy_seed: int | None = option_field(
-        None, "Random seed of --dummy-noise. Default: a new seed at each start of the engine.", "dummy", "N", ge=0
+    dummy_seed: int | None = _dummy(
+        "Random seed of --dummy-noise. Default: a new seed at each start of the engine.", "N", ge=0
     )
-    dummy_fault: list[str] = option_field(
-        [],
+    dummy_fault: list[str] = _dummy(
         "Inject a fault at query N. Repeatable. KIND is start, raise, fail, die, swallow, twice, empty or freeze.",
-        "dummy",
         "KIND[@N]",
+        [],
     )
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, field_validator
 
 from runs.benchmark import SamplingPolicy
 from runs.errors import InputError
-from runs.files.fields import option_field
+from runs.files.fields import options_in
 from sut.endpoint.dialects import DIALECTS, MAY_OMIT
 from sut.engine_kind import EngineKind, EnginePlan, ModelPart, RunFacts
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 CONNECTIONS = 1024
 CLIENT = "MLPERF_ENDPOINT_CLIENT"  # environment variable: number of a client process, and number of clients
+_endpoint = options_in("endpoint")
 
 
 class EndpointOptions(BaseModel):
@@ -28,64 +29,48 @@ class EndpointOptions(BaseModel):
 
     model_config = ConfigDict(defer_build=True)
 
-    api_server: str | None = option_field(
-        None,
+    api_server: str | None = _endpoint(
         "Address of the server: http://HOST:PORT or https://HOST:PORT. Separate the addresses of multiple equal "
         "servers with commas.",
-        "endpoint",
         "URL[,URL…]",
     )
-    api_model_name: str | None = option_field(
-        None, "Name of the model on the server. Default: the server's only model.", "endpoint", "NAME"
+    api_model_name: str | None = _endpoint("Name of the model on the server. Default: the server's only model.", "NAME")
+    api_dialect: str | None = _endpoint(
+        f"API of the server: {', '.join(DIALECTS)}. Default: detected from the server.", "NAME"
     )
-    api_dialect: str | None = option_field(
-        None, f"API of the server: {', '.join(DIALECTS)}. Default: detected from the server.", "endpoint", "NAME"
-    )
-    api_omit: list[str] = option_field(
-        [],
+    api_omit: list[str] = _endpoint(
         f"Omit this field from requests, because the server refuses it: {', '.join(MAY_OMIT)}. Repeatable. Only for "
         "servers that return text.",
-        "endpoint",
         "FIELD",
+        [],
     )
-    api_key_env: str | None = option_field(
-        None,
+    api_key_env: str | None = _endpoint(
         "Name of the environment variable that contains the API key of the server. The key is never written to a file.",
-        "endpoint",
         "VAR",
     )
-    api_ca: Path | None = option_field(
-        None,
+    api_ca: Path | None = _endpoint(
         "Certificate of the authority for an https server (PEM). Default: the authorities of the operating system.",
-        "endpoint",
         "FILE",
     )
-    api_connections: int | None = option_field(
-        None,
+    api_connections: int | None = _endpoint(
         "Connections per server, which is also the maximum number of concurrent requests. The harness opens them "
         f"before the timed run. Default: {CONNECTIONS}; 1 in SingleStream.",
-        "endpoint",
         "N",
         ge=1,
     )
-    api_declaration: Path | None = option_field(
-        None,
-        "YAML file with facts of the server that the harness cannot detect (configs/endpoint-declaration.yaml).",
-        "endpoint",
-        "FILE",
+    api_declaration: Path | None = _endpoint(
+        "YAML file with facts of the server that the harness cannot detect (configs/endpoint-declaration.yaml).", "FILE"
     )
-    network_sut: bool = option_field(
-        False,
+    network_sut: bool = _endpoint(
         "For the network division: build the name of the system from the names that the servers report "
         "(docs/servers.md).",
-        "endpoint",
+        default=False,
     )
-    serve: list[str] = option_field(
-        [],
+    serve: list[str] = _endpoint(
         "Start the server with this command, and stop it at the end of the run. Its output is written to server.log. "
         "Repeatable (a list in YAML): one command per server of --api-server, in the same order.",
-        "endpoint",
         "COMMAND",
+        [],
     )
 
     @field_validator("serve", "api_omit", mode="before")

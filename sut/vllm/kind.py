@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from runs.benchmark import OfficialModel, SamplingPolicy
 from runs.errors import InputError, SetupError
-from runs.files.fields import option_field
+from runs.files.fields import options_in
 from runs.harness import PROGRAM
 from runs.record.official_inputs import OTHER_WEIGHTS, option_reasons
 from sut.engine_kind import EngineKind, EnginePlan, ModelPart, RunFacts
@@ -52,6 +52,7 @@ CPU_VALUES: dict[str, tuple[Any, ...]] = {
 # get_supported_act_dtypes]
 IN_FLOAT32 = ("compressed-tensors", "torchao")
 COPIES = (2, 4, 8)  # numbers of data-parallel ranks to try, if the machine has devices for them
+_engine = options_in("engine")
 
 
 class VllmOptions(BaseModel):
@@ -59,31 +60,24 @@ class VllmOptions(BaseModel):
 
     model_config = ConfigDict(defer_build=True)
 
-    dtype: Literal["auto", "half", "float16", "bfloat16", "float", "float32"] | None = option_field(
-        None,
-        "Data type of the model. Default: bfloat16 on accelerators. On CPUs: float32, if the weights allow it.",
-        "engine",
-        "TYPE",
+    dtype: Literal["auto", "half", "float16", "bfloat16", "float", "float32"] | None = _engine(
+        "Data type of the model. Default: bfloat16 on accelerators. On CPUs: float32, if the weights allow it.", "TYPE"
     )
-    device: Literal["auto", "cpu", "cuda"] = option_field(
-        "auto",
+    device: Literal["auto", "cpu", "cuda"] = _engine(
         "Hardware for vLLM: auto = the hardware for which vLLM was built; cpu = no accelerators; cuda = GPUs of "
         "NVIDIA or AMD. Default: auto.",
-        "engine",
+        default="auto",
     )
-    tensor_parallel_size: int | None = option_field(
-        None,
+    tensor_parallel_size: int | None = _engine(
         "Number of accelerators per replica. Default: the smallest number that fits the model; in SingleStream all; "
         "on CPUs 1.",
-        "engine",
         "N",
         ge=1,
     )
-    engine_arg: dict[str, Any] = option_field(
-        {},
+    engine_arg: dict[str, Any] = _engine(
         "Any vLLM engine argument. Repeatable. The harness checks the effective value in the running engine.",
-        "engine",
         "KEY=VALUE",
+        {},
     )
 
 
