@@ -18,7 +18,7 @@ from runs.files.reading import GIT_LFS_POINTER, MIB, read_whole
 
 PREPARE_FIX = "make the file with scripts/prepare_dataset.py, or save the table as JSON"
 
-MAX_BYTES = 512 * MIB  # 24,576 rows of text and IDs have about 200 MB
+MAX_BYTES = 512 * MIB  # a dataset with 24,576 rows of text and IDs has about 200 MB
 _PICKLE_SUFFIXES = {".pkl", ".pickle", ".pck", ".pkl.gz", ".pickle.gz", ".p", ".pt"}
 _GZIP = b"\x1f\x8b"
 # First bytes of other files that users may pass, with their kind and the fix.
@@ -55,7 +55,7 @@ def read_bytes(path: Path) -> bytes:
     for magic, what, fix in _FOREIGN:
         if data.startswith(magic):
             raise InputError(f"dataset file {path} is {what}, not JSON", fix)
-    if b"\0" in data:  # before a parser allocates memory for it
+    if b"\0" in data:  # check before a parser allocates memory
         raise InputError(f"dataset file {path} is not JSON: it contains a null byte", PREPARE_FIX)
     if not data.strip():
         raise InputError(f"dataset file {path} is empty ({len(data)} bytes)", PREPARE_FIX)

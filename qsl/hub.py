@@ -1,4 +1,4 @@
-"""Access to the Hugging Face Hub. Its availability is checked once, to avoid minutes of retries by other libraries."""
+"""Access to the Hugging Face Hub. It is checked once, because other libraries retry for minutes."""
 
 import os
 import urllib.error

@@ -18,7 +18,7 @@ PROGRAM = os.environ.get("MLPERF_LLAMA_VLLM_PROGRAM") or (NAME if IN_WHEEL else 
 # The command that installs what a run needs.
 SETUP = "pip install 'mlperf-llama-vllm[vllm]'" if IN_WHEEL else "make setup"
 
-# Environment variables that make git use another repository than the folder's.
+# Environment variables that make git use a repository other than the repository of the directory.
 _OTHER_REPOSITORY = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"})
 
 
@@ -51,6 +51,6 @@ def git(folder: Path, *arguments: str) -> bytes:
 
 
 def module_path() -> dict[str, str]:
-    """Return the environment variable by which a child process finds the harness's modules from any directory."""
+    """Return the environment variable with which a child process finds the modules of the harness."""
     paths = [str(HARNESS_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}

@@ -54,7 +54,7 @@ class EnginePlan:
     options: dict[str, Any]  # options of the engine; plain data, `engine_options` in the manifest
     # environment variables for the engine's process; the user's values take precedence
     environment: dict[str, str] = field(default_factory=dict)
-    compiles: bool = False  # whether the engine compiles kernels or captures graphs for new shapes
+    compiles: bool = False  # True if the engine compiles kernels or captures graphs for new shapes
     # reasons why a run with these options is not eligible for submission; sentences
     unofficial_reasons: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # sentences for the user before the start

@@ -140,7 +140,7 @@ class _Rows:
 
 
 def check_count(count: int | None, total: int, name: str) -> None:
-    """Refuse to take `count` rows (None = all) of `total` rows.
+    """Refuse a `count` (None = all) that is not between 1 and `total`.
 
     Raises:
         InputError: If `count` is not a number from 1 to `total`.

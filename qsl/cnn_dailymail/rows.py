@@ -63,7 +63,7 @@ def encoded(
     last_ids: Sequence[int] = (),
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows in the MLCommons format from the texts of their three columns; `last_ids` are appended to every
+    """Yield rows in the MLCommons format from the texts of the three columns. `last_ids` are appended to every
     prompt.
     """
     texts = iter(prompts)

@@ -101,7 +101,7 @@ def ensure_default_model(
 
 @contextlib.contextmanager
 def _made_parents(folder: Path) -> Iterator[None]:
-    """Make the folders above a folder; a failure removes those that were made."""
+    """Create the parent directories of a directory. After a failure, remove the created directories."""
     missing = [parent for parent in folder.parents if not parent.exists()]
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -127,7 +127,7 @@ def _make_or_repair(folder: Path, wheel: Path | None, say: Callable[[str], None]
             return
         say(f"{folder / wrong[0]} is missing or damaged: creating the model again")
     prefix = f".{folder.name}.tmp-"
-    # Leftovers of a killed process, because this process holds the lock.
+    # Only a killed process can have left these files, because this process has the lock.
     for left_over in folder.parent.glob(f"{prefix}*"):
         shutil.rmtree(left_over, ignore_errors=True)
     with temporary_folder(prefix, folder.parent) as workplace:
@@ -232,7 +232,7 @@ _BLOCK_TENSORS = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-# output.weight is missing because the embeddings are tied (`tie_word_embeddings` in config.json).
+# output.weight is missing, because the embeddings are tied (`tie_word_embeddings` in config.json).
 _TOP_TENSORS = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight"}
 
 

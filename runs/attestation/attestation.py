@@ -130,8 +130,7 @@ def _validated(schema: type[Schema], content: dict[str, Any], path: Path) -> Sch
 
 
 def broken_files(run: RunDir, attestation: Attestation) -> Iterator[BrokenFile]:
-    """Yield the run's files that were changed, removed or added. Files of other commands, such as a later "
-    "verdict, are ignored."""
+    """Yield the files of a run that were changed, removed or added. A later verdict, for example, is ignored."""
     present = dict(attested_files(run))
     for name, stated in sorted(attestation.files.items()):
         if name not in present:

@@ -49,8 +49,7 @@ class _Queries:
 
     @cached_property
     def tpot_ns(self) -> Times | None:
-        """Time per output token after the first one, of the queries with multiple output tokens; None without "
-        "first tokens."""
+        """TPOT of the queries with multiple output tokens; None if the run has no times of first tokens."""
         several = self.output_tokens > 1
         if self.ttft_ns is None or not several.any():
             return None

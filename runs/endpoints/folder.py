@@ -306,8 +306,7 @@ class EndpointsRun:
         return [one for one in found if not measured or one.get("type") != "accuracy"]
 
     def sample_index(self, phase: str = PERFORMANCE) -> "NDArray[np.int64]":
-        """Return the dataset index of each issued sample; NO_INDEX if the map of the phase does not contain the "
-        "sample."""
+        """Return the dataset index of each issued sample; NO_INDEX if the map of the phase has no such sample."""
         import numpy as np
 
         rows = {} if self.events is None else self.events.rows

@@ -37,7 +37,7 @@ def write_atomic(path: Path, content: bytes | str) -> None:
             _sync_folder(path.parent)
         except BaseException as error:
             temporary.unlink(missing_ok=True)
-            if isinstance(error, OSError) and error.filename is None:  # a full disk raises it without a file name
+            if isinstance(error, OSError) and error.filename is None:  # the error of a full disk has no file name
                 error.filename = str(path)
             raise
 
@@ -65,7 +65,7 @@ def _sync_folder(folder: Path) -> None:
         finally:
             os.close(descriptor)
     except OSError as error:
-        # Other errors than: the file system cannot sync the folder, or it is unreadable.
+        # Ignore only two errors: the file system cannot sync directories, or the directory is unreadable.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EACCES):
             raise
 

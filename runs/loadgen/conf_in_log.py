@@ -69,7 +69,7 @@ def mismatches(
         if line is None:
             wrong = float(logged) != given
         else:
-            # LoadGen ignores lines for its seeds, which are therefore read like other whole numbers.
+            # LoadGen ignores lines for its seeds, so the harness reads them like other whole numbers.
             given = float(number_of(line.value, kind_of(key, scenario) if key in KEYS else KEYS["min_duration"]))
             wrong = abs(given * factor - float(logged)) > SIX_DIGITS * max(1.0, abs(float(logged)))
         if wrong:

@@ -148,7 +148,7 @@ def number_of(value: str, kind: Kind) -> int | float:
 
 @dataclass(frozen=True)
 class Setting:
-    """A line that LoadGen stores. `model`, `scenario` and `key` are the parts of its name, if it has three."""
+    """A line that LoadGen stores. `model`, `scenario` and `key` are the parts of a name with three parts."""
 
     line: int
     model: str

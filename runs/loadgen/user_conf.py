@@ -395,7 +395,7 @@ def _known_models() -> frozenset[str]:
 
 @cache
 def _directories(key: str) -> frozenset[str]:
-    """Return the names of the benchmark's directories in submissions, which LoadGen does not recognize."""
+    """Return the names of the benchmark's directories in submissions. LoadGen does not recognize these names."""
     found = {key.replace("_", ".")} | {BENCHMARKS[key].submission_name}
     loadgen_keys = set(BENCHMARKS)
     for one in ROUNDS.values():

@@ -115,7 +115,7 @@ def _rates(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
                 base_ns, error_ns = _time_of_rates_ns(derived), stamp_ns
             share = RATE_SHARE + error_ns / max(base_ns, 1)
         above = share if exact or name not in _FROM_START_TO_END else min(share, 3 * SIX_DIGITS)
-        if not -share * abs(ours) <= theirs - ours <= above * abs(ours):  # also true for nan
+        if not -share * abs(ours) <= theirs - ours <= above * abs(ours):  # true for nan, too
             key = RATE_KEYS[derived.scenario][name]
             yield Disagreement(f"{name} ({key})", theirs, ours, share * abs(ours), "1/s")
 
@@ -127,7 +127,7 @@ def _time_of_rates_ns(derived: Derived) -> int:
 
 
 def _token_sum(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
-    """Compare the tokens, computed as the quotient of two reported rates over the same time, without a clock."""
+    """Compare the number of tokens. The quotient of two reported rates over one time gives it without a clock."""
     keys = RATE_KEYS[derived.scenario]
     per_token = "tokens_per_second_with_overhead" if derived.scenario == "SingleStream" else "tokens_per_second"
     if keys[per_token] not in detail.values:
@@ -163,8 +163,7 @@ def _latencies(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
 
 
 class Allowance:
-    """The tolerance of the statistics of one measure "
-    "("latency", "ttft", "tpot") against the value of LoadGen, in ns."""
+    """Tolerance of the statistics of one measure (latency, ttft or tpot), compared with LoadGen's values; in ns."""
 
     def __init__(self, derived: Derived, measure: str, ours: LatencyNumbers) -> None:
         self._derived = derived
@@ -173,7 +172,7 @@ class Allowance:
         self._moved: dict[int, tuple[LatencyNumbers, LatencyNumbers]] = {}
 
     def of(self, statistic: str) -> float:
-        """Return the tolerance of a statistic, which is a field of LatencyNumbers."""
+        """Return the tolerance of a statistic. The statistic is a field of LatencyNumbers."""
         if self._derived.source == "trace":
             return 0.0
         samples_above = self._derived.sample_count * (1 - PERCENTILE_SHARES.get(statistic, 0))
@@ -221,7 +220,7 @@ class Allowance:
 
 
 def _validity(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
-    """Compare the verdict and its parts; without a trace, only those that no error of the times could change."""
+    """Compare the verdict and its parts; without a trace, only the parts that timing errors cannot change."""
     count, percentile = derived.query_count, derived.early_stopping.percentile
     # The value at the percentile is in time if at most the samples above it are late.
     behind = count - 1 - int(count * percentile)
@@ -252,7 +251,7 @@ def _duration_is_certain(derived: Derived, detail: DetailLog) -> bool:
 
 
 def _limits_are_certain(derived: Derived, allowed: int) -> bool:
-    """Return whether the verdict on the limits is the same for every possible error of the times."""
+    """Return whether no timing error could change the verdict on the limits."""
     if derived.source == "trace" or allowed < 0:
         return True
     stopped = stopped_at_most(derived.sample_count)
@@ -277,7 +276,7 @@ def _measured_ns(derived: Derived, measure: str, error_ns: int = 0) -> NDArray[n
 
 
 def _single_stream_estimates(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
-    """Compare LoadGen's estimates of the target percentile and p99; with token latencies, those of the first token."""
+    """Compare LoadGen's estimates of the target percentile and p99: of TTFT with token latencies, else of latency."""
     measure, numbers = "ttft", derived.numbers.ttft_ns
     if numbers is None:
         measure, numbers = "latency", derived.numbers.latency_ns

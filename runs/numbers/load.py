@@ -111,8 +111,8 @@ class Load:
 
     offered_per_second: float
     completed_per_second: float
-    mean_open: float  # mean over the time from the first to the last arrival
-    open_at_end: int  # queries that arrived before the last one and were open when it arrived
+    mean_open: float  # mean number of open queries between the first and the last arrival
+    open_at_end: int  # earlier queries that were open when the last query arrived
     drain_s: float  # from the last arrival to the last completion
     kept_up: bool
 

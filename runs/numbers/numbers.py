@@ -74,7 +74,7 @@ def measured_row(
     tokens_per_second: float | None,
     times_ns: Mapping[str, Mapping[str, float | None]],
 ) -> dict[str, float]:
-    """Return rates, and statistics of latencies in ms (`ttft_p99_ms`), as far as the run has them."""
+    """Return the rates and the statistics of latencies in ms (`ttft_p99_ms`) that the run has."""
     rates = dict(zip(_UNITS, (samples_per_second, tokens_per_second), strict=True))
     times = {f"{name}_{key}_ms": ns and ns / 1e6 for name, part in times_ns.items() for key, ns in part.items()}
     return {name: value for name, value in (rates | times).items() if value is not None}

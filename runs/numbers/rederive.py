@@ -122,7 +122,7 @@ def time_per_output_token_ns(
 
 
 def _at_share(ordered: NDArray[np.int64], share: float) -> int:
-    """Return LoadGen's percentile, which is not interpolated."""
+    """Return the percentile as LoadGen computes it, without interpolation."""
     return int(ordered[int(len(ordered) * share)])
 
 
@@ -143,7 +143,7 @@ def _rates(scenario: str, times: Timeline, tokens: int | None) -> dict[str, floa
             "tokens_per_second": _per_second(tokens, longest_ns),
         }
     last_issued_ns = int(times.issued_ns[-1])
-    # The last issued query need not be the last completed query.
+    # The query that was issued last may not be the query that completed last.
     last_done_ns = int(times.scheduled_ns[-1] + times.latency_ns[-1])
     mean_latency_ns = int(times.latency_ns.sum()) // count
     rates = {

@@ -104,7 +104,7 @@ def _from_requests(detail: DetailLog, requests: RequestTable) -> Timeline:
 def _checked_ttft(
     detail: DetailLog, ttft_ns: NDArray[np.int64], known: NDArray[np.bool_], source: str
 ) -> NDArray[np.int64] | None:
-    """Return the first-token times, which LoadGen reports in all scenarios except Offline."""
+    """Return the first-token times. LoadGen reports them in all scenarios except Offline."""
     if detail.scenario == "Offline" or not detail.uses_token_latencies:
         return None
     if not known.all():

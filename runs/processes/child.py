@@ -1,4 +1,4 @@
-"""Child processes of a command, which always end with the command.
+"""Child processes of a command. They always end with the command.
 
 A child leads its own process group, which includes its descendants; the group is killed at the end. If this process is
 killed, a guardian (a shell that waits for the end of a pipe) kills the group.
@@ -40,10 +40,10 @@ def owned(child: "subprocess.Popen[bytes]", folder: str = "") -> Iterator[None]:
 
 @contextlib.contextmanager
 def _guardian(group: int, folder: str) -> Iterator[None]:
-    """Start a guardian, which kills the group and removes its folder if this process ends within the block."""
+    """Start a guardian process. It kills the group and removes its folder if this process ends within the block."""
     process = subprocess.Popen(
         ["/bin/sh", "-c", 'read _ || { kill -9 "-$0"; [ -z "$1" ] || rm -rf -- "$1"; }', str(group), folder],
-        env={},  # it needs no variables, and must not have a server's key
+        env={},  # the guardian needs no variables, and must not see the API key of a server
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -113,7 +113,7 @@ def critical() -> Iterator[None]:
         yield
         return
     if listener is not None and listener.first is not None:
-        time.sleep(YIELD_S)  # a lock is not fair: a command that writes many files would block the watcher
+        time.sleep(YIELD_S)  # without this sleep, a command that writes many files would keep the lock from the watcher
     with lock:
         abandoned = threading.current_thread() in _abandoned
         if not abandoned:
@@ -124,7 +124,7 @@ def critical() -> Iterator[None]:
 
 @contextlib.contextmanager
 def if_abandoned(action: Action, at_the_end: Callable[[], object] = lambda: None) -> Iterator[None]:
-    """Register an action for the block, which is run only if the watcher ends the process."""
+    """Register an action for the block. It runs only if the watcher ends the process during the block."""
     entry = threading.current_thread(), action
     with critical():
         registered.append(entry)
@@ -132,7 +132,7 @@ def if_abandoned(action: Action, at_the_end: Callable[[], object] = lambda: None
         yield
     finally:
         with critical():
-            with contextlib.suppress(ValueError):  # run already when this thread was abandoned
+            with contextlib.suppress(ValueError):  # the action has run already if this thread was abandoned
                 registered.remove(entry)
             at_the_end()
 

@@ -40,7 +40,7 @@ def outcome_stands() -> None:
 
 
 class Listener:
-    """The watcher, which receives signals and ends the process if the command does not."""
+    """The watcher of signals. It ends the process if the command does not."""
 
     def __init__(self, last_words: Action) -> None:
         self.first: int | None = None

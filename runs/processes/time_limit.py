@@ -1,4 +1,4 @@
-"""A time limit for work, which is abandoned at the limit by the rule of `runs/processes/interrupts.py`."""
+"""A time limit for work. At the limit, the work is abandoned as `runs/processes/interrupts.py` describes."""
 
 import contextvars
 import threading

@@ -36,7 +36,7 @@ def leave_signals() -> None:
 def ignore_signals() -> None:
     """Ignore the signals that end a command; SIGTERM ends this process without a message."""
     for number in ENDING:
-        signal.signal(number, signal.SIG_IGN)  # discards a pending one too
+        signal.signal(number, signal.SIG_IGN)  # also discards a pending signal
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 

@@ -95,7 +95,7 @@ def planned_facts(plan: "RunPlan", sha256: Mapping[str, str]) -> Facts:
     """Return the facts of a plan and of the model's files."""
     content = plan.model_dump(mode="json")
     replicas = content["replicas"] or {}
-    if replicas.pop("kept", None) and len(replicas["places"]) == 1:  # the engine that a run of its own would start
+    if replicas.pop("kept", None) and len(replicas["places"]) == 1:  # the engine that a single run would start
         content |= {"replicas": None, "environment": replicas["places"][0]["environment"]}
     for place in (content["replicas"] or {}).get("places", ()):
         kept = {name: value for name, value in place["environment"].items() if f"environment.{name}" not in ROLE}

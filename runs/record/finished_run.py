@@ -35,7 +35,7 @@ class FinishedRun:
     dir: RunDir
     scenario_override: Scenario | None = None  # overrides the scenario of the manifest or the log
     benchmark_override: Benchmark | None = None  # overrides the benchmark of the manifest or the log
-    foreign: bool = False  # whether only LoadGen's files are read
+    foreign: bool = False  # True if only the files of LoadGen are read
     claimed_mode: str | None = None  # mode in the name of its directory in a submission
 
     @cached_property

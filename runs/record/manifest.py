@@ -113,7 +113,7 @@ class ClusterPlan(BaseModel):
 
 
 class KeptEngine(StrictModel):
-    """An engine that serves several runs (sut/replicas/kept_engine.py), as one of these runs sees it."""
+    """An engine that serves multiple runs (sut/replicas/kept_engine.py), as one of these runs sees it."""
 
     folder: str  # temporary folder with the socket of each replica
     start_time_ns: int  # start of the engine
@@ -161,7 +161,7 @@ class RunPlan(BaseModel):
     dataset_sha256: Sha256
     sample_count: int = Field(ge=1)  # samples of the query sample library
     longest_prompt_tokens: int = Field(ge=1)
-    audit: bool  # whether LoadGen reads audit.config in the run directory
+    audit: bool  # True if LoadGen reads audit.config in the run directory
     enable_log_trace: bool
     engine: str
     model_path: str
@@ -172,8 +172,8 @@ class RunPlan(BaseModel):
     concurrency: int | None = Field(default=None, ge=1)  # limit of open queries in a closed loop; None = no closed loop
     replicas: ReplicasPlan | None = None  # None = one engine, in the run's process
     warmup_prompts: int = Field(ge=0)  # minimum number of warm-up prompts with the dataset's lengths
-    compiles: bool = False  # whether the engine compiles kernels or captures graphs for new shapes
-    trial: bool = False  # whether the run's process measures the engine and writes user.conf
+    compiles: bool = False  # True if the engine compiles kernels or captures graphs for new shapes
+    trial: bool = False  # True if the process of the run measures the engine and writes user.conf
     engine_start_timeout_s: float = Field(gt=0)
     stall_timeout_s: float = Field(gt=0)
 

@@ -120,7 +120,7 @@ class QueryTimes(StrictModel):
 
 
 class LatenessSummary(StrictModel):
-    """The lateness of a client in ms, and its number of queries."""
+    """How late a client was, in ms, and the number of queries."""
 
     model_config = strictly("allow")
 
@@ -133,7 +133,7 @@ class TextResponses(StrictModel):
 
     model_config = strictly("allow")
 
-    is_tokenized: bool  # whether tokens were counted with the model's tokenizer; otherwise LoadGen got zeros
+    is_tokenized: bool  # True if tokens were counted with the model's tokenizer; otherwise LoadGen got zeros
     # Tokens of the responses with usage, by both counts.
     responses_with_usage: Count
     tokens_by_usage: Count
@@ -150,8 +150,8 @@ class ServerClient(StrictModel):
     model_config = strictly("allow")
 
     server: Text  # URL
-    on_this_machine: bool  # whether the server is on LoadGen's machine
-    counts_reuse: bool  # whether the server reports its use of a cache, in every response or in its metrics
+    on_this_machine: bool  # True if the server is on LoadGen's machine
+    counts_reuse: bool  # True if the server reports its use of a cache, in every response or in its metrics
     answers: Count
     tokens: Count
     cached_tokens: Count

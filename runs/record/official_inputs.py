@@ -21,7 +21,7 @@ OTHER_WEIGHTS = frozenset(
 
 
 def option_reasons(options: Mapping[str, Any]) -> list[str]:
-    """Return reasons from the engine's options."""
+    """Return the reasons that the engine's options give."""
     reasons = [
         f"engine argument {name} changes the model or its stop IDs" for name in MODEL_CHANGING if options.get(name)
     ]
@@ -32,7 +32,7 @@ def option_reasons(options: Mapping[str, Any]) -> list[str]:
 
 
 def data_set_reasons(benchmark: Benchmark, sha256: str) -> list[str]:
-    """Return reasons from the hash of the file that MLCommons distributes, if it is known."""
+    """Return the reason that the hash of the dataset gives, if MLCommons' file has a known hash."""
     if benchmark.data_sha256 in (None, sha256):
         return []
     return [

@@ -55,7 +55,7 @@ class Digests:
     """SHA-256 of many responses, 32 bytes each; read as hexadecimal digits."""
 
     def __init__(self, content: bytes | memoryview) -> None:
-        """Take the concatenated digests."""
+        """Create the table from the concatenated digests."""
         self._content = content
 
     def __len__(self) -> int:

@@ -11,15 +11,15 @@ class TuneDir(Folder):
     lock = PathIn("tune.lock")  # lock file, held during a tuning
     journal = PathIn("journal.jsonl")  # one JSON line per finished step, from which a tuning continues
     record = PathIn("tune.json")  # the result
-    user_conf = PathIn("user.conf")  # given user.conf with the confirmed rate
+    user_conf = PathIn("user.conf")  # user.conf of the user, with the confirmed rate
     best = PathIn("best.yaml")  # options of `run` for the rate: given options, and best options of a search
     search_conf = PathIn("search.user.conf")  # user.conf of the short runs of a search
-    study = PathIn("search.study.jsonl")  # optuna's study of the search
+    study = PathIn("search.study.jsonl")  # file of optuna with the trials of the search
     plot = PathIn("rates.svg")
     engine_log = PathIn("engine.log")  # output of the engine that serves the probes
     estimate_conf = PathIn("estimate.user.conf")  # user.conf of the Offline estimate
     estimate = PathIn("estimate")
-    discarded = PathIn("discarded")  # interrupted runs, and tunings of another configuration
+    discarded = PathIn("discarded")  # interrupted runs, and tunings with another configuration
 
     def run(self, step: str, number: int) -> Path:
         """Return the n-th run directory of a step, from 1."""

@@ -107,7 +107,7 @@ def _run_in_turn(sides: list[_Runs], console: Console, say: Callable[[str], None
 
 
 def _exchange(made: dict[Path, Path], say: Callable[[str], None]) -> None:
-    """Put each new run in the place of the old run, which moves to the discarded runs of its result."""
+    """Move each old run to the discarded runs of its result, and put the new run in its place."""
     for old, new in made.items():
         aside = set_aside([old], ResultDir(_result(old)).discarded)
         new.rename(old)

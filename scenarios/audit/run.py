@@ -231,7 +231,7 @@ def _existing(test: AuditTest[Any], options: AuditOptions) -> tuple[AuditRequest
         if run.manifest is not None and run.manifest.status != "finished":
             raise ExecutionError(f"--{label} {path}: {unfinished(run.manifest)}", "repeat this run")
         finished.append(run)
-    # Only for the record, because LoadGen's logs do not distinguish Interactive from Server.
+    # The scenario is only recorded, because LoadGen's logs do not distinguish Interactive from Server.
     found = finished[1].detail.scenario if finished[1].dir.detail.exists() else ""
     scenario: Scenario = next((name for name in SCENARIOS if LOADGEN_SCENARIO[name] == found), "Offline")
     request = AuditRequest(scenario=scenario, loadgen_key="", loaded_count=10**9, options=options)

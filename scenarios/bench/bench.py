@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from sut.replicas.kept_engine import EngineKeeper
 
 LOCK, DISCARDED = "lock", "discarded"
-MAX_FAILED_RUNS = 2  # a further failed run ends the bench
+MAX_FAILED_RUNS = 2  # maximum number of failed runs; one more failed run ends the bench
 MAX_FAILED_SHARE = 0.01  # share of the requests of a run
 MAX_OFFLINE_QUERIES = 24_576  # rows of a dataset of about 200 MB
 CHECKED_ROWS = 8  # rows of the run that is checked before the bench starts
@@ -109,7 +109,7 @@ def run_bench(bench: Bench, console: Console, *, restart_changed: bool = False, 
 
 
 def ladder_plan(bench: Bench) -> LadderPlan:
-    """Return what a bench measures."""
+    """Return the loads that a bench measures."""
     longest_s = bench.duration_s if bench.is_duration_given else LONGEST_S
     return LadderPlan(
         steps=bench.steps,
@@ -126,7 +126,7 @@ def ladder_plan(bench: Bench) -> LadderPlan:
 
 
 def _checked_spec(bench: Bench) -> RunSpec:
-    """Return a run with the load of most runs, whose plan the engine has."""
+    """Return a run with the typical load of the bench. The engine starts with the plan of this run."""
     step = bench.steps[-1]
     rate = None if step.kind != "server" else step.qps or 1.0
     return RunSpec(0, step.kind, CHECKED_ROWS, 0, rate, concurrency=step.concurrency)
@@ -254,7 +254,7 @@ class _Runs:
         self._bench, self._console, self._record, self._keeper = bench, console, record, keeper
         self._ladder = ladder_plan(bench)
         self._offline_qps: float | None = None  # rate of the warm-up; None = the engine is not warm
-        # The output of a run has no place in the table. With --verbose, it takes the place of the live line.
+        # The output of a run would disturb the table. With --verbose, it replaces the live line.
         quiet: Console = Terminal(quiet=True, force_terminal=False)
         self._live_console = quiet if is_verbose() else console
         self._run_console = console if is_verbose() else quiet
@@ -391,7 +391,7 @@ class _Runs:
             return execute_run(config, self._run_console, watch=watch, keeper=self._keeper).result
         finally:
             assert config.dataset_path is not None
-            config.dataset_path.unlink(missing_ok=True)  # the seed makes it again
+            config.dataset_path.unlink(missing_ok=True)  # the seed recreates the file
 
     def _add(self, run: BenchRun) -> None:
         """Add a run to the files and to the table."""

@@ -31,8 +31,8 @@ class RunSpec:
 
     number: int  # from 1; 0 = the warm-up
     kind: Kind
-    queries: int  # 0 = the warm-up decides
-    first_row: int  # rows of the earlier runs; -queries for the warm-up, so that its rows are not used again
+    queries: int  # 0 = the warm-up decides the number
+    first_row: int  # number of rows that earlier runs used; -queries for the warm-up, so that no run uses its rows
     asked_qps: float | None = None
     share: float | None = None
     concurrency: int | None = None
@@ -58,10 +58,10 @@ class Step:
 
 @dataclass(frozen=True)
 class LadderPlan:
-    """What a bench measures."""
+    """The loads that a bench measures, and the rules for further loads."""
 
     steps: tuple[Step, ...]  # in their order
-    is_adaptive: bool  # the ascent ends at saturation, and the boundary is refined
+    is_adaptive: bool  # True if the ascent ends at saturation, and the bench refines the best rate
     duration_s: float
     longest_s: float  # maximum duration of a run that waits for the queries of the percentile
     max_runs: int  # maximum of runs in one repetition
@@ -71,7 +71,7 @@ class LadderPlan:
 
     @property
     def needed(self) -> int:
-        """The queries that the percentile needs."""
+        """Number of queries that the percentile requires."""
         return NEEDED.get(self.percentile or "", 1)
 
     def queries_at(self, qps: float) -> int:

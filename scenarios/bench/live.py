@@ -18,7 +18,7 @@ from scenarios.run.rate_watch import Stopped
 
 PLAIN_INTERVAL_S = 30.0
 FIRST_SHARE = 1 / 3  # share of the arrivals' time in which the engine fills up
-FEWEST_BEATS = 4  # minimum of heartbeats for a statement on saturation
+FEWEST_BEATS = 4  # minimum number of heartbeats before saturation is checked
 
 
 class LiveRun:

@@ -28,7 +28,7 @@ from sut.endpoint.server import ModelCard, choose_dialect, read_card
 from sut.engines import DEFAULT, KINDS
 
 DURATION_S = 60.0
-SERVER_STALL_S = 60.0  # a server that serves requests one by one, without streaming in Offline, is quiet for long
+SERVER_STALL_S = 60.0  # in Offline, a server without streaming that serves requests one by one is quiet for long
 MAX_TOKENS = 10**9
 LENGTHS: tuple[Lengths, Lengths] = (1024, 1024), (128, 128)  # prompt and output tokens, as in `vllm bench serve`
 CPU_LENGTHS: tuple[Lengths, Lengths] = (128, 128), (32, 32)  # for the embedded model without an accelerator
@@ -185,7 +185,7 @@ class _Loader:
         return record
 
     def _target(self, words: list[str]) -> str:
-        """Move the model or URL to the fields of a run; return it."""
+        """Move the model or URL to the fields of a run; return the model or URL."""
         options, values, backend = self.options, self.values, self.options.backend
         for name in ("model", "tokenizer", "backend", "endpoint", "host"):
             if getattr(options, name) == "":
@@ -202,7 +202,7 @@ class _Loader:
         servers += [values.pop("api_server")] if "api_server" in values else []
         urls = list(dict.fromkeys(word if "://" in word else f"http://{word}" for word in servers))
         if urls and options.model in models and not Path(options.model or "").is_dir():
-            models.remove(options.model)  # the server's name of its model, not its files
+            models.remove(options.model)  # this name of the model is for the server; it is no path
         models = list(dict.fromkeys(models))
         for found, what in ((urls, "servers"), (models, "models")):
             if len(found) > 1:

@@ -151,11 +151,11 @@ class Bench:
     values: dict[str, Any]  # fields of RunConfig that all runs share
     scenario: Scenario  # scenario of the runs at rates; Offline: the Offline run alone
     steps: tuple[Step, ...]
-    is_adaptive: bool  # no loads were given, so that the bench refines the best rate
+    is_adaptive: bool  # True if the user gave no loads, so that the bench refines the best rate
     limits: Limits | None
     prompts: "Prompts"
     duration_s: float
-    is_duration_given: bool  # otherwise a run may last longer for a higher percentile
+    is_duration_given: bool  # if False, a run may last longer to support a higher percentile
     queries: int | None  # minimum of queries in a run
     output_len: "Lengths"
     exact_output: bool  # each response has the requested number of tokens
@@ -175,7 +175,7 @@ class Bench:
         return {**given, **self.prompts.facts(), "limits": limits_text(self.limits)}
 
     def other_conditions(self) -> dict[str, Fact]:
-        """Return the options that --like and a continued bench need besides."""
+        """Return the other options that --like and a continued bench reuse."""
         return {"seed": self.seed, "dataset_path": str(self.dataset_path) if self.dataset_path else None}
 
 
@@ -185,7 +185,7 @@ def limits_text(limits: Limits | None) -> str:
 
 
 def benchmark_of(values: Mapping[str, Any], scenario: Scenario) -> Benchmark:
-    """Return the benchmark of a run with a scenario, whose key may be for another scenario."""
+    """Return the benchmark of a run in a scenario. The key of the run may be for another scenario."""
     key = values.get("lg_model_name")
     if key not in BENCHMARKS or scenario in BENCHMARKS[key].scenarios:
         return BENCHMARKS.get(key or "") or default_benchmark(scenario)

@@ -47,7 +47,7 @@ class Prompts(Protocol):
         """Return rows as JSON objects. Row numbers may be below 0."""
 
     def facts(self) -> dict[str, str]:
-        """Return what must be equal in a comparison."""
+        """Return the facts that must be equal in a comparison."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def _row(text: str, ids: Any, output: str, output_tokens: Lengths | None) -> byt
 
 @dataclass(frozen=True)
 class FilePrompts:
-    """The prompts of a file, in its order; after the last row the first one follows."""
+    """The prompts of a file, in its order; after the last row, the first row follows."""
 
     path: Path
     sha256: str
@@ -132,7 +132,7 @@ class FilePrompts:
     content: Sequence[dict[str, Any]]
     tokenizer: str
     output_tokens: int  # maximum for rows that state none
-    exact: bool  # whether the end token is ignored
+    exact: bool  # True if the end token is ignored
 
     @property
     def total(self) -> int:

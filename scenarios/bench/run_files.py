@@ -70,14 +70,14 @@ def conf_text(bench: Bench, spec: RunSpec) -> str:
     settings["target_qps"] = 1 if spec.asked_qps is None else f"{spec.asked_qps:.10f}".rstrip("0").rstrip(".")
     if scenario == "Server":
         settings |= {f"{name}_latency": round(limits.get(name) or NO_LIMIT_MS) for name in ("ttft", "tpot")}
-        # Without a percentile, one that LoadGen's early stopping accepts with so few queries.
+        # Without a percentile, use a percentile that LoadGen's early stopping accepts with so few queries.
         lowest = f"{min(50, 100 * 0.009 ** (1 / spec.queries)):.4g}"
         settings["target_latency_percentile"] = spec.percentile.removeprefix("p") if spec.percentile else lowest
     return "".join(f"*.{scenario}.{key} = {value}\n" for key, value in settings.items())
 
 
 def repeated_rows(bench: Bench, spec: RunSpec) -> str:
-    """Return a warning if the prompts begin again in a run, for the first time; otherwise an empty text."""
+    """Return a warning in the first run whose prompts repeat; otherwise an empty text."""
     total = bench.prompts.total
     if not spec.first_row <= total < spec.first_row + spec.queries:
         return ""

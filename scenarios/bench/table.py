@@ -55,13 +55,13 @@ def run_name(run: BenchRun) -> str:
 
 
 def reasons(run: BenchRun) -> Iterator[str]:
-    """Yield what may distort the numbers of a run, and the reasons of its verdict."""
+    """Yield the causes that may distort the numbers of a run, and the reasons for its verdict."""
     if run.verdict != "failed":
         yield from (f"  {reason}" for reason in run.reasons)
 
 
 def closing(record: BenchRecord) -> Iterator[str]:
-    """Yield the best rate, its second run, and the trust in the numbers."""
+    """Yield lines on the best rate, its second run, and the causes that may distort the numbers."""
     runs = {run.number: run for run in record.runs}
     best = record.best
     if best is not None:

@@ -1,4 +1,4 @@
-"""The execution of a campaign, which keeps finished runs, and sets all other runs aside and repeats them."""
+"""The execution of a campaign: it keeps finished runs, and moves all other runs aside and repeats them."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -123,7 +123,7 @@ class _Run:
     # The runs ----------------------------------------------------------------------------------------------------
 
     def go(self) -> ExitCode:
-        """Start the missing runs, and report the outcome."""
+        """Start the missing runs, and report the results."""
         runs = [{"leg": run.name, "directory": str(run.folder), "identity": run.identity} for run in self._runs]
         asked = orjson.loads(orjson.dumps(self._campaign.asked, default=_plain, option=orjson.OPT_NON_STR_KEYS))
         write_json(
@@ -186,7 +186,7 @@ class _Run:
         self._say(f"the earlier files of {run.name} are now in {discarded / stem}")
 
     def _run(self, run: CampaignRun) -> None:
-        """Start a run as `run` does, or an audit as `audit` does; its outcome is in its files.
+        """Start a run as `run` does, or an audit as `audit` does. The files of the run contain the result.
 
         The attestation of each run contains the digest of the preceding attestation of the campaign.
         """

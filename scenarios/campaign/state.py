@@ -96,7 +96,7 @@ def _process(planned: PlannedRun) -> int | None:
 
 
 def code_notes(done: list[PlannedRun]) -> Iterator[str]:
-    """Yield the reasons why finished and future runs cannot be in one submission, which requires one commit."""
+    """Yield the reasons why finished and future runs cannot be in one submission. A submission has one commit."""
     now = harness_facts()
     if now["git_changed"] is not False:
         yield "this code has no commit; `submit` will require --source DIR"

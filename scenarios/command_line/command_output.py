@@ -141,8 +141,7 @@ class _Unescaped:
 
 @contextlib.contextmanager
 def steady_output() -> Iterator[SteadyStream]:
-    """Replace standard output and error with streams that never fail and write unsupported characters as \\u "
-    "escapes."""
+    """Replace standard output and error with streams that never fail and escape unsupported characters as \\u."""
     before = sys.stdout, sys.stderr
     for stream in before:
         if hasattr(stream, "reconfigure"):

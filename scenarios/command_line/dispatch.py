@@ -1,4 +1,4 @@
-"""The command line, which finds and runs a command, and turns a failure into a message and an exit code."""
+"""The command line: it finds and runs a command, and turns a failure into a message and an exit code."""
 
 import difflib
 import errno
@@ -63,14 +63,14 @@ class _Commands(click.Group):
         return found
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete names of commands and options without importing the commands, as click would."""
+        """Complete names of commands and options without importing the commands. click itself would import them."""
         found = [
             CompletionItem(name, help=sentence) for name, sentence in COMMANDS.items() if name.startswith(incomplete)
         ]
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands by group, on one screen, without importing them, as click would."""
+        """Write the commands by group, on one screen, without importing them. click itself would import them."""
         formatter.write(f"{HELP_BEFORE}\n")
         for group, commands in COMMAND_GROUPS.items():
             for name, sentence in commands.items():

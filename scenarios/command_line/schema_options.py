@@ -90,7 +90,7 @@ def _pairs(flag: str, texts: tuple[str, ...]) -> dict[str, Any]:
 
 
 def parse_value(text: str) -> Any:
-    """Parse a value from the command line: JSON, or Python's words for booleans and None, or else the text."""
+    """Parse a value from the command line: JSON, or Python's words for booleans and None, otherwise the text itself."""
     words = {"true": True, "True": True, "false": False, "False": False, "none": None, "None": None}
     if text in words:
         return words[text]

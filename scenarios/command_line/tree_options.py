@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def tree_options(without: str) -> Decorator:
-    """Return the options for the parts of a tree besides its runs; `without` states the default of --source."""
+    """Return the options for the parts of a tree that are not runs; `without` states the default of --source."""
     return together(
         click.option(
             "--system",

@@ -1,4 +1,4 @@
-"""The commands. The module `NAME` holds the command `NAME`."""
+"""The commands. The module `NAME` contains the command `NAME`."""
 
 # Group of `main.py --help` → command → first sentence of its help, at most 76 characters. The list of commands is
 # printed without importing the commands.

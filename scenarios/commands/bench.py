@@ -21,8 +21,8 @@ EXAMPLES = (
     "use your own prompts and latency limits: bench MODEL --dataset-path prompts.jsonl --limits ttft=2000,tpot=100",
 )
 
-_WORDS = "words"  # key of the command line's words in click's context
-# Texts, so that the bench reports all mistakes together.
+_WORDS = "words"  # key in click's context for the words of the command line
+# Parse options as text, so that the bench reports all mistakes together.
 _AS_TEXT: dict[str, dict[str, Any]] = {
     name: {"type": str} for name, field in RunConfig.model_fields.items() if field.annotation is not bool
 }

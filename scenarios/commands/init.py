@@ -99,8 +99,7 @@ def init(folder: Path | None, model_path: str | None, dataset_path: Path | None)
 
 
 def default_folder(root: Path = HARNESS_ROOT) -> Path:
-    """Return the default DIR: mlperf next to the checkout; for an installed package, mlperf in the working "
-    "directory."""
+    """Return the default DIR: ../mlperf of the checkout, or ./mlperf for an installed package."""
     own = (root / "pyproject.toml").exists()
     return (root.parent if own else Path.cwd()) / "mlperf"
 

@@ -26,7 +26,7 @@ EXAMPLES = (
 
 
 def show_plan(config: RunConfig, console: "Console") -> int:
-    """Show what `--dry-run` shows of a run; return NEGATIVE if the run will certainly be INVALID.
+    """Show the plan of a run (`--dry-run`); return NEGATIVE if the run will certainly be INVALID.
 
     Raises:
         SetupError: If the run directory exists already.

@@ -149,7 +149,7 @@ def verify(
 
 
 def _folders(homes: list[tuple[Path, bool]], output: Path | None) -> list[Path | None]:
-    """Return the folder of each verdict: `output`, a folder in it, or a run directory of this harness, or else None."""
+    """Return the directory for each verdict; None for logs of other programs if no `output` is given."""
     if output is None:
         return [home if ours else None for home, ours in homes]
     if len(homes) == 1:

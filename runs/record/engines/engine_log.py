@@ -40,7 +40,7 @@ _PREEMPTED = re.compile(r"preempt(?:ed|ion)", re.IGNORECASE)
 
 @dataclass
 class EngineLog:
-    """Facts from engine.log; empty where the engine printed none."""
+    """Facts from engine.log; empty for facts that the engine did not print."""
 
     configuration: dict[str, Any] = field(default_factory=dict)
     kv_cache_tokens: int | None = None
@@ -67,7 +67,7 @@ def read_engine_log(path: Path) -> EngineLog:
             printed.pop("data_parallel_size", None)
         for name, one in printed.items():
             before = log.configuration.setdefault(name, one)
-            if before != one:  # engine cores print different values
+            if before != one:  # the engine cores printed different values
                 log.configuration[name] = f"{before}, and {one} in another line"
     if found := _KV_TOKENS.search(text):
         log.kv_cache_tokens = int(found[1].replace(",", ""))

@@ -64,9 +64,9 @@ class EngineRecord:
     """Requirements of a kind of engine. The defaults are the strictest values; they apply to unknown engines."""
 
     runs_model: bool = True
-    computes_here: bool = True  # whether the engine computes the model on the machine in the manifest
-    prints_configuration: bool = True  # whether the engine prints its configuration to engine.log, like vLLM
-    may_preempt: bool = True  # whether more requests than the batch size may be between first and last token
+    computes_here: bool = True  # True if the engine computes the model on the machine in the manifest
+    prints_configuration: bool = True  # True if the engine prints its configuration to engine.log, like vLLM
+    may_preempt: bool = True  # True if more requests than the batch size may be between their first and last token
     batch_field: str = "max_num_seqs"  # field of engine.configuration: maximum concurrent requests per rank, 0 = all
     configuration: type[BaseModel] = VllmConfiguration  # schema of engine.configuration
     option_prefix: str = ""  # prefix of its options on the command line

@@ -8,15 +8,15 @@ from runs.record.observed import Observed, ServerClient
 
 # Maximum share of the received tokens that may be missing in the metrics of the server, because metrics may be late.
 COUNTED_SHARE = 0.95
-OF_A_LIMIT = 0.05  # a delay of the client above this share of a latency limit gets a note
+OF_A_LIMIT = 0.05  # share of a latency limit above which a delay of the client is reported as a note
 
 
 class PromptReuse(NamedTuple):
-    """The reuse of prompts across queries, by a run's manifest."""
+    """The reuse of prompts across queries, as the manifest states it."""
 
-    is_on: bool  # prefix caching, by the engine's configuration
+    is_on: bool  # True if prefix caching is on, according to the configuration of the engine
     tokens: int  # prompt tokens from a cache, as counted by the engine
-    is_unobserved: bool  # a server does not count them, or a proxy produced responses
+    is_unobserved: bool  # True if a server does not count cached tokens, or a proxy produced responses
 
 
 def prompt_reuse(manifest: Manifest) -> PromptReuse:
