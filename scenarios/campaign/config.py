@@ -216,7 +216,7 @@ def _options(path: Path, own: dict[str, Any]) -> CampaignOptions:
 def _audits_of(
     path: Path, options: CampaignOptions, scenario: Scenario, values: dict[str, Any]
 ) -> tuple[AuditOptions, ...]:
-    """Return the audits of a scenario: from its `audits`, from `audits` of the campaign, or as the division requires."""
+    """Return the audits of a scenario: its own `audits`, those of the campaign, or as the division requires."""
     required = SUBMISSIONS[options.benchmark].audits if options.division != "open" else ()
     if "audits" in values:
         asked = _options(path, {**options.model_dump(), "audits": values.pop("audits") or []}).audits
