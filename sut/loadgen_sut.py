@@ -164,7 +164,7 @@ class LoadgenSut:
             return
         try:
             if request.response_id == ANSWERED or request.first_token_ns:
-                raise _misbehaved(f"the engine showed a first token of {_name(request)} twice or after its response")
+                raise _misbehaved(f"the first token of {_name(request)} was reported twice, or after the response")
             request.first_token_ns = self.clock_ns()
             if self.report_first_token:
                 self._first_id[0] = token_id
@@ -179,11 +179,11 @@ class LoadgenSut:
             return
         try:
             if request.response_id == ANSWERED:
-                raise _misbehaved(f"the engine answered {_name(request)} twice")
+                raise _misbehaved(f"the engine returned two responses to {_name(request)}")
             if not token_ids:
                 raise ExecutionError(
                     f"the engine returned no tokens for {_name(request)}",
-                    "see engine.log, and check the stop tokens: a response needs at least one token",
+                    "read engine.log, and check the stop tokens: a response needs at least one token",
                     cause="empty-response",
                 )
             ids = int32_ids(token_ids)
@@ -247,4 +247,4 @@ def _name(request: Request) -> str:
 
 
 def _misbehaved(text: str) -> ExecutionError:
-    return ExecutionError(text, "see engine.log, and correct the engine or its server", cause="engine-order")
+    return ExecutionError(text, "read engine.log, and correct the engine or its server", cause="engine-order")

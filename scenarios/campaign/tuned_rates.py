@@ -61,8 +61,7 @@ def tuned_values(
             other, own = (_comparable(getattr(config, name)) for config in (tuned, asked))
             if other != own:
                 raise InputError(
-                    f"{at}: the rate was tuned with {name} {other}, but the campaign has {own}",
-                    TUNE_AGAIN,
+                    f"{at}: the rate was tuned with {name} {other}, but the campaign has {own}", TUNE_AGAIN
                 )
         found[scenario] = folder, {key: value for key, value in values.items() if key not in one_for_all}
     return found

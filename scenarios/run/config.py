@@ -46,13 +46,9 @@ class RunOptions(BaseModel):
     dataset_path: Path | None = _what(
         "Dataset in the MLCommons format (cnn_eval.json). Default: the bundled 64 articles.", "FILE"
     )
-    label: str | None = _what(
-        "Name of the run in the output of `results`, `report` and `compare`.", "NAME", min_length=1
-    )
+    label: str | None = _what("Name of the run, for `results`, `report` and `compare`.", "NAME", min_length=1)
     total_sample_count: int | None = _what("Use the first N rows of the dataset. Default: all rows.", "N", ge=1)
-    lg_model_name: str | None = _what(
-        f"LoadGen model key: {', '.join(BENCHMARKS)}. Default: the key of the scenario.", "KEY"
-    )
+    lg_model_name: str | None = _what(f"LoadGen model key: {', '.join(BENCHMARKS)}. Default: from --scenario.", "KEY")
 
     # LoadGen
     user_conf: Path | None = _loadgen(

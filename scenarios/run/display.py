@@ -32,12 +32,7 @@ def progress_lines(name: str, progress: Progress, waited_s: float, stage_s: floa
     """
     if progress.phase != "running":
         return [_line(f"{name}  {clock(waited_s)}  {progress.doing} ({duration(stage_s)})")]
-    first = _line("  ").join(
-        [
-            *_latencies(progress),
-            Text(clock(waited_s) + _to_go(progress)),
-        ]
-    )
+    first = _line("  ").join([*_latencies(progress), Text(clock(waited_s) + _to_go(progress))])
     total = f"{progress.expected:,}" if progress.expected else "?"
     done = progress.samples_per_second
     rate = f"{done:,.0f}/s" if done >= 1000 else f"{precise(done)}/s"

@@ -166,7 +166,7 @@ def _watch(child: "subprocess.Popen[bytes]", run_dir: RunDir, on_progress: Calla
         if stalled_s is not None:
             raise StalledError(
                 f"the run's process wrote no heartbeat for {stalled_s:.0f} s (phase {phase or 'starting'})",
-                "see engine.log",
+                "read engine.log in the run directory",
             )
 
 

@@ -125,18 +125,18 @@ def test_a_handle_may_come_again_and_a_stale_response_is_not_taken_for_its_query
         stage.turn()
         stage.sut.complete(stage.engine.requests[answered], [1, 2], "stop", 0)
     assert stage.sut.completed == len(stage.loadgen.calls) == len(stage.request_log.outcomes) == 2
-    assert "answered sample 1 (query 1) twice" in str(stage.failures[0])
+    assert "two responses to sample 1 (query 1)" in str(stage.failures[0])
 
 
 FAILURES: dict[str, tuple[Callable[[Stage, Request], object], str]] = {
     "an id that is no int32": (lambda stage, one: stage.sut.complete(one, [1, 2**31], "stop", 0), ""),
     "no tokens": (
         lambda stage, one: stage.sut.complete(one, [], "stop", 0),
-        "no tokens for sample 3 (query 0)\n  fix: see engine.log, and check the stop",
+        "no tokens for sample 3 (query 0)\n  fix: read engine.log, and check the stop",
     ),
     "a second answer before LoadGen has the first": (
         lambda stage, one: [stage.sut.complete(one, [1, 2], "stop", 0) for _ in range(2)],
-        "answered sample 3 (query 0) twice",
+        "two responses to sample 3 (query 0)",
     ),
     "a first token behind the answer": (
         lambda stage, one: [stage.sut.complete(one, [1, 2], "stop", 0), stage.sut.first_token(one, 1)],
