@@ -109,7 +109,7 @@ class Circumstances:
         if self.short_responses:
             yield f"tokens: {self.short_responses:,} of {self.queries:,} responses are shorter than requested"
         if (held := sum(one.first_tokens_with_others for one in self.servers)) > HELD_SHARE * self.queries:
-            yield f"TTFT: {held:,} of {self.queries:,} first tokens came with later tokens"
+            yield f"TTFT: {held:,} of {self.queries:,} first tokens arrived together with later tokens"
         if self.contention is not None and self.contention > FOREIGN_SHARE:
             yield f"machine: other processes used {self.contention:.0%} of the cores' time"
 
