@@ -58,7 +58,9 @@ REVIEWED = {
         "True: the name and the description state different numbers of accelerators",
     ),
     "system-hosts": ManualReview(
-        6, 0, "True: the description lists processors as accelerators, or a processor that the name does not contain"
+        6,
+        0,
+        "True: a description lists processors as accelerators, or the system's name does not contain its processor",
     ),
     "system-placeholder": ManualReview(10, 0, "True: a field contains TBD, TODO or <fill>"),
     "text-place": ManualReview(2, 0, "True: 3d-unet results contain the audit text of resnet50"),
