@@ -125,6 +125,7 @@ def draw_users(records: Sequence[BenchRecord]) -> Picture:
                 load_of(run) if len(records) == 1 and _is_first(run) else "",
                 is_hollow=run.verdict == "saturated",
                 is_joined=_is_first(run),
+                shape="o" if _is_first(run) else "D",
             )
             for run in _by_load(one)
             if run.output_tokens_per_s and run.tpot is not None and run.tpot.p50 > 0
@@ -176,6 +177,9 @@ def _draw_runs(page: BenchPage, folder: Path) -> None:
     values_ns: dict[str, NDArray[np.int64]] = {}
     for run, label in zip(page.record.runs, page.labels, strict=True):
         if run.verdict == "failed":
+            continue
+        if run.duration_s is None:
+            page.unread.append(f"{label}: not in the pictures: {'; '.join(run.reasons)}")
             continue
         try:
             requests, ttft_ns = _requests(FinishedRun(RunDir(folder / run.run_dir)))

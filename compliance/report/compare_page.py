@@ -8,7 +8,7 @@ from compliance.report.bench_page import draw_records, draw_users
 from compliance.report.page import render
 from compliance.report.pictures import Picture
 from runs.bench.bench_record import BenchRecord
-from runs.bench.compare import Comparison
+from runs.bench.compare import Comparison, condition_name, condition_text, stated_conditions
 from runs.wording import moment
 
 
@@ -26,6 +26,15 @@ class ComparePage:
     def title(self) -> str:
         base, *others = self.comparison.labels
         return f"{', '.join(others)} against {base}"
+
+    def conditions(self) -> list[tuple[str, list[str], bool]]:
+        """Return name, values and whether they differ, for each condition."""
+        known = [stated_conditions(one) for one in self.records]
+        found = {name: [one.get(name) for one in known] for one in known for name in one} | self.comparison.unequal
+        return [
+            (condition_name(name), [condition_text(name, value) for value in values], name in self.comparison.unequal)
+            for name, values in found.items()
+        ]
 
 
 def compare_page(comparison: Comparison, records: Sequence[BenchRecord], notes: Sequence[str]) -> str:

@@ -90,7 +90,7 @@ def _draw_series(axes: Any, series: Series, color: str) -> None:
             axes.plot([mark.x], [mark.y], "o", color=ink, markerfacecolor="none", markersize=11)
         if mark.label:
             axes.annotate(mark.label, (mark.x, mark.y), (-5, 4), textcoords="offset points", ha="right", fontsize=8,
-                          color=MUTED)  # fmt: skip
+                          color=MUTED, bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.3})  # fmt: skip
     if series.name:
         axes.plot([], [], "o-", color=color, label=printable(series.name, MAX_NAME))
 
@@ -102,6 +102,8 @@ def _scale(axes: Any, panel: Panel) -> None:
     loads += [series.vertical for series in panel.series if series.vertical is not None]
     if min(loads) < 0.6 * max(loads):
         axes.set_xlim(0, 1.08 * max(loads))
+    else:
+        axes.margins(x=0.2)  # room for the labels of marks
     values = [*(mark.y for mark in marks), *(mark.bound or mark.y for mark in marks), *panel.limits]
     if min(values) > 0 and max(values) / min(values) > WIDE_SPAN:
         axes.set_yscale("log")

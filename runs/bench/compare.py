@@ -107,10 +107,7 @@ class Comparison:
     def unequal_texts(self) -> dict[str, list[str]]:
         """Return the conditions that differ in the words and units of the options."""
         return {
-            _CONDITIONS.get(name, name.rpartition(".")[2].replace("_", " ")): [
-                _condition_text(name, one) for one in all_
-            ]
-            for name, all_ in self.unequal.items()
+            condition_name(name): [condition_text(name, one) for one in all_] for name, all_ in self.unequal.items()
         }
 
 
@@ -118,7 +115,7 @@ def compare(records: Sequence[BenchRecord]) -> Comparison:
     """Compare benches with the first bench."""
     base, *others = records
     unequal: dict[str, list[Any]] = {}
-    conditions = [_conditions(one) for one in records]
+    conditions = [stated_conditions(one) for one in records]
     for other, theirs in zip(others, conditions[1:], strict=True):
         for name in differences(conditions[0], theirs):
             unequal[name] = [one.get(name) for one in conditions]
@@ -148,7 +145,7 @@ _CONDITIONS = {
 _DERIVED = "loadgen.requested_"  # LoadGen's form of the limits
 
 
-def _conditions(record: BenchRecord) -> dict[str, Any]:
+def stated_conditions(record: BenchRecord) -> dict[str, Any]:
     """Return the conditions of a bench, with limits and percentile as the user sets them instead of LoadGen's form."""
     percentile = (
         {"loadgen.target_latency_percentile": record.percentile} if "duration_s" in record.conditions.equal else {}
@@ -157,7 +154,11 @@ def _conditions(record: BenchRecord) -> dict[str, Any]:
     return found | percentile | {"limits": str(record.limits or "none")}
 
 
-def _condition_text(name: str, value: Any) -> str:
+def condition_name(name: str) -> str:
+    return _CONDITIONS.get(name, name.rpartition(".")[2].replace("_", " "))
+
+
+def condition_text(name: str, value: Any) -> str:
     if name.endswith("_ms") and isinstance(value, int | float):
         return f"{value / 1000:g} s"
     if name == "duration_s" and isinstance(value, int | float):
