@@ -61,12 +61,10 @@ class Measure:
     @property
     def text(self) -> str:
         """The change with its verdict and its noise."""
-        counts = (
-            ""
-            if self.noise is None
-            else f"; a change counts from {_signed(math.copysign(self.noise, self.change or 0))}"
-        )
-        return f"{self.change_text}: {self.verdict}; {self.reason}{counts}"
+        text = f"{self.change_text}: {self.verdict}; {self.reason}"
+        if self.noise is None:
+            return text
+        return f"{text}; a change counts from {_signed(math.copysign(self.noise, self.change or 0))}"
 
 
 def _signed(share: float) -> str:
@@ -147,10 +145,8 @@ _DERIVED = "loadgen.requested_"  # LoadGen's form of the limits
 
 def stated_conditions(record: BenchRecord) -> dict[str, Any]:
     """Return the conditions of a bench, with limits and percentile as the user sets them instead of LoadGen's form."""
-    percentile = (
-        {"loadgen.target_latency_percentile": record.percentile} if "duration_s" in record.conditions.equal else {}
-    )
     found = {name: value for name, value in record.conditions.equal.items() if not name.startswith(_DERIVED)}
+    percentile = {"loadgen.target_latency_percentile": record.percentile} if "duration_s" in found else {}
     return found | percentile | {"limits": str(record.limits or "none")}
 
 
@@ -159,10 +155,8 @@ def condition_name(name: str) -> str:
 
 
 def condition_text(name: str, value: Any) -> str:
-    if name.endswith("_ms") and isinstance(value, int | float):
-        return f"{value / 1000:g} s"
-    if name == "duration_s" and isinstance(value, int | float):
-        return f"{value:g} s"
+    if isinstance(value, int | float) and name.endswith(("duration_s", "_ms")):
+        return f"{value / 1000 if name.endswith('_ms') else value:g} s"
     if name == "loadgen.target_latency_percentile":
         return "none" if value is None else f"p{100 * value:g}" if isinstance(value, float) else str(value)
     return value_text(value, 40)
@@ -263,12 +257,16 @@ def _measure(base: BenchRecord, other: BenchRecord, quantity: _Quantity) -> Meas
     # The variance of the change is that of one run times this number.
     spread = sum(1 / len(ours[load]) + 1 / len(theirs[load]) for load in loads) / len(loads) ** 2
     noise, reason = _noise((base, other), quantity, quantity.scale * math.sqrt(spread / 2))
-    is_different = None if noise is None else abs(two - one) > max(noise, RESOLUTION)
+    is_different = _differs(abs(two - one), noise)
     is_faster = (two < one) == (quantity.unit == "ms")
     return Measure(
         name, quantity.unit, len(loads), math.exp(one), math.exp(two), math.expm1(two - one),
         _share(noise, two - one), reason, is_different, _verdict(is_different, is_faster=is_faster),
     )  # fmt: skip
+
+
+def _differs(change: float, noise: float | None) -> bool | None:
+    return False if change <= RESOLUTION else None if noise is None else change > noise
 
 
 def _verdict(is_different: bool | None, *, is_faster: bool) -> Verdict:
@@ -297,14 +295,9 @@ def _noise(records: Sequence[BenchRecord], quantity: _Quantity, scale: float) ->
             at = _load_text(*loads) if len(loads) == 1 else f"{len(loads)} loads"
             labels = " and ".join(label for label, found in by_label.items() if found)
             runs = f"{sum(map(len, groups))} equal runs at {at} ({labels})"
-            return _quantile(freedom) * difference * scale, (
-                f"{source.name} of {runs} differs by {math.expm1(difference):.1%}"
-            )
+            quantile = _QUANTILES[freedom - 1] if freedom <= len(_QUANTILES) else 1.96 + 2.7 / freedom
+            return quantile * difference * scale, f"{source.name} of {runs} differs by {math.expm1(difference):.1%}"
     return None, "not tested against noise, because neither bench repeats a run"
-
-
-def _quantile(freedom: int) -> float:
-    return _QUANTILES[freedom - 1] if freedom <= len(_QUANTILES) else 1.96 + 2.7 / freedom
 
 
 def _best(base: BenchRecord, other: BenchRecord) -> Measure | None:
@@ -319,9 +312,10 @@ def _best(base: BenchRecord, other: BenchRecord) -> Measure | None:
     change = None if low is None or new is None else new / low - 1
     lost, gained = _gap(theirs, ours, per[::-1]), _gap(ours, theirs, per)
     noise, reason = _noise((base, other), _TPOT, 1.0)
-    is_different = None if noise is None else max(lost, gained) > max(noise, RESOLUTION)
+    distance = abs(math.log1p(change or 0))
+    is_different = _differs(distance if noise is None else max(lost, gained), noise)
     is_faster = low is None or (new is not None and new > low)
-    if is_different is False and abs(math.log1p(change or 0)) > max(noise or 0, RESOLUTION):
+    if is_different is False and distance > max(noise or 0, RESOLUTION):
         reason, noise = "it is within the distance of the measured rates", None
     if change is None:
         without, best = (base, theirs) if low is None else (other, ours)
@@ -365,11 +359,11 @@ def _lines(base: BenchRecord, other: BenchRecord, best: Measure | None, measures
     if best is not None:
         yield best.text
     elif base.best is not None and other.best is not None and len(base.runs) > 1 < len(other.runs):
-        lows = ("none" if one.low is None else f"at least {one.low:.4g}" for one in (base.best, other.best))
-        yield f"{_best_name(base)}: {' → '.join(lows)} queries/s: not compared, because no higher rate was tried"
+        one, two = base.best.low, other.best.low
+        rates = "" if one is None or two is None else f"at least {one:.4g} → at least {two:.4g} queries/s: "
+        yield f"{_best_name(base)}: {rates + 'not compared; no higher rate was tried' if rates else 'none in both'}"
     yield from (one.text for one in measures)
     for record in (base, other):
-        rates = sorted({run.asked_qps for run in record.runs if run.verdict == "saturated" and run.asked_qps})
-        if rates:
-            at = ", ".join(f"{rate:g}" for rate in rates)
+        lost = sorted({run.asked_qps for run in record.runs if run.verdict == "saturated" and run.asked_qps})
+        if at := ", ".join(f"{rate:g}" for rate in lost):
             yield f"latencies at {at} queries/s are not compared, because {record.label} is saturated there"

@@ -72,6 +72,17 @@ def test_saturated_runs_have_no_part_in_latencies_and_a_lost_best_rate_is_slower
     assert against(slow, fast).slower_than(0.0) == []
 
 
+def test_equal_best_rates_are_never_called_slower() -> None:
+    runs = [bench_run(1, None), bench_run(2, 10.0)]
+    same, none = (bench("a", runs=runs, best=Best(low=low, high=20)) for low in (10, None))
+    assert "10 → 10 queries/s (+0.0%): not distinguishable" in against(same, same).lines[0]
+    assert against(none, none).lines[0] == "best rate within limits: none in both"
+    untried = bench("a", best=Best(low=36, high=None))
+    assert against(untried, untried).lines[0] == (
+        "best rate within limits: at least 36 → at least 36 queries/s: not compared; no higher rate was tried"
+    )
+
+
 def test_conditions_have_the_words_and_units_of_the_options() -> None:
     equal = {"loadgen.target_latency_percentile": 0.3898, "loadgen.requested_server_ttft_latency": 3600000000000}
     one, two = (
