@@ -58,9 +58,12 @@ def judge_tree(places: Sequence[Path]) -> Iterator[Finding]:
         right = set(models) <= set(table["models"])
         yield compared("endpoints-tree-model", right, ", ".join(models), " or ".join(table["models"]), curve)
         least = table["points"]["ultra_low"]
-        for name, capacity in _capacities(points, declared).items():
-            right = isinstance(capacity, int) and capacity > least
-            yield compared("endpoints-tree-capacity", right, f"{capacity}", f"above {least}", curve / name)
+        given = [
+            fields.get("max_supported_concurrency") for place in points for fields in (declared[place], _system(place))
+        ]
+        low = {f"{one}" for one in given if one is not None and not (isinstance(one, int) and one > least)}
+        found = ", ".join(sorted(low)) or f"above {least}"
+        yield compared("endpoints-tree-capacity", not low, found, f"above {least}", curve)
         # An elected Offline point is a point of the curve, so it needs no run of its own.
         dedicated = any(fields.get("offline") == "dedicated" for fields in declared.values())
         least, most = table["points"]["least_with_offline" if dedicated else "least"], table["points"]["most"]
@@ -81,17 +84,8 @@ def _declared(place: Path) -> dict[str, Any]:
     return read_yaml(place / POINT, "") if (place / POINT).is_file() else {}
 
 
-def _capacities(points: Sequence[Path], declared: dict[Path, dict[str, Any]]) -> dict[str, Any]:
-    """Return max_supported_concurrency, by file; in each file name only the first of several equal values."""
-    found: dict[tuple[str, str], Any] = {}
-    for place in points:
-        path = place / SYSTEM
-        system = read_object(path, "correct the file", within=place) if path.is_file() else {}
-        for name, fields in ((POINT, declared[place]), (SYSTEM, system)):
-            value = fields.get("max_supported_concurrency")
-            if value is not None:
-                found.setdefault((name, repr(value)), (f"{place.name}/{name}", value))
-    return dict(found.values())
+def _system(place: Path) -> dict[str, Any]:
+    return read_object(place / SYSTEM, "correct the file", within=place) if (place / SYSTEM).is_file() else {}
 
 
 def _missing_files(root: Path, places: Sequence[Path]) -> Iterator[str]:

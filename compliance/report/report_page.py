@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from compliance.endpoints import judge_of
 from compliance.report.curves import Mark, Panel, Series, draw_curves, tune_rates
 from compliance.report.pictures import Picture
 from compliance.report.run_section import RunSection, run_section
-from runs.endpoints.folder import read_folder
 from runs.errors import HarnessError
 from runs.numbers.result import Result
 from runs.record.manifest import Manifest
@@ -29,8 +29,10 @@ class CurvePoint:
     ttft_ms: float | None
     tpot_ms: float | None
     limits_ms: tuple[float | None, float | None] = (None, None)  # limits of TTFT and TPOT, if they exist
-    holds: bool = True  # run is VALID; for runs of the Endpoints client: no failed samples
+    holds: bool = True  # run is VALID; for runs of the Endpoints client: verified, and no failed samples
     ours: bool = False
+    outcome: str = ""  # VALID or INVALID; for runs of the Endpoints client: the verdict
+    is_joined: bool = True  # a point of a curve; a run with Poisson arrivals is not one
 
     @property
     def tokens_per_user(self) -> float | None:
@@ -87,7 +89,7 @@ def make_page(
     return page
 
 
-_P90 = "90.0"
+_P90, OFFLINE = "90.0", "Offline"
 
 
 def point_of_folder(folder: Path, name: str) -> CurvePoint | None:
@@ -96,15 +98,19 @@ def point_of_folder(folder: Path, name: str) -> CurvePoint | None:
     Raises:
         InputError: If the directory cannot be read.
     """
-    run = read_folder(folder)
-    summary, config = run.summary, run.config
+    verdict = judge_of("verdict").judge_folder(folder)
+    if verdict.run is None:
+        raise verdict.error
+    summary, config = verdict.run.summary, verdict.run.config
     if summary is None or config is None or not summary.tps:
         return None
     pattern = config.settings.load_pattern
-    rate = f"{pattern.target_qps:g}/s" if pattern.target_qps else "Offline"
+    rate = f"Poisson {pattern.target_qps:g}/s" if pattern.target_qps else OFFLINE
     load = str(pattern.target_concurrency) if pattern.target_concurrency else rate
     ttft, tpot = (part.percentiles.get(_P90) for part in (summary.ttft, summary.tpot))
-    return CurvePoint(name, load, float(summary.tps), _ms(ttft), _ms(tpot), holds=not summary.n_samples_failed)
+    holds, joined = verdict.outcome in ("PASS", "FLAG") and not summary.n_samples_failed, pattern.type == "concurrency"
+    times = _ms(ttft), _ms(tpot)
+    return CurvePoint(name, load, float(summary.tps), *times, (None, None), holds, False, verdict.outcome, joined)
 
 
 def point_of_run(manifest: Manifest, result: Result, name: str) -> CurvePoint | None:
@@ -116,7 +122,7 @@ def point_of_run(manifest: Manifest, result: Result, name: str) -> CurvePoint | 
     found, limits = numbers.flat("p90"), (_ms(asked.ttft_limit_ns), _ms(asked.tpot_limit_ns))
     times = found.get("ttft_p90_ms"), found.get("tpot_p90_ms")
     valid = result.verdict == "VALID"
-    return CurvePoint(name, load, numbers.tokens_per_second, *times, limits, holds=valid, ours=True)
+    return CurvePoint(name, load, numbers.tokens_per_second, *times, limits, valid, True, result.verdict)
 
 
 def _ms(ns: float | None) -> float | None:
@@ -124,18 +130,26 @@ def _ms(ns: float | None) -> float | None:
 
 
 def curves(points: Sequence[CurvePoint]) -> Picture | None:
-    """Draw TTFT, TPOT and tokens/s per user against tokens/s, each if at least two points have it. Disc: run of the
-    Endpoints client. Square: run of this harness. Hollow: `holds` is false. Lines join the other runs of a kind."""
+    """Draw TTFT, TPOT and tokens/s per user against tokens/s, each if at least two points have it.
+
+    Disc: run of the Endpoints client. Square: run of this harness. Hollow: `holds` is false. Lines join the points of a
+    curve. Dotted line: the highest Offline rate of the client.
+    """
+    there = (one for one in points if one.load == OFFLINE and one.holds and not one.ours)
+    offline = max((one.tokens_per_second for one in there), default=None)
     panels = []
     for title, unit, name, limit in (
         ("p90 TTFT", "ms", "ttft_ms", 0),
         ("p90 TPOT", "ms", "tpot_ms", 1),
         ("tokens/s per user: 1,000 / p90 TPOT in ms", "tokens/s", "tokens_per_user", None),
     ):
-        there = sorted((one for one in points if getattr(one, name) is not None), key=lambda one: one.tokens_per_second)
-        if len(there) > 1:
-            limits = {} if limit is None else {point.limits_ms[limit] for point in there}
-            series = [Series([_mark(one, name) for one in there if one.ours == ours]) for ours in (False, True)]
+        drawn = sorted((one for one in points if getattr(one, name) is not None), key=lambda one: one.tokens_per_second)
+        if len(drawn) > 1:
+            limits = {} if limit is None else {point.limits_ms[limit] for point in drawn}
+            series = [
+                Series([_mark(one, name) for one in drawn if one.ours == ours], vertical=None if ours else offline)
+                for ours in (False, True)
+            ]
             panels.append(Panel(title, unit, series, sorted(one for one in limits if one)))
     return draw_curves("Latencies over throughput", "tokens/s", panels) if panels else None
 
@@ -143,4 +157,4 @@ def curves(points: Sequence[CurvePoint]) -> Picture | None:
 def _mark(point: CurvePoint, name: str) -> Mark:
     shape = "s" if point.ours else "o"
     x, y = point.tokens_per_second, getattr(point, name)
-    return Mark(x, y, point.load, is_hollow=not point.holds, is_joined=point.holds, shape=shape)
+    return Mark(x, y, point.load, is_hollow=not point.holds, is_joined=point.holds and point.is_joined, shape=shape)

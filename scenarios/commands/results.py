@@ -9,7 +9,7 @@ from runs.errors import ExitCode, InputError
 from runs.wording import printable
 from scenarios.command_line import command_output
 from scenarios.command_line.command import PATH, Command
-from scenarios.console import wide_console
+from scenarios.console import tell, wide_console
 
 EXAMPLES = (
     "list the runs in ./output: results",
@@ -53,6 +53,8 @@ def results(folders: tuple[Path, ...], comma_separated: bool) -> ExitCode:
         sys.stdout.write(as_csv(rows))
     elif rows:
         wide_console(PLAIN_WIDTH).print(as_table(rows))
+        if not all(row["official"] for row in rows):
+            tell("* not eligible for submission")
     if without:
         return ExitCode.FAILED
     return ExitCode.NEGATIVE if any(run.exit_code for run in runs) else ExitCode.OK

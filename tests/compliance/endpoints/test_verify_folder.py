@@ -269,3 +269,10 @@ def test_an_unreachable_hub_is_not_a_damaged_file(recorded: Path, monkeypatch: p
     verdict = judge_folder(recorded / "concurrency", model_path="organization/model")
     assert verdict.outcome == "ERROR"
     assert "damaged" not in as_text(verdict)
+
+
+def test_results_explains_its_mark(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["results", str(recorded / "concurrency")]) == ExitCode.OK
+    text = capsys.readouterr().out
+    assert "complete*" in text
+    assert text.splitlines()[-1] == "* not eligible for submission"

@@ -1,5 +1,6 @@
 """What the pages show: series of records, pictures, the curve of several runs, and the section of one run."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -24,6 +25,7 @@ from compliance.report.pictures import (
 from compliance.report.report_page import CurvePoint, Page, curves, point_of_folder
 from compliance.report.run_section import run_section, score_rows
 from runs.benchmark import Target
+from runs.endpoints.layout import SUMMARY
 from runs.loadgen.early_stopping import judge_latencies
 from runs.record.layout import RunDir
 from runs.record.requests_log import RequestTable
@@ -143,7 +145,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return unpack(tmp_path_factory.mktemp("recorded"))
 
 
-def test_a_folder_is_a_point(folders: Path) -> None:
+def test_a_folder_is_a_point(folders: Path, tmp_path: Path) -> None:
     point = point_of_folder(folders / "concurrency", "c")
     assert point is not None
     assert (point.load, point.holds, point.ours) == ("8", True, False)
@@ -154,6 +156,21 @@ def test_a_folder_is_a_point(folders: Path) -> None:
     offline = point_of_folder(folders / "offline", "o")
     assert offline is not None
     assert (offline.load, offline.ttft_ms) == ("Offline", None)
+    poisson = point_of_folder(folders / "poisson", "p")
+    assert poisson is not None
+    assert (poisson.load, poisson.is_joined, point.is_joined) == ("Poisson 30/s", False, True)
+    shutil.copytree(folders / "concurrency", tmp_path / "forged")
+    edit(tmp_path / "forged" / SUMMARY, qps=999.0)
+    forged = point_of_folder(tmp_path / "forged", "f")
+    assert forged is not None
+    assert (forged.outcome, forged.holds) == ("ERROR", False)
+
+
+def test_offline_is_a_vertical_line_and_poisson_is_not_joined() -> None:
+    offline = CurvePoint("offline", "Offline", 1000.0, None, None)
+    assert curves([FAST, SLOW]) != curves([FAST, SLOW, offline])
+    assert curves([FAST, SLOW]) == curves([FAST, SLOW, replace(offline, holds=False)])
+    assert curves([FAST, SLOW]) != curves([FAST, replace(SLOW, is_joined=False)])
 
 
 def test_a_page_shows_run_folders_and_runs_over_http_on_one_curve(folders: Path, tmp_path: Path) -> None:
