@@ -1,1 +1,1 @@
-"""What may be claimed about a run."""
+"""Rules and checks that decide what a run, a result or a submission may claim."""

@@ -1,4 +1,4 @@
-"""The files of an accuracy verdict: accuracy.json and accuracy.txt.
+"""Readers and writers of the two files of an accuracy verdict: accuracy.json and accuracy.txt.
 
 The official submission checker searches every line of accuracy.txt for scores. The file therefore contains only the
 result line of the reference evaluation.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def write_reports(run: RunDir, verdict: "AccuracyVerdict") -> None:
-    """Write accuracy.json, then accuracy.txt, so that the text always has its JSON."""
+    """Write accuracy.json, then accuracy.txt. An accuracy.txt therefore never exists without its accuracy.json."""
     write_json(run.accuracy_json, scores_record(verdict).model_dump())
     write_atomic(run.accuracy_text, accuracy_text(verdict))
 
@@ -27,7 +27,7 @@ def accuracy_text(verdict: "AccuracyVerdict") -> str:
     return f"Results\n\n{verdict.metric.text(verdict.scores)}\n"
 
 
-# Whether all targets are met → the outcome of an accuracy run
+# Verdict on an accuracy run. True: all targets are met; None: no target applies.
 ACCURACY_OUTCOMES: dict[bool | None, str] = {True: "PASS", False: "FAIL", None: "no target applies"}
 
 
@@ -73,7 +73,7 @@ def scores_record(verdict: "AccuracyVerdict") -> ScoresRecord:
 
 
 def read_scores_record(run: RunDir) -> ScoresRecord:
-    """Read the scores of a finished accuracy run, as they were judged.
+    """Read the scores of a finished accuracy run from accuracy.json, with their targets.
 
     Raises:
         InputError: If accuracy.json is missing or damaged.

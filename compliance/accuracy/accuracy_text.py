@@ -1,4 +1,4 @@
-"""The scores and the hash in an accuracy.txt, read as the official submission checker reads them.
+"""Reader of the scores and the hash in accuracy.txt, with the patterns of the official submission checker.
 
 The checker applies a pattern for each score to each line. It reads a plain number after a name in single quotes, as
 Python prints a dictionary. Messages name other forms of a number.
@@ -21,7 +21,7 @@ _EXPONENT = re.compile(r"[eE][+-]?\d{1,4}")  # exponent, which the checker does 
 _NUMPY = re.compile(r"\b(np|numpy)\.\w+\(")
 _HASH = re.compile(r"hash=(\S*)\s*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_MAX_SHOWN = 60  # characters of a quotation in a message
+_MAX_SHOWN = 60  # maximum length of a quotation in a message, in characters
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class StatedScore:
     """One score in an accuracy.txt."""
 
     name: str  # name in accuracy.txt, if it has one
-    numbers: tuple[str, ...]  # numbers with exponents, in the order of the lines
-    problem: str = ""  # why the checker does not read exactly one number
-    line: int | None = None  # line number of a number in an unsupported form
+    numbers: tuple[str, ...]  # all numbers of the score with their exponents, in the order of the lines
+    problem: str = ""  # reason why the checker does not read exactly one number; empty: it does
+    line: int | None = None  # number of the line with an unsupported form
 
     @property
     def values(self) -> list[float]:
@@ -71,7 +71,7 @@ def stated_score(lines: Sequence[str], name: str, *, one: bool = True) -> Stated
 
 @cache
 def _pattern(name: str) -> tuple[re.Pattern[str], str]:
-    """Return the checker's pattern of a score, and its name in accuracy.txt (empty outside a dictionary)."""
+    """Return the checker's pattern for a score, and the name of the score in the pattern; empty if it has none."""
     known = score_patterns()
     checkers = known.get(name) or known.get(name.upper())
     pattern = checkers.pattern if checkers else rf".*'{name}':\s([\d.]+)"
@@ -82,7 +82,7 @@ def _pattern(name: str) -> tuple[re.Pattern[str], str]:
 
 
 def _other_forms(lines: Sequence[str], key: str) -> Iterator[tuple[int, str]]:
-    """Yield line number and form of a score in forms that the checker does not read.
+    """Yield each place with a score in a form that the checker does not read: line number and form.
 
     For a score without a dictionary key, only NumPy's form is recognized.
     """
@@ -123,9 +123,9 @@ def read_scores(metric: Metric, text: str, where: str = "accuracy.txt", answered
 
 
 def stated_hash(text: str) -> tuple[str, str]:
-    """Return the SHA-256 of the whole accuracy log that the truncation tool appends, in lower case, and its problem.
+    """Return the SHA-256 in the line `hash=` of accuracy.txt (in lower case), and a problem with it, or an empty text.
 
-    Both are empty if the line `hash=` is missing.
+    The official truncation tool appends this hash of the whole accuracy log. Without the line, both texts are empty.
     """
     found = [match[1] for line in text.splitlines() if (match := _HASH.fullmatch(line))]
     if len({one.lower() for one in found}) > 1:

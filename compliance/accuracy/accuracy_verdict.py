@@ -15,9 +15,7 @@ from runs.record.observed import Weights
 
 @dataclass
 class AccuracyVerdict(Verdict):
-    """Scores of a run, with a finding for each score that has a target. The numbers of a finding are metric, measured,
-    low and high. `label` names the source of the targets.
-    """
+    """Scores of a run, with a finding for each score that has a target. `label` names the source of the targets."""
 
     label: str
     metric: Metric
@@ -26,7 +24,7 @@ class AccuracyVerdict(Verdict):
 
     @property
     def passed(self) -> bool | None:
-        """Whether all targets are met; None without targets."""
+        """True if all targets are met, None if no target applies."""
         return None if self.targets is None else self.outcome == "PASS"
 
     @property
@@ -73,7 +71,7 @@ def targets_that_apply(
     weights_sha256: Callable[[], str | None],
     weights: Weights | None,
 ) -> tuple[Mapping[str, Target] | None, str]:
-    """Return the applicable targets, or None, and their name.
+    """Return the targets that apply to a run, and their name; None and the reason if no target applies.
 
     Args:
         count: Number of samples with a response.
@@ -91,5 +89,5 @@ def targets_that_apply(
     if baseline is None or targets is None or count != baseline.gen_num or not is_bundled():
         return None, nothing
     if not baseline.is_of(weights_sha256(), weights):
-        return None, f"{nothing}, or of this model"
+        return None, f"{nothing} or for this model"
     return targets, f"bundled articles, {baseline.model} (transformers float32 baseline)"

@@ -53,19 +53,19 @@ Numbers = Mapping[str, float]
 
 
 class Fault(NamedTuple):
-    """A contradiction or failure in a text."""
+    """A contradiction or a failure that a text states."""
 
     found: str
     required: str
-    key: str = ""  # beginning of its line
+    key: str = ""  # beginning of the line with the contradiction or failure
 
 
 class _Follows(NamedTuple):
-    """A number that can be computed from others."""
+    """A number that can be computed from other numbers of the text."""
 
     name: str
     value: Callable[[Numbers], float]
-    slack: float  # tolerance for the printed digits
+    slack: float  # tolerance for rounding to the printed digits
 
 
 _FOLLOWS = (
@@ -87,24 +87,24 @@ _FOLLOWS = (
     _Follows("num_perf_log_entries", lambda n: n["num_perf_log_qsl_idx_match"] + n["num_missing_qsl_idxs"], 0.0),
     _Follows("num_perf_log_entries", lambda n: n["num_matched"] + n["num_unmatched"], 0.0),
 )
-# Pairs of scores: by definition, the first is at most the second.
+# Pairs of scores. By definition, the first score is at most as high as the second.
 _AT_MOST = (
     ("rouge2", "rouge1"), ("rougeL", "rouge1"), ("rougeLsum", "rouge1"), ("threshold", "mean"),
     ("exact_match", "f1"), ("threshold in percent", "vbench_score"), ("good", "total"), ("correct", "evaluated"),
 )  # fmt: skip
-# Names for the number of scored samples. `total` counts labels if `queries` exists too. [recommendation/dlrm_v2]
+# Names for the number of scored samples. With `queries`, `total` is a number of labels. [recommendation/dlrm_v2]
 _COUNTS = ("gen_num", "num-samples", "samples evaluated", "queries")
 
 
 def failures(text: str) -> Iterator[Fault]:
-    """Yield the first words of a text that state a failure."""
+    """Yield the first place at which a text states a failure."""
     if found := _FAILURE.search(text):
         line = text[text.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0].strip()
         yield Fault(f"{found[0]!r} in the line {line[:120]!r}", "no failure", line)
 
 
 def numbers_in(text: str) -> dict[str, float]:
-    """Return the numbers of a text by name, with sums over its tables."""
+    """Return the numbers in a text by name. For a table, return the sums of its columns."""
     found = {name: float(match[1]) for name, pattern in _NUMBERS.items() if (match := pattern.search(text))}
     rows = [tuple(map(float, row[1:])) for row in _ROW.findall(text)]
     if rows:
@@ -117,7 +117,7 @@ def numbers_in(text: str) -> dict[str, float]:
 
 
 def datasets_in(text: str) -> list[str]:
-    """Return the names in the table of datasets."""
+    """Return the names of the datasets in the table of a text."""
     return [row[0] for row in _ROW.findall(text)]
 
 
@@ -131,7 +131,7 @@ def contradictions(text: str) -> Iterator[Fault]:
         except (KeyError, ZeroDivisionError):
             continue
         if abs(stated - wanted) > slack + 1e-9:
-            yield Fault(f"{name} is {stated:.10g}", f"{wanted:.10g} by the other numbers of the text", name)
+            yield Fault(f"{name} is {stated:.10g}", f"{wanted:.10g}, computed from the other numbers of the text", name)
     for low, high in _AT_MOST:
         if low in numbers and high in numbers and numbers[low] > numbers[high]:
             yield Fault(f"{low} is {numbers[low]:.10g}", f"at most {numbers[high]:.10g} ({high})", low)
@@ -139,11 +139,11 @@ def contradictions(text: str) -> Iterator[Fault]:
         of_all, share = float(correct) / max(float(repeats), 1.0), 100 * float(correct) / max(float(samples), 1.0)
         if abs(float(points) - of_all) > 0.0051 or abs(float(accuracy) - share) > 0.0051:
             found = f"{name}: {points} points, {accuracy}%"
-            yield Fault(found, f"{of_all:.2f} points, {share:.2f}% by the correct samples", name)
+            yield Fault(found, f"{of_all:.2f} points, {share:.2f}% computed from the correct samples", name)
 
 
 def scored_samples(text: str) -> Iterator[tuple[str, int]]:
-    """Yield the names and values for the number of scored samples in a text."""
+    """Yield every number of scored samples that a text states, with its name."""
     numbers = numbers_in(text)
     names = [*_COUNTS, "total"] if "good" in numbers and "queries" not in numbers else _COUNTS
     yield from ((name, int(numbers[name])) for name in names if name in numbers)

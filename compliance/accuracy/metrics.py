@@ -1,4 +1,4 @@
-"""The metrics of the benchmarks, which score an accuracy run.
+"""The metrics with which the benchmarks score an accuracy run.
 
 A metric has names for its scores, a function that scores pairs of response and reference, a function that combines them
 to the scores of a run, and the format of accuracy.txt.
@@ -41,9 +41,9 @@ class ScoreForm:
     """One score of a run, with its format in accuracy.txt."""
 
     name: str
-    decimals: int = 0  # number of decimals; 0: integer
-    quoted: bool = False  # whether the reference evaluation writes it as a string
-    optional: bool = False  # whether it may be missing in accuracy.txt
+    decimals: int = 0  # number of decimals; 0: the score is an integer
+    quoted: bool = False  # True if the reference evaluation writes the score as a string
+    optional: bool = False  # True if the score may be missing in accuracy.txt
 
     def literal(self, value: float) -> float | str:
         """Return the number as a plain Python literal."""
@@ -57,11 +57,11 @@ class Metric:
 
     name: str
     forms: tuple[ScoreForm, ...]  # the scores, in the order of accuracy.txt
-    # scores that are means over all responses (higher is better), the main score first
+    # names of the scores that are means over all responses (higher is better), the main score first
     means: tuple[str, ...]
-    length: str  # name of the score for the length of the responses, in `length_unit`
+    length: str  # name of the score that is the total length of the responses, in `length_unit`
     length_unit: str
-    count: str  # name of the score for the number of responses
+    count: str  # name of the score that is the number of responses
     # function that scores (response, reference) pairs, in worker processes
     score_pairs: Callable[[Sequence[tuple[str, str]]], list[Any]]
     # function that returns the scores of a run from the scores and token counts of its responses
@@ -78,8 +78,8 @@ class Metric:
 
 
 def score_pairs(pairs: Sequence[tuple[str, str]]) -> list[SampleScores]:
-    """Score each (response, reference) pair: stripped, one sentence per line, with Porter stemmer. [8b] [70b]"""
-    # Importing NLTK takes a second, which a process with scoring workers saves.
+    """Score pairs of response and reference text: stripped, one sentence per line, Porter stemmer. [8b] [70b]"""
+    # The import of NLTK takes a second. A process with scoring workers does not need NLTK.
     from compliance.accuracy.punkt import sentence_splitter
     from compliance.accuracy.rouge import score_pair
 
@@ -92,8 +92,8 @@ def score_pairs(pairs: Sequence[tuple[str, str]]) -> list[SampleScores]:
 
 
 def _rouge(samples: Sequence[SampleScores], token_counts: Sequence[int]) -> Scores:
-    """Return means × 100 with four decimals. `gen_len` counts characters after sentence splitting. [8b] [70b]"""
-    # The reference uses NumPy's mean and rounding. Python's may differ in the last digit.
+    """Return the mean scores × 100. `gen_len` counts the characters of the split sentences. [8b] [70b]"""
+    # The reference evaluation uses NumPy's mean and rounding. Those of Python may differ in the last digit.
     columns = zip(*(sample.rouge for sample in samples), strict=True)
     import numpy as np
 
@@ -102,7 +102,7 @@ def _rouge(samples: Sequence[SampleScores], token_counts: Sequence[int]) -> Scor
 
 
 def _rouge_and_tokens(samples: Sequence[SampleScores], token_counts: Sequence[int]) -> Scores:
-    """Return ROUGE and token counts. Tokens are all token IDs in the log, including special ones. [70b]"""
+    """Return ROUGE scores and token counts. Every token ID in the log counts, special token IDs too. [70b]"""
     tokens = sum(token_counts)
     return {
         **_rouge(samples, token_counts),

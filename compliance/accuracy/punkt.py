@@ -47,7 +47,7 @@ with _without_code("nltk", "nltk.stem", "nltk.tokenize", "punkt", "punkt.data"):
 
 SentenceSplitter = Callable[[str], list[str]]
 
-# Number of cached decisions. They take most of the time, and many recur in texts (". The", "said. He").
+# Maximum number of cached decisions on full stops. Decisions take most of the time, and many recur (". The").
 _KEPT_DECISIONS = 2**16
 
 

@@ -1,4 +1,4 @@
-"""ROUGE-1/2/L/Lsum of one pair of texts: equal to the `rouge_score` package to the last bit, and much faster.
+"""ROUGE-1/2/L/Lsum of one pair of texts, equal to the package `rouge_score` to the last bit, but much faster.
 
 Words, stems and f-measures are those of the package. The package stems every occurrence of a word, splits each text
 twice, and fills whole tables to find longest common subsequences. Here, stems are cached, and a row of the table is one
@@ -19,13 +19,13 @@ from compliance.accuracy.punkt import PorterStemmer
 
 # Words of a lower-case text. [rouge_score/tokenize.py: all other characters separate words]
 _WORD = re.compile("[a-z0-9]+")
-_LONGEST_UNSTEMMED = 3  # characters [ibid.]
+_LONGEST_UNSTEMMED = 3  # characters of the longest word that is not stemmed [rouge_score/tokenize.py]
 _PORTER = PorterStemmer()
 _KEPT_STEMS = 2**18
 
 
 def score_pair(prediction: str, reference: str) -> Rouge:
-    """Return the scores of `RougeScorer(..., use_stemmer=True).score(reference, prediction)`; a line is a sentence."""
+    """Return the scores that `RougeScorer(..., use_stemmer=True).score(reference, prediction)` returns."""
     predicted_lines = [_words(line) for line in prediction.split("\n")]
     reference_lines = [_words(line) for line in reference.split("\n")]
     predicted = list(chain.from_iterable(predicted_lines))
@@ -45,7 +45,7 @@ def score_pair(prediction: str, reference: str) -> Rouge:
 
 
 class _Stems(dict[str, str]):
-    """Cache of stems by word, twice as fast as a cached function."""
+    """Cache of word stems. A dictionary subclass is twice as fast as a cached function."""
 
     def __missing__(self, word: str) -> str:
         if len(self) >= _KEPT_STEMS:
@@ -72,7 +72,7 @@ def _overlap(one: Counter[Any], other: Counter[Any]) -> int:
 
 
 def _places(words: Sequence[str]) -> dict[str, int]:
-    """Return for each word the bit set of its positions."""
+    """Return the positions of each word as a bit set."""
     places: dict[str, int] = {}
     for place, word in enumerate(words):
         places[word] = places.get(word, 0) | 1 << place
@@ -90,27 +90,27 @@ def _lcs_length(rows: Sequence[str], columns: Sequence[str]) -> int:
 
 
 def _next_row(bits: int, places: int, full: int) -> int:
-    """Return the next row of the table of lengths: a bit is 0 in columns where the length grows by one."""
+    """Return the next row of the table of subsequence lengths. A bit is 0 in a column where the length grows by one."""
     common = bits & places
     return ((bits + common) | (bits - common)) & full
 
 
 def _union_lcs(reference: Sequence[list[str]], predicted: Sequence[list[str]]) -> Counter[str]:
-    """Return the reference words in a common subsequence with any predicted sentence, each position counted once."""
+    """Return the reference words, by position, that are in a common subsequence with any predicted sentence."""
     found_in: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for number, candidate in enumerate(predicted):
         for word, places in _places(candidate).items():
             found_in[word].append((number, places))
     covered: Counter[str] = Counter()
     for sentence in reference:
-        # Rows of the table of each predicted sentence: position in the reference sentence, and bit set of positions.
+        # Table rows of each predicted sentence: position in the reference sentence, and the bit set of that row.
         rows_of: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         for place, word in enumerate(sentence):
             for number, places in found_in.get(word, ()):
                 rows_of[number].append((place, places))
         positions: set[int] = set()
         for number, rows in rows_of.items():
-            if len(rows) == 1:  # a single common word
+            if len(rows) == 1:  # the sentences have a single word in common
                 positions.add(rows[0][0])
             else:
                 positions.update(_lcs_positions(rows, len(predicted[number])))

@@ -19,8 +19,8 @@ from runs.loadgen.accuracy_log import AccuracyEntry
 
 NAMED_IN_MESSAGES = 5
 
-Progress = Callable[[int, int], None]  # scored samples, all samples
-Decode = Callable[[list[list[int]]], Sequence[str]]  # batch_decode without special tokens
+Progress = Callable[[int, int], None]  # called with the number of scored samples and of all samples
+Decode = Callable[[list[list[int]]], Sequence[str]]  # the tokenizer's batch_decode, without special tokens
 TokenIds = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 
 
@@ -78,8 +78,7 @@ def score_texts(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Scores:
-    """Return the ROUGE scores of predictions, computed in new worker processes: by default one for each usable core.
-    Few samples are scored without worker processes."""
+    """Return the ROUGE scores of predictions. New worker processes compute them if there are many samples."""
     responses = [DecodedResponse(place, np.empty(0, np.int32), text) for place, text in enumerate(predictions)]
     with ScoringPool(workers) as pool:
         return begin_scoring(ROUGE, responses, references, pool)(progress)
@@ -184,7 +183,7 @@ def _may_be_int64(data: bytes, token_count: int | None) -> bool:
 def _read_ids(data: bytes, dtype: np.dtype[Any], name: str) -> TokenIds:
     if len(data) % 4:
         raise ExecutionError(
-            f"{name}: {len(data)} bytes of data are not whole token IDs of 4 or 8 bytes",
+            f"{name}: {len(data)} bytes of data are not a multiple of 4 or 8 bytes, the size of a token ID",
             "log int32 or int64 token IDs, and repeat the accuracy run",
         )
     ids: TokenIds = np.frombuffer(data, dtype)

@@ -18,14 +18,14 @@ from runs.processes.workers import leave_signals, signals_later, workers
 Item = TypeVar("Item")
 Score = TypeVar("Score")
 
-# Starting a worker takes about as long as scoring 2,000 samples.
+# The start of a worker takes about as long as the scoring of 2,000 samples.
 PARALLEL_FROM_SAMPLES = 2000
 CHUNK_SAMPLES = 64
 MAX_WORKERS = 16
 
 
 class ScoringPool(AbstractContextManager["ScoringPool"]):
-    """A pool of scoring processes, from `start` to the end of the `with` block.
+    """A pool of scoring processes. They run from the call of `start` to the end of the `with` block.
 
     Args:
         workers: Number of processes. Default: one for each usable core. With 1, this process scores.
@@ -48,7 +48,7 @@ class ScoringPool(AbstractContextManager["ScoringPool"]):
         self._executor = None
 
     def start(self, samples: int) -> None:
-        """Start the processes for samples to be scored later, unless they run or the number is too small."""
+        """Start the processes before the samples are scored, unless they already run or the samples are too few."""
         if self.workers == 1 or samples < self._parallel_from or self._executor is not None:
             return
         self._executor = ProcessPoolExecutor(
@@ -63,7 +63,7 @@ class ScoringPool(AbstractContextManager["ScoringPool"]):
                 self._executor.submit(int)
 
     def submit(self, work: Callable[[Item], Score], item: Item) -> Callable[[], Score]:
-        """Let a process do some work. Without processes, the work is done when the result is needed.
+        """Run a function in a scoring process. If no process runs, the function is called when its result is needed.
 
         Returns:
             A function that waits for the result. It raises the error of the work, or an ExecutionError if the process

@@ -1,1 +1,1 @@
-"""The audits: each plans its runs as data and judges their files; `scenarios/audit` starts the runs."""
+"""The audits. Each audit plans its runs as data and checks their files; `scenarios/audit` starts the runs."""

@@ -1,4 +1,4 @@
-"""The directory of an audit: writing and reading its record, and re-evaluating its runs."""
+"""Functions on the directory of an audit: write and read audit_<test>.json, and re-evaluate the audit runs."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,14 +19,14 @@ from runs.record.layout import RunDir, audit_record
 from runs.record.liveness import unfinished
 from runs.record.manifest import read_manifest
 
-IDS = ("stop_ids", "bos_ids", "special_ids")  # fields with token IDs, in a request and in a record
+IDS = ("stop_ids", "bos_ids", "special_ids")  # fields with token IDs, in a request and in audit_<test>.json
 _FIX = "run the audit again"
 
 
 def runs_in_turn(
     test: AuditTest[Options], request: AuditRequest[Options], finish: Callable[[RunSpec], RunArtifacts]
 ) -> list[RunArtifacts]:
-    """Return the runs that an audit plans, each finished by `finish`."""
+    """Return all runs that an audit plans. `finish` executes or reads each planned run."""
     finished: list[RunArtifacts] = []
     specs = test.runs(request)
     while specs:
@@ -39,7 +39,7 @@ def runs_in_turn(
 
 
 class AuditRecord(BaseModel):
-    """The content of `audit_<test>.json`. `model_extra` has the details of the audit. Verdicts do not rely on it."""
+    """The content of `audit_<test>.json`. No verdict relies on it. `model_extra` has the details of the audit."""
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False, defer_build=True)
 
@@ -55,7 +55,7 @@ class AuditRecord(BaseModel):
 
 
 def write_audit(folder: Path, result: AuditResult) -> None:
-    """Write `audit_<test>.json`, copies of logs, then the text for the official tools; each atomically.
+    """Write `audit_<test>.json`, then copies of logs, then the text for the official tools, each file atomically.
 
     The record is written first, so that a crash never leaves a text with PASS but without a record.
     """
@@ -70,7 +70,7 @@ def read_audit(folder: Path, test: str) -> AuditRecord:
     """Read the record of an audit from its directory.
 
     Raises:
-        InputError: If the record is missing, damaged, or of another version or audit.
+        InputError: If audit_<test>.json is missing or damaged, or belongs to a different version or audit.
     """
     path = audit_record(folder, test)
     record = read_as(path, AuditRecord, _FIX, within=folder)
@@ -80,7 +80,7 @@ def read_audit(folder: Path, test: str) -> AuditRecord:
 
 
 def files_that_differ(folder: Path, result: AuditResult) -> Iterator[Path]:
-    """Yield the files of an audit that differ from what its runs give."""
+    """Yield the written files of an audit that differ from the files that its runs lead to."""
     wanted = {result.text_name: result.text.encode()}
     fix = "restore all files of the run directory as they were when the run ended"
     wanted |= {name: read_record(source, fix, max_bytes=MAX_LOG_BYTES) for name, source in result.copies.items()}
@@ -88,7 +88,7 @@ def files_that_differ(folder: Path, result: AuditResult) -> Iterator[Path]:
         path = folder / name
         try:
             found = read_record(path, "", max_bytes=len(content))
-        except InputError:  # missing or larger
+        except InputError:  # the file is missing or too large to be equal
             found = None
         if found != content:
             yield path
@@ -104,7 +104,7 @@ def logs_in(folder: Path) -> dict[str, DetailLog]:
 
 
 def request_beside(run: FinishedRun, test: AuditTest[Options]) -> AuditRequest[Options]:
-    """Return the request, with default options, for an audit of the system of a run."""
+    """Return an audit request with default options for the system that made a run."""
     official = run.manifest is not None and run.manifest.official
     model = run.benchmark.model if official else None  # only official models have known IDs
     return AuditRequest(
@@ -121,7 +121,7 @@ def request_beside(run: FinishedRun, test: AuditTest[Options]) -> AuditRequest[O
 def judged_again(
     folder: Path, test: AuditTest[Options], request: AuditRequest[Options]
 ) -> tuple[AuditResult, list[RunArtifacts]]:
-    """Re-evaluate an audit from the runs in its directory. The record can make a rule stricter, but not less strict.
+    """Re-evaluate an audit from its runs. The options in audit_<test>.json can only make a rule stricter.
 
     Args:
         request: Request from `request_beside`.
@@ -138,7 +138,8 @@ def judged_again(
     except (KeyError, TypeError, ValidationError) as error:
         raise InputError(f"{audit_record(folder, test.name)} is damaged: {error}", _FIX) from error
     if named != sorted(logs):
-        raise InputError(f"{folder}: the record names the runs {named}, but the directory has {sorted(logs)}", _FIX)
+        stated = audit_record(folder, test.name).name
+        raise InputError(f"{folder}: {stated} names the runs {named}, but the directory contains {sorted(logs)}", _FIX)
     test.validate(request)
     return judged_as_planned(folder, test, request)
 
@@ -146,7 +147,7 @@ def judged_again(
 def judged_as_planned(
     folder: Path, test: AuditTest[Options], request: AuditRequest[Options]
 ) -> tuple[AuditResult, list[RunArtifacts]]:
-    """Judge the runs in an audit's directory, which must be the planned runs.
+    """Check the runs in an audit's directory. They must be the runs that the audit planned.
 
     Raises:
         HarnessError: If a run is missing, unfinished, changed or unplanned, or allows no verdict.

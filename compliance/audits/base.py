@@ -1,4 +1,4 @@
-"""Base classes of audits: options, planned runs, checks before the first run, and a verdict from files.
+"""Base classes of audits. An audit has options, plans runs, checks requests, and reaches a verdict from files.
 
 An audit changes LoadGen's settings only through its audit.config. The effective settings in the log show whether
 LoadGen read the file.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # not imported at start-up
     from runs.loadgen.detail_log import DetailLog
 
 EXISTING = ("ref", "run")  # labels of existing runs (--ref, --run)
-PERFORMANCE = "performance"  # label of a run whose logged responses are judged
+PERFORMANCE = "performance"  # label of the run whose logged responses are checked
 PERFORMANCE_MODE = 2  # LoadGen's value for performance mode
 _AS_LOGGED = {
     "mode": "test_mode", "min_duration": "min_duration_ms", "max_duration": "max_duration_ms",
@@ -32,7 +32,7 @@ NAMED_IN_MESSAGES = 3  # number of samples or responses listed in a message
 
 
 class NoVerdictError(SetupError):
-    """An audit whose runs are complete but allow no verdict."""
+    """The runs of an audit are complete, but they allow no verdict."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class RunSpec:
 
     @property
     def in_force(self) -> dict[str, Any]:
-        """The `effective_*` values (without that prefix) that the detail log must contain."""
+        """The effective values that the detail log must contain, by key without `effective_`."""
         return in_force(self.settings, self.scenario)
 
     def render(self) -> str | None:
@@ -61,7 +61,7 @@ class AuditResult(Verdict):
 
     test: str
     official: bool
-    required: bool  # whether submissions of the benchmark need this audit
+    required: bool  # True if submissions of the benchmark need this audit
     runs: tuple[dict[str, Any], ...]
     passed: bool
     reason: str  # one sentence with the deciding numbers
@@ -75,7 +75,7 @@ class AuditResult(Verdict):
 
     @property
     def outcome(self) -> Outcome:
-        """Outcome by `passed`, because the official comparison of TEST04 has no findings."""
+        """The outcome by `passed`; findings do not decide it, because the official comparison of TEST04 has none."""
         return "PASS" if self.passed else "FAIL"
 
     @property
@@ -94,12 +94,12 @@ class AuditTest(ABC, Generic[Options]):
 
     name: str  # value of --test and name of the directory
     summary: str  # line of text for --help
-    official = False  # whether MLCommons defines this test
+    official = False  # True if MLCommons defines this audit
     text_name = "verify_performance.txt"  # file for the official tools
     options: ClassVar[type[Any]] = AuditOptions  # model of the options: type[Options]
     needs_generated_ids = False  # a server that sends text cannot be audited
     keeps_engine = False  # all runs use one engine, which stays up between them
-    existing: tuple[Mode, Mode] | None = None  # modes of --ref and --run; None: cannot judge existing runs
+    existing: tuple[Mode, Mode] | None = None  # modes of --ref and --run; None: existing runs cannot be checked
 
     @property
     def default_options(self) -> Options:
@@ -116,10 +116,10 @@ class AuditTest(ABC, Generic[Options]):
 
     @abstractmethod
     def runs(self, request: AuditRequest[Options]) -> list[RunSpec]:
-        """Return the first runs."""
+        """Return the runs that the audit starts first."""
 
     def more_runs(self, request: AuditRequest[Options], finished: Sequence["RunArtifacts"]) -> list[RunSpec]:
-        """Return further runs, depending on the finished runs; an empty list if the audit is complete."""
+        """Return the runs that must follow the finished runs; an empty list if the audit is complete."""
         return []
 
     def run_counts(self, request: AuditRequest[Options]) -> tuple[int, int]:
@@ -129,15 +129,15 @@ class AuditTest(ABC, Generic[Options]):
 
     @abstractmethod
     def verify(self, request: AuditRequest[Options], runs: list["RunArtifacts"]) -> AuditResult:
-        """Judge the finished runs from their files.
+        """Check the finished runs from their files, and return the verdict.
 
         Raises:
-            ExecutionError: If a file is damaged or not as planned.
+            ExecutionError: If a file is damaged or differs from the plan.
             NoVerdictError: If the files are complete but allow no verdict.
         """
 
     def recover(self, request: AuditRequest[Options], logs: Logs, details: Mapping[str, Any]) -> AuditRequest[Options]:
-        """Return the request of a finished audit, with the options that its runs show.
+        """Return the request of a finished audit, with the options that the logs of its runs show.
 
         Args:
             request: Request with the default options.
@@ -146,18 +146,18 @@ class AuditTest(ABC, Generic[Options]):
         return request
 
     def as_drawn(self, request: AuditRequest[Options], logs: Logs) -> AuditRequest[Options]:
-        """Return the request with the random values that the logs of its runs show."""
+        """Return the request with the random values that were drawn for it, read from the logs of its runs."""
         return request
 
     def need(self, runs: list["RunArtifacts"], at_least: int) -> None:
-        """Refuse to judge an incomplete set of runs."""
+        """Raise an error if a run of the audit is missing or unfinished."""
         if len(runs) < at_least:
             raise ExecutionError(
                 f"{self.name}: {len(runs)} finished runs, required: at least {at_least}", "run the audit again"
             )
 
     def need_ids(self, runs: Sequence["RunArtifacts"], *, zeros_only: bool = False) -> None:
-        """Refuse to judge the token IDs of runs whose server sent text, as `without_ids` states."""
+        """Raise an error if the server sent text instead of token IDs; `without_ids` is the reason."""
         from runs.record.engines.server_facts import without_ids
 
         for run in runs:
@@ -171,7 +171,7 @@ class AuditTest(ABC, Generic[Options]):
     def result(
         self, checks: Sequence[Finding], runs: Sequence["RunArtifacts"], *, met: str = "", **others: Any
     ) -> AuditResult:
-        """Return the verdict by the findings.
+        """Return the verdict that follows from the findings.
 
         Args:
             met: Reason if no rule is violated.
@@ -185,19 +185,19 @@ class AuditTest(ABC, Generic[Options]):
         return AuditResult(self.name, self.official, required, summaries, findings=list(checks), **outcome)
 
     def text_of(self, head: str, rule: str, runs: Sequence["RunArtifacts"], checks: Sequence[Finding]) -> str:
-        """Return the text: official wording, name and origin of the audit, rule, runs and findings."""
+        """Return the content of the text file: official wording, name and origin of the audit, rule, runs, findings."""
         whose = "MLCommons" if self.official else "this harness; MLCommons has no such test"
         lines = [f"audit: {self.name}, from {whose}", f"rule: {rule}", *(line for run in runs for line in run.lines())]
         return head + "\n".join([*lines, *(f"check: {check}" for check in checks)]) + "\n"
 
 
 def in_force(settings: Mapping[str, int], scenario: Scenario) -> dict[str, Any]:
-    """Return the `effective_*` values (without that prefix) in the log of a performance run with these settings."""
+    """Return the effective values that LoadGen logs for these settings, by key without `effective_`."""
     found: dict[str, Any] = {}
     for key, value in settings.items():
         name = _AS_LOGGED.get(key, key)
         if key == "min_query_count" and scenario == "Offline":
-            name = "samples_per_query"  # Offline has one query with all samples
+            name = "samples_per_query"  # Offline issues one query with all samples
         found[name] = "PerformanceOnly" if key == "mode" else bool(value) if key in _SWITCHES else value
     return found
 

@@ -1,16 +1,16 @@
-"""Decision procedure of output_caching, which returns the next run or the outcome for the finished runs.
+"""Decision procedure of output_caching. From the finished runs it returns the next run or the outcome.
 
 The module does not start runs or read files, so that simulations use the same code as the audit.
 
-A stage is all runs of N samples, in up to MAX_ROUNDS rounds. The first round is a reference run of unique samples, then
-one run of each repeating kind. Each later round repeats the undecided kinds, then the reference; the reversed order
-compensates for systems that become faster or slower. A disturbance only slows a run down, so a kind fails only if it is
-faster than all references (by a wide margin in CLEAR_ROUNDS rounds, or in CLOSE_ROUNDS rounds). It passes if one of its
-runs is as slow as a reference.
+A stage has all runs with N samples. It begins with a reference run of unique samples, and one run of each repeating
+kind. Up to MAX_ROUNDS - 1 repetitions follow. A repetition has a run of each undecided kind, then a reference run. The
+reversed order compensates for systems that become faster or slower. A disturbance only slows a run down. So a kind
+fails only if it is faster than all reference runs: by a wide margin in CLEAR_ROUNDS repetitions, or in CLOSE_ROUNDS
+repetitions. A kind passes if one of its runs is as slow as a reference run.
 
-A stage ends without an outcome, and the next stage has more samples, in two cases: its reference is too short to be
-measured, or only references of samples seen before are as fast as the repeating runs. Then either the first reference
-was disturbed, or the system caches responses.
+In two cases, a stage ends without an outcome and the next stage has more samples. Either the reference run is too short
+to be measured. Or only a later reference run, with samples that are no longer new, is as fast as the repeating runs.
+Then the first reference run was disturbed, or the system caches responses.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,33 +24,33 @@ from runs.wording import counted, duration
 
 REFERENCE, FEW = "reference", "few"
 FEW_SAMPLES = 4
-MIN_SAMPLES_FOR_FEW = 16  # minimum number of samples for the kind FEW
-# Minimum duration of a reference run. In shorter runs, starting threads and waking cores dominate.
+MIN_SAMPLES_FOR_FEW = 16  # minimum number of samples for runs of the kind FEW
+# Minimum duration of a reference run. In shorter runs, the start of threads and idle cores dominate the time.
 MIN_REFERENCE_S = 2.0
-AIM_S = 3.0  # target duration of the next reference, above the minimum so that one more stage is usually enough
+AIM_S = 3.0  # planned duration of the next reference run; it exceeds the minimum, so one more stage is usually enough
 MIN_GROWTH, MAX_GROWTH = 2, 16  # bounds for the growth of N per stage
-# Minimum share of new samples in a larger N, so that its reference shows the time of new samples.
+# Minimum share of new samples if N is raised. Then the reference run shows how long new samples take.
 MIN_NEW_SHARE = 1 / 3
 MAX_ROUNDS = 6
 MAX_RUNS = 30
 MAX_MEASURED_S = 4 * 3600.0
-# Ratio to the limit above which CLEAR_ROUNDS rounds are enough. Below it, CLOSE_ROUNDS rounds are needed.
+# Above this ratio of a rate to its limit, CLEAR_ROUNDS repetitions are enough. Below it, CLOSE_ROUNDS are needed.
 CLEAR_EXCESS = 2.0
 CLEAR_ROUNDS, CLOSE_ROUNDS = 2, 5
-# Ratio to the reference above which a slow repeating run is repeated, because a disturbance may hide a cache.
+# A repeating run that is slower than the reference by this ratio is repeated: a disturbance may hide a cache.
 SLOWER = 1.3
-ALIKE = 1.15  # ratio below which two runs of one kind confirm its pace
+ALIKE = 1.15  # maximum ratio between the rates of two runs of one kind that confirm each other
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of an audit. `max_samples` is the number that LoadGen can load; `queries` of repeating runs default to N."""
+    """Plan of an audit."""
 
     samples: int
     max_samples: int
     threshold: float
     queries: int | None = None
-    indices: tuple[int, ...] = ()  # repeated samples; default: the sample nearest the mean lengths
+    indices: tuple[int, ...] = ()  # positions of repeated samples; default: the sample nearest to the mean lengths
     min_reference_s: float = MIN_REFERENCE_S
 
     @property
@@ -61,7 +61,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Run:
-    """One run: `kind` is REFERENCE, FEW or repeat-I; `number` is its round within the stage of `samples`."""
+    """One run of the audit; `number` counts the repetitions in the stage, which has all runs with equal `samples`."""
 
     kind: str
     samples: int
@@ -71,7 +71,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Measurement:
-    """A finished run. `typical` is the position of the sample nearest the mean lengths of a reference."""
+    """A finished run. In a reference run, `typical` is the position of the sample nearest to the mean lengths."""
 
     run: Run
     pace: Pace
@@ -80,18 +80,18 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome PASS, FAIL, or NONE with a reason, the deciding pair of runs, and the findings."""
+    """The outcome of the audit (NONE: no verdict is possible), the deciding pair of runs, and the findings."""
 
     verdict: Literal["PASS", "FAIL", "NONE"]
     reason: str = ""
     reference: Measurement | None = None
     test: Measurement | None = None
-    findings: tuple[Finding, ...] = ()  # findings on the deciding pair of each kind
+    findings: tuple[Finding, ...] = ()  # findings on the pair of runs that decides for each kind
 
 
 @dataclass(frozen=True)
 class _Pair:
-    """A repeating run and a reference run of its stage."""
+    """A repeating run, and the reference run of the same stage that it is compared with."""
 
     reference: Measurement
     test: Measurement
@@ -117,15 +117,15 @@ State = Literal["passed", "failed", "open", "met or disturbed"]
 
 @dataclass(frozen=True)
 class _Kind:
-    """State of one repeating kind in a stage."""
+    """State of one kind of repeating runs in a stage."""
 
     state: State
     deciding_rate: _Pair
-    clear: bool = False  # far above the limit
+    clear: bool = False  # True if the rate is far above the limit
 
 
 def next_step(plan: Plan, done: Sequence[Measurement]) -> Run | Outcome:
-    """Return the next run, or the outcome."""
+    """Return the next run that the audit needs, or its outcome."""
     if not done:
         return Run(REFERENCE, plan.samples, plan.samples, 1)
     stage = [one for one in done if one.run.samples == done[-1].run.samples]
@@ -141,7 +141,7 @@ def next_step(plan: Plan, done: Sequence[Measurement]) -> Run | Outcome:
         )
     if min(one.pace.seconds for one in references) < plan.min_reference_s:
         return _new_samples(plan, done, references[0])
-    # Number of complete rounds: the first round ends with its repeating runs, each later round with its reference.
+    # Number of complete repetitions. The first one ends with a repeating run, each later one with a reference run.
     complete = max(one.run.number for one in references)
     ran = {(one.run.kind, one.run.number) for one in stage}
     kinds = _kinds(plan, references[0])
@@ -152,10 +152,10 @@ def next_step(plan: Plan, done: Sequence[Measurement]) -> Run | Outcome:
     if (outcome := _decided(plan, done, judged)) is not None:
         return outcome
     unsettled = [kind for kind, one in judged.items() if one.state == "open"]
-    if not unsettled:  # only new samples can decide
+    if not unsettled:  # Only a stage with new samples can decide.
         return _new_samples(plan, done, references[0])
     if complete >= MAX_ROUNDS:
-        return Outcome("NONE", f"{', '.join(unsettled)}: {complete} rounds differ too much to be compared")
+        return Outcome("NONE", f"{', '.join(unsettled)}: {complete} repetitions differ too much to be compared")
     for kind in unsettled:
         if (kind, complete + 1) not in ran:
             return _bounded(done, Run(kind, size, plan.queries or size, complete + 1), first_s)
@@ -163,7 +163,7 @@ def next_step(plan: Plan, done: Sequence[Measurement]) -> Run | Outcome:
 
 
 def _longer(size: int, seconds: float, most: int) -> int:
-    """Return N for a reference run that is long enough."""
+    """Return the number of samples N with which a reference run will be long enough."""
     growth = min(MAX_GROWTH, max(MIN_GROWTH, ceil(AIM_S / max(seconds, 1e-9))))
     return min(size * growth, most)
 
@@ -173,7 +173,7 @@ def _more_samples(done: Sequence[Measurement], size: int) -> Run | Outcome:
 
 
 def _new_samples(plan: Plan, done: Sequence[Measurement], first: Measurement) -> Run | Outcome:
-    """Return a run with more samples, because a later reference of these samples was faster than the first."""
+    """Return a run with more samples. It is needed if a later reference run was faster than the first one."""
     size = first.run.samples
     more = min(size * MIN_GROWTH, plan.max_samples)
     if more - size >= MIN_NEW_SHARE * more:
@@ -181,12 +181,12 @@ def _new_samples(plan: Plan, done: Sequence[Measurement], first: Measurement) ->
     return Outcome(
         "NONE",
         f"{first.pace.label} was slower than a later run of the same samples: either it was disturbed, or the system "
-        f"caches responses between runs; too few of {plan.max_samples:,} samples are new to decide",
+        f"caches responses between runs; the dataset of {plan.max_samples:,} samples has too few new samples to decide",
     )
 
 
 def _bounded(done: Sequence[Measurement], run: Run, expected_s: float) -> Run | Outcome:
-    """Return the run, or the outcome NONE if there are too many runs or their time is too long."""
+    """Return the run, or the outcome NONE if the audit already has too many runs or took too long."""
     measured_s = sum(one.pace.seconds for one in done)
     if len(done) >= MAX_RUNS:
         return Outcome("NONE", f"{len(done)} runs differ too much to be compared")
@@ -196,13 +196,13 @@ def _bounded(done: Sequence[Measurement], run: Run, expected_s: float) -> Run | 
 
 
 def _kinds(plan: Plan, reference: Measurement) -> list[str]:
-    """Return the repeating kinds in the order of the first round."""
+    """Return the kinds of repeating runs, in the order of their first runs."""
     repeats = [f"repeat-{index}" for index in plan.indices or (reference.typical,)]
     return repeats + [FEW] * (reference.run.samples >= MIN_SAMPLES_FOR_FEW)
 
 
 def _rates(pairs: Sequence[_Pair], name: str) -> list[list[float]]:
-    """Return the rates of the `reference` or the `test` run of each pair."""
+    """Return the rates of one run of each pair: of the `reference` or of the `test` run."""
     return [[one.numbers[name] for one in pair.findings if "limit" in one.numbers] for pair in pairs]
 
 
@@ -214,7 +214,7 @@ def _judge(plan: Plan, stage: Sequence[Measurement], kind: str) -> _Kind:
         for test in stage
         if test.run.kind == kind
     ]
-    fresh = [row[0] for row in rows]  # compared with the first reference, whose samples were new
+    fresh = [row[0] for row in rows]  # compared with the first reference run, whose samples were new
     mildest = [min(row, key=lambda pair: pair.limit_ratio) for row in rows]
     over = [pair for row, pair in zip(rows, mildest, strict=True) if all(one.over for one in row)]
     if over:
@@ -234,7 +234,7 @@ def _judge(plan: Plan, stage: Sequence[Measurement], kind: str) -> _Kind:
 
 
 def _alike(runs: Sequence[Sequence[float]]) -> bool:
-    """Return whether the two fastest runs of a kind are nearly equal in every rate.
+    """Return True if the two fastest runs of a kind are nearly equal in every rate.
 
     Args:
         runs: Rates of each run.
@@ -249,7 +249,7 @@ def _decided(plan: Plan, done: Sequence[Measurement], judged: Mapping[str, _Kind
     if all(one.state == "passed" for one in judged.values()):
         return Outcome("PASS", "", worst.reference, worst.test, findings)
     failed = [one.deciding_rate for one in judged.values() if one.state == "failed"]
-    # Include kinds that were far faster than the first reference, whose samples were new, in each stage.
+    # Count a kind if it was far faster than the first reference run in each stage. The samples of that run were new.
     failed += [one.deciding_rate for kind, one in judged.items() if _fails_by_stages(plan, done, kind, one)]
     if failed:
         worst = max(failed, key=lambda pair: pair.limit_ratio)
@@ -258,7 +258,7 @@ def _decided(plan: Plan, done: Sequence[Measurement], judged: Mapping[str, _Kind
 
 
 def _fails_by_stages(plan: Plan, done: Sequence[Measurement], kind: str, here: _Kind) -> bool:
-    """Return whether new samples took far longer than repeated samples in multiple stages."""
+    """Return True if new samples took far longer than repeated samples in multiple stages."""
     size = done[-1].run.samples
     earlier = []
     for samples in sorted({one.run.samples for one in done} - {size}):

@@ -16,7 +16,7 @@ from runs.errors import InputError
 
 
 def declared() -> Iterator[AuditTest[Any]]:
-    """Return an instance of each concrete audit class. Abstract classes are shared base classes."""
+    """Return an instance of each concrete audit class in a module. Abstract classes are base classes."""
     for found in pkgutil.iter_modules(catalog.__path__, f"{catalog.__name__}."):
         module = import_module(found.name)
         yield from (

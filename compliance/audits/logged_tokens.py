@@ -1,4 +1,4 @@
-"""Rules of TEST06 on the token lists of the logged responses of a performance run.
+"""Rules of TEST06 on the token IDs of logged responses.
 
 The official script does not find Llama 3's end-of-sequence IDs, compares first tokens only over the shorter length, and
 passes an empty log. These rules are stricter. `official_text` returns the text of the official script.
@@ -19,16 +19,16 @@ from compliance.judge.rule import AUDIT_AGAIN, OURS
 from runs.benchmark import MIN_TOKENS_LOADGEN_ACCEPTS, Scenario
 from runs.loadgen.accuracy_log import AccuracyEntry
 
-# Allowed share of responses with a begin-of-sequence ID. Models generate it in 1 or 2 of 100 published responses of
-# some systems, but never as the first token.
+# Maximum share of responses with a begin-of-sequence ID. In published logs of some systems, 1 or 2 of 100 responses
+# contain it, but never as the first token.
 MAX_WITH_BEGIN = 0.05
-OFFICIAL_STOP_ID = 2  # default of the official script, for Llama 2
+OFFICIAL_STOP_ID = 2  # end-of-sequence ID of Llama 2, the default of the official script
 # Lines that the official script writes to verify_accuracy.txt. [compliance/TEST06/run_verification.py]
 TEST06 = "TEST06"
 _FIRST, _END, _LENGTH = "First token check pass", "EOS check pass", "Sample length check pass"
 _SKIPPED = f"{_FIRST}: Skipped"
 COMPLETE, _INCOMPLETE = "TEST06 verification complete", "TEST06 verification failed"
-# One line of each group must exist. [checker: compliance_check.accuracy_check]
+# The text must contain at least one line of each group. [checker: compliance_check.accuracy_check]
 _KEPT = ((f"{_FIRST}: True", _SKIPPED), (f"{_END}: True",), (f"{_LENGTH}: True",))
 
 Ids = npt.NDArray[np.int64]
@@ -58,7 +58,7 @@ def judge_entries(
     max_tokens: int | None,
     special_ids: Collection[int] = (),
 ) -> list[Finding]:
-    """Judge logged responses.
+    """Check logged responses, and return the findings.
 
     Args:
         scenario: Name of the scenario. All scenarios but Offline report first tokens.
@@ -78,15 +78,14 @@ def judge_entries(
     stops, begins = {*stop_ids}, {*bos_ids} - {*stop_ids}
     begin_is_first = any(len(ids) and int(ids[0]) in begins for _, ids in whole)
     rules = [
-        *_form_rules([len(ids) for _, ids in whole], max_tokens, dtype, first_tokens=scenario != "Offline"),
+        *_form_rules(max_tokens, dtype, first_tokens=scenario != "Offline"),
         *_special_id_rules(stops, begins, {*special_ids} - {*bos_ids} - stops),
     ]
     checks = [
         compared("test06-count", total == expected_count, f"{total}", f"{expected_count}",
                  text="number of logged responses"),
         ResponseRule(
-            "test06-ids", "token IDs", "are not whole token IDs", f"whole {dtype.name} IDs of at least 0",
-            met=f"all {total} are {dtype.name}",
+            "test06-ids", "responses with damaged token IDs", f"none (IDs are whole {dtype.name} numbers, 0 or above)",
         ).check(torn, total),
     ]  # fmt: skip
     for rule in rules:
@@ -104,42 +103,37 @@ class ResponseRule:
     """A rule on each logged response."""
 
     id: str
-    name: str
-    violation: str  # verb phrase for responses that violate the rule
+    name: str  # noun phrase for responses that violate the rule
     required: str
-    fault: Callable[[AccuracyEntry, Ids], str] = lambda entry, ids: ""  # problem of a response, or an empty text
-    met: str = ""  # found value if all responses meet the rule
+    fault: Callable[[AccuracyEntry, Ids], str] = lambda entry, ids: ""  # returns its problem, or an empty text
 
     def check(self, faults: Sequence[tuple[AccuracyEntry, str]], total: int) -> Finding:
         """Return the finding on all responses."""
-        found, count = self.met or f"all {total} responses meet the rule", len(faults)
+        found, count = f"{len(faults)} of {total}" if total else "unknown (no response is logged)", len(faults)
         if faults:
             named = "; ".join(text for _, text in faults[:NAMED_IN_MESSAGES])
-            more = f" and {count - NAMED_IN_MESSAGES} more" if count > NAMED_IN_MESSAGES else ""
-            found = f"{count} of {total} responses {self.violation} ({named}{more})"
+            more = f"; and {count - NAMED_IN_MESSAGES} more" if count > NAMED_IN_MESSAGES else ""
+            found += f" ({named}{more})"
         keys = [f"seq_id {entry.seq_id}" for entry, _ in faults[:NAMED_IN_MESSAGES]]
         passed = not faults and total > 0
         return compared(self.id, passed, found, self.required, answers=count, text=self.name, decided_by=keys)
 
 
-def _form_rules(
-    lengths: Sequence[int], max_tokens: int | None, dtype: np.dtype[Any], *, first_tokens: bool
-) -> Iterator[ResponseRule]:
+def _form_rules(max_tokens: int | None, dtype: np.dtype[Any], *, first_tokens: bool) -> Iterator[ResponseRule]:
     """Yield the rules on lengths, counts and first tokens."""
-    least, most = MIN_TOKENS_LOADGEN_ACCEPTS, max_tokens or max(lengths, default=0)
+    least, most = MIN_TOKENS_LOADGEN_ACCEPTS, max_tokens or np.inf
     yield ResponseRule(
-        "test06-length", "length", "have a different length",
-        f"{least} {f'to {max_tokens}' if max_tokens else 'or more'} IDs",
-        lambda _, ids: "" if least <= len(ids) <= most else f"{len(ids)}",
-        f"{min(lengths)} to {max(lengths)} IDs" if lengths else "no IDs",
+        "test06-length", "responses with a wrong length",
+        f"none (a response has {least} {f'to {max_tokens}' if max_tokens else 'or more'} token IDs)",
+        lambda _, ids: "" if least <= len(ids) <= most else f"{len(ids)} token IDs",
     )  # fmt: skip
     yield ResponseRule(
-        "test06-token-count", "token_count", "have a different token_count", "number of token IDs",
+        "test06-token-count", "responses with a wrong token_count", "none (token_count is the number of token IDs)",
         lambda entry, ids: "" if entry.token_count == len(ids) else f"{entry.token_count} for {len(ids)} IDs",
     )  # fmt: skip
     yield ResponseRule(
-        "test06-first-token", "reported first token", "have a different first token",
-        f"the beginning of the response{'' if first_tokens else ', or none (Offline)'}",
+        "test06-first-token", "responses with a wrong reported first token",
+        f"none (the reported token begins the response{'' if first_tokens else '; it may be missing in Offline'})",
         lambda entry, ids: _first_token_problem(entry, ids, dtype, first_tokens),
     )  # fmt: skip
 
@@ -154,21 +148,21 @@ def _special_id_rules(stops: set[int], begins: set[int], others: set[int]) -> It
 
     def too_many(_: AccuracyEntry, ids: Ids) -> str:
         count = len(_places_of(stop, ids))
-        return f"{count} of {len(ids)} tokens" if count > 1 else ""
+        return f"{count} of {len(ids)} token IDs" if count > 1 else ""
 
     def too_early(_: AccuracyEntry, ids: Ids) -> str:
         places = _places_of(stop, ids)
         return _first_of(places, ids) if np.any(places < len(ids) - 1) else ""
 
-    required = f"{listed(begins)} in at most {MAX_WITH_BEGIN:.0%} of the responses, and never as the first token"
-    yield ResponseRule("test06-begin", "begin-of-sequence ID", "contain it", required, any_of(begin))
+    required = f"at most {MAX_WITH_BEGIN:.0%} (and never {listed(begins)} as the first token)"
+    yield ResponseRule("test06-begin", "responses with a begin-of-sequence ID", required, any_of(begin))
     if others:
-        required = f"none of the {len(others)} other special IDs of the tokenizer"
-        yield ResponseRule("test06-special-ids", "other special IDs", "contain one", required, any_of(other))
-    required, violation = f"at most one of the IDs {listed(stops)}", "contain more than one"
-    yield ResponseRule("test06-end-once", "end-of-sequence IDs", violation, required, too_many)
-    required, violation = f"no token after {listed(stops)}", "continue after an end-of-sequence ID"
-    yield ResponseRule("test06-end-last", "tokens after an end-of-sequence ID", violation, required, too_early)
+        required = f"none (the tokenizer has {len(others)} other special IDs)"
+        yield ResponseRule("test06-special-ids", "responses with another special ID", required, any_of(other))
+    required = f"none (at most one of the IDs {listed(stops)})"
+    yield ResponseRule("test06-end-once", "responses with multiple end-of-sequence IDs", required, too_many)
+    required = f"none (no token after {listed(stops)})"
+    yield ResponseRule("test06-end-last", "responses that continue after an end-of-sequence ID", required, too_early)
 
 
 def official_text(entries: Sequence[AccuracyEntry], *, scenario: str) -> str:
@@ -187,10 +181,10 @@ def official_text(entries: Sequence[AccuracyEntry], *, scenario: str) -> str:
         first = None if entry.token_data is None else as_ids(entry.token_data, dtype)
         if first is None:
             return False
-        both = min(len(first), len(ids))  # the script compares only the shorter length
+        both = min(len(first), len(ids))  # the script compares only as many IDs as the shorter list has
         return np.array_equal(first[:both], ids[:both])
 
-    # The script requires that a response does not end with two stop IDs; it ignores the first ID.
+    # The script requires that at most one stop ID ends a response. It ignores the first ID of the response.
     ends = all_are(lambda _, ids: not (len(ids) > 2 and ids[-1] == ids[-2] == OFFICIAL_STOP_ID))
     lengths = all_are(lambda entry, ids: len(ids) == entry.token_count)
     first = "Skipped" if scenario == "Offline" else str(all_are(first_token))
@@ -199,11 +193,11 @@ def official_text(entries: Sequence[AccuracyEntry], *, scenario: str) -> str:
 
 
 def faults_in_text(lines: Collection[str], scenario: Scenario) -> Iterator[tuple[str, str, str]]:
-    """Yield (found, required, line) for each line of a text that does not show a passed check."""
+    """Yield each line of a text that does not show a passed check, as (found, required, line number)."""
     for wanted in _KEPT:
         if not set(wanted) & set(lines):
             yield f"missing line: {' or '.join(map(repr, wanted))}", "three passed checks", ""
-    # Beginnings of lines with the outcome of a check, in any letter case.
+    # Beginnings of the lines that state the result of a check, in any letter case.
     beginnings = tuple(name.casefold() for name in (_FIRST, _END, _LENGTH, TEST06))
     for line in sorted(set(lines) - {line for wanted in _KEPT for line in wanted} - {COMPLETE}):
         if line.casefold().startswith(beginnings):
@@ -215,7 +209,7 @@ def faults_in_text(lines: Collection[str], scenario: Scenario) -> Iterator[tuple
 def text_not_of(
     entries: Sequence[AccuracyEntry], lines: Collection[str], scenario: Scenario
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield (found, required, line) for each line of a text that contradicts the responses."""
+    """Yield each line of a text that contradicts the responses, as (found, required, line number)."""
     for line in official_text(entries, scenario=scenario).splitlines():
         name = line.partition(":")[0]
         # The check of end-of-sequence IDs is left out, because it depends on an option of the script.
@@ -237,7 +231,7 @@ def as_ids(data: bytes, dtype: np.dtype[Any]) -> Ids | None:
 
 
 def _places_of(wanted: Ids, ids: Ids) -> Ids:
-    """Return the positions in `ids` of the IDs in `wanted` (sorted). On short responses it is faster than `np.isin`."""
+    """Return the sorted positions in `ids` of the IDs in `wanted`. `np.isin` is slower on short responses."""
     if not len(wanted):
         return np.empty(0, np.int64)
     nearest = np.minimum(np.searchsorted(wanted, ids), len(wanted) - 1)
@@ -253,7 +247,7 @@ def _first_token_problem(entry: AccuracyEntry, ids: Ids, dtype: np.dtype[Any], n
         return "not reported" if needed else ""
     first = as_ids(entry.token_data, dtype)
     if first is None:
-        return f"{len(entry.token_data)} bytes"
+        return f"{len(entry.token_data)} bytes are no whole token ID"
     if len(first) > len(ids) or not np.array_equal(first, ids[: len(first)]):
         return f"{first[:4].tolist()} for a response that starts with {ids[:4].tolist()}"
     return ""

@@ -31,15 +31,15 @@ Request = AuditRequest[TwoModeOptions]
 
 
 class DrawnRequest(Request):
-    """The request of a finished audit."""
+    """The request of a finished audit, with the random seed that its log shows."""
 
-    log_seed: Any  # seed that chose the logged responses, from LoadGen's log
+    log_seed: Any  # random seed that selected the logged responses, from LoadGen's log
 
 
 class TwoModeAudit(AuditTest[TwoModeOptions]):
     """An audit with an accuracy run over all samples and a performance run with logged responses."""
 
-    heading: str  # heading of the text
+    heading: str  # heading of the text file
     existing = ("accuracy", "performance")
 
     def validate(self, request: Request) -> None:
@@ -99,7 +99,7 @@ class TwoModeAudit(AuditTest[TwoModeOptions]):
 
     @abstractmethod
     def rule(self, threshold: float) -> str:
-        """Return the rule as a text."""
+        """Return the rule of the audit in words."""
 
     @abstractmethod
     def compare(

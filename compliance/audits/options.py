@@ -1,4 +1,4 @@
-"""Models of the options of audits, for the blocks in a YAML file and for the command line."""
+"""Models of the options of audits, for YAML files and for the command line."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -25,7 +25,7 @@ def _share(value: float) -> float:
 
 
 def _positions(value: object) -> object:
-    """Return positions from `3`, `3,17` or a YAML list."""
+    """Return a tuple of positions for an option value such as `3`, `3,17` or a YAML list."""
     words = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
     if not words or not all(re.fullmatch(r" *-?\d+ *", str(word)) for word in words):
         raise ValueError("must be whole numbers, such as 3 or 3,17")
@@ -35,8 +35,8 @@ def _positions(value: object) -> object:
     return found
 
 
-# Types of options, also for audits of others (docs/add-an-audit.md): a tolerance; positions in LoadGen's set of loaded
-# samples; positions or `auto` (empty).
+# Types of options, also for added audits (docs/add-an-audit.md). Share: a tolerance. Positions: positions in LoadGen's
+# set of loaded samples. PositionsOrAuto: the same, or `auto` (an empty tuple).
 Share = Annotated[float, AfterValidator(_share)]
 Positions = Annotated[tuple[int, ...], BeforeValidator(_positions)]
 PositionsOrAuto = Annotated[
@@ -79,14 +79,14 @@ class AuditRequest(BaseModel, Generic[Options]):
 
     scenario: Scenario
     loadgen_key: str
-    loaded_count: int  # samples that LoadGen can load: dataset rows, up to the benchmark's number
+    loaded_count: int  # number of samples that LoadGen can load: the rows of the dataset, limited by the benchmark
     options: Options
     stop_ids: tuple[int, ...] = ()  # end-of-sequence IDs of the model
     bos_ids: tuple[int, ...] = ()
     special_ids: tuple[int, ...] = ()  # other special IDs of the tokenizer
 
     def sample_count(self, given: int | None, default: int) -> int:
-        """Return the number of samples: the given number, otherwise the default up to the number of loaded samples.
+        """Return the number of samples: the given number, or the default limited by the number of loaded samples.
 
         Raises:
             InputError: If the given number is above the number of loaded samples.
@@ -99,7 +99,7 @@ class AuditRequest(BaseModel, Generic[Options]):
         return min(default, self.loaded_count) if given is None else given
 
     def check_positions(self, positions: Collection[int], count: int) -> None:
-        """Refuse positions outside the loaded samples of a run, which would crash LoadGen.
+        """Refuse positions outside the loaded samples of a run. They would crash LoadGen.
 
         Raises:
             InputError: If a position is outside.

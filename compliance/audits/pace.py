@@ -1,4 +1,4 @@
-"""Pace of a run, and its comparison with a reference run, corrected for the lengths of the samples.
+"""Pace (rates and latencies) of a run, and the comparison of two paces, corrected for the lengths of the samples.
 
 A run with shorter samples may be faster by the ratio of the lengths, so the limit is raised by that ratio. It is also
 raised by the time that a busy machine may have added to the reference. The caller must refuse runs that are too short.
@@ -17,43 +17,43 @@ from compliance.judge.rule import AUDIT_AGAIN, OURS
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# Threshold for TTFT, which varies more than other times. A cached prompt saves most of it.
+# Threshold for TTFT. TTFT varies more than other times, and a cached prompt saves most of it.
 TTFT_THRESHOLD = 0.5
-# Allowed difference in mean length: batch effects change repeated responses, but hardly their length.
+# Maximum relative difference in mean length. Batch effects change repeated responses, but hardly their length.
 LENGTH_SHARE = 0.10
-# Time that a disturbance may have added to the reference, at most half of its time. Offline: added to the mean, and to
-# the last sample. SingleStream: the slowest tenth of the queries is left out.
+# Time in ns that a disturbance may have added to the reference run, limited to half of its time. Offline: added to the
+# mean and to the last latency. SingleStream: the slowest tenth of the queries is left out instead.
 OFFLINE_MEAN_NS = 20_000_000
 OFFLINE_LAST_NS = 500_000_000
 SLOWEST_SHARE = 0.1
-# Tolerance for rounding, so that a rate equal to the limit counts as too fast.
+# Tolerance for rounding: a rate that is equal to the limit counts as too fast.
 ROUNDING = 1e-9
 LATENCY, RATE, TTFT = "1 / mean latency", "samples/s", "1 / median TTFT"
 
 
 @dataclass(frozen=True)
 class Pace:
-    """Compared numbers of a run. `lengths` has (prompt tokens, output tokens) by sample index."""
+    """Rates, latencies and lengths of a run. `lengths` maps a sample index to (prompt tokens, output tokens)."""
 
     label: str
     scenario: str
     samples_per_second: float
     mean_latency_ns: float
-    steady_latency_ns: float  # mean without possible disturbances
+    steady_latency_ns: float  # mean latency without time that a disturbance may have added
     median_ttft_ns: float | None
     lengths: dict[int, tuple[int, float]]
-    issued: list[int]  # sample indices, in the order of issue
+    issued: list[int]  # sample indices in the order in which LoadGen issued them
 
     @property
     def seconds(self) -> float:
-        """Duration of the run in seconds; in SingleStream without possible disturbances."""
+        """Duration of the run in seconds. In SingleStream, time that a disturbance may have added is subtracted."""
         if self.scenario == "Offline":
             return len(self.issued) / self.samples_per_second
         return len(self.issued) * self.steady_latency_ns / 1e9
 
     @cached_property
     def counts(self) -> Counter[int]:
-        """Number of issues of each sample."""
+        """Number of times that each sample was issued."""
         return Counter(self.issued)
 
     @cached_property
@@ -84,7 +84,7 @@ def steady_latency_ns(scenario: str, mean_ns: float, taken_ns: "NDArray[Any]") -
     ("caching-lengths", "error", OURS, "length of repeated responses, compared with the reference", AUDIT_AGAIN),
 )  # fmt: skip
 def compare_paces(reference: Pace, test: Pace, threshold: float, *, least_ttft_ns: int = 0) -> list[Finding]:
-    """Judge whether `test` is faster than `reference` by more than the lengths and the threshold explain.
+    """Check that `test` is not faster than `reference` by more than the lengths and the threshold explain.
 
     Args:
         least_ttft_ns: Lower bound for TTFT, used if only one pair of runs can be compared.
@@ -102,7 +102,7 @@ def compare_paces(reference: Pace, test: Pace, threshold: float, *, least_ttft_n
     shorter, longer = 1 / min(1.0, prompts, outputs), max(1.0, prompts, outputs)
     # In Offline, samples wait for earlier samples, so a run of fewer samples has a shorter mean latency.
     fewer = max(1.0, len(reference.issued) / len(test.issued)) if offline else 1.0
-    # name, times of both runs, threshold, further factor for the limit
+    # each row: name, times of both runs, threshold, additional factor of the limit
     rates: list[tuple[str, tuple[float, float], float, float]] = [
         (
             LATENCY, (reference.mean_latency_ns, test.mean_latency_ns), threshold,
@@ -146,17 +146,17 @@ def limit_ratio(found: Sequence[Finding]) -> float:
 
 
 def deciding_rate(found: Sequence[Finding]) -> Finding:
-    """Return the finding with the largest ratio to its limit, among the rates of whole responses."""
+    """Return the finding whose rate has the largest ratio to its limit. Only rates of whole responses count."""
     return max((one for one in found if one.numbers.get("name") in (LATENCY, RATE)), key=lambda one: limit_ratio([one]))
 
 
 def _without(time_ns: float, disturbance_ns: float) -> float:
-    """Return the factor by which a rate would be higher without a disturbance."""
+    """Return the factor by which a rate would rise if a disturbance had not slowed the run down."""
     return time_ns / max(time_ns - disturbance_ns, time_ns / 2)
 
 
 def _mean(lengths: Mapping[int, tuple[int, float]], counts: Mapping[int, int]) -> tuple[float, float]:
-    """Return mean prompt and output tokens per query, for counts of queries by sample."""
+    """Return the mean numbers of prompt and output tokens per query; `counts` has the number of queries by sample."""
     total = sum(counts.values())
     prompts, outputs = (sum(lengths[index][which] * n for index, n in counts.items()) / total for which in (0, 1))
     return prompts, outputs

@@ -1,4 +1,4 @@
-"""A finished run of an audit: its numbers, the effect of its audit.config, and its lines in the text of the audit."""
+"""A finished run of an audit: its numbers, its effective settings, and its lines in the text of the audit."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ class RunArtifacts(FinishedRun):
 
     @property
     def request_table(self) -> RequestTable:
-        """The request log, which every audit run must have."""
+        """The request log. An error is raised if the audit run has none."""
         return read_requests(self.dir.requests) if self.requests is None else self.requests
 
     @cached_property
@@ -47,7 +47,7 @@ class RunArtifacts(FinishedRun):
         return self.completed if self.spec.requested is None else self.spec.requested
 
     def check_engaged(self) -> None:
-        """Check that the audit.config took effect, by the effective settings.
+        """Check in the effective settings that LoadGen applied audit.config.
 
         LoadGen logs the file before it reads it, and ignores the whole file if one line is invalid.
 
@@ -65,12 +65,12 @@ class RunArtifacts(FinishedRun):
             if found != wanted or type(found) is not type(wanted):
                 raise ExecutionError(
                     f"audit run {self.spec.label}: LoadGen did not apply audit.config: effective_{key} is {found}, "
-                    f"expected {wanted}",
+                    f"required: {wanted}",
                     f"see the effective_* values in {self.dir.detail}, then repeat the audit",
                 )
 
     def record(self) -> dict[str, Any]:
-        """Return the numbers of the run for the record."""
+        """Return the numbers of the run for audit_<test>.json."""
         detail, table, manifest = self.detail, self.requests, self.manifest
         facts: dict[str, Any] = {
             "label": self.spec.label,

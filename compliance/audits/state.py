@@ -1,4 +1,4 @@
-"""State of the audits of a result: whether each exists, passes when re-evaluated, and used the result's system."""
+"""State of the audits of a result: missing or passed when re-evaluated, and the system that the audit ran on."""
 
 import contextlib
 import os
@@ -23,21 +23,21 @@ from runs.record.fingerprint import AUDITED, FREE_MEMORY, Differences, Scope, di
 from runs.record.finished_run import FinishedRun
 from runs.record.layout import ResultDir, RunDir, audit_record
 
-# "recorded": the record states PASS, but the runs are in other directories (`audit --ref --run`).
+# "recorded": audit_<test>.json states PASS, but the runs are in other directories (`audit --ref --run`).
 AuditOutcome = Literal["missing", "unreadable", "no verdict", "recorded", "FAIL", "PASS"]
 _SAME = Scope((*AUDITED.only, "scenario", "benchmark"))
 
 
 @dataclass(frozen=True)
 class AuditState:
-    """The state of an audit, re-evaluated from its runs. Its record can only make the outcome worse."""
+    """The state of an audit, re-evaluated from its runs. The verdict in audit_<test>.json can only make it worse."""
 
     folder: Path
     test: str
     outcome: AuditOutcome
     why: str = ""  # reason for an outcome other than PASS, as the end of a sentence
     recorded: AuditRecord | None = None
-    result: AuditResult | None = None  # None if it was not re-evaluated
+    result: AuditResult | None = None  # None if the audit was not re-evaluated
     runs: tuple[RunArtifacts, ...] = field(default=(), repr=False)
 
     @property
@@ -46,11 +46,11 @@ class AuditState:
 
     @property
     def changed(self) -> list[Path]:
-        """Files of the audit that differ from what its runs give."""
+        """Written files of the audit that differ from the files that its runs lead to."""
         return [] if self.result is None else list(files_that_differ(self.folder, self.result))
 
     def differs_from(self, run: FinishedRun) -> Differences:
-        """Return the differences in system and scenario between a run and the first audit run that differs from it."""
+        """Return the differences in system and scenario between a run and the first audit run that differs."""
         there = (FinishedRun(RunDir(path.parent)) for path in sorted(self.folder.glob(f"*/{run.dir.detail.name}")))
         for one in self.runs or there:
             with contextlib.suppress(HarnessError, OSError, TypeError, ValueError):  # other checks report damage
@@ -77,20 +77,20 @@ def audit_state(folder: Path, test: str, of: FinishedRun | AuditRequest[Any]) ->
         elif not recorded.passed:
             return AuditState(folder, test, "FAIL", f"did not pass: {recorded.reason}", recorded)
         elif {entry.get("label") for entry in recorded.runs} == set(EXISTING):
-            return AuditState(folder, test, "recorded", "has its runs in other directories", recorded)
+            return AuditState(folder, test, "recorded", "has its runs outside its directory", recorded)
         else:
             audit = find_audit(test)
             result, runs = judged_again(folder, audit, request_beside(of, audit))
     except (OSError, HarnessError, KeyError, TypeError, ValueError) as error:
         why = error.message if isinstance(error, HarnessError) else f"{type(error).__name__}: {error}"
         outcome = "no verdict" if isinstance(error, NoVerdictError) else "unreadable"
-        return AuditState(folder, test, outcome, f"cannot be judged again: {why}", recorded)
-    outcome, why = ("PASS", "") if result.passed else ("FAIL", f"judged again does not pass: {result.reason}")
+        return AuditState(folder, test, outcome, f"cannot be re-evaluated: {why}", recorded)
+    outcome, why = ("PASS", "") if result.passed else ("FAIL", f"fails when re-evaluated: {result.reason}")
     return AuditState(folder, test, outcome, why, recorded, result, tuple(runs))
 
 
 def result_homes(*runs: Path, named: Path | None = None) -> list[ResultDir]:
-    """Return the possible directories of the result of some runs: the named one, then by the paths of the runs."""
+    """Return the possible directories of a result: the named directory, then those that contain its runs."""
     found = [] if named is None else [Path(os.path.normpath(named))]
     for run in runs:
         root = Path(os.path.normpath(run))

@@ -21,7 +21,7 @@ def require_responses(run: FinishedRun) -> None:
     """
     detail, run_dir = run.detail, run.dir
     if not detail.finished:
-        raise ExecutionError(f"LoadGen did not finish: {detail.path} breaks off", "rerun", path=run_dir.detail)
+        raise ExecutionError(f"LoadGen did not finish: {detail.path} is incomplete", "rerun", path=run_dir.detail)
     if run_dir.accuracy_log.is_file():
         return
     if run_dir.accuracy_text.is_file():
@@ -61,7 +61,7 @@ def stated_scores(run: RunEvidence) -> Iterator[Finding]:
     also=("plausible-shared-answers", "plausible-reference-texts"),
 )  # fmt: skip
 def scored_again(run: RunEvidence) -> Iterator[Finding]:
-    """Check that the responses were rescored; yield also the findings on their content."""
+    """Check that the responses were rescored, and yield the findings on the content of the responses."""
     if run.scores.not_again:
         found = f"accuracy.txt; the responses were not rescored ({run.scores.not_again})"
         required = "rescored with the dataset and tokenizer of the run"
@@ -83,7 +83,7 @@ def padding(run: RunEvidence) -> Iterator[Finding]:
     also=("accuracy-target", "accuracy-count", "plausible-scores"),
 )  # fmt: skip
 def scores(run: RunEvidence) -> Iterator[Finding]:
-    """Compare the scores with their targets and with the highest plausible score."""
+    """Compare the scores with their targets and with the highest plausible scores."""
     verdict = run.accuracy
     if verdict.targets is None:
         required = "reference scores of the benchmark"
@@ -97,7 +97,7 @@ def scores(run: RunEvidence) -> Iterator[Finding]:
         yield replace(one, required=one.required + run.requirements.entry.in_rules(run.scenario_name, rule))
 
 
-# CLAIM, OF_ANY and OF_OURS are explained in performance.py.
+# performance.py explains the lists CLAIM, OF_ANY and OF_OURS.
 CLAIM = (check(performance.mode, rules=("accuracy-mode",)),)
 ERRORS = check(performance.errors, rules=("accuracy-errors",))
 OF_ANY = (ERRORS, check(performance.audit_settings, rules=("accuracy-audit-settings",)))

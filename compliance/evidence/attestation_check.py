@@ -28,7 +28,7 @@ def unchanged(run: FinishedRun) -> Iterator[Finding]:
     if run.manifest is not None:
         yield from attested(run.dir)
     elif run.dir.seal.is_file() and not run.foreign:
-        yield fail("attested", f"{run.dir.manifest.name} is missing beside {run.dir.seal.name}", run.dir.manifest)
+        yield fail("attested", f"{run.dir.manifest.name} is missing, {run.dir.seal.name} exists", run.dir.manifest)
 
 
 @decides(
@@ -62,7 +62,7 @@ _SAID = {"changed": "changed after the run ended", "missing": "removed", "added"
 
 
 def _truncated_since(run: RunDir, changed: list[BrokenFile], stated: dict[str, str]) -> bool:
-    """Check that the official truncation alone changed log and text. The text then ends with the attested log hash."""
+    """Check that accuracy.txt ends with the attested hash of the whole log, which the truncation tool appends."""
     names = {one.name for one in changed if one.state == "changed"}
     log, text = run.accuracy_log.name, run.accuracy_text.name
     if not {log, text} <= names:

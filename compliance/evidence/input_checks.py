@@ -1,4 +1,4 @@
-"""Comparison of a run's dataset and model with the official ones, by hashes and by the headers of the weights."""
+"""Comparison of a run's dataset and model with the official files, by hashes and by the headers of the weights."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ from runs.files.writing import sha256_of
 from runs.record.engines.servers import unofficial_servers
 from runs.record.official_inputs import data_set_reasons, model_reasons, option_reasons
 
-SMALL_BYTES = 64 * MIB  # only the headers of larger files are compared, because hashing gigabytes takes too long
+SMALL_BYTES = 64 * MIB  # of larger files only the headers are compared, because it takes long to hash them
 
 
 @decides(
@@ -23,7 +23,7 @@ SMALL_BYTES = 64 * MIB  # only the headers of larger files are compared, because
     needs=("log", "manifest"),
 )  # fmt: skip
 def model_in_manifest(run: RunEvidence) -> Iterator[Finding]:
-    """Compare the model folder, if it exists on this machine, with the manifest."""
+    """Compare the model folder with the manifest, if the folder exists on this machine."""
     manifest = run.manifest
     if manifest is None or manifest.model.weights is None:
         return
@@ -56,19 +56,19 @@ def _differs(path: Path, digest: str) -> bool:
     needs=("log", "manifest"),
 )  # fmt: skip
 def official_inputs(run: RunEvidence) -> Iterator[Finding]:
-    """Compare dataset, servers and weights of a run of this harness with the rules. Other logs do not show them."""
+    """Compare the dataset, servers and weights of a run with the rules. Only runs of this harness record them."""
     manifest, official = run.manifest, run.benchmark.model
     if manifest is None:
         return
     plan = manifest.plan
-    reasons = data_set_reasons(run.benchmark, plan.dataset_sha256)
-    known = "official dataset" if run.benchmark.data_sha256 else "no official hash exists; only all runs are compared"
-    yield compared("record-data-set", not reasons, "; ".join(reasons) or known, "", run.dir.manifest, text="dataset")
-    if manifest.observed.clients and manifest.status == "finished":  # other runs are not eligible anyway
+    found, wanted = f"SHA-256 {plan.dataset_sha256}", run.benchmark.data_sha256
+    required = f"SHA-256 {wanted} (official dataset)" if wanted else "any dataset, because no official hash exists"
+    is_official = not data_set_reasons(run.benchmark, plan.dataset_sha256)
+    yield compared("record-data-set", is_official, found, required, run.dir.manifest, text="dataset")
+    if manifest.observed.clients and manifest.status == "finished":  # other runs are not eligible for submission
         reasons = unofficial_servers(manifest, official)
-        yield compared(
-            "record-servers", not reasons, "; ".join(reasons) or "declared", "", run.dir.manifest, text="servers"
-        )
+        found, required = "; ".join(reasons) or "declared", "declared, without options that the rules forbid"
+        yield compared("record-servers", not reasons, found, required, run.dir.manifest, text="servers")
     if plan.engine_record.is_server:
         return
     weights = manifest.model.weights
@@ -81,8 +81,9 @@ def official_inputs(run: RunEvidence) -> Iterator[Finding]:
         reasons += option_reasons(plan.engine_options)
         known = f"{official.name} as published"
         if weights.quantized or not official.weights_sha256:
-            known = f"{official.name} in {weights.precision}, without an official hash; only all runs are compared"
-    yield compared("record-weights", not reasons, "; ".join(reasons) or known, "", run.dir.manifest, text="weights")
+            known = f"{official.name} in {weights.precision} (no official hash exists)"
+    found, required = "; ".join(reasons) or known, f"{official.name}, as published or quantized"
+    yield compared("record-weights", not reasons, found, required, run.dir.manifest, text="weights")
 
 
 OF_OURS = tuple(map(check, (official_inputs, model_in_manifest)))

@@ -1,4 +1,4 @@
-"""Contradictions within one detail log: numbers that LoadGen cannot have written together.
+"""Contradictions within one detail log: numbers that LoadGen cannot have written in one run.
 
 An unchanged log has none. LoadGen prints rates with six significant digits, so values computed from two rates are
 compared with a tolerance.
@@ -161,10 +161,10 @@ def mean_output_tokens(detail: DetailLog, numbers: Numbers) -> float | None:
         return None
     if detail.scenario == "Offline":
         return numbers.tokens_per_second / numbers.samples_per_second
-    if detail.scenario == "SingleStream":  # the two other rates are over different times
+    if detail.scenario == "SingleStream":  # tokens/s and samples/s of SingleStream are means over different times
         tokens = numbers.tokens_per_second_without_overhead
         return tokens * numbers.latency_ns.mean / 1e9 if tokens and numbers.latency_ns else None
-    # For n queries, LoadGen's rates count n - 1 samples but the tokens of all n.
+    # For n queries, LoadGen's samples/s counts n - 1 samples, but tokens/s counts the tokens of all n queries.
     count = detail.integer("result_query_count")
     return numbers.tokens_per_second / numbers.samples_per_second * (count - 1) / count if count else None
 
@@ -182,18 +182,18 @@ def _settings(detail: DetailLog) -> Iterator[Told]:
 
 
 def _dates(detail: DetailLog) -> Iterator[Told]:
-    """Compare pairs of dates in UTC and in the local time zone, and the length of the run with the last record."""
+    """Compare dates in UTC with local dates, and the length of the run with the time of the last log record."""
     begin, end = power_time(detail.get("power_begin")), power_time(detail.get("power_end"))
     dates = [("test_datetime", _date(detail, "test_datetime"), "power_begin", begin)]
     dates.append((_BUILT[0], _date(detail, _BUILT[0]), _BUILT[1], _date(detail, _BUILT[1])))
     for first, one, second, other in dates:
         if one is not None and other is not None and abs(other - one) > ZONES:
-            yield f"{first} is {detail.get(first)}, {second} {detail.get(second)}", first, second
+            yield f"{first} is {detail.get(first)}, {second} is {detail.get(second)}", first, second
     if begin is None or end is None or not detail.last_ms:
         return
     window_s, logged_s = (end - begin).total_seconds(), detail.last_ms / 1000
     if logged_s < window_s * (1 - PRINTED) - CLOCK_S:
-        said = f"power_begin and power_end are {window_s:.3f} s apart, but the last record is of {logged_s:.3f} s"
+        said = f"power_begin and power_end are {window_s:.3f} s apart, but the last log record is at {logged_s:.3f} s"
         yield said, "power_end"
 
 
@@ -230,7 +230,7 @@ def _order(detail: DetailLog, numbers: Numbers) -> Iterator[Told]:
                 yield f"{name}: {low} {below} is above {high} {above}", keys[low], keys[high]
         overflows = samples * values.max >= 2**63  # LoadGen's 64-bit sum overflows, as in dlrm-v2
         if not overflows and not values.min <= values.mean <= values.max:
-            yield f"{name}: the mean {values.mean} lies outside {values.min} to {values.max}", keys["mean"]
+            yield f"{name}: the mean {values.mean} is outside {values.min} to {values.max}", keys["mean"]
         elif not overflows and measured > 0 and not (between := _mean_between(values, measured))[0] <= values.mean:
             yield f"{name}: the mean {values.mean} is below {between[0]:.0f}, the minimum by percentiles", keys["mean"]
         elif not overflows and measured > 0 and not values.mean <= between[1]:
@@ -238,7 +238,7 @@ def _order(detail: DetailLog, numbers: Numbers) -> Iterator[Told]:
 
 
 def _mean_between(values: LatencyNumbers, count: int) -> tuple[float, float]:
-    """Return the lowest and highest possible mean for these percentiles, each of which may be one value off."""
+    """Return the lowest and the highest mean that these percentiles allow. Each percentile may be one value off."""
     shares = (0.0, *PERCENTILE_SHARES.values(), 1.0)
     steps = [values.min, *(getattr(values, name) for name in PERCENTILE_SHARES), values.max]
     weights = [later - earlier for earlier, later in itertools.pairwise(shares)]
@@ -264,11 +264,11 @@ def _verdict(detail: DetailLog) -> Iterator[Told]:
         at_p99 = detail.get("effective_target_latency_percentile") == 0.99
         if at_p99 and detail.flag("result_perf_constraints_met") is not kept:
             key = "result_perf_constraints_met"
-            yield f"{key} is {detail.flag(key)}, but p99 values and limits give {kept}", key
+            yield f"{key} is {detail.flag(key)}, but the p99 values and the limits imply {kept}", key
 
 
 def _conditions(detail: DetailLog) -> Iterator[Told]:
-    """Compare LoadGen's conditions with the numbers that decide them."""
+    """Compare the conditions of LoadGen's verdict with the numbers that decide them."""
     queries = detail.integer("result_query_count")
     samples = queries * _of_query(detail)
     enough = queries >= detail.integer("effective_min_query_count")
@@ -281,7 +281,7 @@ def _conditions(detail: DetailLog) -> Iterator[Told]:
             follows |= {"early_stopping_met": 0 <= late <= queries and queries >= min_queries(late, share)}
     for key, wanted in follows.items():
         if detail.flag(key) is not None and detail.flag(key) is not wanted:
-            yield f"{key} is {detail.flag(key)}, but the log's other numbers give {wanted}", key
+            yield f"{key} is {detail.flag(key)}, but the other numbers of the log imply {wanted}", key
 
 
 def _late(detail: DetailLog, queries: int, late: int) -> Iterator[Told]:
@@ -302,10 +302,10 @@ def _issued(detail: DetailLog) -> Iterator[Told]:
         said, rate = detail.integer("effective_samples_per_query"), detail.number("effective_target_qps")
         wanted = OFFLINE_SLACK * detail.integer("effective_min_duration_ms") / 1000 * rate
         least = detail.get("requested_min_query_count")
-        unique = detail.effective("performance_issue_unique")  # then the samples are those of one set
+        unique = detail.effective("performance_issue_unique")  # then exactly one set of samples is issued
         if not unique and isinstance(least, int) and abs(said - max(int(wanted), least)) > 1 + SIX_DIGITS * wanted:
             key = "effective_samples_per_query"
-            yield f"{key} is {said}, but target_qps and the minimum settings give {max(int(wanted), least)}", key
+            yield f"{key} is {said}, but target_qps and the minimum settings imply {max(int(wanted), least)}", key
         if samples < said:
             first, second = "generated_samples_per_query", "effective_samples_per_query"
             yield f"{first} is {samples}, {second} {said}", first, second
@@ -318,7 +318,7 @@ def _issued(detail: DetailLog) -> Iterator[Told]:
 
 
 def _of_query(detail: DetailLog) -> int:
-    """Return the minimum number of samples per query; an older LoadGen may not log how many it added."""
+    """Return the minimum number of samples per query. An older LoadGen does not log the samples that it added."""
     return detail.samples_per_query or detail.integer("generated_samples_per_query")
 
 
@@ -359,7 +359,7 @@ def _clock(detail: DetailLog, numbers: Numbers) -> Iterator[Told]:
         return
     window_s, keys = (end - begin).total_seconds(), ("power_begin", "power_end")
     apart = f"{' and '.join(keys)} are {window_s:.3f} s apart"
-    if detail.scenario in ("SingleStream", "MultiStream"):  # queries do not overlap
+    if detail.scenario in ("SingleStream", "MultiStream"):  # in these scenarios, queries do not overlap
         busy_s = detail.integer("result_query_count") * numbers.latency_ns.mean / 1e9
         if busy_s > window_s + CLOCK_S:
             yield f"{apart}, but the queries took {busy_s:.3f} s in total", *keys
@@ -370,7 +370,7 @@ def _clock(detail: DetailLog, numbers: Numbers) -> Iterator[Told]:
     # LoadGen writes power_begin before the first query and power_end after the last completion.
     most_s = took_s + (0 if detail.scenario == "Offline" else numbers.latency_ns.max / 1e9)
     if not took_s - slack_s <= window_s <= most_s + slack_s + 1:
-        yield f"{apart}, but by its results the run took {took_s:.3f} s", *keys
+        yield f"{apart}, but the results state that the run took {took_s:.3f} s", *keys
 
 
 def _rates(detail: DetailLog, numbers: Numbers) -> Iterator[Told]:
@@ -392,7 +392,7 @@ def _rates(detail: DetailLog, numbers: Numbers) -> Iterator[Told]:
         busy_ns, rate = queries * latency.mean - latency.max, numbers.samples_per_second
         if rate is not None and busy_ns > 0 and rate > (queries - 1) * 1e9 / busy_ns * (1 + 3 * PRINTED):
             most = (queries - 1) * 1e9 / busy_ns
-            said = f"queries/s is {rate:.8g}, but consecutive queries allow at most {most:.8g}"
+            said = f"queries/s is {rate:.8g}, but queries without overlap allow at most {most:.8g}"
             yield said, keys["samples_per_second"]
     else:
         yield from _schedule(detail, queries, numbers)
@@ -404,7 +404,7 @@ def _rates(detail: DetailLog, numbers: Numbers) -> Iterator[Told]:
 
 
 def _completed(queries: int, numbers: Numbers, latency: LatencyNumbers) -> Iterator[Told]:
-    """Compare the completed and scheduled rates of Server, which imply the latency of the last query."""
+    """Compare the completed and the scheduled rate in Server. Their ratio implies the latency of the last query."""
     done, scheduled = numbers.samples_per_second, numbers.scheduled_samples_per_second
     if not done or not scheduled:
         return
@@ -433,7 +433,7 @@ def _last_latency(
 
 def _differs(name: str, key: str, said: float | None, computed: float) -> Iterator[Told]:
     if said is not None and not abs(said - computed) <= 3 * PRINTED * abs(computed):
-        yield f"{name} is {said:.8g}, but the log's other numbers give {computed:.8g}", key
+        yield f"{name} is {said:.8g}, but the other numbers of the log imply {computed:.8g}", key
 
 
 def _single_stream_tokens(
@@ -462,7 +462,7 @@ def _server_tokens(
     key, rate = _SERVER["tokens_per_second_without_overhead"], numbers.tokens_per_second_without_overhead
     yield from _differs(name, key, rate, mean * 1e9 / latency.mean)
     said = numbers.tokens_per_second_with_overhead
-    if said is not None:  # over the time until the last issue, which may be later than scheduled
+    if said is not None:  # rate over the time until the last issue, which may be later than scheduled
         most = total * 1e9 / took_ns
         least = most * took_ns / (took_ns + latency.max)
         if not least * (1 - 3 * PRINTED) <= said <= most * (1 + 3 * PRINTED):
@@ -472,7 +472,7 @@ def _server_tokens(
 
 
 def _schedule(detail: DetailLog, queries: int, numbers: Numbers) -> Iterator[Told]:
-    """Compare the Server schedule with its seed, if the loaded set shows that LoadGen's random numbers are known."""
+    """Compare the schedule of a Server run with its seed, unless LoadGen's random numbers are unknown."""
     qps = detail.number("effective_target_qps")
     if not qps > 0 or not 1 < queries + 1 <= REPLAYABLE or loaded_samples(detail, queries) is None:
         return
@@ -486,7 +486,7 @@ def _schedule(detail: DetailLog, queries: int, numbers: Numbers) -> Iterator[Tol
 
 
 def _estimates(detail: DetailLog) -> Iterator[Told]:
-    """Compare the early stopping estimates, which the log has as text and as numbers, with each other and with p90."""
+    """Compare the early stopping estimates in text and as numbers with each other and with the percentiles."""
     text = detail.get("early_stopping_ttft_result", detail.get("early_stopping_result"))
     if detail.scenario not in ("SingleStream", "MultiStream") or not isinstance(text, str):
         return
@@ -497,7 +497,7 @@ def _estimates(detail: DetailLog) -> Iterator[Told]:
         if not value:
             continue
         if str(value) not in words:
-            yield f"{key} is {value}, but the early stopping text has another estimate", key
+            yield f"{key} is {value}, but the early stopping text does not contain this value", key
         lowest = detail.integer(keys[name])
         if not detail.uses_token_latencies and not lowest <= value <= highest:
-            yield f"{key} is {value}, but the latency has {name} {lowest} and maximum {highest}", key
+            yield f"{key} is {value}, but must be between {name} {lowest} and the maximum latency {highest}", key

@@ -1,4 +1,4 @@
-"""Rules on the accuracy log: one response for each issued sample, as in the request log."""
+"""Rules on the accuracy log: it has one response for each issued sample, and agrees with the request log."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -41,16 +41,16 @@ def whole_log(run: RunEvidence) -> Iterator[Finding]:
 
 @decides("contradiction", needs=("log",), also=("log-order",))
 def as_issued(run: RunEvidence) -> Iterator[Finding]:
-    """Compare the logged samples and their order with the seeds of the run, which exposes the log of another run."""
+    """Compare the logged samples and their order with the seeds, to find a log of another run."""
     path = run.dir.accuracy_log
     if said := not_as_issued(run.detail, run.logged_issue):
         yield fail("log-order", f"{path.name} has {said}", path, run.dir.detail)
 
 
 def not_as_issued(detail: DetailLog, pairs: Sequence[tuple[int, int]]) -> str:
-    """Return the first pair of seq_id and qsl_idx that the run of a detail log did not issue, or an empty text."""
+    """Return the first logged pair of seq_id and qsl_idx that the run did not issue, as text; empty if none."""
     expected = expected_samples(detail)
-    if expected is None:  # Older versions of LoadGen do not log the number.
+    if expected is None:  # Older versions of LoadGen do not log this number.
         return ""
     accuracy, streams = detail.mode == ACCURACY_MODE, detail.scenario == "MultiStream"
     # LoadGen fills up the last query of an accuracy run with samples from the start of the dataset.
@@ -65,7 +65,7 @@ def not_as_issued(detail: DetailLog, pairs: Sequence[tuple[int, int]]) -> str:
     if not wrong:
         return ""
     seq, index = wrong[0]
-    issued = f"the effective seeds give {int(order[seq])}"
+    issued = f"the effective seeds require {int(order[seq])}"
     return f"qsl_idx {index} for seq_id {seq} ({len(wrong)} differ); {issued}"
 
 
@@ -86,7 +86,7 @@ def as_recorded(run: FinishedRun, entries: list[AccuracyEntry]) -> Iterator[Find
         if place is None:
             yield fail("log-records", f"seq_id {seq_id} has no line in {path.name}", log, path, seq_id=seq_id)
         elif (index := int(table.sample_index[place])) != entry.qsl_idx:
-            text = f"seq_id {seq_id} has qsl_idx {entry.qsl_idx}, but {index} in {path.name}"
+            text = f"seq_id {seq_id} has qsl_idx {entry.qsl_idx}, but {path.name} has {index}"
             yield fail("log-records", text, log, path, seq_id=seq_id)
         elif table.output_sha256[place] != hashlib.sha256(entry.data).hexdigest():
             text = f"seq_id {seq_id}: the SHA-256 of the response differs from {path.name}"
@@ -96,11 +96,11 @@ def as_recorded(run: FinishedRun, entries: list[AccuracyEntry]) -> Iterator[Find
             yield fail("record-answers", text, log, path, seq_id=seq_id)
         else:
             continue
-        return  # the first difference is enough
+        return  # one difference is enough for the finding
 
 
 def _first_tokens(run: FinishedRun, entries: list[AccuracyEntry]) -> Iterator[Finding]:
-    """Check that this harness reported the first token of each response, except in Offline."""
+    """Check that LoadGen logged the correct first token of each response. In Offline, first tokens are not reported."""
     streams = run.detail.scenario != "Offline"
     wrong = [one for one in entries if (one.token_data or b"") != (one.data[:_ID_BYTES] if streams else b"")]
     if wrong:
@@ -116,7 +116,7 @@ def _first_tokens(run: FinishedRun, entries: list[AccuracyEntry]) -> Iterator[Fi
     needs=("log", "responses"),
 )  # fmt: skip
 def each_answered(run: RunEvidence) -> Iterator[Finding]:
-    """Check that each sample has one response, of the counted length."""
+    """Check that each sample has one response, and that its length is the logged token count."""
     path, expected, entries = run.dir.accuracy_log, expected_samples(run.detail), run.entries
     distinct = len({entry.qsl_idx for entry in entries})
     yield compared(

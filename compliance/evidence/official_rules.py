@@ -1,4 +1,4 @@
-"""Requirements on results for submission beyond LoadGen's own verdict, as rows of a table.
+"""Rules that a result for submission must meet in addition to LoadGen's own verdict, as rows of a table.
 
 A row has a rule, its source, the value to compare and the comparison. A missing value gives no finding.
 """
@@ -35,10 +35,10 @@ SEEDS = ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed")
 
 @dataclass(frozen=True)
 class RuleInput:
-    """A log, and the requirements of a round on it."""
+    """A detail log, and the requirements of a round on its run."""
 
     detail: DetailLog
-    scenario: str  # claimed by the run
+    scenario: str  # scenario that the run claims
     required: Requirements
     numbers: Numbers | None = None
 
@@ -63,7 +63,7 @@ class RuleInput:
 
     @property
     def limits(self) -> TokenLimits | None:
-        """Limits of TTFT and TPOT, if they are measured."""
+        """Limits of TTFT and TPOT; None if the scenario has none."""
         measured = self.detail.scenario == "Server" and self.token_latencies
         return self.entry.token_limits.get(self.scenario) if measured else None
 
@@ -95,7 +95,7 @@ class Row:
     summary: str
     fix: str
     name: str  # name of the compared value
-    found: Value | str  # key of an integer in the log, or a function that returns None without a value
+    found: Value | str  # key of an integer in the log, or a function that returns the value or None
     how: str  # key of _HOLDS
     wanted: Value
     shown: str = "{:,}"  # format of both values
@@ -104,7 +104,7 @@ class Row:
     slack: float = 0.0  # tolerance as a share of the limit, for numbers that LoadGen prints with few digits
     keys: tuple[str, ...] = ()  # deciding keys of the log, if `found` is a function
     of: Callable[[RuleInput], Formula] = lambda given: ("", ())  # formula of a computed value, and its keys
-    fix_of: Callable[[RuleInput], str] = lambda given: ""  # fix that replaces `fix`; empty: none
+    fix_of: Callable[[RuleInput], str] = lambda given: ""  # replaces `fix` unless it is empty
 
     def judged(self, given: RuleInput) -> Iterator[Finding]:
         wanted = self.wanted(given)
@@ -151,7 +151,7 @@ def _longer(given: RuleInput) -> str:
 
 
 def _tokens_target(bound: str) -> Value:
-    """Return a function for a limit of output tokens per sample, which the accuracy targets contain."""
+    """Return a function that reads a limit of output tokens per sample from the accuracy targets."""
     return lambda given: getattr(given.entry.targets_of(given.scenario).get("TOKENS_PER_SAMPLE", NO_LIMITS), bound)
 
 
@@ -167,18 +167,18 @@ def _latency_from(given: RuleInput) -> Formula:
 
 
 def _latency_ms(given: RuleInput) -> float | None:
-    """Return the effective latency limit, or the p99 latency in Interactive, which has no such setting."""
+    """Return the effective latency limit in ms. Interactive has no such setting, so return its p99 latency."""
     found = given.detail.get(_latency_from(given)[1][0])
     return found / 1e6 if isinstance(found, int) and given.detail.scenario == "Server" else None
 
 
 def _of_queries(key: str) -> Value:
-    """Return a function for a number of the log; None in Offline, which has one query."""
+    """Return a function that reads a number of the log; None in Offline, because it has only one query."""
     return lambda given: None if given.detail.scenario == "Offline" else given.detail.number(key)
 
 
 def _limits(name: str, p99_key: str) -> tuple[Row, Row]:
-    """Return the rows for a latency and its limit. The checker requires below the limit, LoadGen at most the limit."""
+    """Return the rows for a latency and its limit. The checker requires "below", but LoadGen "at most"."""
 
     def limit_ms(given: RuleInput) -> float | None:
         return None if given.limits is None else float(getattr(given.limits, f"{name}_ms"))
@@ -200,10 +200,10 @@ def _limits(name: str, p99_key: str) -> tuple[Row, Row]:
     return (
         Row(f"perf-{name}", f"{_CHECK}llm_check; Interactive: [loadgen] mlperf.conf",
             f"p99 {title}", "lower target_qps and rerun", f"p99 {title}",
-            p99_ms, "below", limit_ms, "{:g} ms", "{:.2f} ms", keys=(p99_key,), fix_of=fix),
+            p99_ms, "below", limit_ms, "{:,.10g} ms", "{:,.2f} ms", keys=(p99_key,), fix_of=fix),
         Row("perf-limits", "[loadgen] mlperf.conf", "latency limit in LoadGen's settings",
             "remove ttft_latency and tpot_latency from user.conf", f"{title} limit in LoadGen's settings",
-            in_force_ms, "at most", limit_ms, "{:g} ms", why=", which early stopping uses", keys=(limit_key,)),
+            in_force_ms, "at most", limit_ms, "{:,.10g} ms", why=" (limit for early stopping)", keys=(limit_key,)),
     )  # fmt: skip
 
 
@@ -216,32 +216,32 @@ PERFORMANCE_ROWS = (
         "effective_min_duration_ms", "at least", lambda a: a.required.min_duration_ms, "{:,} ms"),
     Row("perf-duration", "[rules] minimum duration", "duration of the run",
         "set min_duration = 600000 in user.conf and rerun", "duration",
-        _took_s, "at least", lambda a: a.required.min_duration_ms and a.required.min_duration_ms / 1000, "{:g} s",
-        "{:.2f} s",
+        _took_s, "at least", lambda a: a.required.min_duration_ms and a.required.min_duration_ms / 1000, "{:,.10g} s",
+        "{:,.2f} s",
         slack=PRINTED, of=lambda a: DURATION_FROM.get(a.detail.scenario, ("", ())), fix_of=_longer),
     Row("perf-max-duration", "[rules] minimum duration", "effective max_duration, compared with min_duration",
         "remove max_duration from user.conf and rerun", "max_duration",
         lambda a: a.detail.integer("effective_max_duration_ms") or None, "at least",
         lambda a: a.detail.integer("effective_min_duration_ms"), "{:,} ms", why=" (min_duration of the run)",
         keys=("effective_max_duration_ms",)),
-    Row("perf-data-set", "[rules] dataset", "samples of the dataset", _WHOLE_DATASET, "dataset",
-        "qsl_reported_total_count", "", _size_asked, "{:,}", "{:,} samples"),
+    Row("perf-data-set", "[rules] dataset", "number of samples in the dataset", _WHOLE_DATASET, "dataset size",
+        "qsl_reported_total_count", "", _size_asked, "{:,} samples"),
     Row("perf-sample-count", f"{_CHECK}performance_sample_count_check",
         "effective performance_sample_count", "remove performance_sample_count_override from user.conf",
         "LoadGen's setting performance_sample_count",
         "effective_performance_sample_count", "at least", lambda a: a.entry.performance_samples),
-    Row("perf-samples", f"{_CHECK}min_query_count_check", "samples of the Offline query",
-        "remove min_query_count from user.conf", "samples in the query",
+    Row("perf-samples", f"{_CHECK}min_query_count_check", "number of samples in the Offline query",
+        "remove min_query_count from user.conf", "samples in the Offline query",
         lambda a: a.detail.samples_per_query if a.detail.scenario == "Offline" else None,
         "at least", lambda a: a.entry.offline_min_samples, keys=("generated_samples_per_query",)),
     Row("perf-percentile", "[loadgen] mlperf.conf", "effective target_latency_percentile",
-        "remove target_latency_percentile from user.conf", "percentile",
+        "remove target_latency_percentile from user.conf", "target percentile",
         _of_queries("effective_target_latency_percentile"), "at least", lambda a: a.percentile, "{:g}",
         keys=("effective_target_latency_percentile",)),
     Row("perf-queries", "[rules] early stopping", "number of queries for early stopping",
-        "raise min_duration in user.conf and rerun", "queries", _of_queries("result_query_count"), "at least",
+        "raise min_duration in user.conf and rerun", "number of queries", _of_queries("result_query_count"), "at least",
         lambda a: a.min_queries, "{:,.0f}",
-        why=" (early stopping)", keys=("result_query_count",)),
+        why=" (minimum for early stopping)", keys=("result_query_count",)),
     Row("perf-equal-issue", "[loadgen] mlperf.conf: sample_concatenate_permutation",
         "effective sample_concatenate_permutation",
         "remove sample_concatenate_permutation from user.conf", "sample_concatenate_permutation",
@@ -268,16 +268,14 @@ PERFORMANCE_ROWS = (
     ),
     Row("perf-limits", f"{_CHECK}latency_check", "latency limit in LoadGen's settings",
         "remove target_latency from user.conf", "target latency",
-        _latency_ms, "at most", lambda a: a.latency_ms, "{:g} ms",
+        _latency_ms, "at most", lambda a: a.latency_ms, "{:,.10g} ms",
         of=_latency_from),
     *_limits("ttft", "result_first_token_99.00_percentile_latency_ns"),
     *_limits("tpot", "result_time_per_output_token_99.00_percentile_ns"),
 )  # fmt: skip
 ACCURACY_ROWS = (
-    Row("accuracy-samples", "[checker] accuracy_check.dataset_check", "samples of the dataset",
-        _WHOLE_DATASET,
-        "dataset", "qsl_reported_total_count", "", _size_asked, "{:,}",
-        "{:,} samples"),
+    Row("accuracy-samples", "[checker] accuracy_check.dataset_check", "number of samples in the dataset",
+        _WHOLE_DATASET, "dataset size", "qsl_reported_total_count", "", _size_asked, "{:,} samples"),
 )  # fmt: skip
 
 
@@ -331,13 +329,13 @@ def round_of_seeds(detail: DetailLog) -> Round | None:
 
 
 def seeds(rule: str, detail: DetailLog, rounds: Sequence[str]) -> Finding:
-    """Compare the three effective seeds with the seeds of rounds, of which one must match."""
+    """Compare the three effective random seeds with the seeds of rounds. One round must match."""
     found = {name: detail.effective(name) for name in SEEDS}
     wanted = [vars(ROUNDS[name].seeds) for name in rounds]
     of = round_of_seeds(detail)
     said = f"seeds of {of}" if of else "seeds of no supported round"
     names, required = list(SEEDS), f"seeds of {' or '.join(rounds)}"
-    if found not in wanted and len(wanted) == 1:  # list only the seeds that differ
+    if found not in wanted and len(wanted) == 1:  # then list only the seeds that differ
         names = [name for name in SEEDS if found[name] != wanted[0][name]]
         said = ", ".join(f"effective_{name} is {found[name]}" for name in names) + (f", {said}" if of else "")
         required = f"{', '.join(str(wanted[0][name]) for name in names)} ({rounds[0]})"
@@ -351,7 +349,7 @@ def seeds(rule: str, detail: DetailLog, rounds: Sequence[str]) -> Finding:
         decided_by=[f"effective_{name}" for name in names],
         value=str(of or "none known"),
         wanted=tuple(rounds),
-        text="seeds",
+        text="random seeds",
     )
     return (
         replace(finding, fix=f"rerun with the LoadGen of the round, or apply the rules of {of}: --round {of}")

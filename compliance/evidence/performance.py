@@ -27,29 +27,28 @@ _SUMMARY_SCORE = {
 
 
 def error_records(rule: str, detail: DetailLog) -> Finding:
-    """Check that LoadGen logged no errors, by the rule for this mode."""
+    """Check that LoadGen logged no errors."""
     said = "none" if not detail.error_count else f"{detail.error_count}, the first is {detail.errors[0]}"
     found = compared(rule, not detail.error_count, said, "none", detail.path, decided_by=("num_errors",))
     return replace(found, line=detail.errors[0].line_number) if detail.errors else found
 
 
 def rule_of(run: RunEvidence, name: str) -> str:
-    """Return the ID of a rule for both modes, with the prefix of the mode that the run's directory claims."""
+    """Return the ID of a rule that exists for both modes. Its prefix is the mode that the run's directory claims."""
     return f"{'perf' if (run.claimed_mode or run.mode) == PERFORMANCE else 'accuracy'}-{name}"
 
 
 @decides(
     "result",
-    ("perf-mode", "error", "[rules] performance mode", "test mode of a performance log", RERUN),
-    ("accuracy-mode", "error", "[rules] accuracy mode", "test mode of an accuracy log", RERUN),
+    ("perf-mode", "error", "[rules] performance mode", "LoadGen mode of the performance log", RERUN),
+    ("accuracy-mode", "error", "[rules] accuracy mode", "LoadGen mode of the accuracy log", RERUN),
     needs=("log",),
 )  # fmt: skip
 def mode(run: RunEvidence) -> Iterator[Finding]:
     """Check that the mode of the log is the mode that its directory claims."""
     if run.claimed_mode is not None:
         found, wanted, key = run.detail.mode, run.claimed_mode, "effective_test_mode"
-        rule, said = rule_of(run, "mode"), f"{key} is {found}"
-        yield compared(rule, found == wanted, said, wanted, run.detail.path, decided_by=(key,))
+        yield compared(rule_of(run, "mode"), found == wanted, found, wanted, run.detail.path, decided_by=(key,))
 
 
 @decides(
@@ -121,7 +120,7 @@ def _line_of(requests: Path, seq: int) -> int | None:
     needs=("log",),
 )  # fmt: skip
 def validity(run: RunEvidence) -> Iterator[Finding]:
-    """Check that LoadGen's verdict is VALID, which every performance result needs."""
+    """Check that LoadGen's verdict is VALID. Every performance result needs this verdict."""
     reasons = run.invalid_because
     said = "; ".join(reasons) or f"LoadGen reports {run.detail.validity}"
     required, keys = "VALID, without error records", ("result_validity",)
@@ -148,7 +147,7 @@ def cut_short(run: RunEvidence) -> Iterator[Finding]:
     needs=("log",),
 )  # fmt: skip
 def foreign_accuracy_log(run: RunEvidence) -> Iterator[Finding]:
-    """Check that the accuracy log is empty, or has the responses of this run if its settings log some (TEST06)."""
+    """Check that the accuracy log is empty. If the settings log responses (TEST06), they must be those of this run."""
     detail, path = run.detail, run.dir.accuracy_log
     samples = detail.effective("accuracy_log_sampling_target", 0) or detail.effective("accuracy_log_probability", 0)
     entries = run.entries if path.is_file() else []
@@ -161,7 +160,7 @@ def foreign_accuracy_log(run: RunEvidence) -> Iterator[Finding]:
 
 @decides("contradiction", needs=("numbers",), also=("log-summary",))
 def summary_score(run: RunEvidence) -> Iterator[Finding]:
-    """Check that the summary has a score, which is compared with LoadGen's result if the request log is missing."""
+    """Check that the summary has a score. Without a request log, the score is compared with LoadGen's result."""
     if run.result.derived is None and printed_score(run) is None:
         path = run.dir.summary
         yield fail("log-summary", f"{path.name}: the line {_SUMMARY_SCORE[run.detail.scenario]!r} is missing", path)
@@ -179,7 +178,7 @@ def printed_score(run: RunEvidence) -> float | None:
 
 
 def score_of(scenario: str, numbers: Numbers | None) -> float | None:
-    """Return the score in samples/s; in SingleStream, the inverse of the p90 latency."""
+    """Return the score in samples/s. In SingleStream, the score is the inverse of the p90 latency."""
     if numbers is None:
         return None
     if scenario == "SingleStream":
@@ -194,8 +193,8 @@ def number_lines(numbers: Numbers, samples: int | None) -> Iterator[str]:
     yield from (f"{name:<10}{text}" for name, text in (rates | time_texts(row)).items())
 
 
-# Lists of checks, in the order of the findings. CLAIM: if violated, no other check is applied. OF_ANY: for runs of any
-# benchmark. OF_OURS: for runs of benchmarks that this harness supports.
+# Lists of checks, in the order of the findings. CLAIM: if one of its rules is violated, no other check is applied.
+# OF_ANY: for runs of any benchmark. OF_OURS: for runs of the benchmarks that this harness supports.
 CLAIM = (check(mode, rules=("perf-mode",)),)
 OF_ANY = (
     check(errors, rules=("perf-errors",)),

@@ -35,8 +35,8 @@ VERBATIM_SHARE = 0.01
 # again gives about as many IDs as the model generated (the embedded model generates up to 4 more).
 PADDING_IDS = 16
 PADDING_SHARE = 0.01
-# Outputs in a first sample, because tokenizing is slow. If 1% of all outputs are padded, the sample misses all of them
-# in 2 of 10^9 cases.
+# Number of outputs in the first sample; it is small because tokenizing is slow. If 1% of all outputs are padded, the
+# sample misses all of them with probability 2e-9.
 PADDING_LOOKED_AT = 2_000
 # Quantized and full-precision models of the benchmark are within 1% or 2% of the reference scores.
 ROUGE_SHARE = 1.1
@@ -44,8 +44,8 @@ ROUGE_SHARE = 1.1
 # while the machine warms up.
 REPEATED_SAMPLES = 20
 REPEAT_SHARE = 0.4
-# A cache for some repetitions does not change the median. In honest runs, no repetition was faster than 0.4 × the fifth
-# percentile of the first occurrences.
+# A cache that holds only some responses does not change the median. In honest runs, no repetition was faster than 0.4 ×
+# the fifth percentile of the first occurrences.
 QUICKEST_PERCENTILE = 5
 QUICK_SHARE = 0.1
 # The first token needs a step over the whole prompt, each later token a step over one token. A TTFT below this share of
@@ -58,7 +58,7 @@ HELD_APART = 0.01
 HELD_SPAN = 0.25  # share of p50 between the low end and p90
 HELD_LIMIT_SHARE = 0.25  # share of the TTFT limit; below it, holding tokens back gains nothing
 
-# Held first tokens with jitter: a line through the time from first to last token over the number of tokens then starts
+# First tokens may be held back for random times. Then a line fitted to the decode time over the number of tokens starts
 # below zero. For an honest engine it starts at zero. Limits: five standard errors and a quarter of the median TTFT.
 HELD_ERRORS = 5.0
 HELD_LINE = 0.25
@@ -69,8 +69,9 @@ EncodeBatch = Callable[[list[str]], Sequence[Sequence[int]]]
 
 @decides("plausible", ("plausible-shared-answers", "error", OURS, "samples with an identical output", RERUN))
 def shared_responses(responses: Iterable[tuple[int, TokenIds]]) -> Finding | None:
-    """Compare the responses of different samples: a system that drops samples gives them one fixed text. Return None if
-    no response has at least 16 distinct token IDs.
+    """Compare the responses of different samples, because a system that skips samples returns one fixed text.
+
+    Return None if no response has at least 16 distinct token IDs.
 
     Args:
         responses: Sample index and output token IDs, in any order; indices may repeat.
@@ -99,7 +100,7 @@ def shared_responses(responses: Iterable[tuple[int, TokenIds]]) -> Finding | Non
 def repeats_cost_as_much(
     requests: RequestTable, loadgen_scenario: str, foreign: float = 0.0, lag_ns: float = 0.0
 ) -> Finding | None:
-    """Compare the times of repeated samples with their first occurrence, in SingleStream and Server.
+    """Compare the latencies of repeated samples with the latencies of their first occurrence.
 
     Repetitions may be faster because other processes used the cores, or delayed the event loop, only during the first
     occurrences. A difference that this explains is a warning. Some repetitions that are far faster than all new samples
@@ -134,7 +135,7 @@ def repeats_cost_as_much(
     if not found.passed:
         explained = share >= REPEAT_SHARE * (1 - foreign) or late[name] >= REPEAT_SHARE
         return _to_ask(found) if foreign > FOREIGN_SHARE and explained else found
-    # Return the finding on the median, unless too many repetitions are faster than nearly all new samples.
+    # Return the finding on the median, unless too many repetitions are faster than nearly all first occurrences.
     name, share = max(quick.items(), key=lambda item: item[1])
     if share <= QUICK_SHARE:
         return found
@@ -148,7 +149,7 @@ def repeats_cost_as_much(
     ("plausible-first-token", "error", OURS, "time to first token, compared with the time per later token", RERUN),
 )  # fmt: skip
 def first_token_takes_a_step(requests: RequestTable, loadgen_scenario: str) -> Finding | None:
-    """Compare TTFT with the time per later token, in SingleStream, where no other query is computed."""
+    """Compare TTFT with the time per later token. Only in SingleStream is no other query computed at that time."""
     several = requests.output_tokens >= 2
     if loadgen_scenario != "SingleStream" or not several.any() or (requests.first_token_ns == NO_TIME).any():
         return None
@@ -170,7 +171,7 @@ def first_token_takes_a_step(requests: RequestTable, loadgen_scenario: str) -> F
 def first_tokens_not_held_back(
     ttft_ns: LatencyNumbers | None, limit_ns: float, p10_ns: float | None = None
 ) -> Finding | None:
-    """Check that first tokens are not held back, which would lower TPOT at no cost while TTFT stays within its limit.
+    """Check that the system does not hold first tokens back. This would lower TPOT while TTFT stays within its limit.
 
     Args:
         ttft_ns: TTFT of a Server run.
@@ -194,8 +195,7 @@ def first_tokens_not_held_back(
 
 
 def first_tokens_on_the_line(requests: RequestTable, limit_ns: float) -> Finding | None:
-    """Check that the decode time, extrapolated to no further tokens, is not below zero. It needs the request log of a
-    Server run with enough responses of different lengths."""
+    """Check that the decode time of a Server run, extrapolated to zero further tokens, is not below zero."""
     several = (requests.output_tokens > 1) & (requests.first_token_ns != NO_TIME)
     tokens = (requests.output_tokens[several] - 1).astype(np.float64)
     off = tokens - tokens.mean() if len(tokens) else tokens
@@ -224,7 +224,7 @@ def first_tokens_on_the_line(requests: RequestTable, limit_ns: float) -> Finding
     ("plausible-reference-texts", "error", OURS, "outputs that equal the beginning of their reference text", RERUN),
 )
 def not_the_reference(predictions: Sequence[str], references: Sequence[str]) -> Finding | None:
-    """Compare predictions with reference texts, which a system that knows the dataset may return."""
+    """Compare predictions with reference texts. A system that knows the dataset may return them."""
     if not predictions:
         return None
     verbatim = sum(_is_verbatim(*pair) for pair in zip(predictions, references, strict=True))
@@ -262,7 +262,7 @@ def not_padded(id_counts: Sequence[int], predictions: Sequence[str], encode_batc
 
 
 def _looked_at(id_counts: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Yield a sample of outputs, drawn with a seed from all lengths so that it is unpredictable, then all outputs."""
+    """Yield a random sample of outputs, then all outputs. The seed depends on all lengths: no system can predict it."""
     count = len(id_counts)
     if count > 2 * PADDING_LOOKED_AT:
         yield random.Random(repr(id_counts)).sample(range(count), PADDING_LOOKED_AT)
@@ -271,7 +271,7 @@ def _looked_at(id_counts: Sequence[int]) -> Iterator[Sequence[int]]:
 
 @decides("plausible", ("plausible-scores", "error", OURS, "highest score relative to its reference score", RERUN))
 def scores_within_reach(metric: Metric, scores: Scores, targets: Mapping[str, Target]) -> Finding:
-    """Check that no score is above what this model can reach. The official checker has no upper limit."""
+    """Check that no score is above the scores that this model can reach. The official checker has no upper limit."""
     share, name = max((scores[name] / targets[name].reference, name) for name in metric.means if name in targets)
     return compared(
         "plausible-scores", share <= ROUGE_SHARE, f"{share:.3f} ({name} {scores[name]:.4f})", f"at most {ROUGE_SHARE:g}"
@@ -291,7 +291,7 @@ def requests_plausible(run: FinishedRun) -> list[Finding]:
 
 
 def _disturbance(run: FinishedRun) -> tuple[float, float]:
-    """Return the share of CPU time used by other processes, and the p99 of the event loop's lag in ns."""
+    """Return the share of CPU time that other processes used, and the p99 of the event loop's delay in ns."""
     observed = run.manifest.observed if run.manifest is not None else None
     if observed is None:
         return 0.0, 0.0
@@ -309,8 +309,8 @@ def first_tokens_plausible(run: FinishedRun) -> list[Finding]:
     if table is not None and len(table) and not (table.first_token_ns == NO_TIME).any():
         p10_ns = float(np.percentile(table.first_token_ns - table.issue_ns, 10))
     held = first_tokens_not_held_back(reported_numbers(run.detail).ttft_ns, limit_ns, p10_ns)
-    # This harness reports tokens to LoadGen immediately, so its engine held them back, unless other processes delayed
-    # the event loop. For runs of other harnesses, the finding is a warning.
+    # This harness reports tokens to LoadGen immediately. So its engine held them back, unless other processes delayed
+    # the event loop. Another harness may report tokens late, so its finding is a warning.
     late = held is not None and foreign > FOREIGN_SHARE and lag_ns >= HELD_SPAN * held.numbers["p50_ns"]
     found = (
         _to_ask(held) if run.manifest is None or late else held,

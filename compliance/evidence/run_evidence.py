@@ -1,4 +1,4 @@
-"""Files of one run, its requirements and the values computed from both. Each part is read once."""
+"""Files of one run, the requirements on it, and the values computed from both. Each file is read once."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -54,10 +54,10 @@ class Requirements:
 
 @dataclass(eq=False)
 class RunEvidence(FinishedRun):
-    """A run of this harness, or the bare logs of LoadGen."""
+    """A run of this harness, or a directory with only LoadGen's logs."""
 
     sources: ScoreSources = field(default_factory=ScoreSources)
-    in_round: Round | None = None  # None: the seeds name no supported round
+    in_round: Round | None = None  # None: the seeds belong to no supported round
 
     @classmethod
     def of(cls, run: FinishedRun, sources: ScoreSources | None = None, in_round: Round | None = None) -> Self:
@@ -67,7 +67,7 @@ class RunEvidence(FinishedRun):
         return found
 
     def absent(self, need: Need) -> str:
-        """Return why an input is missing, or an empty text if it is available."""
+        """Return the reason why an input is missing; empty if it is available."""
         match need:
             case "manifest" if self.manifest is None:
                 return f"{self.dir.manifest.name} is missing: the model, dataset and engine options are unknown"
@@ -83,12 +83,12 @@ class RunEvidence(FinishedRun):
 
     @property
     def scenario_name(self) -> str:
-        """Claimed scenario, for messages and limits."""
+        """Scenario that the run claims, for messages and limits."""
         return self.scenario
 
     @cached_property
     def requirements(self) -> Requirements:
-        """Requirements of the given round if it has the benchmark, otherwise of the benchmark itself."""
+        """Requirements of the given round. If the round does not have the benchmark, those of the benchmark itself."""
         entry = self.benchmark.entry
         least_ms: int | None = self.benchmark.min_duration_ms
         if self.in_round is not None and (found := self.in_round.table.entry(self.benchmark.submission_name)):
@@ -112,12 +112,12 @@ class RunEvidence(FinishedRun):
 
     @cached_property
     def truncated(self) -> bool:
-        """Whether the accuracy log was truncated for submission."""
+        """True if the accuracy log was truncated for submission."""
         return is_truncated(self.dir)
 
     @property
     def logged_issue(self) -> list[tuple[int, int]]:
-        """seq_id and qsl_idx of each response in the accuracy log, which may be truncated."""
+        """seq_id and qsl_idx of each response in the accuracy log. The log may be truncated."""
         if self.truncated:
             return issued_samples(read_record(self.dir.accuracy_log, ""))
         return [(entry.seq_id, entry.qsl_idx) for entry in self.entries]
@@ -129,7 +129,7 @@ class RunEvidence(FinishedRun):
 
     @cached_property
     def scores(self) -> FoundScores:
-        """Scores and their origin.
+        """Scores of the accuracy run, and their source (rescored or from accuracy.txt).
 
         Raises:
             InputError: If accuracy.txt is missing and the responses cannot be scored.
@@ -138,12 +138,12 @@ class RunEvidence(FinishedRun):
 
     @cached_property
     def accuracy(self) -> accuracy_verdict.AccuracyVerdict:
-        """Scores compared with the applicable targets. Raises the errors of `scores`."""
+        """Scores compared with the targets that apply. Raises the same errors as `scores`."""
         return accuracy_verdict.judge(metric_of(self.benchmark), self.scores.scores, *target_of(self))
 
     @cached_property
     def facts(self) -> Facts:
-        """Fingerprint of the run."""
+        """Fingerprint of the run: facts on its system and settings."""
         return run_fingerprint(self)
 
     @cached_property
@@ -167,7 +167,7 @@ class RunEvidence(FinishedRun):
 
     @cached_property
     def vocabulary_size(self) -> int | None:
-        """Number of token IDs of the model, by config.json or its tokenizer; None if both are unavailable."""
+        """Size of the model's vocabulary, from config.json or the tokenizer; None if both are missing."""
         model = _or_none(lambda: model_of(self, self.sources)) if self.manifest is not None else None
         if model is not None and model != BYTES:
             size = (_or_none(lambda: read_object(Path(model) / "config.json", "")) or {}).get("vocab_size")
@@ -177,7 +177,7 @@ class RunEvidence(FinishedRun):
 
 
 def ids_unknown(run: FinishedRun) -> str:
-    """Return why rules on generated token IDs do not apply to a run, or an empty text."""
+    """Return the reason why rules on generated token IDs do not apply to a run; empty if they apply."""
     return without_ids(run.manifest)
 
 

@@ -1,4 +1,4 @@
-"""The verdict on one run: the checks for each mode, and the numbers shown with the findings."""
+"""The verdict on one run: the checks for its mode, and the numbers shown with the findings."""
 
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
@@ -12,7 +12,7 @@ from compliance.judge.finding import Finding
 from compliance.judge.verdict import LOGS, Verdict
 from runs.record.finished_run import ACCURACY, PERFORMANCE
 
-# Checks in the order of the findings. Each module lists its own checks.
+# Checks in the order of their findings. Each module lists its own checks.
 CLAIMS = {PERFORMANCE: performance.CLAIM, ACCURACY: accuracy.CLAIM}
 CHECKS: dict[str, tuple[Check, ...]] = {
     PERFORMANCE: (
@@ -63,7 +63,7 @@ class RunVerdict(Verdict):
 
     @property
     def misplaced(self) -> bool:
-        """Whether the mode of the log differs from the mode that its directory claims."""
+        """True if the mode of the log differs from the mode that its directory claims."""
         return any(one.rule in ("perf-mode", "accuracy-mode") for one in self.violated)
 
     @property
@@ -82,10 +82,10 @@ class RunVerdict(Verdict):
 
 
 def judge_run(run: RunEvidence, *, official: bool = False) -> RunVerdict:
-    """Judge a performance or accuracy run.
+    """Return the verdict on a performance or accuracy run.
 
     Args:
-        official: Whether the official rules count even if the manifest marks the run as not eligible for submission.
+        official: True if the official rules count even if the manifest marks the run as not eligible for submission.
 
     Raises:
         InputError: If a file is damaged, or no scores are available. ExecutionError: If LoadGen did not finish.
@@ -148,7 +148,7 @@ def _add_numbers(verdict: RunVerdict, run: RunEvidence) -> None:
 
 def _add_scores(verdict: RunVerdict, run: RunEvidence) -> None:
     targets = ", ".join(run.benchmark.targets)
-    verdict.rule = f"every sample must have one response, without error records, and {targets} must meet their targets"
+    verdict.rule = f"one response to every sample, no error records, and {targets} meet their targets"
     scored = run.accuracy
     verdict.scored_again = run.scores.path == run.dir.accuracy_log
     verdict.details = {

@@ -1,4 +1,4 @@
-"""Comparison of runs by system. Each question has the facts to compare and the rule that a difference violates."""
+"""Comparison of the systems of runs. A `Question` has the facts to compare and the rule that a difference violates."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -7,16 +7,16 @@ from runs.record import fingerprint as scopes
 from runs.record.fingerprint import Differences, Facts, Scope, differences
 
 _DAY_NS = 86_400 * 10**9
-MAX_DAYS_APART = 183  # days from the first run of a result or bundle to the last; a round takes half a year
+MAX_DAYS_APART = 183  # maximum days from the first to the last run of a result or bundle; a round takes half a year
 
 
 class Question(NamedTuple):
-    """A comparison of runs by some of their facts."""
+    """Facts of runs that must be equal, and the rule that a difference violates."""
 
     rule: str  # rule that a difference violates
     scope: Scope
     text: str
-    kind: Callable[[Any], Hashable] = lambda item: None  # runs of one kind are compared
+    kind: Callable[[Any], Hashable] = lambda item: None  # only items of one kind are compared
 
 
 REPEATS = Question("B-3/other_conditions", scopes.MEASURED, "the repeats ran under different conditions")
@@ -30,13 +30,13 @@ BUNDLE = (
     _BUNDLE._replace(scope=scopes.BUNDLE_BENCHMARK, kind=lambda run: run.benchmark.submission_name),
     _BUNDLE._replace(scope=scopes.BUNDLE_MODE, kind=lambda run: (run.benchmark.submission_name, run.mode)),
 )
-# Both runs of a result, where both have a manifest and where they have logs alone; the text is what is compared.
+# Questions on the two runs of a result, with manifests and with logs only. The text names the compared facts.
 RECORDED_PAIR, LOGGED_PAIR = (
     tuple(Question("one-system", scope, text) for text, scope in table.items())
     for table in (scopes.PAIR, scopes.LOGGED)
 )
-# Questions on the results of a tree, whose text is the fix. [inference_policies: implementations may differ by
-# scenario, and numerical precisions may be picked by hand]
+# Questions on the results of a tree. The text is the fix. [inference_policies: implementations may differ by scenario,
+# and numerical precisions may be picked by hand]
 TREE = Question("submit/one-system", scopes.TREE, "submit the results of each system as a system of its own")
 _MODEL = Question("submit/one-model", scopes.BENCHMARK, "run all scenarios with one model", lambda one: one.benchmark)
 CLOSED_TREE = (
@@ -56,7 +56,7 @@ Item = TypeVar("Item", bound=HasFacts)
 
 
 def unlike(items: Iterable[Item], *questions: Question) -> Iterator[tuple[Question, Item, Item, Differences]]:
-    """Compare each item with the first of its kind; yield the question, both and their differences."""
+    """Compare each item with the first item of its kind; yield each question with two items that differ, and how."""
     every = list(items)
     for question in questions:
         first: dict[Hashable, Item] = {}
@@ -67,7 +67,7 @@ def unlike(items: Iterable[Item], *questions: Question) -> Iterator[tuple[Questi
 
 
 def too_far_apart(starts: Iterable[tuple[int, One]]) -> tuple[int, One, One] | None:
-    """Return the whole days between the first and the last run, and these runs, or None if the days are allowed.
+    """Return the days between the first and the last run, and these two runs; None if the days are within the limit.
 
     Args:
         starts: Start time in ns and run, for each run.

@@ -25,7 +25,7 @@ from runs.loadgen.accuracy_log import AccuracyEntry
 
 @dataclass(frozen=True)
 class Scored:
-    """Scores of a run's responses, and the findings on the responses (compliance/evidence/plausibility.py)."""
+    """Scores of a run's responses, and the findings of compliance/evidence/plausibility.py on the responses."""
 
     scores: Scores
     findings: tuple[Finding, ...]
@@ -40,7 +40,7 @@ class _Key(NamedTuple):
 
 
 class Scorer(AbstractContextManager["Scorer"]):
-    """A scorer of accuracy logs, with worker processes until the end of its `with` block."""
+    """A scorer of accuracy logs. Its worker processes run until the end of its `with` block."""
 
     def __init__(self) -> None:
         self._pool = ScoringPool()
@@ -54,14 +54,14 @@ class Scorer(AbstractContextManager["Scorer"]):
         self._pool.__exit__(*error)
 
     def expect(self, samples: int, dataset_path: Path | None) -> None:
-        """Prepare to score a number of responses: start the processes, and let one read the dataset."""
+        """Start the worker processes for a number of responses, and let one of them read the dataset."""
         if not self._scored:
             self._pool.start(samples)
         if dataset_path is not None and not self._references and dataset_path not in self._reading:
             self._reading[dataset_path] = self._pool.submit(load_references, dataset_path)
 
     def references(self, dataset_path: Path) -> References:
-        """Return the reference texts of a dataset and the lengths of its prompts.
+        """Return the reference texts and the prompt lengths of a dataset.
 
         Raises:
             InputError: If the file cannot be read or is not a dataset.
@@ -69,7 +69,7 @@ class Scorer(AbstractContextManager["Scorer"]):
         try:
             facts = dataset_path.stat()
         except OSError:
-            return load_references(dataset_path)  # raises the error
+            return load_references(dataset_path)  # raise the same error in this process
         state = (dataset_path, facts.st_ino, facts.st_mtime_ns, facts.st_size)
         if state not in self._references:
             reading = self._reading.pop(dataset_path, None)
@@ -85,7 +85,7 @@ class Scorer(AbstractContextManager["Scorer"]):
         *,
         expected_count: int | None,
     ) -> Callable[[Progress | None], Scored]:
-        """Begin to score the responses of a log, unless they were scored before.
+        """Begin to score the responses of a log; use the cached scores if the responses were scored before.
 
         Args:
             model: Folder whose tokenizer decodes the responses, or "bytes".
@@ -114,7 +114,7 @@ class Scorer(AbstractContextManager["Scorer"]):
         def finish(progress: Progress | None = None) -> Scored:
             if key not in self._scored:
                 responses, wanted, scores = self._begun.pop(key)
-                # Processes score meanwhile.
+                # The worker processes score in the meantime.
                 findings = responses_plausible(responses, wanted, self._tokenizers[fingerprint])
                 self._scored[key] = Scored(scores(progress), tuple(findings))
             return self._scored[key]
@@ -123,7 +123,7 @@ class Scorer(AbstractContextManager["Scorer"]):
 
 
 def _hash_of(entries: Sequence[AccuracyEntry]) -> str:
-    """Return a hash of all log entries that decide the scores, in their order."""
+    """Return a hash of the log entries that decide the scores."""
     digest = sha256()
     for entry in entries:
         digest.update(f"{entry.qsl_idx} {entry.token_count} {len(entry.data)}:".encode())
@@ -132,7 +132,7 @@ def _hash_of(entries: Sequence[AccuracyEntry]) -> str:
 
 
 def local_model(name: str, revision: str | None = None) -> str:
-    """Return the folder of a model's tokenizer, from a path or from the local Hugging Face cache.
+    """Return the folder of a model's tokenizer: a given path, or a folder in the local Hugging Face cache.
 
     Args:
         name: A model folder, a Hugging Face ID of the form org/name, or "bytes" for the byte tokenizer.
@@ -157,6 +157,6 @@ def local_model(name: str, revision: str | None = None) -> str:
     except Exception as error:  # the Hugging Face client raises many unrelated types
         commit, option = (f" at revision {revision}", f" --revision {revision}") if revision else ("", "")
         raise InputError(
-            f"model {name}{commit} is neither a folder nor in the local Hugging Face cache, and nothing is downloaded",
+            f"model {name}{commit} is not a folder, and not in the local Hugging Face cache",
             f"download it with hf download {name}{option}, or give a folder with its tokenizer: --model-path DIR",
         ) from error

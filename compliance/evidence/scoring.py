@@ -26,7 +26,7 @@ _MAX_TEXT_BYTES = 1024 * 1024
 
 @dataclass(frozen=True)
 class ScoreSources:
-    """Dataset, model and scorer for responses. Defaults: dataset and model that the manifest names.
+    """Dataset, model and scorer to rescore responses. Default: the dataset and the model that the manifest names.
 
     `scorer` caches scores within a command. Default: a new scorer for this run.
     """
@@ -45,7 +45,7 @@ class FoundScores:
         path: Source of the scores: the accuracy log or accuracy.txt.
         stated: Scores in accuracy.txt, if it exists.
         findings: Findings on the responses, if they were rescored.
-        not_again: Why the responses of a whole log were not rescored.
+        not_again: Reason why the responses of a whole log were not rescored.
     """
 
     scores: Scores
@@ -57,7 +57,7 @@ class FoundScores:
 
 @contextmanager
 def with_scorer(sources: ScoreSources | None) -> Iterator[tuple[ScoreSources, Scorer]]:
-    """Yield sources with a scorer, and the scorer. A new scorer ends with the block."""
+    """Yield score sources that have a scorer, and this scorer. A new scorer is closed at the end of the block."""
     sources = sources or ScoreSources()
     if sources.scorer is not None:
         yield sources, sources.scorer
@@ -67,12 +67,12 @@ def with_scorer(sources: ScoreSources | None) -> Iterator[tuple[ScoreSources, Sc
 
 
 def expect_scoring(runs: Iterable[FinishedRun], sources: ScoreSources) -> None:
-    """Begin to score the responses of accuracy runs in other processes."""
+    """Begin to score the responses of accuracy runs in worker processes."""
     for run in runs:
         if sources.scorer is not None and run.mode == ACCURACY and not is_truncated(run.dir):
             recorded = Path(run.manifest.plan.dataset_path) if run.manifest else None
             sources.scorer.expect(expected_samples(run.detail) or 0, sources.dataset_path or recorded)
-            with suppress(HarnessError, OSError):  # verification reports the error
+            with suppress(HarnessError, OSError):  # the verification reports the error later
                 _scoring(run, sources)
 
 
@@ -95,7 +95,7 @@ def find_scores(run: FinishedRun, sources: ScoreSources, text: str | None, *, wh
 
     Args:
         text: Content of accuracy.txt.
-        whole: Whether the log has all responses.
+        whole: True if the log has all responses.
 
     Raises:
         InputError: If no scores are available. ExecutionError: If expected responses are missing in the log.
@@ -140,7 +140,7 @@ def references_of(run: FinishedRun, sources: ScoreSources) -> References:
     plan = run.manifest.plan if run.manifest else None
     path = sources.dataset_path or (Path(plan.dataset_path) if plan else None)
     if path is None:
-        raise InputError(f"{run.dir.root}: the dataset of the run is unknown", "give it with --dataset-path FILE")
+        raise InputError(f"{run.dir.root}: the dataset of the run is unknown", "add --dataset-path FILE")
     if sources.dataset_path is None and not path.is_file():
         path = _bundled(run) or path
     with with_scorer(sources) as (_, scorer):
@@ -155,7 +155,7 @@ def references_of(run: FinishedRun, sources: ScoreSources) -> References:
 
 
 def model_of(run: FinishedRun, sources: ScoreSources) -> str:
-    """Return the model folder of a run on this machine, or "bytes".
+    """Return the model folder of a run on this machine, or "bytes" for runs whose tokens are bytes.
 
     Raises:
         InputError: If the model is unknown or unavailable.
@@ -163,7 +163,7 @@ def model_of(run: FinishedRun, sources: ScoreSources) -> str:
     recorded = run.manifest.plan.model_path if run.manifest else None
     name = sources.model_path or recorded
     if name is None:
-        raise InputError(f"{run.dir.root}: the model of the run is unknown", "give it with --model-path DIR")
+        raise InputError(f"{run.dir.root}: the model of the run is unknown", "add --model-path DIR")
     return local_model(name, run.manifest.model.revision if run.manifest and name == recorded else None)
 
 
@@ -180,7 +180,7 @@ def target_of(run: FinishedRun) -> tuple[Mapping[str, Target] | None, str]:
 
 
 def _bundled(run: FinishedRun) -> Path | None:
-    """Return the current path of the bundled articles if the run used them."""
+    """Return the path of the bundled articles on this machine if the run used them, otherwise None."""
     if run.manifest is None:
         return None
     plan = run.manifest.plan

@@ -11,12 +11,12 @@ from runs.files.reading import read_record
 from runs.loadgen.accuracy_log import TRUNCATION_MARK
 from runs.record.layout import RunDir
 
-SHOWN_BYTES = 4096  # bytes kept at the start and at the end [tool: VIEWABLE_SIZE]
+SHOWN_BYTES = 4096  # bytes that the tool keeps at the start and at the end of a log [tool: VIEWABLE_SIZE]
 CUT = b"\n\n...\n\n"
 
 
 def is_truncated(run: RunDir) -> bool:
-    """Return whether the middle of the accuracy log was removed for submission."""
+    """Return True if the middle of the accuracy log was removed for submission."""
     path = run.accuracy_log
     return path.is_file() and path.stat().st_size < 64 * 1024 and bool(TRUNCATION_MARK.search(read_record(path, "")))
 

@@ -1,1 +1,1 @@
-"""Rules, findings, checks and verdicts in general; the rules themselves are declared in the other packages."""
+"""Classes for rules, findings, checks and verdicts. The other packages declare the rules themselves."""

@@ -1,4 +1,4 @@
-"""Checks, each a function that decides some rules, and `judge`, which applies a list of checks to one subject.
+"""Checks: functions that decide rules. `judge` applies a list of checks to one subject.
 
 A subject is a run, a result or a tree. Its `absent` method reports missing inputs. A check is not applied if its input
 is missing or its rules do not apply to the subject; the reason is kept.
@@ -15,7 +15,7 @@ from runs.errors import HarnessError, SetupError
 
 Decider = TypeVar("Decider", bound=Callable[..., Any])
 
-# Inputs that a check may need. log: a complete detail log. numbers: LoadGen's results.
+# Inputs that a check may need. Meanings: log: a complete detail log. numbers: LoadGen's results.
 # record: the request log. manifest: manifest.json. responses: the whole accuracy log. text:
 # accuracy.txt. conf: user.conf. both: a performance and an accuracy run. power, audit: directories in a tree.
 # events, snapshot: files of the MLPerf Endpoints client. load: its measured phase. complete: it ended by itself.
@@ -35,7 +35,7 @@ class Subject(Protocol):
     """A run, a result or a tree that checks are applied to."""
 
     def absent(self, need: Need) -> str:
-        """Return why an input is missing, or an empty text if it is available."""
+        """Return the reason why an input is missing; empty if it is available."""
 
 
 class Absent(Exception):
@@ -53,11 +53,11 @@ class NotJudged:
     what: str  # NOT_APPLICABLE, WITHOUT_INPUT, or the subject
     why: str
     rules: tuple[str, ...] = ()
-    results: tuple[str, ...] = ()  # affected results, for a tree or multiple subjects
+    results: tuple[str, ...] = ()  # results to which the rules were not applied, for a tree or multiple subjects
 
 
 def always(_: Any) -> str:
-    """Return no reason: the rules apply to every subject."""
+    """Return an empty text: the rules apply to every subject."""
     return ""
 
 
@@ -70,7 +70,7 @@ class Check:
         rules: Rule IDs.
         silent: Rule IDs that are reported only if they are violated.
         needs: Inputs that must be available.
-        applies: Function that returns why the rules do not apply to a subject, or an empty text.
+        applies: Function that returns the reason why the rules do not apply to a subject; empty if they apply.
         after: Rule IDs; if one of them is violated, this check is not applied.
     """
 
@@ -145,15 +145,15 @@ def _deciders(*deciders: Callable[..., Any] | ModuleType) -> list[Check]:
 
 @dataclass
 class Judgement:
-    """Findings on one subject, and the rules that were not applied."""
+    """Findings on one subject, and the rules that were not applied to it."""
 
     findings: list[Finding] = field(default_factory=list)
     applied: set[str] = field(default_factory=set)  # rules, met or violated
-    reasons: dict[str, tuple[str, str]] = field(default_factory=dict)  # rule → kind and reason of its omission
-    error: HarnessError | None = None  # first damaged input
+    reasons: dict[str, tuple[str, str]] = field(default_factory=dict)  # rule → kind and text of the reason
+    error: HarnessError | None = None  # error of the first damaged input
 
     def take(self, other: "Judgement") -> None:
-        """Add the findings on another part of the subject. A rule is applied if it was applied to one part."""
+        """Add the findings on another part of the subject. A rule counts as applied if it was applied to any part."""
         self.findings += other.findings
         self.applied |= other.applied
         for rule, (what, why) in other.reasons.items():
@@ -171,7 +171,7 @@ class Judgement:
 
     @property
     def not_judged(self) -> list[NotJudged]:
-        """Rules that were applied to no part, by reason."""
+        """Rules that were not applied to any part of the subject, grouped by reason."""
         return grouped({rule: why for rule, why in self.reasons.items() if rule not in self.applied})
 
 

@@ -1,4 +1,4 @@
-"""Findings: the outcome of a rule on a file or run. Programs read `rule`, `severity` and `numbers`, never texts."""
+"""Findings: results of rules. Programs read their `rule`, `severity` and `numbers`, but not their texts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,27 +9,28 @@ import orjson
 
 from compliance.judge.rule import Kind, Rule, find_rule, source_in_full
 
-# error: violated. warning: violated, which alone does not fail a result. note: for the reader. pass: met.
+# error: violated. warning: violated, but no result fails by it alone. note: information for the reader. pass: met.
 Severity = Literal["error", "warning", "note", "pass"]
 _WORDS: dict[Severity, str] = {"error": "FAIL", "warning": "warning", "note": "note", "pass": "pass"}
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The outcome of one rule on one file or run."""
+    """The result of applying one rule to one file or run."""
 
     rule: str  # rule ID
-    severity: Severity  # usually the severity of the rule
+    severity: Severity  # usually the severity that the rule has
     text: str  # name of the compared value; a whole sentence if `found` is empty
-    # files or directories of the finding; all files that contradict each other
+    # files or directories that the finding is about
     files: tuple[Path, ...] = ()
-    numbers: Mapping[str, Any] = field(default_factory=dict, hash=False)  # deciding values, for programs
+    # Values that decided the finding, for programs.
+    numbers: Mapping[str, Any] = field(default_factory=dict, hash=False)
     # `found` and `required` are texts with units
     found: str = ""
     required: str = ""
-    fix: str = ""  # default: the fix of the rule
+    fix: str = ""  # empty: the fix of the rule counts
     line: int | None = None  # line number in the first file, from 1
-    decided_by: tuple[str, ...] = ()  # keys whose lines are shown
+    decided_by: tuple[str, ...] = ()  # keys of the log records that decided the finding; reports show their lines
     origin: str = ""  # source that differs from the source of the rule
 
     def __post_init__(self) -> None:
@@ -55,7 +56,7 @@ class Finding:
 
     @property
     def violated(self) -> bool:
-        """Whether the rule was violated. A note is not a violation."""
+        """True if the rule is violated. A note is not a violation."""
         return self.severity in ("error", "warning")
 
     @property
@@ -72,7 +73,7 @@ class Finding:
 
     @property
     def sentence(self) -> str:
-        """The finding without severity and rule ID."""
+        """The text of the finding without severity and rule ID: what was compared, found and required."""
         if not self.found:
             return self.text
         said = f"{self.text}: {self.found}" if self.text else self.found
@@ -118,7 +119,7 @@ def compared(
     decided_by: Sequence[str] = (),
     **numbers: Any,
 ) -> Finding:
-    """Return a finding of pass, or of the rule's severity. `text` defaults to the summary of the rule."""
+    """Return a finding with the severity pass or the rule's own severity. `text` defaults to the rule's summary."""
     known = find_rule(rule)
     severity: Severity = "pass" if passed else known.severity
     return Finding(rule, severity, text or known.summary, files, numbers, found, required, decided_by=tuple(decided_by))

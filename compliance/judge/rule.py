@@ -13,17 +13,17 @@ from typing import Literal
 
 from runs.errors import HarnessError
 
-# The kinds of rules. contradiction: files that cannot all be true. result: every result, official or not. official: a
-# result that claims to be eligible for submission. plausible: what no honest system does, in any result. tree: a
-# submission tree. submit: before a tree is built. gate: a declared technique. signoff: the independent sign-off. audit:
-# an audit's runs. machine: what a run needs to start.
+# The kinds of rules, by what they apply to. contradiction: files that contradict each other. result: every result.
+# official: results that claim to be eligible for submission. plausible: values that no honest system reaches. tree: a
+# submission tree. submit: results before a tree is built from them. gate: a declared technique. signoff: runs in the
+# independent sign-off. audit: the runs of an audit. machine: requirements for the start of a run.
 Kind = Literal[
     "contradiction", "result", "official", "plausible", "tree", "signoff", "audit", "submit", "gate", "machine"
 ]  # fmt: skip
 ON_RUNS: frozenset[Kind] = frozenset({"contradiction", "result", "official", "plausible"})
 
 RuleSeverity = Literal["error", "warning", "note"]
-# ID, severity, source, summary (noun phrase for the checked value), fix.
+# The fields of a rule: ID, severity, source, summary (noun phrase for the checked value), fix.
 RuleRow = tuple[str, RuleSeverity, str, str, str]
 
 OURS = "[ours]"
@@ -32,10 +32,10 @@ SOURCES = {
     "[rules]": "mlcommons/inference_policies, inference_rules.adoc: ",
     "[submission]": "mlcommons/policies, submission_rules.adoc: ",
     "[checker]": f"{_INFERENCE}tools/submission/submission_checker: ",
-    "[loadgen]": "LoadGen 6.0.17, what it writes, so what an unchanged log looks like: ",
+    "[loadgen]": "LoadGen 6.0.17, format of its logs: ",
     "[endpoints]": "MLPerf Endpoints, mlcommons/endpoints_policies 00135a0, endpoints_rules.md, and its checker, the "
     "package endpoints-submission-cli 1.5.3.0: ",
-    OURS: "a rule of this harness: it follows from what a result claims; the official checker does not check it",
+    OURS: "a rule of this harness, which the official checker does not apply",
 }
 AUDIT_AGAIN = "correct the system and run the audit again"
 RERUN = "rerun and submit LoadGen's own logs"
@@ -44,11 +44,11 @@ RERUN = "rerun and submit LoadGen's own logs"
 class Rank(IntEnum):
     """Order of causes in the check of a tree, most severe first."""
 
-    COPIES = 0  # contradictions and copies
+    COPIES = 0  # logs that contradict each other or are copies
     AUDITS = 1  # audits that are empty, missing or failing
-    LIMITS = 2  # rules and limits
+    LIMITS = 2  # violated rules and limits
     SETTINGS = 3  # settings that did not take effect
-    FILES = 4  # files and descriptions
+    FILES = 4  # missing or invalid files and descriptions
 
 
 _RANK_OF: dict[Kind, Rank] = {
@@ -61,7 +61,7 @@ _RANK_OF: dict[Kind, Rank] = {
 
 
 class UnknownRuleError(HarnessError):
-    """An undeclared or doubly declared rule ID: a fault of this program."""
+    """A rule ID is undeclared or declared twice: a fault of this program."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Rule:
 
     id: str
     kind: Kind
-    severity: RuleSeverity  # severity of a violation; note: for the reader only
+    severity: RuleSeverity  # severity of a violation; note: only information for the reader
     source: str  # origin of the rule
     summary: str  # noun phrase for what is checked
     fix: str  # instruction for a violation; may be empty
@@ -78,7 +78,7 @@ class Rule:
 
     @property
     def source_in_full(self) -> str:
-        """The source with the repository and file that its mark stands for."""
+        """The source as text. Its mark is replaced with the repository and file that the mark stands for."""
         return source_in_full(self.source)
 
 
@@ -114,7 +114,7 @@ def all_rules() -> dict[str, Rule]:
     import compliance
 
     for module in pkgutil.walk_packages(compliance.__path__, "compliance."):
-        if not module.name.startswith("compliance.report"):  # these modules have no rules
+        if not module.name.startswith("compliance.report"):  # the modules of compliance.report have no rules
             import_module(module.name)
     return RULES
 

@@ -13,9 +13,7 @@ def by_severity(verdict: Verdict) -> list[Finding]:
 
 
 def finding_lines(verdict: Verdict, findings: Iterable[Finding], *, with_place: bool = False) -> Iterator[str]:
-    """Yield a line for each finding. Errors that do not count are reasons why the subject is not eligible for
-    submission.
-    """
+    """Yield a line for each finding. Errors that do not count become reasons for "not eligible for submission"."""
     for finding in findings:
         if finding.severity == "error" and not verdict.counts(finding):
             yield f"  not eligible for submission: {finding.rule}: {finding.sentence}"

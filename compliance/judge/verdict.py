@@ -1,4 +1,4 @@
-"""Verdicts: the combined outcome of findings, by a policy."""
+"""Verdicts: a policy combines findings to one outcome."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,9 +14,9 @@ Outcome = Literal["PASS", "FLAG", "FAIL", "ERROR"]
 
 @dataclass(frozen=True)
 class Policy:
-    """How findings combine to an outcome."""
+    """The way in which findings are combined to an outcome."""
 
-    contradictions_end_it: bool = False  # files that contradict each other give ERROR (exit code 4)
+    contradictions_end_it: bool = False  # True: files that contradict each other cause ERROR (exit code 4)
     warnings_flag: bool = True
 
 
@@ -35,7 +35,7 @@ class Verdict:
         declared: Reasons in the subject's manifest why it is not eligible for submission.
     """
 
-    schema_version: ClassVar[int] = 1  # version of the JSON; 2: `not_judged` is a list of objects
+    schema_version: ClassVar[int] = 1  # version of the JSON output; in version 2, `not_judged` is a list of objects
 
     findings: list[Finding] = field(default_factory=list, kw_only=True)
     applied: frozenset[str] = field(default=frozenset(), kw_only=True, repr=False)  # rules, met or violated
@@ -47,7 +47,7 @@ class Verdict:
 
     @property
     def title(self) -> str:
-        """Prefix of the reasons, if this verdict is part of another one."""
+        """Prefix of the reasons if this verdict is a part of another verdict."""
         return ""
 
     @property
@@ -60,7 +60,7 @@ class Verdict:
         return [finding for severity in severities for finding in self.findings if finding.severity == severity]
 
     def counts(self, finding: Finding) -> bool:
-        """Return whether a finding counts for the outcome."""
+        """Return True if a finding counts for the outcome."""
         return self.held_official or finding.kind != "official"
 
     def _contradicts(self, finding: Finding) -> bool:
@@ -72,13 +72,13 @@ class Verdict:
 
     @property
     def contradictions(self) -> list[Finding]:
-        """Findings of files that contradict each other, if the policy treats them separately."""
+        """Findings on files that contradict each other; empty if the policy counts them like other errors."""
         own = [one for one in self.findings if self._contradicts(one)]
         return [one for member in self.members for one in member.contradictions] + own
 
     @property
     def violated(self) -> list[Finding]:
-        """Violated rules of the subject itself, counted or not, without contradictions."""
+        """Errors on the subject itself, except contradictions. Errors that do not count are included."""
         return [one for one in self.of("error") if not self._contradicts(one)]
 
     @property
@@ -94,7 +94,7 @@ class Verdict:
 
     @property
     def outcome(self) -> Outcome:
-        """The outcome of the most severe finding that counts."""
+        """The outcome. The most severe finding that counts decides it."""
         whole = (*self.members, self)
         if self.contradictions or any(one.error is not None for one in whole):
             return "ERROR"
@@ -105,7 +105,7 @@ class Verdict:
 
     def exit_code(self, *, strict: bool = False) -> ExitCode:
         """Return the exit code. With `strict`, warnings count as failures."""
-        no_verdict = self.error is None or isinstance(self.error, SetupError)  # any other error means a damaged file
+        no_verdict = self.error is None or isinstance(self.error, SetupError)  # other errors: a damaged file
         if no_verdict and self.contradictions:
             return ExitCode.FAILED
         if self.error is not None:
@@ -124,7 +124,7 @@ class Verdict:
 
     @property
     def unofficial(self) -> list[str]:
-        """Reasons why the subject is not eligible for submission, each once; empty if it must be eligible."""
+        """Reasons why the subject is not eligible for submission, each once; empty if such reasons cause FAIL."""
         reasons = [
             text
             for one in (*self.members, self)

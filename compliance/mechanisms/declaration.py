@@ -1,4 +1,4 @@
-"""The declaration of a technique: fourteen fields and a support status.
+"""The declaration of a technique by the submitter: fourteen fields and a support status.
 
 A run of this harness without a declaration is a baseline. Logs of another harness name no technique; the gate treats
 them as a baseline. A wrong value is an error in the declaration of a new run (`MechanismBlock`). In existing rows and
@@ -20,7 +20,7 @@ from runs.files.yaml_file import read_yaml, with_underscores
 
 SupportStatus = Literal["supported", "reviewed_preview", "unsupported"]
 SUPPORT_STATUSES: tuple[SupportStatus, ...] = get_args(SupportStatus)
-# The fields beside the fourteen; they have no environment variables.
+# Fields in addition to the fourteen fields. They have no environment variables.
 SUPPORT_STATUS, QUALITY_RESULTS, QUALITY_BASELINE = "support_status", "quality_results", "quality_baseline"
 
 
@@ -71,7 +71,7 @@ class DeclaredFields(BaseModel):
     def _number(cls, value: object) -> object:
         if isinstance(value, bool):
             raise ValueError("Input should be a number")
-        with contextlib.suppress(ValueError):  # accepts 1e3 for a whole number
+        with contextlib.suppress(ValueError):  # accept 1e3 as a whole number
             return float(value) if isinstance(value, str) else value
         return value
 
@@ -95,17 +95,17 @@ class Declaration:
 
     @property
     def values(self) -> dict[str, Any]:
-        """All fourteen fields; None for fields that are not declared."""
+        """All fourteen fields with their values; None for fields that are not declared."""
         return {name: self.given.get(name) for name in FIELD_NAMES}
 
     @property
     def mechanism(self) -> str:
-        """The declared technique; a baseline if there is none."""
+        """The declared technique, or `baseline` if none is declared."""
         return str(self.given.get("mechanism", BASELINE))
 
     @property
     def support_status(self) -> str | None:
-        """The declared status, or the default of the technique; None without a technique."""
+        """The declared support status, or the default status of the technique; None if no technique is declared."""
         default = "supported" if self.mechanism == BASELINE else "reviewed_preview"
         return self.given.get(SUPPORT_STATUS, default if "mechanism" in self.given else None)
 
@@ -122,7 +122,7 @@ class Declaration:
 
 
 def declare(*sources: Mapping[str, Any]) -> Declaration:
-    """Return a declaration from mappings of fields. Earlier mappings win, empty values are ignored. Never raises."""
+    """Return a declaration from mappings; earlier mappings win. Ignore empty values. Never raise an error."""
     given: dict[str, Any] = {}
     for source in reversed(sources):
         given |= {name: source[name] for name in DeclaredFields.model_fields if not is_empty(source.get(name))}
@@ -130,7 +130,7 @@ def declare(*sources: Mapping[str, Any]) -> Declaration:
         if len(names) == 2 and all(names):
             given |= zip(("mechanism", "mechanism_variant"), names, strict=True)
     issues: list[str] = []
-    while True:  # check corrected values again
+    while True:  # check again after invalid values were replaced
         try:
             fields = DeclaredFields.model_validate(given)
             return Declaration(fields.model_dump(exclude_unset=True), tuple(issues))
@@ -153,7 +153,7 @@ def is_empty(value: object) -> bool:
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the fields that are set by environment variables, whose names are the fields' in capitals."""
+    """Return the fields that environment variables set. A variable has the name of its field in capital letters."""
     return {name: environment.get(name.upper(), "") for name in FIELD_NAMES}
 
 
@@ -180,7 +180,7 @@ def read_declaration_file(path: Path, option: str = "--declaration") -> dict[str
 
 
 class MechanismBlock(RootModel):  # type: ignore[type-arg]  # a type argument makes pydantic build a schema at import
-    """The block `mechanism` of a run: the declared fields, with `mechanism` and `mechanism_variant` always set.
+    """The block `mechanism` of a run configuration. `mechanism` and `mechanism_variant` are always set.
 
     It is built from a mapping of fields, from `MECHANISM` or `MECHANISM/VARIANT`, or from the path of a YAML file.
 

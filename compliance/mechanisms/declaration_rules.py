@@ -36,7 +36,7 @@ def check_declaration(declared: Mapping[str, Any], registries: Registries) -> It
     if mechanism == BASELINE:
         for name in OF_TECHNIQUES:
             if declared.get(name) not in (None, NO_VARIANT):
-                yield _field("gate/pair_registered", name, declared, f"no {name}, because the row is a baseline")
+                yield _field("gate/pair_registered", name, declared, f"no {name} (the row has no technique)")
     elif entry is None:
         near = registries.closest(mechanism, variant)
         required = f"a pair in the registry of techniques{unread}{f'; closest: {near}' if near else ''}"
@@ -66,12 +66,12 @@ def check_declaration(declared: Mapping[str, Any], registries: Registries) -> It
 
 
 def claims_support(declared: Mapping[str, Any]) -> bool:
-    """Return True if a row claims to be supported, in any spelling."""
+    """Return True if the row declares its technique as supported, in any spelling."""
     return str(declared.get(SUPPORT_STATUS)).strip().lower() == "supported"
 
 
 def differs(rule: str, severity: Severity, what: str, found: Any, required: str, **numbers: Any) -> Finding:
-    """Return the finding on a value that differs from what is required."""
+    """Return the finding on a value that differs from the required value."""
     return Finding(rule, severity, what, numbers=numbers, found=str(found), required=required)
 
 
@@ -84,11 +84,11 @@ def _field(
     return differs(rule, severity, f"{name} of {of}" if of else name, found, required, field=name, value=value)
 
 
-VALIDATION = "mechanism_eval_validation"  # key of the validation in a row
+VALIDATION = "mechanism_eval_validation"  # key in a row for the validation of its declaration
 
 
 def validate(declared: Mapping[str, Any], registries: Registries) -> dict[str, Any]:
-    """Return the validation of a row's declaration. Never raises.
+    """Return the findings on the declaration of a row in plain types. Never raise an error.
 
     Returns:
         `mechanism_eval_registered`, `quality_eval_registered` (None without an ID), `quality_eval_status_known` (None

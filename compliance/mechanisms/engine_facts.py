@@ -1,4 +1,4 @@
-"""The lossy techniques that were effective in a run, and their comparison with its declaration.
+"""The lossy techniques that were effective in a run, and the comparison with the technique that the run declares.
 
 Sources are manifest.json (the running engine's configuration, the requested options, the headers of the weights) and
 engine.log (the configuration that vLLM prints at its start). A technique that any of these shows was effective.
@@ -20,9 +20,9 @@ from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, RunPlan
 from runs.record.observed import Weights
 
-# KV cache data types of vLLM 0.32 (vllm/config/cache.py, CacheDType) that store values as computed.
+# KV cache data types of vLLM 0.32 that store values without compression. [vllm/config/cache.py, CacheDType]
 _PLAIN_CACHE = frozenset({"auto", "none", "float16", "half", "bfloat16", "float32", "float"})
-# Names of E4M3 with one scale per tensor; vLLM's other types are not registered variants.
+# Names of the type E4M3 with one scale per tensor. Other 8-bit types of vLLM are not registered variants.
 _E4M3 = frozenset({"fp8", "fp8_e4m3", "fp8_inc"})
 # Drafting method of vLLM 0.32 (vllm/config/speculative.py, SpeculativeMethod) → registered variant.
 _DRAFTING = {"eagle": "eagle3", "eagle3": "eagle3", "medusa": "medusa", "dflash": "dflash", "mtp": "mtp"}
@@ -35,16 +35,16 @@ _FP8_CACHE = ("kv_quantization", "fp8_e4m3")
 _WITH_CACHE = "_kv_fp8"  # suffix of a variant of quantized weights with an FP8 cache
 _NO_WEIGHTS = "manifest.json: model.weights is missing, so the precision of the weights is unknown"
 
-Pair = tuple[str, str | None]  # mechanism and variant; None = an unknown variant
-Place = tuple[str, Mapping[str, Any]]  # a place in manifest.json or engine.log, and the engine settings there
+Pair = tuple[str, str | None]  # mechanism and variant; variant None: unknown
+Place = tuple[str, Mapping[str, Any]]  # part of manifest.json or engine.log, and its engine settings
 
 
 @dataclass(frozen=True)
 class EngineFacts:
-    """The recorded engine configuration of a run."""
+    """The engine configuration of a run, as its files record it."""
 
     columns: dict[str, Any]  # columns of a row
-    in_force: dict[Pair, str] = field(default_factory=dict)  # effective technique → the place that shows it
+    in_force: dict[Pair, str] = field(default_factory=dict)  # effective technique → the setting that reveals it
     gaps: tuple[str, ...] = ()  # missing parts of the recorded configuration
     contradictions: tuple[str, ...] = ()  # contradictions between its parts
 
@@ -56,7 +56,7 @@ def facts_of_run(run: RunDir, manifest: Manifest | None) -> EngineFacts:
     gaps: list[str] = []
     record, configuration, weights = manifest.plan.engine_record, manifest.engine.configuration, manifest.model.weights
     declared = _object(configuration.get("declared")) or {}
-    # The cache as the server reports it; its operator may declare another one.
+    # Cache data type that the server reports. Its operator may declare a different type.
     reported = _object((_object(configuration.get("told_by_the_server")) or {}).get("cache_configuration")) or {}
     in_manifest = {
         "engine.configuration": configuration,
@@ -84,7 +84,7 @@ def facts_of_run(run: RunDir, manifest: Manifest | None) -> EngineFacts:
 
 
 def facts_of_plan(plan: RunPlan, weights: Weights | None) -> EngineFacts:
-    """Read the techniques in the requested options and the weights of a run that has not started."""
+    """Return the techniques that the requested options and the weights show, before a run starts."""
     places: list[Place] = [("the engine options", plan.engine_options)]
     if weights is not None:
         places.append(("the weights", weights.model_dump()))
@@ -92,7 +92,7 @@ def facts_of_plan(plan: RunPlan, weights: Weights | None) -> EngineFacts:
 
 
 def facts_of_row(row: Mapping[str, Any]) -> EngineFacts:
-    """Read the engine configuration in the columns of a row."""
+    """Return the engine configuration from the columns of a row."""
     names = ("kv_cache_dtype", "quantization", "speculative", "speculative_config", "attention_backend")
     shown = {name: row[name] for name in names if row.get(name) is not None}
     gaps = [] if shown else ["the columns of the engine's configuration are missing in the row"]
@@ -110,7 +110,7 @@ def _facts(engine: Any, places: list[Place], backend: Any, gaps: list[str]) -> E
     for place, settings in [*places, ("engine.log", {"attention_backend": backend})]:
         for pair, setting in _lossy(settings):
             in_force.setdefault(pair, f"{place}: {setting}")
-    # Drop a technique without variant if another place shows its variant.
+    # Drop a technique with an unknown variant if another part of the files shows the variant.
     for mechanism in {pair[0] for pair in in_force if pair[1] is not None}:
         in_force.pop((mechanism, None), None)
     contradictions = tuple(_contradictions(places, in_force))
@@ -139,11 +139,11 @@ def _facts(engine: Any, places: list[Place], backend: Any, gaps: list[str]) -> E
 
 
 def _contradictions(places: list[Place], in_force: Mapping[Pair, str]) -> Iterator[str]:
-    """Yield contradictions between the places of the recorded configuration."""
+    """Yield contradictions between the files that record the engine configuration."""
     stored = next((place for place, one in places if str(_text(one.get("quantization"))).startswith(_STORED)), None)
     plain = next((place for place, one in places if one.get("quantized") is False), None)
     if stored and plain:
-        yield f"{stored} has a method for quantized weights, but {plain} has plain weights"
+        yield f"{stored} states a method for quantized weights, but {plain} states plain weights"
     first, settings = places[0] if places else ("", {})
     denied = {
         "kv_quantization": ("kv_cache_dtype", _text(settings.get("kv_cache_dtype")) in _PLAIN_CACHE),
@@ -158,7 +158,7 @@ def _contradictions(places: list[Place], in_force: Mapping[Pair, str]) -> Iterat
 
 
 def _lossy(settings: Mapping[str, Any]) -> Iterator[tuple[Pair, str]]:
-    """Yield the lossy techniques in `settings`, each with the setting that shows it."""
+    """Yield the lossy techniques in `settings`, each with the setting that reveals it."""
     cache = _text(settings.get("kv_cache_dtype"))
     if cache is not None and cache not in _PLAIN_CACHE:
         family = "turboquant_class" if cache.startswith("turboquant") else cache
@@ -181,7 +181,7 @@ def _lossy(settings: Mapping[str, Any]) -> Iterator[tuple[Pair, str]]:
 
 
 def _plain(method: Any) -> bool:
-    """Return True if a value of the option `quantization` means none."""
+    """Return True if a value of the option `quantization` means no quantization."""
     return _text(method) in (None, "", "none", "null", "false")
 
 
@@ -195,7 +195,7 @@ def _drafting(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _object(given: Any) -> dict[str, Any] | None:
-    """Return an object that may be JSON text; None if it is not an object."""
+    """Return a value as an object, also if it is JSON text; None if it is not an object."""
     try:
         found = json.loads(given) if isinstance(given, str) else given
     except (ValueError, RecursionError):
@@ -235,7 +235,7 @@ def misdeclared(declared: Mapping[str, Any], facts: EngineFacts) -> list[Finding
         differs("effective technique", f"none{dtype if mechanism == 'kv_quantization' else ''}", as_declared)
     drafted_with = facts.columns["draft_model"]
     if mechanism == "speculative_decoding" and (draft := declared.get("draft_model_id")) and drafted_with:
-        names = {Path(str(model)).name.lower() for model in (draft, drafted_with)}  # names without their folders
+        names = {Path(str(model)).name.lower() for model in (draft, drafted_with)}
         if len(names) > 1:
             differs("effective draft model", drafted_with, f"{draft}, as declared")
     return found

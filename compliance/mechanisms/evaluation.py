@@ -23,16 +23,16 @@ from runs.errors import HarnessError
 from runs.wording import shortened_list
 
 COMPLETED = "gate/completed_evaluation_passes"
-# How an evaluation is shown.
+# Kinds of evidence for an evaluation.
 RECOMPUTED, ATTACHED, DECLARED_ONLY = "recomputed", "declared, results file attached", "declared only"
-MIN_SCORE = 0.99  # share of the baseline's score below which a person should review an evaluation
+MIN_SCORE = 0.99  # below this share of the baseline's score, a person should review the evaluation
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The evidence for a completed evaluation, and the findings on it."""
+    """The evidence for a completed evaluation, and the findings on this evidence."""
 
-    how: str | None = None  # how it is shown; None: the row declares no completed evaluation
+    how: str | None = None  # kind of evidence; None: the row declares no completed evaluation
     results: QualityResults | None = None
     findings: tuple[Finding, ...] = ()
 
@@ -45,7 +45,7 @@ class Evaluation:
 
 
 def no_evaluation(row: Mapping[str, Any]) -> str:
-    """Return the reason why a row needs no evidence for its evaluation; empty if it needs evidence."""
+    """Return the reason why a row needs no evidence of an evaluation; empty if it needs evidence."""
     completed = row["quality_eval_status"] == "completed" and row["mechanism"] != BASELINE
     return "" if completed else "the row declares no completed evaluation"
 
@@ -78,9 +78,9 @@ def evaluate(
     if named in {one.quality_eval for one in BENCHMARKS.values()}:
         if quality is None or quality.directory is None:
             what = "run directory of the row" if quality is None else "accuracy run of the result"
-            found = unshown(what, "missing", "the accuracy run, which is the evaluation")
+            found = unshown(what, "missing", "accuracy run, which is the evaluation")
         elif named != quality.evaluation:
-            found = unshown("quality_eval_id", named, f"{quality.evaluation}, as the accuracy run has")
+            found = unshown("quality_eval_id", named, f"{quality.evaluation}, the evaluation of the accuracy run")
         elif not quality.passed:
             reasons = shortened_list(quality.reasons, 3)
             found = differs(COMPLETED, "error", f"accuracy run {quality.directory}", reasons, "a run that passes")
@@ -109,7 +109,7 @@ def _compare(results: QualityResults, row: Mapping[str, Any], needed: bool) -> I
     """Compare a results file with the declaration, and with its hash at the time when the row was stored."""
     stored, change = row.get("quality_results_sha256"), f"{results.change:+.2f}%"
     if stored not in (None, results.sha256):
-        required = f"{str(stored)[:64]}, as in the row"
+        required = f"{str(stored)[:64]} (in the row)"
         yield differs(COMPLETED, "error", "SHA-256 of the results file", results.sha256, required)
     what = f"change of {results.metric} in the results file"
     fix = f"declare the change that the file shows: quality_delta_summary: {results.metric} {change}"

@@ -1,4 +1,4 @@
-"""The gate `mechanism_compression_quality`: rules on a row's declared technique and its quality.
+"""The gate `mechanism_compression_quality`: rules on the declared technique of a row and its quality evaluation.
 
 Some rules check the declaration alone, others compare it with evidence and with a division. Contradicting evidence
 always closes the gate, and so does a supported compression without a shown quality evaluation. Other missing evidence
@@ -37,7 +37,7 @@ from runs.wording import counted, printable
 
 GATE_ID = "mechanism_compression_quality"
 GATE_LABEL = "Declared technique, its registration and its quality evaluation"
-# Rules that a claim of support must meet, in the gate and in the result store.
+# Rules that a row must meet if it declares its technique as supported, in the gate and in the result store.
 _OF_SUPPORT = frozenset({"gate/quality_evaluated", COMPLETED, "gate/mechanism_misdeclared"})
 _ELIGIBLE = {True: "eligible", False: "not eligible", None: "unknown"}
 _REFERENCE = ("run_id", "scenario", "lg_model_name", "mechanism", "mechanism_variant", "support_status")
@@ -45,7 +45,7 @@ _REFERENCE = ("run_id", "scenario", "lg_model_name", "mechanism", "mechanism_var
 
 @dataclass
 class RowOutcome(Verdict):
-    """The verdict on a row: FAIL if evidence contradicts the declaration, FLAG if evidence is missing."""
+    """The verdict on a row: FAIL if files contradict its declaration, FLAG if evidence is missing."""
 
     source: str
     file: Path  # file with the declaration
@@ -69,7 +69,7 @@ class RowOutcome(Verdict):
         return "FAIL" if self.failed else "pass"
 
     def with_other_files(self, findings: Iterable[Finding]) -> Iterator[Finding]:
-        """Yield findings without the file of the row, which is the place of the row itself."""
+        """Yield the findings without the row's own file, because the report names this file once for the row."""
         return (replace(one, files=()) if one.files == (self.file,) else one for one in findings)
 
     def with_reference(self, **more: Any) -> dict[str, Any]:
@@ -78,12 +78,12 @@ class RowOutcome(Verdict):
 
 @dataclass
 class GateOutcome(Verdict):
-    """The verdict on all rows. Its own findings are on the rows together."""
+    """The verdict on all rows. Findings on a single row are in the verdict on that row."""
 
     strict: bool
     matched: list[RowOutcome] = field(default_factory=list)
     division: Division | None = None
-    not_matched: int = 0  # number of rows without a technique
+    not_matched: int = 0  # number of rows that declare no technique
 
     @property
     def members(self) -> Sequence[Verdict]:
@@ -94,7 +94,7 @@ class GateOutcome(Verdict):
 
     @property
     def missing_coverage(self) -> list[str]:
-        """Expected pairs that no row declares."""
+        """Expected techniques (--expect) that no row declares."""
         return self._pairs("warning")
 
     @property
@@ -113,11 +113,11 @@ class GateOutcome(Verdict):
 
     @property
     def closed(self) -> bool:
-        """True if the gate is closed; with `strict`, it is open only if all rows pass."""
+        """True if the gate is closed. With `strict`, it is also closed if a row has the verdict FLAG."""
         return self.exit_code(strict=self.strict) is not ExitCode.OK
 
     def record(self, *, strict: bool = False) -> dict[str, Any]:
-        """Return the report. `overall` is partial if there are no rows to check."""
+        """Return the report in plain types. `overall` is `partial` if no row declares a technique."""
         return super().record(strict=strict or self.strict) | {
             "schema_version": "1.0.0",
             "findings": [finding.as_json() for one in (*self.matched, self) for finding in one.findings],
@@ -151,7 +151,7 @@ class GateOutcome(Verdict):
         }
 
     def as_text(self) -> str:
-        """Return each row with its findings, then the outcome, as text."""
+        """Return the report as text: each row with its findings, then the outcome."""
         lines = []
         for row in self.matched:
             lines += [
@@ -199,7 +199,7 @@ def _texts(findings: list[Finding]) -> list[str]:
 
 @dataclass(frozen=True)
 class RowEvidence:
-    """A row that declares a technique, and the registries and division that it is compared with."""
+    """A row that declares a technique, with the registries and the division for its check."""
 
     judged: MechanismRow
     registries: Registries
@@ -216,7 +216,7 @@ class RowEvidence:
 
     @cached_property
     def row(self) -> dict[str, Any]:
-        """The row with the technique of its corrected declaration."""
+        """The row with its technique as corrected from the files."""
         return {**self.judged.row, **self.declared.values, "mechanism": self.declared.mechanism}
 
     @cached_property
@@ -229,8 +229,8 @@ class RowEvidence:
 
     @cached_property
     def divisions(self) -> dict[str, dict[str, Any]]:
-        """The eligibility of the row by division."""
-        # The columns of a row do not count as evidence.
+        """The eligibility of the row in each division."""
+        # The columns of a row do not count as evidence, because only files prove them.
         recorded = self.judged.engine is not None and not self.engine.gaps
         lossy, quality = {mechanism for mechanism, _ in self.engine.in_force}, self.judged.quality
         passed = quality.passed if quality is not None else None
@@ -286,7 +286,7 @@ def _judge_row(of: RowEvidence) -> RowOutcome:
 
 
 def stored_row(judged: MechanismRow, registries: Registries) -> dict[str, Any]:
-    """Return a row for the result store, which claims no more than the files show.
+    """Return a row for the result store. The row claims no more than its files show.
 
     Support that the gate does not confirm becomes a reviewed preview, with the reason in `support_status_reason`. A row
     whose technique contradicts the engine has no certification.
@@ -328,7 +328,7 @@ def _eligible(of: RowEvidence) -> Iterator[Finding]:
      "rerun"),
 )  # fmt: skip
 def _verified(of: RowEvidence) -> Iterator[Finding]:
-    """Check the files of the run, or the columns of a row without files."""
+    """Check that the run finished and its files agree. For a row without files, check its columns."""
     rule, row = "gate/run_verified", of.judged.row
     if of.judged.quality is not None:
         if of.judged.invalid is not None:
@@ -336,7 +336,7 @@ def _verified(of: RowEvidence) -> Iterator[Finding]:
         return
     for name, good in (("status", "success"), ("certification", CERTIFICATION)):
         if (value := row.get(name, good)) != good:
-            # None: a row of an older version without the column
+            # None: a row of an earlier version, which has no such column
             severity: Severity = "warning" if value is None else "error"
             yield differs(rule, severity, f"{name} of the row", str(value)[:40], good, field=name)
     for sentence in odd_values(row, FIELD_NAMES):
@@ -350,14 +350,14 @@ def _verified(of: RowEvidence) -> Iterator[Finding]:
     needs=("files",),
 )  # fmt: skip
 def _recorded(of: RowEvidence) -> Iterable[Finding]:
-    required = "the engine's configuration in manifest.json and engine.log"
+    required = "the engine configuration in manifest.json and engine.log"
     rule, what = "gate/engine_record_missing", "recorded engine configuration"
     return (differs(rule, "warning", what, gap, required) for gap in of.engine.gaps)
 
 
 @decides("gate", also=("gate/review",))
 def _review(of: RowEvidence) -> Iterator[Finding]:
-    """Report what a person should review."""
+    """Yield the parts of the declaration that a person should review."""
     quality, status = of.judged.quality, of.row["quality_eval_status"]
     issues = [*of.declared.issues, *([] if quality is None else of.judged.row[VALIDATION]["issues"])]
     issues += [of.registries.error] if of.registries.error else []

@@ -1,4 +1,4 @@
-"""The results file of a quality evaluation that LoadGen's logs do not contain, such as RULER.
+"""Reader of the results file of a quality evaluation that LoadGen does not run, such as RULER.
 
 Two formats are read: the JSON that lm-evaluation-harness 0.4 writes with `--output_path`, and one object
 `{"metric", "value", "n", "baseline"}`. All known metrics are scores from 0 to 1 or 0 to 100; higher is better.
@@ -25,10 +25,10 @@ _Score = Annotated[float, Field(ge=0, le=100)]
 
 @dataclass(frozen=True)
 class _Suite:
-    """An evaluation in lm-evaluation-harness: the names of its task, and of the metric before the comma."""
+    """Names of an evaluation in lm-evaluation-harness: of its tasks, and of its metrics before the comma."""
 
-    tasks: tuple[str, ...]  # the first task in the file counts
-    metrics: tuple[str, ...]  # the first metric in the file counts; empty for the mean over all context lengths
+    tasks: tuple[str, ...]  # names of the task; the first one in the file counts
+    metrics: tuple[str, ...]  # names of the metric, first found counts; empty: mean over all context lengths
     key: str  # name of the metric in the registry
 
 
@@ -39,7 +39,7 @@ _SUITES = {
     "humaneval": _Suite(("humaneval", "humaneval_instruct"), ("pass@1",), "humaneval_pass_at_1"),
     "math_500": _Suite(("minerva_math500", "hendrycks_math500"), ("math_verify", "exact_match"), "math_500_accuracy"),
 }
-_NOT_MEASURED = -1  # score that RULER's tasks give a context length without samples
+_NOT_MEASURED = -1  # score that RULER states for a context length without samples
 
 
 class _Plain(BaseModel):
@@ -61,7 +61,7 @@ class QualityResults:
     value: float
     n: int  # number of samples
     baseline: float  # score without the technique
-    engine: str | None  # engine and its options, as lm-evaluation-harness was started
+    engine: str | None  # engine and options with which lm-evaluation-harness was started
 
     @property
     def change(self) -> float:
@@ -108,7 +108,7 @@ def read_results(path: Path, evaluation: QualityEval, declared_baseline: float |
 
 
 def _of_lm_eval(given: Mapping[str, Any], path: Path, evaluation: str) -> dict[str, Any]:
-    """Return the result of an evaluation in a file of lm-evaluation-harness as a plain object."""
+    """Return the result in a file of lm-evaluation-harness, with the keys of the plain format."""
     results, suite = _mapping(given, "results"), _SUITES.get(evaluation)
     if suite is None:
         raise InputError(f"{path}: tasks of {evaluation} in lm-evaluation-harness: unknown", _FIX)
@@ -121,7 +121,7 @@ def _of_lm_eval(given: Mapping[str, Any], path: Path, evaluation: str) -> dict[s
     if suite.metrics:
         scores = dict(_scores(results, task))
         value = next((scores[name] for name in suite.metrics if name in scores), None)
-    else:  # the group itself has one context length only
+    else:  # the entry of the group itself has only one context length
         names = parts if isinstance(parts, list) and parts and all(part in results for part in parts) else [task]
         scored = [_scores(results, name) for name in names]
         measured = [score for scores in scored for name, score in scores if name.isdigit() and score != _NOT_MEASURED]
@@ -148,7 +148,7 @@ def _mapping(given: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _scores(results: Mapping[str, Any], task: str) -> Iterator[tuple[str, float]]:
-    """Yield metric and score of a task. The filters of a metric follow each other with the lowest score last."""
+    """Yield each metric and score of a task. The lowest score of a metric comes last, because it counts."""
     found = [
         (key.partition(",")[0], value)
         for key, value in _mapping(results, task).items()
@@ -158,7 +158,7 @@ def _scores(results: Mapping[str, Any], task: str) -> Iterator[tuple[str, float]
 
 
 def _sample_counts(given: Mapping[str, Any], task: str) -> tuple[int, int]:
-    """Return the number of evaluated samples of a task or of the tasks of a group, and of all its samples."""
+    """Return the number of evaluated samples and of all samples of a task or of a group of tasks."""
     counts, groups = _mapping(given, "n-samples"), _mapping(given, "group_subtasks")
     done = total = 0
     waiting, seen = [task], set[str]()
@@ -178,7 +178,7 @@ def _sample_counts(given: Mapping[str, Any], task: str) -> tuple[int, int]:
 
 
 def declared_change(summary: str, metric: str) -> tuple[float, float] | None:
-    """Return the declared change in percent and half a unit of its last digit; None if the text has none.
+    """Return the declared change in percent, and its rounding error; None if the text states no change.
 
     The change is the first percentage after the name of the metric, or of the text. It needs a sign unless it is 0.
     """

@@ -1,4 +1,4 @@
-"""The row of a result: its conditions, recomputed numbers and declaration, and the evidence for them.
+"""The row of a result for the result store and the gate: conditions, recomputed numbers and declaration.
 
 The gate checks rows, and the result store keeps them. `evidence` comes from the run's files at the time when the row
 was written; the gate reads the files again if the run directory exists.
@@ -42,12 +42,12 @@ from runs.record.observed import Weights
 from runs.rounds import ROUNDS, Round
 from runs.store import COLUMN_NAMES, COLUMNS, sorted_json
 
-CERTIFICATION = "loadgen_run_verified"  # certification of a LoadGen run whose files agree
+CERTIFICATION = "loadgen_run_verified"  # certification of a LoadGen run with files that agree
 _AUDITS = "audits"
-_RUN_IDS = uuid.UUID("6f1c1f0e-2f0b-5c38-9a57-2d1f6f0d9b11")  # namespace of the IDs
+_RUN_IDS = uuid.UUID("6f1c1f0e-2f0b-5c38-9a57-2d1f6f0d9b11")  # namespace of the UUIDs of runs
 MAX_ROWS_BYTES = 64 * MIB  # maximum size of a file of rows; a row has some kilobytes
-MAX_PARTS = 500_000  # maximum number of objects and lists, which take 20 times as much memory as in the file
-# Columns that depend on the scoring, and columns that always come from a run's files.
+MAX_PARTS = 500_000  # maximum number of objects and lists; they take 20 times as much memory as in the file
+# First the columns that depend on the scores, then the columns that always come from a run's files.
 _BY_SCORING = ("accuracy_passed", _AUDITS)
 _FROM_FILES = [
     *("timestamp", "official", "status", "certification", "manifest_sha256"),
@@ -78,7 +78,7 @@ class QualityEvidence:
 
     @property
     def passed(self) -> bool | None:
-        """True if the run passes; None if unknown."""
+        """True if the run passes; None if its verdict is unknown."""
         if self.failures:
             return False
         return None if self.unknown or self.directory is None else True
@@ -91,14 +91,14 @@ class QualityEvidence:
 
 @dataclass(frozen=True)
 class MechanismRow:
-    """A row, and the evidence in its run's files; `engine` and `quality` are None for a row without files."""
+    """A row, and the evidence from the files of its run. `engine` and `quality` are None if the row has no files."""
 
     row: dict[str, Any]
-    source: str  # file and number of the row, or its run directory
+    source: str  # origin of the row: a file and the number of the row, or a run directory
     file: Path  # file with the declaration
     engine: EngineFacts | None = None
     quality: QualityEvidence | None = None
-    # Name, value and required value of the difference, if the files are not of a finished run or disagree.
+    # Name, found value and required value, if the run did not finish or its files disagree; otherwise None.
     invalid: tuple[str, str, str] | None = None
 
 
@@ -109,7 +109,7 @@ def rows_of_runs(
     sources: ScoreSources | None = None,
     in_round: Round | None = None,
 ) -> list[MechanismRow]:
-    """Return a row for each result in `paths`. The manifest of each run adds to `declaration`.
+    """Return a row for each result in `paths`. Fields that `declaration` does not set come from the manifests.
 
     Args:
         paths: run directories, result directories, campaigns, or run folders of the MLPerf Endpoints client.
@@ -126,7 +126,7 @@ def rows_of_runs(
 
 
 def _row_of_folder(path: Path, declaration: Declaration, registries: Registries, sources: ScoreSources) -> MechanismRow:
-    """Return the row of a run folder of the MLPerf Endpoints client, which does not record its server."""
+    """Return the row of a run directory of the MLPerf Endpoints client. The server is unknown there."""
     judge = judge_of("verdict")
     verdict = judge.judge_folder(path, model_path=sources.model_path, dataset_path=sources.dataset_path)
     run, hashes = verdict.run, judge.folder_hashes(path)
@@ -169,7 +169,7 @@ def _row(
     if main is None:
         with contextlib.suppress(HarnessError):  # the manifest of an unfinished run may be unreadable
             manifest = read_manifest(run_dir.manifest)
-    # The ID is computed from the detail log, which no two runs share, or else from the manifest.
+    # The ID is computed from the detail log, because each run has its own, or else from the manifest.
     identity = run_dir.detail if run_dir.detail.is_file() else run_dir.manifest
     if not identity.is_file():
         raise InputError(
@@ -188,7 +188,7 @@ def _row(
 
 
 def row_to_submit(result: ResultRuns, verdict: ResultVerdict, run: FinishedRun, registries: Registries) -> MechanismRow:
-    """Return the row of a result, without its numbers, whose files `verdict` has checked."""
+    """Return the row of a result without its numbers. `verdict` is the verdict of verify on the result."""
     given = {"run_directory": str(result.home.resolve()), "certification": CERTIFICATION, "error_message": None}
     return _of_result(given, result, verdict, run.dir, run.manifest, declare(), registries)
 
@@ -196,7 +196,7 @@ def row_to_submit(result: ResultRuns, verdict: ResultVerdict, run: FinishedRun, 
 def row_of_plan(
     declared: Mapping[str, Any], plan: RunPlan, weights: Weights | None, evaluation: str, registries: Registries
 ) -> MechanismRow:
-    """Return the row of a result whose runs have not started, with an accuracy run that passes.
+    """Return the row of a result before its runs start. Its accuracy run is assumed to pass.
 
     Args:
         evaluation: ID of the evaluation by the accuracy run.
@@ -265,7 +265,7 @@ def _declared(
 
 
 def _status(result: ResultRuns, verdict: ResultVerdict, manifest: Manifest | None) -> dict[str, Any]:
-    """Return the columns `status` (success, failed or timeout) and `valid` (1 or 0).
+    """Return the values of the columns `status` (success, failed or timeout) and `valid` (1 or 0).
 
     `status` is None if no verdict is possible. `valid` is None if files contradict each other or an input is missing.
     """
@@ -274,7 +274,7 @@ def _status(result: ResultRuns, verdict: ResultVerdict, manifest: Manifest | Non
         failed = [*verdict.of("error"), *(one for part in verdict.parts for one in part.violated if part.counts(one))]
         mixed = verdict.contradictions or any(part.misplaced for part in verdict.parts)
         valid: int | None = int(verdict.outcome == "PASS")
-        if failed and all(one.rule in _NOT_KNOWN for one in failed):  # a performance run is valid without accuracy
+        if failed and all(one.rule in _NOT_KNOWN for one in failed):  # only the accuracy is unknown
             valid = None if result.run(PERFORMANCE) is None else 1
         return {
             "status": "success",
@@ -288,7 +288,7 @@ def _status(result: ResultRuns, verdict: ResultVerdict, manifest: Manifest | Non
 
 
 def quality_evidence(result: ResultRuns, verdict: ResultVerdict) -> QualityEvidence:
-    """Return the verdict on the accuracy run of a result, from that of `verify_result`."""
+    """Return the verdict on the accuracy run of a result, taken from the verdict of `verify_result`."""
     run, part = result.run(ACCURACY), verdict.part("accuracy")
     if run is None:
         return QualityEvidence()
@@ -344,12 +344,12 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
     "loadgen_version": ("loadgen.version",),
     **{name: (f"loadgen.{name}",) for name in ("min_duration_ms", "min_query_count", "performance_sample_count")},
 }
-# The facts on a server's prefix caching: reported by the server, else declared by its operator.
+# Facts on the prefix caching of a server: reported by the server, or else declared by its operator.
 _SERVER_CACHING = ("told_by_the_server.prefix_caching", "declared.enable_prefix_caching")
 
 
 def _conditions(manifest: Manifest | None, run: FinishedRun | None) -> dict[str, Any]:
-    """Return the columns of conditions, without the technique."""
+    """Return the columns with the conditions of a result (system, model, settings), without the technique."""
     facts = run_fingerprint(run) if run is not None else fingerprint(manifest) if manifest is not None else {}
     conditions: dict[str, Any] = {
         column: next((facts[key] for key in keys if facts.get(key) is not None), None)
@@ -357,7 +357,7 @@ def _conditions(manifest: Manifest | None, run: FinishedRun | None) -> dict[str,
     }
     if manifest is not None:
         plan, gpus, model = manifest.plan, facts["accelerators.name"], dict(manifest.model.sha256)
-        if plan.engine_record.is_server:  # hardware and weights of a server are those that its operator declares
+        if plan.engine_record.is_server:  # only its operator declares the hardware and the weights of a server
             gpus, weights = (facts.get(f"resolved.declared.{name}") or None for name in ("accelerators", "weights"))
             model = {**model, "weights": weights} if weights else {}
             caching = (facts.get(f"resolved.{name}") for name in _SERVER_CACHING)
@@ -380,12 +380,12 @@ def _conditions(manifest: Manifest | None, run: FinishedRun | None) -> dict[str,
 
 
 def _numbers(run: FinishedRun | None) -> dict[str, Any]:
-    """Return the numbers of a performance run: recomputed from the request log, or else LoadGen's."""
+    """Return the numbers of a performance run: recomputed from the request log, or else LoadGen's numbers."""
     if run is None or run.mode != PERFORMANCE:
         return {}
     try:
         result = result_of(run, scenario=run.scenario)
-    except HarnessError:  # the verdict reports this error
+    except HarnessError:  # the verdict already reports this error
         return {}
     numbers = result.derived or result.reported
     if numbers is None:
@@ -401,7 +401,7 @@ def _numbers(run: FinishedRun | None) -> dict[str, Any]:
 
 
 def _audits(result: ResultRuns, run: FinishedRun | None) -> str | None:
-    """Re-evaluate each audit in the result's directory; return the outcomes as JSON: {"TEST06": "PASS"}."""
+    """Re-evaluate each audit in the result's directory. Return the outcomes as JSON, such as {"TEST06": "PASS"}."""
     outcomes: dict[str, str] = {}
     homes = result_homes(*(one.dir.root for one in result.runs), named=result.home)
     for path in (path for home in homes for path in sorted(home.root.glob("audit/*/audit_*.json"))):
@@ -453,15 +453,15 @@ def _with_evidence(
     except HarnessError:
         return bare
     same = next((one for one in found if one.row["run_id"] == row.get("run_id")), None)
-    if same is None:  # the directory now contains another run
+    if same is None:  # the directory now contains a different run
         return bare
     by_files = same.row
     in_row = {name: row[name] for name in _FROM_FILES if row.get(name) is not None}
     different = [
-        (f"{name} of the row", value_text(one, 80), f"{value_text(other, 80)}, as in the files of its run")
+        (f"{name} of the row", value_text(one, 80), f"{value_text(other, 80)} (in the files of its run)")
         for name, (one, other) in differences(in_row, {name: by_files.get(name) for name in in_row}).items()
     ]
-    # These columns come from the files, because the run's declaration adds to that of the row.
+    # These columns come from the files, because the declaration of the run adds fields to the row.
     own = {name: by_files[name] for name in (VALIDATION, *_BY_SCORING, "valid", *FIELD_NAMES)}
     invalid = same.invalid or next(iter(different), None)
     return replace(same, row={**by_files, **row, **own}, source=source, file=path, invalid=invalid)

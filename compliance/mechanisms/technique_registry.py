@@ -68,7 +68,7 @@ class _QualityFile(_Entry):
 
 @dataclass(frozen=True)
 class Registries:
-    """The registered techniques and evaluations, in the order of the files."""
+    """The registered techniques and quality evaluations, in the order of their files."""
 
     variants: Mapping[tuple[str, str], Variant] = field(default_factory=dict)  # (mechanism, variant) → entry
     speculative: tuple[str, ...] = ()
@@ -76,21 +76,21 @@ class Registries:
     error: str | None = None  # reason why the files are unreadable
 
     def compresses(self, mechanism: str) -> bool:
-        """Return True if the technique needs a quality evaluation, as one that is not registered does."""
+        """Return True if the technique needs a quality evaluation. A technique that is not registered needs one too."""
         return mechanism not in (BASELINE, *self.speculative)
 
     def drafts(self, mechanism: str) -> bool:
         return mechanism == "speculative_decoding" if self.error else mechanism in self.speculative
 
     def closest(self, mechanism: str, variant: str) -> str:
-        """Return the registered technique and variant with the most similar names; "" without registries."""
+        """Return the registered technique and variant with the most similar names; "" if no registry is readable."""
         pairs = [f"{one}/{other}" for one, other in self.variants if one == mechanism]
         pairs = pairs or [f"{one}/{other}" for one, other in self.variants if one != BASELINE]
         return next(iter(difflib.get_close_matches(f"{mechanism}/{variant}".lower(), pairs, 1, cutoff=0)), "")
 
 
 def registries_or_error(folder: Path = REGISTRY_DIR) -> Registries:
-    """Return the registries, with `error` set if they are unreadable, because results are stored anyway."""
+    """Return the registries. If they are unreadable, set `error` and continue, because results are stored anyway."""
     try:
         return load_registries(folder)
     except HarnessError as error:
@@ -129,7 +129,7 @@ def load_registries(folder: Path = REGISTRY_DIR) -> Registries:
 
 # Source: mlcommons/inference_policies, inference_rules.adoc, sections on the model and on optimizations. The closed
 # division allows quantization that meets the accuracy target, but no pruning or sparsity. It allows speculative
-# decoding only for benchmarks with a draft model, and runs/benchmarks has none of these.
+# decoding only for benchmarks with a draft model, and runs/benchmarks contains no such benchmark.
 _CLOSED_IF_ACCURATE = frozenset({"kv_quantization", "weight_quantization"})
 _NOT_CLOSED = {
     "kv_compression": "compression of the KV cache other than quantization changes the model",

@@ -1,4 +1,4 @@
-"""The page of a bench: one HTML file without scripts and external files, from bench.json and the run directories.
+"""The page of a bench, made from bench.json and the run directories. It needs no scripts or other files.
 
 The layout is bench_page.html.
 """
@@ -32,12 +32,12 @@ class BenchPage:
 
     record: BenchRecord
     made: str
-    percentile: str  # percentile of the curves: that of the bench, or p50
+    percentile: str  # percentile that the curves show: the percentile of the bench, or p50
     labels: list[str]  # names of the runs
     pictures: list[Picture]
     open: list[Picture] = field(default_factory=list)
     distributions: list[Picture] = field(default_factory=list)
-    unread: list[str] = field(default_factory=list)  # sentences about runs without pictures
+    unread: list[str] = field(default_factory=list)  # one sentence for each run that has no pictures
 
     @property
     def title(self) -> str:
@@ -95,7 +95,7 @@ def run_label(run: BenchRun) -> str:
 
 
 def draw_records(records: Sequence[BenchRecord]) -> Picture:
-    """Draw TTFT and TPOT of benches with equal percentiles and limits against output tokens/s.
+    """Draw TTFT and TPOT of benches against output tokens/s. The benches must have equal percentiles and limits.
 
     Dotted line: Offline rate. Whisker: up to the early-stopping bound. Hollow: saturated. Diamond: repeated rate.
     """
@@ -103,7 +103,8 @@ def draw_records(records: Sequence[BenchRecord]) -> Picture:
     percentile = first.percentile or "p50"
     panels = []
     for measure, name in MEASURES:
-        limit = getattr(first.limits, measure, None) if first.percentile else None  # a limit holds for the percentile
+        # Limits apply only to the percentile of the bench.
+        limit = getattr(first.limits, measure, None) if first.percentile else None
         series = [Series(list(_marks(one, measure, len(records) == 1)), _name(one, records), _offline(one))
                   for one in records]  # fmt: skip
         panels.append(Panel(f"{percentile} {name}", "ms", series, [limit] if limit is not None else []))
@@ -113,8 +114,7 @@ def draw_records(records: Sequence[BenchRecord]) -> Picture:
 
 
 def draw_users(records: Sequence[BenchRecord]) -> Picture:
-    """Draw output tokens/s per user against output tokens/s per accelerator, or of the system if the number of
-    accelerators is unknown."""
+    """Draw output tokens/s per user against output tokens/s per accelerator (per system if unknown)."""
     known = all(one.accelerators for one in records)
     series = []
     for one in records:
@@ -195,7 +195,7 @@ def _draw_runs(page: BenchPage, folder: Path) -> None:
 
 
 def _requests(run: FinishedRun) -> tuple[RequestTable, NDArray[np.int64] | None]:
-    """Return the requests of a run and their TTFT. In a closed loop, times count from the handover to the engine."""
+    """Return the requests of a run and their TTFT. In a closed loop, times begin when the engine gets the request."""
     requests = read_requests(run.dir.requests)
     if (submit_ns := getattr(requests, "submit_ns", None)) is not None:
         return replace(requests, issue_ns=submit_ns), requests.first_token_ns - submit_ns

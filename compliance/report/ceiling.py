@@ -1,4 +1,4 @@
-"""Tokens per second, compared with the upper bounds by memory and arithmetic of a device.
+"""Upper bounds of tokens/s by the memory and by the arithmetic of a device, and the share that a run reached.
 
 Arithmetic: one multiplication and one addition for each weight and each token of prompt and output. Attention is left
 out, because it is smaller for prompts of this length. Memory: each output token reads the keys and values of its
@@ -23,12 +23,11 @@ class Device(NamedTuple):
 
     name: str
     bytes_per_second: float
-    flops: float  # dense 16-bit floating point
+    flops: float  # 16-bit floating-point operations per second, without sparsity
     source: str
 
 
-# Dense figures (without sparsity) from the vendors' data sheets. The first device matches whose words are all in the
-# driver's name.
+# Figures without sparsity from data sheets. The first device counts whose words are all in the driver's name of it.
 _DEVICES = (
     Device("B200", 8.0e12, 2250e12, "NVIDIA HGX B200 data sheet"),
     Device("H200", 4.8e12, 989e12, "NVIDIA H200 data sheet, SXM"),
@@ -53,7 +52,7 @@ def find_device(name: str) -> Device | None:
 
 
 def ceiling_rows(manifest: Manifest, requests: RequestTable, tokens_per_second: float | None) -> list[tuple[str, str]]:
-    """Return the bounds of the devices and the share that a run reached, or why they are unknown.
+    """Return the upper bounds for the devices and the share that a run reached, or the reason why they are unknown.
 
     Args:
         tokens_per_second: Rate of the run.
@@ -82,7 +81,7 @@ def ceiling_rows(manifest: Manifest, requests: RequestTable, tokens_per_second: 
 
 
 def bounds(device: Device, manifest: Manifest, requests: RequestTable) -> tuple[float, float]:
-    """Return the upper bounds of output tokens per second by arithmetic and by memory of one device.
+    """Return the upper bounds of output tokens/s of one device: by its arithmetic, and by its memory.
 
     Raises:
         InputError: If the model is not on this machine.
@@ -93,7 +92,7 @@ def bounds(device: Device, manifest: Manifest, requests: RequestTable) -> tuple[
     if not parameters:
         raise InputError(f"{folder} has no safetensors files", "")
     weight_bytes = parameters * _BYTES.get(str(engine.get("quantization") or engine.get("dtype")), 2)
-    # 8-bit arithmetic is twice as fast on all these devices.
+    # On all these devices, 8-bit arithmetic is twice as fast as 16-bit arithmetic.
     speed = 2 if "fp8" in str(engine.get("quantization")) else 1
     prompt, output = requests.prompt_tokens.astype(float), requests.output_tokens.astype(float)
     total = float(output.sum())

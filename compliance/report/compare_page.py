@@ -1,4 +1,4 @@
-"""The page of a comparison: one HTML file without scripts and external files. The layout is compare_page.html."""
+"""The page of a comparison, with the layout in compare_page.html. It needs no scripts or other files."""
 
 import time
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ class ComparePage:
     comparison: Comparison
     records: Sequence[BenchRecord]
     made: str
-    pictures: list[Picture]  # empty if a condition differs
+    pictures: list[Picture]  # empty if the compared benches differ in a condition
     notes: Sequence[str]  # sentences about the attestations
 
     @property

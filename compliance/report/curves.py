@@ -1,4 +1,4 @@
-"""Curves of runs at different loads: latencies of a bench, a comparison, a tuning and MLPerf Endpoints runs."""
+"""Curves over runs at different loads: for a bench, a comparison, a tuning, and MLPerf Endpoints runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from compliance.report.pictures import BAD, GOOD, MUTED, ONE, TWO, WIDE_SPAN, Pi
 from runs.wording import milliseconds, printable
 
 COLORS = (ONE, TWO, "#8250df", "#1a7f37", "#9a6700")
-MAX_NAME = 24  # characters of a name in a legend
+MAX_NAME = 24  # maximum length of a name in a legend, in characters
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Series:
 
     marks: Sequence[Mark]
     name: str = ""  # text in the legend
-    vertical: float | None = None  # load of a reference, such as the Offline rate
+    vertical: float | None = None  # load at which a vertical line is drawn, such as the Offline rate
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Panel:
 
 
 def draw_curves(title: str, load: str, panels: Sequence[Panel]) -> Picture:
-    """Draw panels below each other with a common horizontal axis.
+    """Draw panels one below the other, with a common horizontal axis.
 
     Args:
         load: Label of the horizontal axis.
@@ -96,7 +96,7 @@ def _draw_series(axes: Any, series: Series, color: str) -> None:
 
 
 def _scale(axes: Any, panel: Panel) -> None:
-    """Start the axes at 0, unless the values span a wide (vertical) or narrow (horizontal) range."""
+    """Start both axes at 0. Exceptions: vertical values span a wide range, or horizontal values a narrow range."""
     marks = [mark for series in panel.series for mark in series.marks]
     loads = [mark.x for mark in marks]
     loads += [series.vertical for series in panel.series if series.vertical is not None]
@@ -130,8 +130,7 @@ def _words(panel: Panel) -> str:
 
 
 def tune_rates(title: str, record: Mapping[str, Any]) -> Picture:
-    """Draw p99 TTFT and TPOT against the rate, from a tune.json. Disc: VALID. Ring: INVALID. Triangle: stopped, with
-    the p99 of the responses until then. A larger ring marks confirmation runs."""
+    """Draw p99 TTFT and TPOT against the rate. Ring: INVALID. Triangle: stopped early. Larger ring: confirmation."""
     tried = [*record.get("probes", []), *record.get("confirmations", [])]
     return draw_curves(title, "target_qps", list(_tune_panels(tried, record)))
 

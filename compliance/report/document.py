@@ -1,4 +1,4 @@
-"""The verification document: each number and its support, rules with files and lines, and questions to the submitter.
+"""The verification document: numbers with their support, rules with files and lines, and questions to the submitter.
 
 The layout is document.md.
 """
@@ -84,7 +84,7 @@ def as_markdown(verdicts: Sequence[ResultVerdict], when: str) -> str:
 
 
 def _escaped(value: Any) -> str:
-    """Return a value as one line of text with Markdown escaped, except for the output of template macros."""
+    """Return a value as one line with escaped Markdown. The output of template macros is not escaped."""
     if isinstance(value, Markup):
         return value
     return re.sub(r"([\\<>*\[\]|])", r"\\\1", printable(" ".join(str(value).split())))
@@ -195,7 +195,7 @@ def _questions(verdict: ResultVerdict) -> Iterator[str]:
                 yield f"{part.mode}: {one.why}. {asked}. Rules not applied: {', '.join(one.rules)}.".replace("?.", "?")
         path = RunDir(Path(part.directory)).manifest
         if not path.is_file():
-            continue  # runs of other harnesses
+            continue  # the manifest is missing in runs of other harnesses
         try:
             manifest = read_manifest(path)
         except HarnessError:
@@ -209,6 +209,6 @@ def _questions(verdict: ResultVerdict) -> Iterator[str]:
     if modes == {"performance"}:
         yield "Which accuracy does the model have in this configuration? Verify the accuracy run with this run."
     if modes == {"accuracy"}:
-        yield "Which performance run has these scores? Verify both runs together."
+        yield "Which performance run belongs to these scores? Verify both runs together."
     if verdict.outcome == "PASS":
         yield "Does an independent check agree? `main.py signoff` recomputes all numbers from the raw files."

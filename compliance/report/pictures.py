@@ -28,7 +28,7 @@ Ints = NDArray[np.int64]
 
 
 def cdf(values_ns: Ints) -> tuple[Floats, Floats]:
-    """Return the distribution of a latency: at most CDF_POINTS values in ms, and the share of queries up to each.
+    """Return the distribution of a latency: at most CDF_POINTS values in ms, and the share of queries up to each value.
 
     Half of the points are in the last two percent, where limits are decided.
     """
@@ -41,13 +41,13 @@ def cdf(values_ns: Ints) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True)
 class TimeSeries:
-    """A run over time. `edges_s` has one entry more than the rates; counts are at the edges."""
+    """The course of a run in intervals. Rates belong to intervals, counts to their limits (`edges_s`)."""
 
     edges_s: Floats
     waiting: Floats | None  # queries before their first token; None if first tokens are not reported
     computing: Floats  # queries after their first token, or all open queries if first tokens are not reported
-    tokens_per_second: Floats  # tokens spread from first token to completion, or counted at completion
-    lateness_ms: Floats | None  # largest delay of LoadGen in each interval
+    tokens_per_second: Floats  # rate of tokens, spread from first token to completion, or counted at completion
+    lateness_ms: Floats | None  # per interval: the largest delay with which LoadGen issued a query
     late: Ints | None  # queries that exceeded a limit, by interval of issue
 
 
@@ -88,7 +88,7 @@ def time_series(
 
 
 def _tokens_until(first: Floats, last: Floats, tokens: Ints, edges: Floats) -> Floats:
-    """Return the tokens generated until each edge: one at `first`, the others evenly spread until `last`.
+    """Return the tokens generated until each edge: one at `first`, the others at a constant rate until `last`.
 
     The result is the sum of one ramp per query, from cumulative sums over sorted starts and ends.
     """
@@ -134,9 +134,9 @@ def _axes() -> Any:
 
 
 def picture_of(figure: Figure, words: str) -> Picture:
-    """Return a picture without date and random IDs, so that its bytes are reproducible."""
+    """Return a figure as a picture. It has no date and no random IDs, so its bytes are reproducible."""
     file = io.BytesIO()
-    # Not `savefig`, which draws twice.
+    # `savefig` would draw the picture twice.
     canvas: Any = FigureCanvasSVG(figure)
     canvas.print_svg(file, metadata={"Date": None, "Creator": None})
     return Picture(file.getvalue(), words)
@@ -153,7 +153,7 @@ def plain_number(value: float, _place: object = None) -> str:
 def distribution(
     label: str, values_ns: Ints, marked: str, marked_ns: float, limit_ns: float | None, verdict: LatencyVerdict | None
 ) -> Picture:
-    """Draw the share of queries up to each latency, the limit, and the late queries that early stopping allows.
+    """Draw the distribution of a latency, its limit, and the number of late queries that early stopping allows.
 
     Args:
         marked: Name of the marked percentile, such as p99; `marked_ns` is its value.
@@ -207,7 +207,7 @@ def open_queries(title: str, series: TimeSeries) -> Picture:
 
 
 def distributions(label: str, values_ns: Mapping[str, Ints], limit_ms: float | None) -> Picture:
-    """Draw the share of queries up to each latency for several runs, and the limit."""
+    """Draw the distribution of a latency in multiple runs, and its limit."""
     axes = _axes()
     for name, values in values_ns.items():
         values_ms, shares = cdf(values)
@@ -303,7 +303,7 @@ def _time_picture(axes: Any, series: TimeSeries, label: str, words: str) -> Pict
 
 @dataclass(frozen=True)
 class Point:
-    """One result: its row, its value, and an optional name to show."""
+    """One result as a point of a picture: its row, its value, and an optional name."""
 
     row: str
     value: float
@@ -311,7 +311,7 @@ class Point:
 
 
 def points(title: str, points: Sequence[Point], unit: str, limit: float | None = None) -> Picture:
-    """Draw values in rows, some with names. Values at or above the limit have another color."""
+    """Draw values in rows, some with names. Values at or above the limit have a different color."""
     axes = _axes()
     rows = sorted({point.row for point in points})
     axes.figure.set_size_inches(5.75, 1.2 + 0.3 * max(len(rows), 3))

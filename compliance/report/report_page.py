@@ -1,4 +1,4 @@
-"""The page of runs: one HTML file without scripts and external files, for light and dark screens and print.
+"""The page of runs, for light and dark screens and for print. It needs no scripts or other files.
 
 The layout is page.html.
 """
@@ -16,7 +16,7 @@ from runs.errors import HarnessError
 from runs.numbers.result import Result
 from runs.record.manifest import Manifest
 
-MAX_SECTIONS = 24  # maximum number of runs with a section; further runs are only named
+MAX_SECTIONS = 24  # maximum number of runs with a section; of additional runs the page shows only the name
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class CurvePoint:
 
     @property
     def tokens_per_user(self) -> float | None:
-        """MLPerf Endpoints' tps_per_user."""
+        """Output tokens/s per user, as MLPerf Endpoints defines tps_per_user."""
         return 1000 / self.tpot_ms if self.tpot_ms else None
 
 
@@ -93,7 +93,7 @@ _P90, OFFLINE = "90.0", "Offline"
 
 
 def point_of_folder(folder: Path, name: str) -> CurvePoint | None:
-    """Return the point of a run of the Endpoints client, or None if it counted no tokens.
+    """Return the point of a run of the Endpoints client on the curves; None if the client counted no tokens.
 
     Raises:
         InputError: If the directory cannot be read.
@@ -114,7 +114,7 @@ def point_of_folder(folder: Path, name: str) -> CurvePoint | None:
 
 
 def point_of_run(manifest: Manifest, result: Result, name: str) -> CurvePoint | None:
-    """Return the point of a performance run over HTTP, or None for other runs."""
+    """Return the point of a performance run over HTTP on the curves; None for other runs."""
     numbers, asked = result.reported, result.in_force
     if not manifest.plan.engine_record.is_server or numbers is None or not numbers.tokens_per_second:
         return None

@@ -23,7 +23,7 @@ from runs.record.manifest import Manifest, read_manifest
 from runs.record.requests_log import RequestTable, read_requests
 from runs.wording import counted, milliseconds
 
-_MARKED = ("p99", "p90", "p50")  # percentiles to mark, of which the first that has enough samples is used
+_MARKED = ("p99", "p90", "p50")  # percentiles to mark in a picture; the first one with enough samples is used
 
 
 @dataclass
@@ -35,7 +35,7 @@ class RunSection:
     directory: Path
     manifest: Manifest
     result: Result
-    outcome: str  # outcome in the words of `status`
+    outcome: str  # outcome, in the words of `main.py status`
     scores: list[dict[str, Any]]
     reasons: list[str]
     notes: list[str]
@@ -77,10 +77,10 @@ def run_section(root: Path, key: str, name: str) -> RunSection:
     else:
         try:
             run = RunEvidence.of(finished_run(run_dir))
-            run.requests = requests  # read once
+            run.requests = requests  # keep the request log, so that it is read once
             part = judge_run(run)
             open_findings = (one for one in part.findings if not one.passed and part.counts(one))
-            # The finding perf-validity repeats the reasons.
+            # The finding perf-validity is left out, because it repeats the reasons.
             findings = [one for one in open_findings if not (reasons and one.rule == "perf-validity")]
         except HarnessError as error:
             notes.append(f"verify: {error.message}")
@@ -151,8 +151,7 @@ def overview_of(root: Path) -> Picture:
 
 
 def score_rows(record: ScoresRecord) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the scores of an accuracy run with their margins over the lower limits in percent, and a sentence for each
-    violated limit."""
+    """Return the scores with their margins above the lower limits in %, and a sentence for each violated limit."""
     lowest = {check.name: check.low for check in record.checks}
     rows = [
         {"name": name, "value": value, "margin": (value / lowest[name] - 1) * 100 if lowest.get(name) else None}

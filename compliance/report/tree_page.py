@@ -28,8 +28,8 @@ MAX_COLUMNS = 24  # causes in the matrix
 MAX_PICTURES = 48
 MAX_POINTS = 400  # maximum of points in a picture
 MAX_NAMED = 6
-OUTLIER = 1.3  # ratio to the median of the same accelerator, or its inverse
-NEAR_LIMIT = 99.0  # percent of a latency limit
+OUTLIER = 1.3  # ratio to the median of equal accelerators above which (or below its inverse) a result gets a name
+NEAR_LIMIT = 99.0  # percent of a latency limit above which a result gets a name
 _SCENARIOS = {name.lower(): name for name in (*SCENARIOS, "MultiStream")}
 _SCRIPT = (Path(__file__).parent / "tree_page.js").read_text()
 
@@ -47,9 +47,9 @@ def tree_page(checked: Checked, made: str) -> str:
         "head": next(text for text, _ in head(checked)),
         "weights": RANKS,
         "columns": columns,
-        # submitter, and number of findings for each cause
+        # rows of the matrix: submitter, and its number of findings for each cause
         "matrix": [(who, [counts[who, one.name] for one in columns]) for who in sorted({who for who, _ in counts})],
-        # finding, and the lines that it concerns
+        # finding, and the lines of files that it is about
         "findings": [(one, list(shown_lines(checked.tree.root, one.finding, MAX_LINE_CHARS))) for one in most_severe],
         "not_judged": list(not_judged_lines(checked)),
         "rates": list(_rates(checked))[:MAX_PICTURES],
@@ -114,7 +114,7 @@ def _label(text: str) -> str:
 
 
 def _accelerators(checked: Checked, place: Place) -> tuple[str, int]:
-    """Return name and number of the accelerators of a system, or of its processors if it has no accelerators."""
+    """Return the name and the number of a system's accelerators, or of its processors if it has no accelerators."""
     system = object_or_empty(checked.tree.system(place.division, place.organization, place.system))
 
     def number(name: str) -> int:

@@ -1,1 +1,1 @@
-"""Independent sign-off: recomputes every number from raw files; reported numbers never improve a verdict."""
+"""Independent sign-off. It recomputes every number from raw files; reported numbers never improve a verdict."""

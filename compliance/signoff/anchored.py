@@ -23,7 +23,7 @@ CLOCKS_DIFFER_S = 60.0  # allowed difference between the clocks of the machine a
 
 @dataclass(frozen=True)
 class Trust:
-    """What a reviewer trusts: ledger, authorities and key. With a ledger or authority, every run must be anchored."""
+    """The ledger, authorities and key that a reviewer trusts. With a ledger or authority, each run must be anchored."""
 
     ledger: Mapping[str, Entry] | None = None  # entries by digest of the attestation
     authorities: Sequence[Certificate] = ()  # certificates of time-stamp authorities
@@ -36,7 +36,7 @@ class Trust:
      "restore the run as it was anchored; anchor new runs with `main.py anchor` when they end"),
 )  # fmt: skip
 def anchored(run: RunDir, manifest: Manifest | None, trust: Trust) -> Iterator[Finding]:
-    """Report whether a run is signed and anchored, and what contradicts its anchor or the reviewer's key."""
+    """Report the signature and the anchor of a run, and contradictions to the anchor or to the reviewer's key."""
     make = fail if trust.ledger is not None or trust.authorities else note
     try:
         statement = read_attestation(run)
@@ -59,7 +59,7 @@ def anchored(run: RunDir, manifest: Manifest | None, trust: Trust) -> Iterator[F
         except InputError as error:
             yield fail("anchored", error.message, run.time_stamp)
     elif run.time_stamp.exists():
-        missing.append(f"the authority of {run.time_stamp.name} is not checked without --timestamp-ca")
+        missing.append(f"{run.time_stamp.name} is not checked, because --timestamp-ca is not given")
     elif trust.authorities:
         missing.append(f"{run.time_stamp.name} is missing")
     if not times:
@@ -70,7 +70,7 @@ def anchored(run: RunDir, manifest: Manifest | None, trust: Trust) -> Iterator[F
     if manifest is None or manifest.end_time_ns is None:
         yield note("anchored", text, run.seal)
     elif (after_s := time.timestamp() - manifest.end_time_ns / 1e9) < -CLOCKS_DIFFER_S:
-        text += f", but the manifest states that the run ended {duration(-after_s)} later"
+        text += f", but the manifest states that the run ended {duration(-after_s)} after that"
         yield warn("anchored", text, run.seal, after_s=after_s)
     else:
         yield note("anchored", f"{text}, {duration(max(0.0, after_s))} after the run ended", run.seal, after_s=after_s)
@@ -82,7 +82,7 @@ def anchored(run: RunDir, manifest: Manifest | None, trust: Trust) -> Iterator[F
      "restore the campaign's whole directory, with discarded runs"),
 )  # fmt: skip
 def chained(runs: Iterable[RunDir]) -> Iterator[Finding]:
-    """Report breaks in the chains of attestations of the campaigns that these runs belong to.
+    """Report missing links in the chains of attestations of the campaigns to which these runs belong.
 
     A missing attestation was replaced or removed; the chain does not show which. A campaign starts one run at a time,
     so each attestation has at most one successor. Runs outside a campaign's directory are ignored.

@@ -1,4 +1,4 @@
-"""B: checks on the repetitions of a baseline, and the recomputed metrics that the sign-off compares."""
+"""Checks B: on the repetitions of a baseline. Also the recomputed metrics that the sign-off compares."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,23 +12,23 @@ from compliance.signoff.evidence import Evidence, Sides, checks
 from compliance.signoff.provenance import one_system
 from runs.numbers.numbers import Numbers
 
-NOISY_BANDS = 3  # largest spread or unexplained gain without a FLAG, in noise bands
+NOISY_BANDS = 3  # largest spread or unexplained gain that is not flagged, as a multiple of the noise band
 MIN_REPEATS = 2
 
-# Headline metric by LoadGen scenario.
+# Headline metric of each LoadGen scenario.
 _HEADLINE = {"Offline": "tokens_per_second", "Server": "tokens_per_second", "SingleStream": "latency_p90_ms"}
 HIGHER_IS_BETTER = frozenset({"samples_per_second", "tokens_per_second"})
 _TIMES = frozenset({"latency_p90_ms", "latency_p99_ms", "ttft_p50_ms", "ttft_p99_ms", "tpot_p50_ms", "tpot_p99_ms"})
 
 
 def metrics_of(evidence: Evidence) -> dict[str, float]:
-    """Return the recomputed rates per second and percentiles in ms; empty if no numbers were recomputed."""
+    """Return the recomputed metrics: rates per second and percentiles in ms; empty if no numbers were recomputed."""
     found = Numbers.model_validate(evidence.details.get("derived") or {}).flat("p50", "p90", "p99")
     return {name: value for name, value in found.items() if name in HIGHER_IS_BETTER | _TIMES}
 
 
 def headline_of(evidence: Evidence) -> str:
-    """Return the name of the metric that the scenario is measured by."""
+    """Return the name of the headline metric of the scenario."""
     return _HEADLINE[evidence.detail.scenario]
 
 
@@ -46,7 +46,7 @@ def change_pct(name: str, ref: float, cand: float) -> float:
 
 
 def measured_headline(name: str, metrics: dict[str, dict[str, float]]) -> str:
-    """Return the recomputed headline metric, of both sides with the gain if there is a candidate."""
+    """Return the recomputed headline metric as text; with a candidate, the metric of both sides and the gain."""
     ref, cand = (metrics[side].get(name) for side in ("ref", "cand"))
     if ref is None or cand is None:
         return "" if ref is None else f"{name} {ref:.6g}"
@@ -96,7 +96,7 @@ def spread(repeats: list[Evidence], band_pct: float) -> Iterator[Finding]:
 )
 @checks("B-6", ("baseline_imperfect", "warning", "spread of the repetitions after they were repeated"))
 def judge_spread(name: str, values: list[float], band_pct: float, *where: Path) -> Iterator[Finding]:
-    """Check the spread of the repetitions' values, which are in the order of their start."""
+    """Check the spread of the values of the repetitions. `values` is in the order in which the repetitions started."""
     middle = median(values)
     spread_pct = (max(values) - min(values)) / middle * 100
     shown = " / ".join(f"{value:.6g}" for value in values)

@@ -1,4 +1,4 @@
-"""G-1, G-5 and G-8: checks on the options in which reference and candidate differ.
+"""Checks G-1, G-5 and G-8: on the options in which reference and candidate differ.
 
 Class A changes how a step of the model is computed: a kernel, its choice, its compilation. Class B changes what is
 computed, or how requests are served: data types, memory, parallelism, batching, speculation. A gain by class B is real,
@@ -18,13 +18,13 @@ from compliance.signoff.signoff_verdict import SignOff
 from runs.record.fingerprint import BOTH_MODES, differences
 from runs.record.manifest import Manifest
 
-KV_POOL_SHARE = 0.9  # share of the KV cache; its size does not affect a run that used less
+KV_POOL_SHARE = 0.9  # share of the KV cache; if a run uses less, the size of the cache has no effect
 CLASS_A = frozenset(
     {
         "attention_backend", "compilation_config", "cudagraph_mode", "disable_custom_all_reduce", "enforce_eager",
         "kernel_config", "linear_backend", "moe_backend", "OMP_NUM_THREADS", "OMP_PLACES", "OMP_PROC_BIND",
         "VLLM_ATTENTION_BACKEND", "VLLM_CPU_OMP_THREADS_BIND", "VLLM_USE_DEEP_GEMM", "VLLM_USE_FLASHINFER_SAMPLER",
-        # speed of the dummy engine
+        # these options set the speed of the dummy engine
         "prefill_us", "tpot_ms", "ttft_ms",
     }
 )  # fmt: skip
@@ -36,16 +36,16 @@ CLASS_B = frozenset(
         "kv_cache_memory_bytes", "load_format", "max_model_len", "max_num_batched_tokens", "max_num_seqs", "model",
         "num_gpu_blocks_override", "pipeline_parallel_size", "quantization", "speculative", "speculative_config",
         "swap_space", "tensor_parallel_size", "VLLM_CPU_KVCACHE_SPACE", "VLLM_ENABLE_V1_MULTIPROCESSING",
-        # batch size of the dummy engine
+        # option for the batch size of the dummy engine
         "slots",
     }
 )  # fmt: skip
-# Options that change the model's arithmetic and so may change responses: they also need `main.py gate`.
+# Options that change the model's arithmetic. Responses may change, so they also need `main.py gate`.
 NEEDS_QUALITY_GATE = frozenset(
     {"dtype", "kv_cache_dtype", "model", "quantization", "speculative", "speculative_config"}
 )
 
-# Option → other options that may change with it, if G-1 finds that they had no effect.
+# Option → other options that may change with it. G-1 checks that these had no effect.
 _POOL = frozenset({"kv_cache_tokens"})
 _POOL_ONLY = (
     *("attention_backend", "enforce_eager", "quantization", "max_num_batched_tokens", "max_num_seqs"),
@@ -59,18 +59,18 @@ SIDE_EFFECTS: dict[str, frozenset[str]] = {
     "speculative": _POOL | {"async_scheduling"},
     "data_parallel_size": _POOL,
 }
-# Option → variables that the harness derives from it, unless the user sets them: each rank has its own cores.
+# Option → environment variables that the harness derives from it unless the user sets them (cores of each rank).
 _DERIVED = dict.fromkeys(("data_parallel_size", "tensor_parallel_size"), frozenset({"VLLM_CPU_OMP_THREADS_BIND"}))
 
-# Facts of the admission of queries → option of `run`.
+# Fact on the limit of queries in the engine → option of `main.py run`.
 _ADMISSION = {
     "admission.policy": "admission",
     "admission.prefill_tokens": "admission_tokens",
     "admission.queries": "admission_queries",
 }
-# Prefixes of the facts that count as options. Facts of the system, the model and LoadGen's settings do not.
+# Prefixes of the facts that count as options. Facts on the system, the model and LoadGen's settings do not count.
 _OPTIONS = ("resolved.environment.", "environment.", "resolved.", "engine_options.", "admission.")
-# Other name of an option → its name in this module.
+# Alternative name of an option → the name that this module uses.
 _SAME_OPTION = {"speculative_config": "speculative", "cache_dtype": "kv_cache_dtype"}
 
 
@@ -83,16 +83,16 @@ def class_of(option: str) -> str | None:
 
 @checks(
     "G-1",
-    ("confounded", "error", "differences between reference and candidate besides options"),
+    ("confounded", "error", "differences between reference and candidate other than engine options"),
     ("several_levers", "error", "number of changed options of a patch"),
-    ("second_knob", "error", "differing options besides the changed options"),
+    ("second_knob", "error", "options that differ but are not declared as changed"),
     ("unproven_side_effect", "error", "effect of options that change with a changed option"),
     ("side_effect_not_told", "warning", "side effects that the claim leaves out"),
-    ("inert_side_effect", "note", "effect of options that change with a changed option"),
+    ("inert_side_effect", "note", "options without effect that change with a changed option"),
     ("handicapped_reference", "warning", "options that only the reference sets"),
 )
 def judge_changed_options(verdict: SignOff, ref: Evidence, cand: Evidence, claim: Claim) -> Iterator[Finding]:
-    """Apply G-1, G-5 and G-8 to a reference and a candidate run. Only a bundle may have several changed options."""
+    """Apply G-1, G-5 and G-8 to a reference and a candidate run. Only a bundle may have multiple changed options."""
     where = ref.dir.root, cand.dir.root
     found = differences(ref.facts, cand.facts, BOTH_MODES)
     options = {key: value for key, value in found.items() if key.startswith(_OPTIONS)}
@@ -106,7 +106,7 @@ def judge_changed_options(verdict: SignOff, ref: Evidence, cand: Evidence, claim
     verdict.levers, verdict.lever_evidence = levers, {key: list(value) for key, value in options.items()}
     yield from _handicapped(levers, ref, cand, where)
     if confounds:
-        text = f"reference and candidate differ in more than options: {difference_text(confounds)}"
+        text = f"reference and candidate differ in more than their options: {difference_text(confounds)}"
         yield fail("G-1/confounded", text, *where, keys=sorted(confounds))
     if verdict.scope == "patch" and len(levers) > 1:
         yield fail(
@@ -119,7 +119,7 @@ def judge_changed_options(verdict: SignOff, ref: Evidence, cand: Evidence, claim
     if extra := [name for name in changed if name not in levers and name not in effects]:
         keys = {key: value for key, value in options.items() if option_of(key) in extra}
         named = ", ".join(levers) or "(none claimed)"
-        text = f"differences besides the changed option {named}: {difference_text(keys)}"
+        text = f"differences other than the changed option {named}: {difference_text(keys)}"
         yield fail("G-1/second_knob", text, *where, options=extra)
     if effects:
         yield inert(effects, ref, cand, claim)
@@ -143,7 +143,7 @@ def _effects_of(names: Iterable[str]) -> frozenset[str]:
 
 
 def inert(effects: list[str], ref: Evidence, cand: Evidence, claim: Claim) -> Finding:
-    """Return a finding on side effects: they are inert if both runs stayed below the limits that they change."""
+    """Return a finding on options that change with a changed option: no effect if no run reached their limits."""
     problems = [text for evidence in (ref, cand) if (text := _not_inert(evidence))]
     where = ref.dir.engine_log, cand.dir.engine_log
     shown = ", ".join(effects)
@@ -158,14 +158,14 @@ def inert(effects: list[str], ref: Evidence, cand: Evidence, claim: Claim) -> Fi
         )
     return note(
         "G-1/inert_side_effect",
-        f"{shown} changed without effect: both runs stayed below the limits",
+        f"{shown} changed without effect: neither run reached the limits that {shown} changes",
         *where,
         effects=effects,
     )
 
 
 def _not_inert(evidence: Evidence) -> str | None:
-    """Return the reason why the size of cache or batch may have affected a run; None if it cannot have."""
+    """Return the reason why the limit of the KV cache or batch may have affected a run; None if it did not."""
     if evidence.requests is None or evidence.manifest is None:
         return f"the request log of {evidence.dir.root} is missing"
     table = evidence.requests
@@ -178,7 +178,7 @@ def _not_inert(evidence: Evidence) -> str | None:
     if requests >= most:
         return f"{evidence.dir.root} had {requests} requests in flight, the batch limit is {most}"
     if tokens >= KV_POOL_SHARE * pool:
-        return f"{evidence.dir.root} had {tokens} tokens in flight, the KV cache holds {pool}"
+        return f"{evidence.dir.root} had {tokens} tokens in flight, the KV cache has room for {pool}"
     if evidence.engine_log.preempted:
         return f"the engine of {evidence.dir.root} preempted requests"
     return None
@@ -190,11 +190,11 @@ def _not_inert(evidence: Evidence) -> str | None:
     ("engaged", "note", "effective values of the changed options"),
 )
 def _engaged(verdict: SignOff, changed: list[str], where: tuple[Path, Path]) -> Finding:
-    """Check that each changed option has another effective value in the candidate (G-5)."""
+    """Check that the effective value of each changed option differs between reference and candidate (G-5)."""
     if not verdict.levers:
         return fail("G-5/no_op", "reference and candidate have the same options", *where)
     if idle := [name for name in verdict.levers if name not in changed]:
-        text = f"{', '.join(idle)} is the same in both runs, by their manifests and engine.log"
+        text = f"manifest.json and engine.log show no difference in {', '.join(idle)}"
         return fail("G-5/no_op", text, *where, levers=idle)
     shown = "; ".join(f"{key} {one} / {other}" for key, (one, other) in verdict.lever_evidence.items())
     return note("G-5/engaged", f"effective values of reference / candidate: {shown}", *where)
@@ -207,10 +207,10 @@ def _engaged(verdict: SignOff, changed: list[str], where: tuple[Path, Path]) -> 
     ("needs_quality_gate", "note", "changed options that also need `main.py gate`"),
 )
 def _class(verdict: SignOff, claim: Claim, where: tuple[Path, Path]) -> Iterator[Finding]:
-    """Check the class of the changed options by the tables above (G-8)."""
+    """Check the class (A or B) of the changed options with the tables in this module (G-8)."""
     classes = {name: class_of(name) for name in verdict.levers}
     if unknown := [name for name, kind in classes.items() if kind is None]:
-        text = f"class of {', '.join(unknown)} unknown (compliance/signoff/changed_options.py lists the classes)"
+        text = f"class of {', '.join(unknown)}: unknown (compliance/signoff/changed_options.py lists the classes)"
         yield fail("G-8/unknown_lever", text, *where, levers=unknown)
         return
     if not classes:
@@ -226,7 +226,7 @@ def _class(verdict: SignOff, claim: Claim, where: tuple[Path, Path]) -> Iterator
 
 
 def asked_options(manifest: Manifest) -> dict[str, Any]:
-    """Return the engine options that the user set, by the engine's names, and variables that differ from the plan."""
+    """Return the engine options that the user set, with the engine's names, and the variables that the user changed."""
     asked, record = manifest.asked, manifest.plan.engine_record
     named = dict(asked.get("engine_arg") or {})
     named |= {name: asked[name] for name in record.named_options if asked.get(name) is not None}

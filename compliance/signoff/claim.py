@@ -1,4 +1,4 @@
-"""A claim about a result, and its comparison with the raw files. Claimed numbers never improve a verdict.
+"""Claims about a result, and checks that compare a claim with the raw files. A claim never improves a verdict.
 
 M: a claim may name the phase of a request that became shorter: wait (until LoadGen issues the request), prefill (until
 its first token, including the engine's queue) or decode (until its last token).
@@ -24,7 +24,7 @@ Phase = Literal["wait", "prefill", "decode"]
 
 
 class PatchVerdict(BaseModel):
-    """One changed option of a bundle and the file of its verdict, relative to the claim's file."""
+    """A changed option of a bundle, and the file with its verdict. The path is relative to the file of the claim."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
@@ -90,7 +90,7 @@ def read_claim(path: Path) -> Claim:
     return claim.model_copy(update={"patch_verdicts": verdicts})
 
 
-# Fields that a scope reads: always, only with --cand, and those of a comparison, which needs --cand.
+# Fields that a scope reads: always, only with --cand, and only in a comparison (which needs --cand).
 _ALWAYS, _WITH_CANDIDATE = frozenset({"short_name", "ref"}), frozenset({"cand"})
 _GAIN = _WITH_CANDIDATE | {
     *("levers", "lever_class", "conditions", "delta_pct", "baseline"),
@@ -109,12 +109,12 @@ def fields_read(scope: Scope, *, with_candidate: bool) -> frozenset[str]:
 
 @checks("G-2", ("unused_field", "note", "fields of the claim that the scope does not read"))
 def unused_fields(of: Sides) -> Iterator[Finding]:
-    """Report claimed fields that this sign-off does not read (G-2)."""
+    """Report the fields of the claim that this sign-off does not read (G-2)."""
     scope, with_candidate = of.verdict.scope, bool(of.verdict.cand)
     given = [name for name, value in of.claim if any(one is not None for one in _values(value))]
     if unused := sorted({*given} - fields_read(scope, with_candidate=with_candidate)):
         side = "" if with_candidate else " without --cand"
-        text = f"the scope {scope}{side} does not read these fields of the claim: {', '.join(unused)}"
+        text = f"the sign-off of scope {scope}{side} does not read these fields of the claim: {', '.join(unused)}"
         yield note("G-2/unused_field", text, fields=unused)
 
 
@@ -123,10 +123,10 @@ def _values(field: object) -> Iterable[object]:
 
 
 def claimed_numbers(of: Sides) -> Iterator[Finding]:
-    """Compare every number of the claim with the recomputed number, which counts (G-2)."""
+    """Compare every claimed number with the recomputed number (G-2). The recomputed number counts."""
     verdict = of.verdict
     sides = (("ref", of.claim.ref), ("cand", of.claim.cand)) if verdict.cand else (("ref", of.claim.ref),)
-    improved_side = sides[-1][0]  # a claim is overstated by a better candidate, or by a worse reference
+    improved_side = sides[-1][0]  # a better candidate or a worse reference overstates the gain
     for side, claimed in sides:
         for name, value in claimed.items():
             known = verdict.metrics[side].get(name)
@@ -147,7 +147,7 @@ def claimed_numbers(of: Sides) -> Iterator[Finding]:
     ("overstated", "warning", "claimed headline, compared with the raw files"),
 )
 def claim_differs(verdict: SignOff, text: str, claimed: float, raw: float, *, is_overstated: bool) -> Finding:
-    """Return a finding on a claimed number that differs; it names the headline that replaces an overstated one."""
+    """Return a finding on a claimed number that differs. For an overstated claim, state the number that replaces it."""
     if not is_overstated:
         return warn("G-2/claim_vs_raw", text, claimed=claimed, raw=raw)
     text += f"; corrected headline: {verdict.measured_headline}"
@@ -162,7 +162,7 @@ PHASES = ("wait", "prefill", "decode")
 
 
 def _phases(runs: list[Evidence]) -> tuple[dict[str, float], int, int]:
-    """Return the mean time of each phase in ms, the number of requests, and the number with all phases."""
+    """Return the mean time of each phase in ms, the number of requests, and the number of requests with all phases."""
     sums = np.zeros(3)
     requests = attributed = 0
     for evidence in runs:

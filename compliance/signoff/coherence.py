@@ -1,4 +1,4 @@
-"""C and H-5: coherence of the responses, equal responses to equal samples, and accuracy of the candidate."""
+"""Checks C and H-5: coherent responses, equal responses to equal samples, and the accuracy of the candidate."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,28 +14,28 @@ from runs.record.fingerprint import RESPONSES
 from runs.record.requests_log import RequestTable
 
 # Limits for coherent text. Repetition is measured on token IDs.
-COHERENT_SHARE = 0.5  # minimum share of coherent responses; the embedded model, which often loops, has 0.64
+COHERENT_SHARE = 0.5  # minimum share of coherent responses; the embedded model often loops and reaches 0.64
 UNIQUE_4GRAMS = 0.3
-PRINTABLE_SHARE = 0.99  # minimum share of printable characters; honest runs have 1
+PRINTABLE_SHARE = 0.99  # minimum share of printable characters; honest runs have a share of 1
 ROUGE1_SHARE = 0.5  # minimum ROUGE-1 as a share of the reference score
 MIN_ROUGE1 = 4.0  # minimum ROUGE-1 if there is no reference score
 # Limits relative to the reference run's scores, for benchmarks without accuracy targets.
 ROUGE_SHARE = 0.99
 LENGTH_SHARE = 0.10
-# Greedy decoding depends slightly on the batch, so some repetitions of a sample may have another response.
+# Greedy decoding depends slightly on the batch, so the response to a repeated sample may differ.
 MIN_ALIKE = 0.1
 MIN_REPETITIONS = 16
 _NO_CHARACTER = "\ufffd"  # replaces bytes that are not UTF-8
 
 
 def accuracy_runs(runs: list[Evidence]) -> list[Evidence]:
-    """Return the accuracy runs, which log every response."""
+    """Return the accuracy runs. An accuracy run logs every response."""
     return [evidence for evidence in runs if not evidence.is_performance and evidence.part is not None]
 
 
 @checks(
     "C-1",
-    ("unverifiable_noncoherent_reference", "error", "coherence of the reference's responses"),
+    ("unverifiable_noncoherent_reference", "error", "coherence of the reference responses"),
     ("coherence_not_seen", "warning", "missing accuracy run of the reference"),
     ("not_scored_again", "error", "rescored responses"),
 )
@@ -62,7 +62,7 @@ def coherent(runs: list[Evidence]) -> Iterator[Finding]:
 
 
 def _reaches_target(evidence: Evidence) -> bool:
-    """Return True if the rescored responses reach the targets, which shows that they are coherent."""
+    """Return True if the rescored responses reach the accuracy targets. Then they are coherent."""
     part = evidence.part
     if part is None or not evidence.details.get("target") or not part.scored_again:
         return False
@@ -86,7 +86,7 @@ def _ids_coherent(ids: list[TokenIds], evidence: Evidence) -> Iterator[Finding]:
 def _is_coherent(ids: TokenIds) -> bool:
     if not len(ids):
         return False
-    if len(ids) < 8:  # too short to repeat itself
+    if len(ids) < 8:  # too short for a repetition
         return True
     grams = {ids[start : start + 4].tobytes() for start in range(len(ids) - 3)}
     return len(grams) >= UNIQUE_4GRAMS * (len(ids) - 3)
@@ -115,7 +115,7 @@ def _scores_coherent(evidence: Evidence) -> Iterator[Finding]:
     ("vocabulary_not_seen", "note", "missing model, whose vocabulary is needed"),
 )
 def ids_known(ids: Sequence[TokenIds], evidence: Evidence) -> Iterator[Finding]:
-    """Check that every token ID is in the model's vocabulary. Decoding silently drops other IDs."""
+    """Check that every token ID is in the model's vocabulary. A tokenizer silently drops other IDs."""
     where, size = evidence.dir.accuracy_log, evidence.vocabulary_size
     if size is None:
         text = "the model is missing: the token IDs of the responses were not compared with its vocabulary"
@@ -172,7 +172,7 @@ def printable_share(texts: Iterable[str]) -> tuple[float, int]:
     ("diverges_needs_accuracy_probe", "error", "missing accuracy run of a candidate with other responses"),
 )
 def correctness(of: Sides) -> Iterator[Finding]:
-    """Check the reference (C-1), then that the candidate has the same responses (C-2) or passing scores (C-3)."""
+    """Check the reference (C-1). Then check that the candidate has equal responses (C-2) or good scores (C-3)."""
     violated = [finding for finding in coherent(of.ref) if finding.severity != "note"]
     yield from violated
     if any(finding.severity == "error" for finding in violated):
@@ -189,11 +189,10 @@ def _same_responses(ref: list[Evidence], cand: list[Evidence]) -> Finding:
     given = [pair for one in cand if one.requests is not None for pair in _digests(one.requests)]
     equal = sum(expected.get(index) == digest for index, digest in given)
     if given and equal == len(given):
-        return note(
-            "C-2/byte_parity_pass", f"all {equal} responses of the candidate are identical to the reference's", where
-        )
+        text = f"all {equal} responses of the candidate are identical to the reference responses"
+        return note("C-2/byte_parity_pass", text, where)
     share = equal / len(given) if given else 0.0
-    text = f"{share:.1%} of the candidate's responses are identical to the reference's"
+    text = f"{share:.1%} of the candidate's responses are identical to the reference responses"
     if not candidates:
         text += ", and the candidate's accuracy run is missing"
         return fail("C-3/diverges_needs_accuracy_probe", text, where, equal_share=share)
@@ -201,7 +200,7 @@ def _same_responses(ref: list[Evidence], cand: list[Evidence]) -> Finding:
     where = candidates[0].dir.root
     if problems:
         return fail("C-3/accuracy_gate_fail", "; ".join(problems), where, equal_share=share)
-    return note("C-3/accuracy_gate_pass", f"{text}; the candidate's own scores pass", where, equal_share=share)
+    return note("C-3/accuracy_gate_pass", f"{text}; its accuracy run meets the targets", where, equal_share=share)
 
 
 def _digests(table: RequestTable) -> Iterator[tuple[int, str]]:
@@ -224,7 +223,7 @@ def _unknown_ids(evidence: Evidence) -> list[str]:
 
 
 def _below_target(evidence: Evidence, reference: Evidence) -> list[str]:
-    """Return the scores below the accuracy targets or, without targets, below the reference run's scores."""
+    """Return the scores below the accuracy targets. Without targets, compare with the scores of the reference run."""
     part, scores = evidence.part, evidence.details.get("scores")
     if part is None or not scores:
         return [f"{evidence.dir.root} has no scores"]
@@ -232,10 +231,10 @@ def _below_target(evidence: Evidence, reference: Evidence) -> list[str]:
         return [check.sentence for check in part.violated if "metric" in check.numbers]
     ours = reference.details.get("scores")
     if not ours:
-        return [f"{reference.dir.root} has no scores to compare with"]
+        return [f"{reference.dir.root} has no scores, so the candidate's scores cannot be compared"]
     metric = metric_of(evidence.benchmark)
     low = [
-        f"{name} is {scores[name]:.4f}, below {ROUGE_SHARE:.0%} of the reference run's {ours[name]:.4f}"
+        f"{name} is {scores[name]:.4f}, required: at least {ROUGE_SHARE:.0%} of {ours[name]:.4f} (reference run)"
         for name in metric.means
         if scores[name] < ROUGE_SHARE * ours[name]
     ]
@@ -247,7 +246,7 @@ def _below_target(evidence: Evidence, reference: Evidence) -> list[str]:
 
 @checks("H-5", ("other_answers", "error", "responses to repeated samples"))
 def one_model(runs: list[Evidence]) -> Iterator[Finding]:
-    """Compare the responses to a sample in one run, and in all runs with equal model, dataset and sampling (H-5)."""
+    """Compare responses to equal samples, in a run and between runs of equal model, dataset and sampling (H-5)."""
     known: dict[str, tuple[dict[int, str], Evidence]] = {}
     for evidence in runs:
         table = evidence.requests

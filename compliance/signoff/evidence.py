@@ -1,4 +1,4 @@
-"""The runs and the claim that are signed off. Each raw file is read once."""
+"""Input of a sign-off: the runs and the claim. Each raw file is read once."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from compliance.signoff.claim import Claim
 
 FEW_SAMPLES = 16  # minimum number of samples for a comparison of shares or medians
-# Largest median difference between the harness's and LoadGen's time of a response. Honest runs have at most 3.3 ms.
+# Maximum median difference between the request log and LoadGen's log in times of responses. Honest runs: 3.3 ms.
 STAMP_MEDIAN_NS = 5_000_000
-FASTER_FAIL = 5.0  # ratio of two speeds for the same work
+FASTER_FAIL = 5.0  # ratio of two speeds for equal work from which a check fails
 
 _FIXES = {
     "P": "restore all files of the run, unchanged; or repeat the run",
@@ -46,7 +46,7 @@ def checks(
     needs: Sequence[Need] = (),
     applies: Callable[[Any], str] = always,
 ) -> Callable[[Decider], Decider]:
-    """Declare the rules of a check of the sign-off (docs/signoff-rules.md), each as (slug, severity, summary).
+    """Declare the rules of a check (docs/signoff-rules.md), each as (slug, severity, summary).
 
     A finding may be less severe than its rule; the docstring of the check states when.
     """
@@ -57,13 +57,13 @@ def checks(
 
 @dataclass(eq=False)
 class Evidence(RunEvidence):
-    """A run. Reading `part` fills `reasons` if `main.py verify` cannot check the run."""
+    """A run with its files. If `main.py verify` cannot check the run, access to `part` fills `reasons`."""
 
     reasons: list[Finding] = field(default_factory=list)
 
     @cached_property
     def part(self) -> RunVerdict | None:
-        """The verdict of `main.py verify` on the run; None if it cannot check the run."""
+        """The verdict of `main.py verify` on the run; None if `verify` cannot check the run."""
         found = None
         try:
             if self.mode in (PERFORMANCE, ACCURACY):
@@ -101,13 +101,13 @@ class Evidence(RunEvidence):
 
     @property
     def details(self) -> dict[str, Any]:
-        """The numbers and scores that `main.py verify` recomputed; empty if it cannot check the run."""
+        """The numbers and scores that `main.py verify` recomputed; empty if `verify` cannot check the run."""
         return self.part.details if self.part is not None else {}
 
 
 @dataclass(eq=False)
 class Sides:
-    """The runs of reference and candidate, the claim, and the verdict, which the checks fill."""
+    """The runs of reference and candidate, the claim, and the verdict to which the checks add their findings."""
 
     verdict: SignOff
     ref: list[Evidence]
@@ -144,7 +144,7 @@ def _performance_runs(runs: list[Evidence]) -> list[Evidence]:
 
 
 def load(paths: Sequence[Path], sources: ScoreSources | None = None) -> tuple[list[Evidence], list[Finding]]:
-    """Read the runs in directories; return them, and findings on those that cannot be checked.
+    """Read the runs in directories. Return them, and findings on runs that cannot be checked.
 
     Args:
         paths: run directories, or directories with performance/run_1 and accuracy in them.

@@ -1,4 +1,4 @@
-"""G-2, G-3, G-4, G-6 and G-11: checks on the gain of the candidate, and on its other metrics."""
+"""Checks G-2, G-3, G-4, G-6 and G-11: on the gain of the candidate, and on its other metrics."""
 
 from collections.abc import Iterator
 from statistics import median
@@ -17,11 +17,11 @@ from compliance.signoff.claim import Claim, claim_differs
 from compliance.signoff.evidence import Sides, checks
 from compliance.signoff.signoff_verdict import SignOff
 
-WORSE_PCT = 10.0  # largest loss of another metric without a finding, in percent
+WORSE_PCT = 10.0  # largest loss of another metric that causes no finding, in percent
 
 
 def gain(of: Sides) -> Iterator[Finding]:
-    """Apply these checks to the recomputed headline metric of every repetition."""
+    """Apply the checks on the gain to the recomputed headline metric of every repetition."""
     name, sides = headline_of(of.before[0]), (of.before, of.after)
     values = [[value for one in runs if (value := metrics_of(one).get(name)) is not None] for runs in sides]
     real = list(real_gain(of.verdict, name, *values))
@@ -111,7 +111,7 @@ def headline_integrity(verdict: SignOff, name: str, claim: Claim) -> Iterator[Fi
     pairs = [(side.get("tokens_per_second"), side.get("ttft_p99_ms")) for side in (before, after)]
     rates = [tokens / ttft for tokens, ttft in pairs if tokens and ttft]
     if len(rates) == 2 and rates[1] < rates[0]:
-        text = f"the claim reports only {name}, but tokens/s per ms of p99 TTFT fell"
+        text = f"the claim reports only {name}, but the ratio of tokens/s to p99 TTFT fell"
         text += f" from {rates[0]:.4g} to {rates[1]:.4g}"
         yield fail("G-6/cherry_picked", text, ref=rates[0], cand=rates[1])
 
@@ -122,7 +122,7 @@ def headline_integrity(verdict: SignOff, name: str, claim: Claim) -> Iterator[Fi
     ("isolated_headline", "warning", "claimed microbenchmark gain as the headline"),
 )
 def isolated(verdict: SignOff, claim: Claim, *, real: bool) -> Iterator[Finding]:
-    """Check that the claimed gain is not only that of a microbenchmark (G-11).
+    """Check that the claimed gain was measured end to end, not only in a microbenchmark (G-11).
 
     Args:
         real: True if G-4 found an end-to-end gain.
@@ -131,8 +131,8 @@ def isolated(verdict: SignOff, claim: Claim, *, real: bool) -> Iterator[Finding]
         return
     claimed = f"{claim.isolated_speedup:g} ×" if claim.isolated_speedup is not None else "a gain"
     if not real:
-        text = f"the claim states {claimed} in isolation, but there is no end-to-end gain"
+        text = f"the claim states a gain of {claimed} in a microbenchmark, but the end-to-end gain is missing"
         yield fail("G-11/isolated_only", text, isolated=claim.isolated_speedup)
     else:
-        text = f"the claim states {claimed} in isolation; the end-to-end gain is {verdict.e2e_delta_pct:+.2f}%"
+        text = f"claimed microbenchmark gain: {claimed}; end-to-end gain: {verdict.e2e_delta_pct:+.2f}%"
         yield warn("G-11/isolated_headline", text, isolated=claim.isolated_speedup)

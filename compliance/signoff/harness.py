@@ -1,4 +1,4 @@
-"""H: one system and LoadGen's own load in performance and accuracy runs, without cached responses."""
+"""Checks H: the runs of a result used one system and LoadGen's own load, and no cached responses."""
 
 import itertools
 from collections.abc import Iterator
@@ -32,15 +32,15 @@ from runs.record.engines.server_facts import prompt_reuse
 from runs.record.finished_run import FinishedRun
 from runs.record.requests_log import NO_TIME, RequestTable
 
-# Ratio of the accuracy run's median time per output token (SingleStream: also TTFT) to the performance run's, at the
-# same load. With the dummy engine the two differ by at most 2%; other work on the machine slows one of them.
+# Ratio of the median times per output token (SingleStream: also TTFT) in the accuracy run and in the performance run,
+# at equal load. With the dummy engine, the two differ by at most 2% unless other processes slow one run.
 FASTER_FLAG = 1.5
-MIN_IDLE = 0.01  # minimum share of the cores that is left to a run
+MIN_IDLE = 0.01  # minimum share of the cores that other processes leave to a run
 _AUDIT = OutputCaching()
 _PASSED = "H-5/caching_audited"
-# The arrival rate of these scenarios hides a cache. The audit refuses them; verify checks the run's repeated samples.
+# In these scenarios the arrival rate hides a cache. The audit refuses them; `verify` checks repeated samples instead.
 _NO_AUDIT = frozenset({"Server", "Interactive"})
-# Rules that an audit run may violate: it has the audit's settings, may be too short, and repeats samples.
+# Rules that an audit run may violate, because it has audit settings, may be too short, and repeats samples.
 _AUDIT_RULES = frozenset(
     {"perf-audit-settings", "perf-validity", "plausible-repeats", "P-7/settings_contradict_record"}
 )
@@ -82,7 +82,7 @@ def one_system_in_both_modes(runs: list[Evidence]) -> Iterator[Finding]:
     ("output_length", "note", "output length, compared with the accuracy run"),
 )
 def _parity(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
-    """Compare the manifests (H-1, H-3), then responses and their length (H-1, H-7) as the audits do."""
+    """Compare the manifests (H-1, H-3), then responses and their lengths with the rules of the audits (H-1, H-7)."""
     pair = accuracy, performance
     yield from [*one_system(pair, DATA_OF_MODES)] or one_system(pair, MODES)
     if performance.part is None or accuracy.part is None or performance.requests is None:
@@ -91,7 +91,7 @@ def _parity(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
         ("H-1/other_answers", "H-1/output_consistency", OutputConsistency()),
         ("H-7/other_length", "H-7/output_length", OutputLength()),
     )
-    runs = [  # read once for both audits
+    runs = [  # the responses are read once for both audits
         RunArtifacts.of(accuracy, RunSpec("accuracy", "accuracy")),
         RunArtifacts.of(performance, RunSpec("performance")),
     ]
@@ -99,7 +99,7 @@ def _parity(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
         try:
             result = audit.verify(request_beside(performance, audit), runs)
         except HarnessError as error:
-            yield fail(violated, f"{audit.name} cannot be applied: {error.message}", performance.dir.root)
+            yield fail(violated, f"the rules of {audit.name} cannot be applied: {error.message}", performance.dir.root)
         else:
             rule, make = (met, note) if result.passed else (violated, fail)
             yield make(rule, result.reason, performance.dir.root)
@@ -107,7 +107,7 @@ def _parity(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
 
 @checks("H-2", ("not_representative", "error", "number of times that each loaded sample was issued"))
 def _load(evidence: Evidence) -> Iterator[Finding]:
-    """Check that every loaded sample was issued, equally often if the count allows it (H-2)."""
+    """Check that every loaded sample was issued, and equally often if the number of queries allows it (H-2)."""
     table = evidence.requests
     if table is None or not len(table):
         return
@@ -129,10 +129,10 @@ def _load(evidence: Evidence) -> Iterator[Finding]:
     ("caching_audit_forged", "error", "runs and system of the output_caching audit"),
     ("caching_audited", "note", "verdict of the output_caching audit"),
     ("caching_not_seen", "note", "repeated samples that could show a cache"),
-    ("repetitions_cost", "note", "latency of repeated samples, compared with new ones"),
+    ("repetitions_cost", "note", "latency of repeated samples, compared with new samples"),
 )
 def caching(evidence: Evidence) -> Iterator[Finding]:
-    """Check that responses are not cached, by the re-evaluated audit or the run's repeated samples (H-5)."""
+    """Check that responses are not cached (H-5), with the re-evaluated audit or with repeated samples of the run."""
     state = audit_beside(evidence, _AUDIT.name)
     record = state.record
     if state.outcome != "missing":
@@ -147,7 +147,7 @@ def caching(evidence: Evidence) -> Iterator[Finding]:
     elif evidence.part is not None and any(
         one.rule == "plausible-repeats" and one.passed for one in evidence.part.checks
     ):
-        text = "the output_caching audit is missing; repeated samples of the run take as long as new ones"
+        text = "the output_caching audit is missing; repeated samples of the run take as long as new samples"
         yield note("H-5/repetitions_cost", text, evidence.dir.requests)
     elif evidence.scenario in _NO_AUDIT:
         text = "a cache cannot be excluded: repeated samples are too few or too fast, and the output_caching audit"
@@ -165,14 +165,14 @@ def output_caching_passed(run: FinishedRun) -> bool:
 
 
 def _audited(evidence: Evidence, state: AuditState) -> Iterator[Finding]:
-    """Re-evaluate the audit from its runs; the verdict in its file does not count."""
+    """Check the output_caching audit by re-evaluating its runs. The verdict in audit_<test>.json does not count."""
     if state.outcome != "PASS":
         rule = {"no verdict": "H-5/caching_audit_absent", "FAIL": "H-5/caching_audit_failed"}
         make = warn if state.outcome == "no verdict" else fail
         text = f"the output_caching audit {state.why}"
         yield make(rule.get(state.outcome, "H-5/caching_audit_forged"), text, state.record)
         return
-    # Compare the longest run of each kind: the audit repeats a run that is too short with more samples.
+    # Compare the longest run of each kind, because the audit repeats a run with more samples if it was too short.
     unique = max(run.requested for run in state.runs if run.spec.settings["performance_issue_unique"])
     fewest = max(run.requested for run in state.runs if not run.spec.settings["performance_issue_unique"])
     if fewest < unique:
@@ -186,7 +186,7 @@ def _audited(evidence: Evidence, state: AuditState) -> Iterator[Finding]:
 
 
 def audit_problems(evidence: Evidence, runs: list[Path]) -> Iterator[Finding]:
-    """Yield errors in the audit runs of a performance run: of each run, and of the runs together."""
+    """Yield errors in the audit runs that belong to a performance run: in single runs and in the whole audit."""
     found, reasons = load(runs, evidence.sources)
     every = [evidence, *found]
     violated = [*reasons, *between_runs(every), *one_model(every), *one_bundle(every)]
@@ -197,7 +197,7 @@ def audit_problems(evidence: Evidence, runs: list[Path]) -> Iterator[Finding]:
 
 @checks("H-8", ("faster_than_accuracy", "error", "speed of the performance run, relative to the accuracy run"))
 def pace(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
-    """Check that the performance run is not much faster than the accuracy run (H-8), as cached responses would be.
+    """Check that the performance run is not much faster than the accuracy run (H-8). Cached responses would be faster.
 
     In Server, the performance run must have at least the rate of the accuracy run. TTFT includes the queue, so it is
     compared in SingleStream only. The limit rises with the CPU time of other processes during the accuracy run. A
@@ -237,5 +237,5 @@ def _tpot_ms(table: RequestTable) -> float:
 
 
 def _median_ms(times_ns: NDArray[Any]) -> float:
-    """Return the median; 0 if there are no times."""
+    """Return the median in ms; 0 if the list of times is empty."""
     return float(np.median(times_ns)) / 1e6 if len(times_ns) else 0.0

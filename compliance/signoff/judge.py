@@ -1,4 +1,4 @@
-"""The sign-off of a scope: its checks, in order, and the verdict on its runs."""
+"""The sign-off of a scope: the checks in their order, and the verdict on the runs."""
 
 import math
 import traceback
@@ -64,7 +64,7 @@ def sign_off(
     trust: Trust | None = None,
     limit_s: float = SIGN_OFF_LIMIT_S,
 ) -> SignOff:
-    """Return the verdict on a scope, from raw files alone.
+    """Return the verdict on a scope. Only raw files decide it.
 
     Args:
         ref: directories of the reference runs, performance and accuracy; or run folders of the MLPerf Endpoints client.
@@ -100,10 +100,10 @@ def sign_off(
         verdict.error = error
     except HarnessError as error:
         verdict.findings.append(fail("P-1/damaged_raw", error.message))
-    except OutOfTime:  # the checking thread may still write into its verdict
+    except OutOfTime:  # return a new verdict, because the checking thread may still write into its own
         late = ExecutionError(f"no verdict within {limit_s:g} s")
         verdict = replace(verdict, findings=[*verdict.findings], error=late)
-    except Exception as error:  # a failure of the sign-off itself says nothing about the runs
+    except Exception as error:  # a failure of the sign-off itself does not count against the runs
         place = traceback.extract_tb(error.__traceback__)[-1]
         what = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
         verdict.error = ExecutionError(what)
@@ -133,7 +133,7 @@ def _judge(
 
 
 def _judge_folders(verdict: SignOff, folders: list[Path], claim: Claim, sources: ScoreSources) -> None:
-    """Check run folders of the MLPerf Endpoints client: each as `verify` does, and all as one curve."""
+    """Check run directories of the MLPerf Endpoints client: each one like `main.py verify`, then all as one curve."""
     runs, endpoints = [], judge_of("verdict")
     for path in folders:
         found = endpoints.judge_folder(path, model_path=sources.model_path, dataset_path=sources.dataset_path)
@@ -183,7 +183,7 @@ def _same_conditions(of: Sides) -> Iterator[Finding]:
     ("explained", "note", "gain of the bundle, compared with its changed options"),
 )
 def decomposition(of: Sides) -> Iterator[Finding]:
-    """Check that each changed option of a bundle has a patch verdict, and that they explain the whole gain (G-9)."""
+    """Check that each changed option of a bundle has a patch verdict, and that the verdicts explain the gain (G-9)."""
     verdict, files = of.verdict, {one.lever: one.verdict_file for one in of.claim.patch_verdicts}
     product = of_class_a = 1.0
     for lever in verdict.levers:
@@ -204,11 +204,11 @@ def decomposition(of: Sides) -> Iterator[Finding]:
     gained_pct, explained_pct = verdict.e2e_delta_pct, (product - 1) * 100
     if gained_pct is None or len(verdict.lever_decomposition) < len(verdict.levers):
         return
-    # Gains multiply, so the share of a class is the share of its logarithm.
+    # Gains multiply. So the share of class A is the ratio of the logarithms of the gains.
     share = math.log(of_class_a) / math.log(product) if product != 1 else 0.0
     verdict.class_a = {"delta_pct": (of_class_a - 1) * 100, "share": share}
     text = f"gain of the changed options together {explained_pct:+.2f}%, of the bundle {gained_pct:+.2f}%; class A"
-    text += f" alone {verdict.class_a['delta_pct']:+.2f}%, {share:.0%} of the gain"
+    text += f" alone: {verdict.class_a['delta_pct']:+.2f}%, {share:.0%} of the gain"
     if abs(explained_pct - gained_pct) > NOISY_BANDS * verdict.noise_band_pct:
         yield warn("G-9/unexplained_delta", text, explained_pct=explained_pct, delta_pct=gained_pct)
     else:
@@ -216,7 +216,7 @@ def decomposition(of: Sides) -> Iterator[Finding]:
 
 
 def _patch_again(lever: str, path: Path, of: Sides) -> SignOff:
-    """Sign off a changed option again from the runs that the file of its verdict names.
+    """Repeat the sign-off of a changed option, with the runs that the file of its verdict names.
 
     Raises:
         HarnessError: If the file or its runs are missing, are of another system, or do not pass.
@@ -226,7 +226,7 @@ def _patch_again(lever: str, path: Path, of: Sides) -> SignOff:
         ref, cand = ([Path(one) for one in record[side]] for side in ("ref", "cand"))
         levers, scope = list(record["levers"]), record["audit_scope"]
     except (KeyError, TypeError) as error:
-        raise InputError(f"{path}: not a patch verdict: it needs ref, cand, levers and audit_scope") from error
+        raise InputError(f"{path}: required for a patch verdict: the keys ref, cand, levers and audit_scope") from error
     if scope != "patch" or lever not in levers:
         raise InputError(f"{path}: verdict on the {scope} of {levers}, required: patch of {lever}")
     if not ref or not cand:
@@ -235,7 +235,7 @@ def _patch_again(lever: str, path: Path, of: Sides) -> SignOff:
     if (count := max(len(runs), len(ref) + len(cand))) > MAX_PATCH_RUNS:
         raise InputError(f"{path}: names {count} runs, allowed: at most {MAX_PATCH_RUNS}")
     if different := foreign_runs(runs, of.ref):
-        raise InputError(f"{path}: its runs and the bundle differ in system: {different}")
+        raise InputError(f"{path}: the system of its runs differs from the bundle: {different}")
     band_pct = of.verdict.noise_band_pct
     again = sign_off("patch", ref, cand, Claim(levers=[lever]), noise_band_pct=band_pct, sources=of.sources)
     if again.outcome not in ("PASS", "FLAG") or again.e2e_delta_pct is None:
@@ -243,7 +243,7 @@ def _patch_again(lever: str, path: Path, of: Sides) -> SignOff:
     return again
 
 
-# The checks are in the order of their findings, which follow those on each run.
+# The checks, in the order of their findings. The findings on each run come before them.
 CLAIMED = (check(claimed_numbers, claim_differs), check(unused_fields))
 _TOGETHER = (
     check(lambda of: [one for run in of.runs for one in anchored(run.dir, run.manifest, of.trust)], anchored),
@@ -277,5 +277,5 @@ _PATCH = (
     _PAIRS(correctness, coherent),
     _PAIRS(gain, gain_checks),
 )
-# The additional checks of a sign-off with a candidate.
+# Additional checks of a sign-off with a candidate.
 COMPARISONS: dict[Scope, tuple[Check, ...]] = {"patch": _PATCH, "bundle": (*_PATCH, _PAIRS(decomposition))}

@@ -1,4 +1,4 @@
-"""P: checks that the raw files of each run are complete, unchanged and from one run.
+"""Checks P: the raw files of each run are complete, unchanged and from one run.
 
 B-4: other processes used the cores during a run, or more so on one side of a comparison. This makes a result worse, so
 it is a warning. H-9 and B-3: all runs have one system and one version of the harness, and are close in time.
@@ -33,19 +33,19 @@ from runs.record.manifest import Manifest
 from runs.record.observed import FOREIGN_SHARE, Contention, NotRecorded
 from runs.wording import counted, shortened_list
 
-# Allowed difference in the CPU share of other processes between two sides; half of what they may use during a run.
+# Maximum difference between two sides in the CPU share of other processes; half of the share that a run allows.
 FOREIGN_DIFFERENCE = 0.05
 MIN_WINDOW_S = 1.0  # Linux counts CPU time in steps of 10 ms, too coarse for shorter windows
-SUT_NAMES = ("PySUT", "PyFastSUT")  # LoadGen's names of SUTs behind its Python interface
+SUT_NAMES = ("PySUT", "PyFastSUT")  # names that LoadGen gives to SUTs that use its Python interface
 
-MISMATCHES_SHOWN = 4  # findings of a rule that are shown for a run, and differences that are shown for two systems
-# C-1 reports the first rule; the second is a note here.
+MISMATCHES_SHOWN = 4  # maximum number of shown findings of a rule on a run, and of differences between systems
+# Rules that are not reported as errors here: check C-1 reports the first one, and the second one becomes a note.
 _DECIDED_BY_C1, _NOTED_ONLY = "accuracy-scored-again", "accuracy-no-target"
 _ANY_MACHINE = ("localhost", "")  # host names that identify no machine
 
 
 def run_proofs(evidence: Evidence) -> Judgement:
-    """Check each run: complete, unchanged, from one run, and with the queries that LoadGen issued."""
+    """Check that each run is complete, unchanged and from one run, and has the queries that LoadGen issued."""
     return judge(evidence, RUN_CHECKS, damaged)
 
 
@@ -58,7 +58,7 @@ def _readable(evidence: Evidence) -> list[Finding]:
 
 @decides("signoff", also=("P-1/null_metric",))
 def _no_nulls(evidence: Evidence) -> Iterator[Finding]:
-    """Report results of LoadGen that are null: they cannot be verified (P-1)."""
+    """Report results of LoadGen that are null, because they cannot be verified (P-1)."""
     for name, value in evidence.detail.values.items():
         if value is None and name.startswith("result_"):
             yield fail("P-1/null_metric", f"{name} is null: unverifiable", evidence.dir.detail, metric=name)
@@ -66,7 +66,7 @@ def _no_nulls(evidence: Evidence) -> Iterator[Finding]:
 
 @decides("signoff", needs=("files",), also=("P-1/missing_raw",))
 def _present(evidence: Evidence) -> Iterator[Finding]:
-    """Report missing raw files (P-1). Another harness does not write all of them."""
+    """Report missing raw files (P-1). Files that only this harness writes may be missing in runs of other harnesses."""
     run = evidence.dir
     needed = [run.manifest, run.requests, run.trace, run.accuracy_log, run.engine_log, run.user_conf]
     needed += [] if evidence.is_performance else [run.accuracy_text, run.accuracy_json]
@@ -77,7 +77,7 @@ def _present(evidence: Evidence) -> Iterator[Finding]:
 
 @checks(
     "P-2",
-    ("joined_logs", "error", "logs joined from several runs"),
+    ("joined_logs", "error", "log records from multiple runs"),
     ("patched_loadgen", "error", "sources of LoadGen"),
     ("forged_log", "error", "LoadGen's version and the hashes of its sources in the log"),
     ("foreign_sut", "error", "name of the SUT in the log"),
@@ -88,8 +88,8 @@ def _one_log(evidence: Evidence) -> Iterator[Finding]:
     detail, run = evidence.detail, evidence.dir
     if detail.repeated:
         key, line = next(iter(detail.repeated.items()))
-        text = f"log records that occur twice: {len(detail.repeated)}, first {key}; the log was joined from"
-        text += " several runs"
+        text = f"log records that occur twice: {len(detail.repeated)}, first {key}; the log contains records of"
+        text += " multiple runs"
         yield fail("P-2/joined_logs", text, run.detail, line=line, repeated=list(detail.repeated)[:10])
     if detail.get("loadgen_git_status_message"):
         yield fail("P-2/patched_loadgen", "LoadGen was built from changed sources", run.detail)
@@ -97,7 +97,7 @@ def _one_log(evidence: Evidence) -> Iterator[Finding]:
         yield fail("P-2/forged_log", "LoadGen's version or the hashes of its sources are missing", run.detail)
     unchanged = unchanged_sources(detail)
     if unchanged is False:
-        text = f"the hashes in the log are not those of the sources of LoadGen {detail.get('loadgen_version')}"
+        text = f"the hashes in the log differ from the sources of LoadGen {detail.get('loadgen_version')}"
         yield fail("P-2/patched_loadgen", text, run.detail)
     elif unchanged is None and evidence.manifest is not None:
         version = str(detail.get("loadgen_version"))[:40]
@@ -112,7 +112,7 @@ def _one_log(evidence: Evidence) -> Iterator[Finding]:
 
 @decides("signoff", needs=("files",))
 def _rederived(evidence: Evidence) -> Iterator[Finding]:
-    """Report what `verify` finds; rules on runs eligible for submission only if the run claims to be one."""
+    """Report the findings of `main.py verify`. Official rules count only if the manifest claims to meet them."""
     part, reported = evidence.part, Counter[str]()
     assert part is not None
     official = part.claims_official and evidence.manifest is not None
@@ -135,7 +135,7 @@ def _engine(evidence: Evidence) -> Iterator[Finding]:
     """Check that the engine started, did not crash, cached no prompt, and ran with the declared technique."""
     run, log, manifest = evidence.dir, evidence.engine_log, evidence.record
     if manifest.plan.engine_record.prints_configuration and run.engine_log.is_file() and not log.configuration:
-        yield fail("P-7/no_engine_start", "the engine's configuration is missing, so no engine started", run.engine_log)
+        yield fail("P-7/no_engine_start", "engine configuration missing, so the engine did not start", run.engine_log)
         if not run.engine_log.stat().st_size:
             yield fail("P-1/missing_raw", "engine.log is empty", run.engine_log)
     if log.dead_line is not None:
@@ -152,7 +152,7 @@ RUN_CHECKS = (*map(check, (_no_nulls, _readable, _present, _one_log, _rederived,
 
 
 def between_runs(runs: list[Evidence]) -> Iterator[Finding]:
-    """Check that each run has its own process and files, and that no two ran at one time (P-5, H-4, B-4)."""
+    """Check that each run has its own process and files, and that no two runs overlapped (P-5, H-4, B-4)."""
     for place, one in enumerate(runs):
         for other in runs[place + 1 :]:
             yield from _pair(one, other)
@@ -182,11 +182,11 @@ def _pair(one: Evidence, other: Evidence) -> Iterator[Finding]:
 
 
 def one_machine(first: Manifest, second: Manifest) -> bool | None:
-    """Return True if two runs come from one machine; None if only a common name such as localhost is known."""
+    """Return True if two runs come from one machine; None if this is unknown, such as for the host name localhost."""
     boots = first.observed.host.boot_id, second.observed.host.boot_id
     names = first.observed.host.hostname, second.observed.host.hostname
     if all(boots):
-        return boots[0] == boots[1]  # runs before and after a restart do not overlap
+        return boots[0] == boots[1]  # runs before and after a restart of the machine cannot overlap
     if names[0] != names[1]:
         return False
     return None if names[0].partition(".")[0] in _ANY_MACHINE else True
@@ -194,17 +194,17 @@ def one_machine(first: Manifest, second: Manifest) -> bool | None:
 
 @checks(
     "B-4",
-    ("contended", "error", "use of the machine by other processes"),
+    ("contended", "error", "use of the cores by other processes"),
     ("contention_not_recorded", "note", "missing CPU time of other processes"),
     ("foreign_cpu", "note", "CPU time of other processes"),
 )
 def contention(runs: Sequence[Evidence]) -> Iterator[Finding]:
-    """Check the CPU time of other processes during performance runs; for accuracy runs it is a note.
+    """Check the CPU time of other processes during performance runs. For accuracy runs, only write a note.
 
-    The share of each run is compared with the limit. If the runs of a scenario have several configurations, as in a
+    The share of each run is compared with the limit. If the runs of a scenario have multiple configurations, as in a
     patch, their shares are also compared with each other.
     """
-    # benchmark and scenario → configuration → CPU share of other processes
+    # benchmark and scenario → configuration → CPU share of other processes in each run
     known: dict[tuple[str, str], dict[str, list[tuple[float, Evidence]]]] = {}
     unknown: list[tuple[Evidence, str]] = []
     for evidence in runs:
@@ -214,16 +214,16 @@ def contention(runs: Sequence[Evidence]) -> Iterator[Finding]:
         found = manifest.observed.contention
         if not isinstance(found, Contention):
             why = found.not_recorded if isinstance(found, NotRecorded) else "the run did not finish"
-            if evidence.is_performance and manifest.observed.host.boot_id:  # only Linux has both
+            if evidence.is_performance and manifest.observed.host.boot_id:  # only Linux has this ID and counts it
                 text = f"the CPU time of other processes is missing in the manifest, although Linux counts it: {why}"
                 yield warn("B-4/contention_not_recorded", text, evidence.dir.manifest)
             else:
                 unknown.append((evidence, why))
         elif found.window_s < MIN_WINDOW_S:
-            unknown.append((evidence, f"the measured {found.window_s:.2f} s are too short"))
+            unknown.append((evidence, f"the measured time of {found.window_s:.2f} s is too short"))
         else:
-            text = f"share of the {found.usable_cores} usable cores: other processes {found.foreign_share:.1%}"
-            text += f", the run {found.own_cpu_s / found.window_s / found.usable_cores:.1%}"
+            text = f"use of the {found.usable_cores} usable cores: by other processes {found.foreign_share:.1%}"
+            text += f", by the run {found.own_cpu_s / found.window_s / found.usable_cores:.1%}"
             numbers = {**found.model_dump(), "foreign_share": found.foreign_share}
             yield note("B-4/foreign_cpu", text, evidence.dir.manifest, **numbers)
             if evidence.is_performance:
@@ -232,7 +232,7 @@ def contention(runs: Sequence[Evidence]) -> Iterator[Finding]:
                 sides.setdefault(conditions, []).append((found.foreign_share, evidence))
     if unknown:
         first, why = unknown[0]
-        text = f"CPU time of other processes unknown for {counted(len(unknown), 'run')}, first {first.dir.root}: {why}"
+        text = f"unknown CPU time of other processes: {counted(len(unknown), 'run')}, first {first.dir.root} ({why})"
         yield note("B-4/contention_not_recorded", text, first.dir.manifest, legs=len(unknown))
     for configurations in known.values():
         means = [(mean(share for share, _ in one), one[0][1].dir.root) for one in configurations.values()]
@@ -254,7 +254,7 @@ def contention(runs: Sequence[Evidence]) -> Iterator[Finding]:
 
 
 def one_system(runs: Iterable[Evidence], *questions: Question) -> Iterator[Finding]:
-    """A finding for each run that differs; a warning if only the free memory at the start does."""
+    """Yield a finding for each run of a different system; a warning if only the free memory at its start differs."""
     for question, first, run, found in unlike(runs, *questions):
         make = warn if found.keys() <= FREE_MEMORY else fail
         text = f"{question.text}: {difference_text(found)}"
@@ -262,29 +262,29 @@ def one_system(runs: Iterable[Evidence], *questions: Question) -> Iterator[Findi
 
 
 def difference_text(found: Differences) -> str:
-    """Differences between a first and a second run as a text."""
+    """Return the differences between two runs as text."""
     return shortened_list(describe(found, "in the first", "in the second"), MISMATCHES_SHOWN)
 
 
 @checks("H-9", ("several_systems", "error", "differences in system between the runs of a bundle"))
 def one_bundle(runs: Sequence[Evidence]) -> Iterator[Finding]:
-    """Check that all runs have one system and are close in time (H-9)."""
+    """Check that all runs come from one system and are close in time (H-9)."""
     yield from one_system((run for run in runs if run.manifest is not None), *BUNDLE)
     yield from far_apart(runs)
 
 
 @checks("B-3", ("other_harness", "warning", "versions of the harness"))
 def one_harness(runs: Sequence[Evidence]) -> Iterator[Finding]:
-    """Check that runs outside a bundle have one commit of the harness, which affects what is measured (B-3)."""
+    """Check that runs outside a bundle used one commit of the harness, because it affects measurements (B-3)."""
     made = (run for run in runs if run.manifest is not None)
-    for found in one_system(made, HARNESS):  # outside a bundle, uncommitted changes are only a warning
+    for found in one_system(made, HARNESS):  # outside a bundle, uncommitted changes cause only a warning
         yield replace(found, severity="warning")
         return
 
 
 @checks("H-9", ("far_apart", "error", "time between the first and the last run"))
 def far_apart(runs: Sequence[Evidence], make: Callable[..., Finding] = fail) -> Iterator[Finding]:
-    """Check that all runs lie within half a year (H-9); `make` is `warn` for runs outside a bundle."""
+    """Check that all runs are within half a year (H-9). `make` is `warn` for runs outside a bundle."""
     starts = ((run.manifest.start_time_ns or 0, run) for run in runs if run.manifest is not None)
     if apart := too_far_apart(starts):
         days, early, late = apart
@@ -293,7 +293,7 @@ def far_apart(runs: Sequence[Evidence], make: Callable[..., Finding] = fail) -> 
 
 
 def foreign_runs(runs: Sequence[FinishedRun], bundle: Sequence[Evidence]) -> str:
-    """Return how the performance runs of a changed option's verdict differ from the bundle's; empty if they do not.
+    """Return the difference between the performance runs of a patch verdict and those of the bundle; empty if none.
 
     Raises:
         HarnessError: If a run cannot be read.

@@ -1,4 +1,4 @@
-"""P-4, P-6, P-7, H-2 and B-4: checks on the requests of one run.
+"""Checks P-4, P-6, P-7, H-2 and B-4: on the requests of one run.
 
 The seeds in LoadGen's log determine the loaded samples and, in Server, the time of each query; the trace and the
 request log must agree with them. Each replica must have responded, with the same weights, and no faster than its
@@ -27,17 +27,18 @@ from runs.record.manifest import Manifest
 from runs.record.observed import FOREIGN_SHARE
 from runs.record.requests_log import NO_TIME, RequestTable
 
-# Limit of the delay after the scheduled time (Server) or the preceding completion (SingleStream). Runs of the dummy
-# engine on a shared machine with two cores stay below 30 ms.
+# Limit of the delay of a query after its scheduled time (Server) or after the preceding completion (SingleStream). Runs
+# of the dummy engine on a shared machine with two cores stay below 30 ms.
 LATE_ISSUE_P99_MS = 100.0
 # After a pause of the machine, LoadGen issues all overdue queries at once, one every 0.02 ms or faster.
 OFF_SCHEDULE_MS = 50.0
-AT_ONCE_SHARE = 0.5  # largest time between overdue queries, as a share of the scheduled time between them
-AT_ONCE_MS = 0.2  # largest time between overdue queries on a machine that cannot keep up
+AT_ONCE_SHARE = 0.5  # maximum time between overdue queries, as a share of the scheduled time between them
+AT_ONCE_MS = 0.2  # maximum time between overdue queries on a machine that cannot keep up, in ms
 CLOCK_READ_NS = 50_000  # allowed difference between two readings of one clock; honest runs have at least 2 µs
 CLOCK_SET_NS = 5_000_000  # largest step of the clock by an NTP daemon
-REPLICA_FASTER_FLAG = 2.0  # speed relative to the other replicas; a replica with shared cores is half as fast
-LENGTH = "length"  # the finish reason of a response at the token limit
+# speed relative to the other replicas from which a replica is flagged; shared cores halve the speed
+REPLICA_FASTER_FLAG = 2.0
+LENGTH = "length"  # finish reason of a response that reached the token limit
 ENDS = {LENGTH, "stop"}  # other finish reasons mark failed responses
 _REQUESTS: tuple[Need, ...] = ("files", "manifest", "requests")
 
@@ -49,7 +50,7 @@ _REQUESTS: tuple[Need, ...] = ("files", "manifest", "requests")
     needs=("files",),
 )
 def replay(evidence: Evidence) -> Iterator[Finding]:
-    """Compare the queries with the seeds (P-6); `verify` compares the order of issue.
+    """Compare the loaded samples and the times of the queries with the seeds (P-6). `verify` compares their order.
 
     A LoadGen built with another C++ library draws other numbers. This harness does not use such a build.
     """
@@ -78,7 +79,7 @@ def _schedule(evidence: Evidence, table: RequestTable, offsets_ns: NDArray[np.in
         wrong = np.flatnonzero(scheduled_ns != offsets_ns) if len(scheduled_ns) == len(offsets_ns) else np.arange(1)
         if len(wrong):
             seq = int(wrong[0])
-            text = f"scheduled times in the trace that differ from schedule_rng_seed: {len(wrong)}, first at seq {seq}"
+            text = f"times in the trace that differ from schedule_rng_seed: {len(wrong)}, first at seq {seq}"
             yield fail("P-6/not_loadgens_schedule", text, evidence.dir.trace, seq=seq, different=len(wrong))
     lag_ns = table.issue_ns - offsets_ns
     lag_ns -= lag_ns.min()
@@ -123,7 +124,7 @@ def _times(evidence: Evidence) -> Iterator[Finding]:
     """Check the order of the times of each request and, in SingleStream, of consecutive queries (P-4)."""
     where, table = evidence.dir.requests, evidence.table
     lacking = int(np.count_nonzero(table.first_token_ns == NO_TIME))
-    if lacking and evidence.detail.scenario != "Offline":  # most statistics need all these times
+    if lacking and evidence.detail.scenario != "Offline":  # most statistics need the first token times of all requests
         text = f"requests without the time of their first token: {lacking}, required: none"
         yield fail("P-4/record_incomplete", text, where, count=lacking)
     first_ns = np.where(table.first_token_ns == NO_TIME, table.issue_ns, table.first_token_ns)
@@ -139,7 +140,7 @@ def _times(evidence: Evidence) -> Iterator[Finding]:
 def _in_order(
     back_ns: NDArray[np.int64], allowed_ns: int, what: str, evidence: Evidence, table: RequestTable
 ) -> Iterator[Finding]:
-    """Report times that step back. A single step of some milliseconds is a warning: NTP may have set the clock."""
+    """Report times in an impossible order. A single step of a few ms is a warning, because NTP sets clocks."""
     wrong = np.flatnonzero(back_ns > allowed_ns)
     if len(wrong):
         once = back_ns.max() <= CLOCK_SET_NS and np.ptp(table.complete_ns[wrong]) <= 4 * CLOCK_SET_NS
@@ -155,7 +156,7 @@ def _in_order(
     applies=ids_unknown,
 )
 def _ends(evidence: Evidence) -> Iterator[Finding]:
-    """Check that each response ended by itself or has exactly as many tokens as the limit (P-4)."""
+    """Check that each response ended with an end-of-sequence token or is exactly as long as the limit (P-4)."""
     table, plan = evidence.table, evidence.record.plan
     if other := set(table.finish_reason) - ENDS:
         text = f"finish reasons: {', '.join(sorted(other))[:80]}, required: {' or '.join(sorted(ENDS))}"
@@ -206,14 +207,14 @@ def _prompts(evidence: Evidence) -> Iterator[Finding]:
 
 
 def most_at_once(starts: NDArray[np.int64], ends: NDArray[np.int64], amounts: NDArray[np.int64] | None = None) -> int:
-    """Return the largest number of requests, or the largest sum of their amounts, in flight at one time."""
+    """Return the largest number of requests in flight, or the largest sum of their `amounts`, such as tokens."""
     amounts = np.ones(len(starts), np.int64) if amounts is None else amounts
     changes, moments = np.concatenate((amounts, -amounts)), np.concatenate((starts, ends))
     return int(np.cumsum(changes[np.lexsort((changes, moments))]).max())
 
 
 def batch_limit(manifest: Manifest) -> int | None:
-    """Return the largest number of requests that the engine computes at a time, by the manifest; None if unknown."""
+    """Return the maximum number of requests that the engine computes at once, from the manifest; None if unknown."""
     plan, configuration = manifest.plan, manifest.engine.configuration
     most = configuration.get(plan.engine_record.batch_field, plan.engine_options.get(plan.engine_record.batch_field))
     copies = configuration.get("data_parallel_size")
@@ -226,7 +227,7 @@ def batch_limit(manifest: Manifest) -> int | None:
     needs=_REQUESTS,
 )
 def at_once(evidence: Evidence) -> Iterator[Finding]:
-    """Check that at most as many requests as the engine computes at a time were between first and last token (P-7).
+    """Check that the number of requests between first and last token never exceeded the engine's batch limit (P-7).
 
     Preempted requests count too, and so do responses that a busy machine logged late. If these are possible, the
     finding is a warning.
@@ -237,7 +238,7 @@ def at_once(evidence: Evidence) -> Iterator[Finding]:
     if limit is None or not known.any():
         return
     starts_ns = table.first_token_ns[known]
-    # Subtract the largest delay with which the event loop may have logged a response.
+    # Subtract the largest delay with which the event loop may have logged a time.
     lag = manifest.observed.loop_lag
     slack_ns = max(STAMP_MEDIAN_NS, round(lag.worst_ms * 1e6) if lag is not None else 0)
     most = most_at_once(starts_ns, np.maximum(table.complete_ns[known] - slack_ns, starts_ns))
@@ -247,13 +248,13 @@ def at_once(evidence: Evidence) -> Iterator[Finding]:
     held = int((table.prompt_tokens + table.output_tokens).max()) * most
     certain = not manifest.plan.engine_record.may_preempt or (pool is not None and held < pool)
     make = fail if certain and manifest.observed.foreign_share <= FOREIGN_SHARE else warn
-    text = f"requests between first and last token at one time: {most}, required: at most the batch limit {limit}"
+    text = f"requests between first and last token at once: {most}, required: at most the batch limit {limit}"
     yield make("P-7/more_than_the_batch", text, evidence.dir.requests, most=most, limit=limit)
 
 
 @checks("P-7", ("settings_contradict_record", "error", "effective settings, compared with user.conf"), needs=_REQUESTS)
 def _user_conf(evidence: Evidence) -> Iterator[Finding]:
-    """Check that LoadGen ran with the settings of user.conf, except those of audit.config (P-7)."""
+    """Check that LoadGen ran with the settings of user.conf (P-7). Settings of audit.config are excepted."""
     run, plan = evidence.dir, evidence.record.plan
     try:
         settings = read_stored(run.user_conf)
@@ -309,17 +310,17 @@ def _fastest(
     times = float(speeds[fastest] / others / max(1.0, sizes[fastest] / larger))
     if times > REPLICA_FASTER_FLAG:
         make = fail if certain and times > FASTER_FAIL else warn
-        text = f"by its {measure}, replica {fastest} is {times:.1f} times as fast per device or core as the others"
+        text = f"replica {fastest} is {times:.1f} times as fast per device or core as the others ({measure})"
         yield make("H-5/replica_too_fast", text, evidence.dir.requests, replica=fastest, times=round(times, 3))
 
 
 def _same_devices(manifest: Manifest) -> bool:
-    """Return True if all replicas have devices of one kind, or cores of one machine that no other process used."""
+    """Return True if all replicas have devices of one kind, or cores of one machine without load by other processes."""
     kind, plan = manifest.plan.engine_record, manifest.plan
     if kind.is_server:
         return False  # the devices of a server are unknown
     if not any(record.devices for record in manifest.replicas):
-        contended = manifest.observed.foreign_share > FOREIGN_SHARE  # unknown for the other nodes
+        contended = manifest.observed.foreign_share > FOREIGN_SHARE  # the load of the other nodes is unknown
         return not plan.nodes and not contended
     names = {row.get("name") for row in manifest.observed.accelerators}
     return len(names) == 1 and None not in names

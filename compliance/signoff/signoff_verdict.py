@@ -1,4 +1,4 @@
-"""The verdict of a sign-off: its outcome, the action, the content of audit_verdict.json, and the text."""
+"""The verdict of a sign-off with its action, its JSON (audit_verdict.json), and its text."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -15,11 +15,11 @@ Action = Literal[
     "pass", "eject", "downgrade_headline", "replace_headline_with_e2e", "correct_headline", "flag", "remeasure"
 ]
 
-# Default noise band of spread, drift and gain in percent; --noise-band sets it for all checks.
+# Default noise band in percent, for spread, drift and gain; --noise-band sets it.
 NOISE_BAND_PCT = 0.5
-MAX_ROUNDS = 3  # maximum number of times that a side is repeated
+MAX_ROUNDS = 3  # maximum number of repetitions that are added to a side
 
-# Action of a FLAG → its rules, the most important action first. All other rules have the action `flag`.
+# Action of a FLAG → rules that cause it, most important action first. All other rules cause the action `flag`.
 _ACTIONS: dict[Action, frozenset[str]] = {
     "replace_headline_with_e2e": frozenset({"G-11/isolated_headline"}),
     "downgrade_headline": frozenset({"G-8/not_a_kernel_gain"}),
@@ -28,7 +28,7 @@ _ACTIONS: dict[Action, frozenset[str]] = {
         {"B-1/noisy_baseline", "B-2/warmup_outlier", "B-2/outlier", "B-4/contended", "B-6/baseline_imperfect"}
     ),
 }
-# Attributes that are fields of audit_verdict.json.
+# Attributes that become fields of audit_verdict.json.
 _RECORDED = (
     *("short_name", "policy", "blocks", "action", "unverifiable", "noise_band_pct", "levers", "lever_class"),
     *("lever_evidence", "e2e_delta_pct", "lever_decomposition", "class_a", "non_overlapping", "ref", "cand"),
@@ -47,7 +47,7 @@ def action_of(finding: Finding) -> Action:
 
 @dataclass
 class SignOff(Verdict):
-    """The verdict on a scope. If `error` is set, the sign-off itself failed and there is no verdict."""
+    """The verdict on a scope. If `error` is set, the sign-off itself failed and reached no verdict."""
 
     scope: Scope
     noise_band_pct: float
@@ -57,22 +57,22 @@ class SignOff(Verdict):
     cand: list[str] = field(default_factory=list)
     log_sha256: dict[str, dict[str, str]] = field(default_factory=dict)
     metrics: dict[str, dict[str, float]] = field(default_factory=lambda: {"ref": {}, "cand": {}})
-    measured_headline: str = ""  # the recomputed headline metric of each side; empty without one
-    # The checks G fill the following fields, in a comparison.
+    measured_headline: str = ""  # recomputed headline metric of each side; empty if it is unknown
+    # In a comparison, the checks G fill the following fields.
     compared: bool = False
     levers: list[str] = field(default_factory=list)
     lever_class: str | None = None
     lever_evidence: dict[str, Any] = field(default_factory=dict)  # fact → [reference, candidate]
     e2e_delta_pct: float | None = None
     lever_decomposition: list[dict[str, Any]] = field(default_factory=list)
-    class_a: dict[str, float] | None = None  # gain of a bundle by class A alone (`delta_pct`), and its `share`
+    class_a: dict[str, float] | None = None  # gain from options of class A (`delta_pct`), and its `share`
     non_overlapping: bool | None = None
     baseline_drift_pct: float | None = None
     correctness_status: str | None = None
 
     @property
     def action(self) -> Action | None:
-        """The action that follows from the verdict; the most important of several."""
+        """The most important action that follows from the verdict."""
         asked = {action_of(finding) for finding in self.of("warning")}
         flag: Action = next((action for action in _ACTIONS if action in asked), "flag")
         named: dict[Outcome, Action | None] = {"PASS": "pass", "FLAG": flag, "FAIL": "eject", "ERROR": None}
@@ -80,12 +80,12 @@ class SignOff(Verdict):
 
     @property
     def asks_remeasure(self) -> bool:
-        """True if the runs should be repeated, although another action may be more important."""
+        """True if the runs should be repeated. `action` may still be a more important action."""
         return self.outcome == "FLAG" and any(action_of(one) == "remeasure" for one in self.of("warning"))
 
     @property
     def corrected_headline(self) -> str | None:
-        """The headline of the raw files, if it replaces the claimed headline."""
+        """The headline number from the raw files, if it replaces the claimed number."""
         if self.action not in ("replace_headline_with_e2e", "downgrade_headline", "correct_headline"):
             return None
         alone = "" if self.class_a is None else f", by class A alone {self.class_a['delta_pct']:+.2f}%"
@@ -93,16 +93,16 @@ class SignOff(Verdict):
 
     @property
     def unverifiable(self) -> bool:
-        """True if evidence is missing."""
+        """True if evidence for a verdict is missing."""
         return any(finding.slug in _UNVERIFIABLE for finding in self.of("error"))
 
     @property
     def blocks(self) -> bool:
-        """True if the sign-off blocks a submission; without a verdict, the policy decides."""
+        """True if the sign-off blocks a submission. If it reached no verdict, the policy decides."""
         return self.policy == "closed" if self.error is not None else self.outcome == "FAIL"
 
     def _compared(self) -> dict[str, Any]:
-        """Return the outcome of a comparison, by check."""
+        """Return the results of the checks on a comparison."""
         if not self.compared:
             return dict.fromkeys(("same_conditions_ok", "engagement_ok", "headline_integrity"))
         found = {finding.rule: finding.severity for finding in self.of("note", "warning", "error")}
@@ -114,7 +114,7 @@ class SignOff(Verdict):
         }
 
     def record(self, *, strict: bool = False) -> dict[str, Any]:
-        """Return the content of audit_verdict.json, which has the same fields for every scope."""
+        """Return the content of audit_verdict.json. Its fields are equal for every scope."""
         record = super().record(strict=strict) | {name: getattr(self, name) for name in _RECORDED} | self._compared()
         del record["findings"]
         return record | {
@@ -153,7 +153,7 @@ class SignOff(Verdict):
 
 
 def feedback(verdict: SignOff) -> dict[str, Any]:
-    """Return every finding that lowers the verdict, the most severe first."""
+    """Return every finding that lowers the verdict, most severe first."""
     record = verdict.record()
     of_verdict = ("schema_version", "short_name", "audit_scope", "verdict", "action", "error")
     of_finding = ("rule", "severity", "text", "found", "expected", "file")

@@ -1,7 +1,7 @@
-"""The steps of `submit`: gather the runs, describe the system, check, sign off, and write the tree.
+"""The steps of `main.py submit`: find the runs, describe the system, check, sign off, and write the tree.
 
-The tree is written to a temporary directory beside the output, and renamed when it is complete. It contains neither the
-time nor the machine of the build, so equal runs give equal bytes. The runs are only read.
+The tree is written to a temporary directory next to the output, and renamed when it is complete. It contains
+neither the time nor the machine of the build, so equal runs lead to equal bytes. The runs are only read.
 """
 
 import os
@@ -49,14 +49,14 @@ _RERUN = "rerun"
 _ENVIRONMENT = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"), trim_blocks=True, lstrip_blocks=True
 )
-_FILES = ("_path", "_conf", "_dir")  # endings of options whose value is a path on the machine
-# Options that the command lines of a README omit; its table contains the declaration.
+_FILES = ("_path", "_conf", "_dir")  # endings of the names of options that have a path as value
+# Options that the command lines in README.md omit, because its table contains the declaration.
 _NOT_OF_THE_RUN = frozenset({"output_log_dir", "signing_key", "mechanism"})
 
 
 @dataclass
 class SubmitOutcome(Verdict):
-    """The outcome of a request. Findings are the reasons why no tree was built."""
+    """The result of `main.py submit`. Its findings are the reasons why no tree was built."""
 
     request: SubmitRequest
     judged: list[CandidateEvidence]
@@ -71,7 +71,7 @@ class SubmitOutcome(Verdict):
 
     @property
     def rehearsal(self) -> list[str]:
-        """The reasons why the tree is a rehearsal; empty if it is not a rehearsal."""
+        """The reasons why the tree is a rehearsal; empty if the tree is not a rehearsal."""
         return self.unofficial if self.request.rehearsal else []
 
     @property
@@ -112,7 +112,7 @@ class SubmitOutcome(Verdict):
 
 
 def refuse_taken(root: Path) -> None:
-    """Refuse an output that exists.
+    """Refuse an output directory that already exists and is not empty.
 
     Raises:
         SetupError: If the output exists and is not empty, or cannot be written.
@@ -180,10 +180,10 @@ def _scenario(outcome: SubmitOutcome, tree: Tree, judged: CandidateEvidence) -> 
         _copy(audit.dir.accuracy_log, RunDir(folder / "accuracy").accuracy_log)
         text_name = AUDITS[test].text_name
         _write(folder / text_name, read_record(audit.folder / text_name, _RERUN))
-    for run, to in copies:  # a submission contains no trace
+    for run, to in copies:  # A submission contains no trace.
         _copy(run.summary, to.summary)
         _copy(run.detail, to.detail)
-    # The accuracy log of the performance run is an empty list, which shows that LoadGen logged no responses.
+    # The accuracy log of the performance run is kept. Its empty list shows that LoadGen logged no responses.
     _copy(performance.dir.accuracy_log, tree.performance(place).accuracy_log)
     submitted = submitted_accuracy(accuracy.dir)
     _write(tree.accuracy(place).accuracy_log, submitted.log)
@@ -217,7 +217,7 @@ def _readme(judged: CandidateEvidence, place: Place, tree: Tree, rehearsal: list
 
 
 def _command(name: str, manifest: Manifest) -> str:
-    """Return the command line of a run, without its output directory and the folders of its files."""
+    """Return the command line of a run. It omits the output directory and the folders of input files."""
     words = ["python", "main.py"]
     asked = dict(manifest.asked)
     if manifest.plan.audit:
@@ -295,7 +295,7 @@ _NAME = re.compile(r"[A-Za-z0-9_+][A-Za-z0-9._+-]*")
     ("submit/sign-off", "error", OURS, "sign-off of all runs together", "repeat the runs that the sign-off names"),
 )  # fmt: skip
 def submit(request: SubmitRequest, say: Callable[[str], None]) -> SubmitOutcome:
-    """Build the tree, or refuse it. Quick checks come first.
+    """Build the tree, or refuse the results. Quick checks come first.
 
     Args:
         say: reports the name of each step that takes time.
@@ -322,12 +322,12 @@ def submit(request: SubmitRequest, say: Callable[[str], None]) -> SubmitOutcome:
         )
     candidates = gather(request.results)
     manifests = _manifests(candidates)
-    if manifests:  # without manifests, every candidate is refused below
+    if manifests:  # results without a manifest are refused below
         description = describe_system(request, candidates)
         source = read_source(request.source, manifests)
-    with with_scorer(request.sources) as (sources, _):  # verify and sign-off share the scores
+    with with_scorer(request.sources) as (sources, _):  # verify and sign-off share these scores
         outcome = judge(replace(request, sources=sources), candidates, say)
-        if not outcome.findings and request.division != "open":  # the sign-off is last because it takes longest
+        if not outcome.findings and request.division != "open":  # the sign-off comes last because it takes longest
             say("signing off")
             outcome.signed = sign_off(candidates, sources)
             outcome.findings += [*_unsigned(outcome.signed, candidates)] or [*unsigned_audits(candidates, sources)]
@@ -362,7 +362,7 @@ def sign_off(candidates: list[Candidate], sources: ScoreSources) -> SignOff:
 
 
 def unsigned_audits(candidates: list[Candidate], sources: ScoreSources) -> Iterator[Finding]:
-    """Yield refusals for errors in audit runs."""
+    """Yield a refusal for each error in an audit run."""
     for candidate in candidates:
         performance = candidate.performance
         for audit in candidate.audits.values():
@@ -396,7 +396,7 @@ def _directories(candidates: list[Candidate]) -> list[Path]:
 
 
 def _unsigned(signed: SignOff, candidates: list[Candidate]) -> Iterator[Finding]:
-    """Yield refusals for what the sign-off finds, or for a failure of the sign-off itself."""
+    """Yield a refusal for each finding of the sign-off, or for a failure of the sign-off itself."""
     if signed.blocks:
         command = f"main.py signoff --scope bundle {' '.join(f'--ref {path}' for path in _directories(candidates))}"
         fix = f"repeat the runs that `{command}` names"

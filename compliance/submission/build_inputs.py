@@ -1,4 +1,4 @@
-"""The input of `submit`: results with their runs and audits, and their places in a tree."""
+"""The input of `main.py submit`: results with their runs and audits, and their places in a tree."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -42,18 +42,18 @@ class SubmitRequest:
     given: SystemFile
     source: Path | None = None
     documentation: Path | None = None
-    rehearsal: bool = False  # accept results that are not eligible for submission; every other rule applies
+    rehearsal: bool = False  # True: accept results that are not eligible for submission; all other rules apply
     sources: ScoreSources = field(default_factory=ScoreSources)  # model and dataset for scoring
     detect_here: Callable[[Manifest], Mapping[str, str]] = not_detected
 
 
 @dataclass(frozen=True)
 class Audit:
-    """The directory of an audit, as `main.py audit` writes it."""
+    """The directory of an audit that `main.py audit` wrote."""
 
     test: str
     folder: Path
-    benchmark: str  # directory name in a submission
+    benchmark: str  # name of the benchmark's directory in a submission
     scenario: Scenario
 
     @cached_property
@@ -73,7 +73,7 @@ class Audit:
 class Candidate:
     """A result of a benchmark and scenario that may enter a tree."""
 
-    benchmark: str  # directory name in a submission
+    benchmark: str  # name of the benchmark's directory in a submission
     scenario: Scenario
     result: ResultRuns
     audits: dict[str, Audit] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class Candidate:
 
     @property
     def homes(self) -> list[ResultDir]:
-        """The possible directories of the result: the named one, and those that contain its runs."""
+        """The possible directories of the result: the given directory, and the directories that contain its runs."""
         return result_homes(*(run.dir.root for run in self.runs), named=self.result.home)
 
     def manifests(self) -> dict[str, Manifest]:
@@ -116,7 +116,7 @@ class Candidate:
 
     @cached_property
     def facts(self) -> Facts:
-        """The fingerprint of that manifest."""
+        """The fingerprint (facts on system and settings) of `manifest`."""
         return fingerprint(self.manifest) if self.manifest is not None else {}
 
 
@@ -130,7 +130,7 @@ def gather(paths: list[Path], *, beside: bool = True) -> list[Candidate]:
         beside: True to add the audits in the result directories of single runs.
 
     Raises:
-        InputError: If a path has none of these, two results or audits have one place, or the result of an audit is
+        InputError: If a path has none of these, two results or audits have the same place, or the result of an audit is
             missing.
         HarnessError: If a run cannot be read.
     """
@@ -157,7 +157,7 @@ def gather(paths: list[Path], *, beside: bool = True) -> list[Candidate]:
         if candidate is None:
             raise InputError(
                 f"{path}: the result of this {audit.test} for {audit.benchmark}/{audit.scenario} is missing",
-                "name the directory of the result too, or remove that of the audit",
+                "also give the directory of the result, or remove the directory of the audit",
             )
         twin = candidate.audits.setdefault(audit.test, audit)
         if twin is not audit:
@@ -229,7 +229,7 @@ def _audit(folder: Path) -> Audit:
     test = next((name for name in AUDITS if audit_record(folder, name).is_file()), None)
     if test is None:
         raise InputError(
-            f"{folder}: {audit_record(folder, folder.name).name} is missing, so the audit did not finish",
+            f"{folder}: {audit_record(folder, folder.name).name} is missing, because the audit did not finish",
             "repeat the audit",
         )
     if test not in SUBMITTED_TESTS:

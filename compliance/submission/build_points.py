@@ -1,4 +1,4 @@
-"""The submission to MLPerf Endpoints that is built from run folders: a directory for each point of the curve.
+"""The submission to MLPerf Endpoints, with a directory for each run directory of its client.
 
 config.yaml, result_summary.json and accuracy_results.json are copies of the client's files. point.yaml is computed from
 the folders (rules §8.3). Fields that only the submitter knows come from a point.yaml in the run folder.
@@ -31,7 +31,7 @@ from runs.wording import counted
 
 POINT = "point.yaml"
 _POINTS_ONLY = "give only the run directories of points: load_pattern concurrency or max_throughput"
-_FIX = "restore the client's unchanged file in the run folder"
+_FIX = "restore the file in the run directory as the client wrote it"
 OF_SUBMITTER = (POINT, "system_desc.json")  # files of a point that the client does not write
 # Rules of the round that also apply to a rehearsal: without all responses a run is not a point.
 IN_REHEARSAL = ("endpoints-rule-failures",)
@@ -53,7 +53,7 @@ def waivers(checked: FoldersChecked) -> list[Finding]:
 
 
 def build_points(checked: FoldersChecked, output: Path, system_name: str, *, rehearsal: bool) -> list[Path]:
-    """Write a directory for each run folder; return the files.
+    """Write a submission directory for each run directory, and return the written files.
 
     Raises:
         InputError: If two folders are the same point, or a file of a folder is wrong.
@@ -69,7 +69,7 @@ def build_points(checked: FoldersChecked, output: Path, system_name: str, *, reh
             point.setdefault("max_supported_concurrency", highest)
         folder = output / "results" / system_name / point["model_name"] / f"r{point['concurrency']}"
         if folder / POINT in files:
-            raise InputError(f"{case.run.root}: {folder} already has this point", "name one run folder for each point")
+            raise InputError(f"{case.run.root}: {folder} already has this point", "keep one directory per point")
         files |= {folder / name: content for name, content in _copies(case.run).items()}
         files[folder / POINT] = yaml.safe_dump(point, sort_keys=False)
     if rehearsal:
@@ -157,7 +157,7 @@ def point_of(case: EndpointsEvidence) -> dict[str, Any]:
     dataset = next((str(one.get("name")) for one in case.run.datasets(measured=True)), "")
     given = case.run.raw_config.get("settings")
     client = given.get("client") if isinstance(given, dict) else None
-    before = events.issued_ns < load.start_ns  # warm-up
+    before = events.issued_ns < load.start_ns  # these requests are the warm-up
     first_ns, warmed = int(events.issued_ns[before].min(initial=load.start_ns)), int(before.sum())
     published = seed_set(seeds_of(config))
     point = {

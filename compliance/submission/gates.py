@@ -1,4 +1,4 @@
-"""The rules on results that enter a tree: verified, with passed audits, in one configuration and in complete sets.
+"""The rules on results that may enter a tree: they pass verify and their audits, and their runs have one configuration.
 
 As in the official checker, the open division has no rules on sets of scenarios, audits, accuracy targets and the number
 of samples in the Offline query. All other rules apply in every division.
@@ -60,21 +60,21 @@ class CandidateEvidence:
 
     @property
     def whole(self) -> bool:
-        """True if the verdict of `verify` can be computed."""
+        """True if all files for the verdict of `main.py verify` are available."""
         return not any(map(self.absent, _WHOLE))
 
     def refuse(self, rule: str, reason: str, fix: str) -> Finding:
-        """Return the reason why the result does not enter the tree."""
+        """Return a finding that refuses the result."""
         return refusal(rule, self.candidate.name, reason, fix)
 
     @cached_property
     def verdict(self) -> ResultVerdict:
-        """The verdict of `verify`, which reads the files again."""
+        """The verdict of `main.py verify` on the result; the files are read again."""
         return verify_result(self.candidate.result, sources=self.request.sources)
 
     @cached_property
     def violated(self) -> list[tuple[RunVerdict, Finding]]:
-        """Violated rules that refuse the result, including official rules that its runs do not claim to meet."""
+        """Violated rules that refuse the result. Official rules count even if its runs do not claim to meet them."""
         allowed = NOT_IN_OPEN if self.request.division == "open" else ()
         return [
             (part, found)
@@ -85,12 +85,12 @@ class CandidateEvidence:
 
     @cached_property
     def inputs(self) -> list[str]:
-        """Reasons in the manifests why the runs are not eligible for submission, whatever they claim."""
+        """Facts in the manifests that make the runs not eligible for submission."""
         return list(dict.fromkeys(_not_official(self.candidate, self.request.sources.dataset_path)))
 
     @cached_property
     def unofficial(self) -> list[str]:
-        """All reasons why the result is not eligible for submission, including those that do not refuse it."""
+        """All reasons why the result is not eligible for submission. Some of them do not refuse it."""
         if self.absent("manifest"):
             return []
         reasons, refused = list(self.inputs), [found for _, found in self.violated]
@@ -114,7 +114,7 @@ class SetEvidence:
 
 
 def refusal(rule: str, where: str, reason: str, fix: str) -> Finding:
-    """Return the reason why a result is refused; `where` is benchmark/scenario, or the subject of the reason."""
+    """Return the finding that refuses a result. `where` is benchmark/scenario, or the subject of the reason."""
     return Finding(rule, "error", where, found=reason, fix=fix)
 
 
@@ -141,7 +141,7 @@ def _presence(of: CandidateEvidence) -> Iterator[Finding]:
 
 @decides("submit", needs=("manifest",))
 def _verified(of: CandidateEvidence) -> Iterator[Finding]:
-    """Refuse the result for each error that `verify` finds."""
+    """Refuse the result for each error that `main.py verify` finds."""
     verdict, error = of.verdict, of.verdict.error
     contradictions = [(part, found) for part in verdict.parts for found in part.contradictions]
     reasons = [("log-damaged", error.message)] if error is not None else []
@@ -173,7 +173,7 @@ def _official(of: CandidateEvidence) -> Iterator[Finding]:
 def _technique(of: CandidateEvidence) -> Iterator[Finding]:
     """Refuse a result whose declared technique the gate closes."""
     result, run, registries = of.candidate.result, of.candidate.performance, load_registries()
-    assert run is not None  # see `needs`
+    assert run is not None  # `needs` of the check guarantees it
     division: Division = "open" if of.request.division == "open" else "closed"
     gate = judge_rows([row_to_submit(result, of.verdict, run, registries)], registries, division=division)
     for found in (one for row in gate.matched for one in row.of("error")):
@@ -188,7 +188,7 @@ def _seeds(of: CandidateEvidence) -> Iterator[Finding]:
             rule = "accuracy-seeds" if log.mode == ACCURACY else "perf-seeds"
             reason = f"{log.path}: seeds of {round_of(log.seeds) or 'an unknown round'}"
             fix = f"repeat the run in round {of.request.round}, or choose the round with --round"
-            yield of.refuse(rule, f"{reason}, required: those of {of.request.round}", fix)
+            yield of.refuse(rule, f"{reason}, required: seeds of {of.request.round}", fix)
 
 
 @decides(
@@ -213,7 +213,7 @@ def _audits(of: CandidateEvidence) -> Iterator[Finding]:
 
 
 def _audit_failures(audit: Audit) -> Iterator[tuple[str, str]]:
-    """Yield the violated rules and the reasons."""
+    """Yield the rules that an audit violates, each with a reason."""
     state = audit_state(audit.folder, audit.test, audit.finished_run)
     recorded, result = state.recorded, state.result
     if recorded is None or result is None:
@@ -228,12 +228,12 @@ def _audit_failures(audit: Audit) -> Iterator[tuple[str, str]]:
     for run in state.runs:
         if run.detail.error_count:
             yield "submit/audit", f"{run.dir.detail}: {run.detail.error_count} error records"
-    again = f"{audit.test} re-evaluated from {audit.dir.root} does not pass"
+    again = f"{audit.test}, re-evaluated from {audit.dir.root}, fails"
     yield from ((found.rule, f"{again}: {found.sentence}") for found in result.of("error"))
     if result.details.get("official_passed") is False:
         yield "submit/audit", f"{audit.test}: the official script prints: {result.text.strip().splitlines()[-1]}"
     for path in state.changed:
-        yield "submit/audit", f"{path} differs from the file that the audit runs give"
+        yield "submit/audit", f"{path} differs from the file that follows from the audit runs"
 
 
 def _no_such_rule(of: CandidateEvidence | SetEvidence) -> str:
@@ -242,7 +242,7 @@ def _no_such_rule(of: CandidateEvidence | SetEvidence) -> str:
 
 @decides("submit", needs=("manifest",), applies=_no_such_rule, also=("submit/audit",))
 def _other_audits(of: CandidateEvidence) -> Iterator[Finding]:
-    """Refuse a result with failed audits, even if a submission does not contain them."""
+    """Refuse a result with a failed audit, even if the submission does not need this audit."""
     for home, test in product(of.candidate.homes, [test for test in AUDITS if test not in SUBMITTED_TESTS]):
         state = audit_state(home.audit(test), test, of.candidate.runs[0])
         if state.outcome not in ("missing", "recorded", "PASS"):
@@ -257,7 +257,7 @@ def _other_audits(of: CandidateEvidence) -> Iterator[Finding]:
     needs=_WHOLE,
 )  # fmt: skip
 def _configuration(of: CandidateEvidence) -> Iterator[Finding]:
-    """Compare the configuration of each run, audits included, with the performance run."""
+    """Compare the configuration of each run and audit run with the performance run."""
     facts = {name: fingerprint(manifest) for name, manifest in of.candidate.manifests().items()}
     reference = facts.pop("performance")
     for name, found in facts.items():
@@ -288,7 +288,7 @@ def _network(of: CandidateEvidence) -> Iterator[Finding]:
     applies=_no_such_rule,
 )  # fmt: skip
 def _reuse_unseen(of: SetEvidence) -> Iterator[Finding]:
-    """Check that servers report cached prompt tokens, or have an audit that shows that there are none."""
+    """Check that servers report their cached prompt tokens, or passed the output_caching audit."""
     runs = [run for run in (candidate.performance for candidate in of.candidates) if run is not None]
     audited = [fingerprint(run.manifest) for run in runs if run.manifest is not None and output_caching_passed(run)]
     for candidate in of.candidates:
@@ -324,7 +324,7 @@ def _scenario_set(of: SetEvidence) -> Iterator[Finding]:
      "run all scenarios of a benchmark with one model and dataset"),
 )  # fmt: skip
 def _several_systems(of: SetEvidence) -> Iterator[Finding]:
-    """Check that all results have one system, and all scenarios of a closed benchmark one model and dataset."""
+    """Check that all results come from one system, and that each closed benchmark has one model and dataset."""
     recorded = (candidate for candidate in of.candidates if candidate.manifest is not None)
     for question, first, other, found in unlike(recorded, *([TREE] if _no_such_rule(of) else CLOSED_TREE)):
         for reason in describe(found, f"in {first.name}", f"in {other.name}"):
@@ -339,7 +339,7 @@ SET_CHECKS = tuple(map(check, (_reuse_unseen, _scenario_set, _several_systems)))
 
 
 def _not_official(candidate: Candidate, dataset_path: Path | None) -> Iterator[str]:
-    """Yield reasons in the manifests why runs are not eligible for submission, whatever they claim.
+    """Yield the facts in the manifests that make runs not eligible for submission. The runs may claim to be eligible.
 
     Args:
         dataset_path: path of the dataset, if it was moved.
@@ -354,7 +354,7 @@ def _not_official(candidate: Candidate, dataset_path: Path | None) -> Iterator[s
 
 @cache
 def _is_synthetic(path: Path, digest: str) -> bool:
-    """Return True if the dataset is synthetic; False too if it is missing or was replaced."""
+    """Return True if the dataset is synthetic; False if it is real, missing or was replaced."""
     try:
         content = read_whole(path, "", max_bytes=MAX_LOG_BYTES)
         return hashlib.sha256(content).hexdigest() == digest and SYNTHETIC_MARK.encode() in content

@@ -15,20 +15,20 @@ from runs.record.manifest import Manifest
 
 CODE_FOLDER = "mlperf-llama-vllm"
 README = "README.md"
-# Directories that tools write, which do not belong to the source. [.gitignore of this repository]
+# Directories that tools write; they do not belong to the source code. [.gitignore of this repository]
 _GENERATED = frozenset({"__pycache__", "output", "dist", "build", "node_modules", "venv"})
 
 
 @dataclass
 class Source:
-    """The files by their path in the code folder, their origin, and the omitted files."""
+    """The files by their path in the code folder, the origin of the files, and the omitted files."""
 
     files: dict[str, bytes]
     origin: str  # origin of the files, as a sentence
     left_out: list[str] = field(default_factory=list)
 
     def readme(self) -> str:
-        """Return the README.md beside the code folder."""
+        """Return the README.md that is written next to the code folder."""
         text = f"# Source\n\nThe harness that made these results is in `{CODE_FOLDER}/`. {self.origin}\n"
         if self.left_out:
             text += "\nOmitted, because a submission contains no hidden files and no links: "
@@ -47,7 +47,7 @@ def read_source(directory: Path | None, manifests: list[Manifest], repository: P
         SetupError: If the commit is missing here, or the runs used uncommitted changes.
     """
     commit = manifests[0].observed.harness.git_commit
-    changed = any(manifest.observed.harness.git_changed is not False for manifest in manifests)  # None: not known
+    changed = any(manifest.observed.harness.git_changed is not False for manifest in manifests)  # None: unknown
     if directory is not None:
         source = _from_directory(directory)
         source.origin += f" The runs used commit `{commit}`{' with uncommitted changes' if changed else ''}."
@@ -76,7 +76,7 @@ def read_source(directory: Path | None, manifests: list[Manifest], repository: P
 
 
 def _from_directory(directory: Path, option: str = "--source") -> Source:
-    """Read the files that git tracks or, if there are none, all files except those that tools write."""
+    """Read the files that git tracks. If git tracks none, read all files except files that tools write."""
     if not directory.is_dir():
         raise InputError(f"{option} {directory}: not a directory", "name a directory")
     origin = "It is a copy of a directory that the submitter named."
@@ -92,9 +92,9 @@ def _from_directory(directory: Path, option: str = "--source") -> Source:
         path = directory / name
         if _is_hidden(name) or path.is_symlink():
             left_out.append(name)
-        elif path.is_file():  # a tracked file may have been deleted
+        elif path.is_file():  # a tracked file may be deleted
             files[name] = read_whole(path, "remove the file", max_bytes=MAX_FILE_BYTES, option=option)
-    # Show a hidden directory without its files.
+    # List a hidden directory without its files.
     shown = sorted({name.partition("/")[0] if name.startswith(".") else name for name in left_out})
     if not files:
         raise InputError(f"{option} {directory}: no files found", "name a directory with files that are not hidden")
@@ -102,7 +102,7 @@ def _from_directory(directory: Path, option: str = "--source") -> Source:
 
 
 def _tracked(directory: Path) -> tuple[list[str], str]:
-    """Return the files that git tracks and the commit as text; nothing if the directory is not in a repository."""
+    """Return the files that git tracks, and the commit as text; both empty if the directory is not in a repository."""
     try:
         names = [name for name in os.fsdecode(git(directory, "ls-files", "-z")).split("\0") if name]
         commit = git(directory, "rev-parse", "HEAD").decode().strip()
@@ -113,7 +113,7 @@ def _tracked(directory: Path) -> tuple[list[str], str]:
 
 
 def read_documentation(directory: Path) -> dict[str, bytes]:
-    """Read the files for documentation/ of a submission, by their path there.
+    """Read the files for documentation/ of a submission, by their path in documentation/.
 
     Raises:
         InputError: If the directory contains no file.

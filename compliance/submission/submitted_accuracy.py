@@ -22,7 +22,7 @@ class SubmittedAccuracy(NamedTuple):
 
 
 def submitted_accuracy(run: RunDir) -> SubmittedAccuracy:
-    """Return the two files of an accuracy run for a submission; the run directory stays unchanged.
+    """Return both files of an accuracy run for a submission. The run directory stays unchanged.
 
     A log that is already truncated is used unchanged, if accuracy.txt has a hash.
 

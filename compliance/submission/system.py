@@ -1,4 +1,4 @@
-"""The system description of a submission, from the manifests, this machine and the submitter's file."""
+"""The system description of a submission. Its sources are manifests, this machine, and the submitter's file."""
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
@@ -25,7 +25,7 @@ from runs.record.engines.server_facts import any_server_remote
 from runs.record.manifest import Manifest
 from runs.wording import counted
 
-# The sources of a value; a later source wins.
+# The sources of a value. If multiple sources state a value, the last one counts.
 Origin = Literal["assumed", "detected", "recorded", "file", "command line"]
 ORIGINS: dict[Origin, str] = {
     "command line": "command line",
@@ -39,7 +39,7 @@ _WITHOUT_ACCELERATOR = tuple(name for name in NAMES if name.startswith("accelera
 
 @dataclass(frozen=True)
 class SystemFile:
-    """The checked content of the submitter's file: fields of the description and of measurements.json."""
+    """The checked content of the submitter's file: fields of the system description and of measurements.json."""
 
     fields: Mapping[str, str]
     measurements: Mapping[str, str]
@@ -47,13 +47,13 @@ class SystemFile:
 
 @dataclass(frozen=True)
 class SystemDescription:
-    """All fields of the description, and the source of each."""
+    """All fields of the system description, and the source of each field."""
 
     values: Mapping[str, str]
     origins: Mapping[str, Origin]
 
     def from_where(self) -> list[tuple[str, list[str]]]:
-        """Return (source as text, names of its fields), the submitter's own fields first."""
+        """Return each source as text with the names of its fields. The submitter's own fields come first."""
         groups = [
             (words, [name for name in self.values if self.origins[name] == origin]) for origin, words in ORIGINS.items()
         ]
@@ -109,7 +109,7 @@ def memory_gib(manifest: Manifest) -> int:
 
 
 def not_detected(_: Manifest) -> Mapping[str, str]:
-    """Detect nothing: all fields are recorded or given."""
+    """Return no fields, because all fields are in the manifests or in the submitter's file."""
     return {}
 
 
@@ -138,7 +138,7 @@ def describe(
     """
     first = next(iter(manifests))
     detected = detect_here(first)
-    # The last source of a field counts.
+    # The last source that states a field counts.
     sources: tuple[tuple[Origin, Mapping[str, str]], ...] = (
         ("assumed", _assumed(first)),
         ("detected", detected),
@@ -170,7 +170,7 @@ def _assumed(manifest: Manifest) -> dict[str, str]:
     if len(manifest.plan.nodes) < 2:
         found |= {"number_of_nodes": "1", "host_networking_topology": NOT_APPLICABLE}
     if any_server_remote(manifest):
-        return found  # the manifest describes LoadGen's machine
+        return found  # the manifest describes only the machine of LoadGen
     if not manifest.observed.accelerators:
         found |= dict.fromkeys(_WITHOUT_ACCELERATOR, NOT_APPLICABLE)
     elif len(manifest.observed.accelerators) == 1:
@@ -190,7 +190,7 @@ def given_in(values: Mapping[str, Any], manifest: Manifest) -> SystemFile:
 
 
 def _from_manifest(manifest: Manifest, system_is_known: bool) -> dict[str, str]:
-    """Return the fields in the manifest. It describes LoadGen's machine, not the hosts of remote servers."""
+    """Return the fields from the manifest. It describes the machine of LoadGen, not the hosts of remote servers."""
     found = {} if any_server_remote(manifest) else _recorded(manifest, system_is_known)
     return found | _served(manifest)
 
@@ -224,7 +224,7 @@ def _recorded(manifest: Manifest, system_is_known: bool) -> dict[str, str]:
 
 
 def _served(manifest: Manifest) -> dict[str, str]:
-    """Return the fields of the manifest on servers, instead of the software of LoadGen's machine."""
+    """Return the fields that the manifest contains on servers. They replace the software of LoadGen's machine."""
     connections = manifest.engine.configuration.get("connections")
     if not manifest.observed.clients or not connections:
         return {}
@@ -239,5 +239,5 @@ def _served(manifest: Manifest) -> dict[str, str]:
 
 
 def _unit(value: Any, unit: str) -> str:
-    """Add the unit to a number of nvidia-smi; return an empty text for `[N/A]`."""
+    """Return a number of nvidia-smi with its unit; empty for `[N/A]`."""
     return f"{value} {unit}" if str(value).isdecimal() else ""

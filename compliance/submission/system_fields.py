@@ -20,9 +20,9 @@ class SystemField:
 
 STATUSES = ("available", "preview", "rdi")  # [checker: VALID_AVAILABILITIES]
 NOT_APPLICABLE = "N/A"
-REPLACE_ME = "REPLACE-ME"  # value in configs/system-example.yaml that the submitter must replace
+REPLACE_ME = "REPLACE-ME"  # placeholder in configs/system-example.yaml that the submitter must replace
 
-# Fields that the command line or the results set.
+# Fields that options of `main.py submit` or the results set.
 GIVEN = ("division", "submitter", "system_type", "is_network")
 
 FIELDS: tuple[SystemField, ...] = (

@@ -1,4 +1,4 @@
-"""The fields of a system description that can be read on this machine, if the runs were made on it."""
+"""Detection of fields of a system description on this machine, if the runs were made on it."""
 
 import contextlib
 import platform
@@ -13,16 +13,16 @@ from runs.record.engines.server_facts import any_server_remote
 from runs.record.manifest import Manifest
 
 _SYS = Path("/sys")
-_SECTOR_BYTES = 512  # unit of /sys/block/*/size, for every device [Linux block layer]
+_SECTOR_BYTES = 512  # unit of /sys/block/*/size in bytes, for every device [Linux block layer]
 
 
 def detected_for(manifest: Manifest) -> dict[str, str]:
-    """The fields of this machine; empty if the run was made on another one, or its servers did."""
+    """Return the fields of this machine; empty if the run was made on a different machine or on servers."""
     return detect() if is_the_machine(manifest) and not any_server_remote(manifest) else {}
 
 
 def is_the_machine(manifest: Manifest) -> bool:
-    """Whether the run was made here, by CPU, cores and memory, and by the accelerators' IDs or else the host's name."""
+    """Return True if CPU, cores, memory, and accelerators or host name of the run are those of this machine."""
     here = host_facts()
     if any(here[name] != getattr(manifest.observed.host, name) for name in ("cpu", "cores_logical")):
         return False
@@ -35,7 +35,7 @@ def is_the_machine(manifest: Manifest) -> bool:
 
 
 def detect() -> dict[str, str]:
-    """Fields of the system description that can be read here; the others are left out."""
+    """Return the fields of the system description that this machine shows."""
     packages = _SYS.glob("devices/system/cpu/cpu[0-9]*/topology/physical_package_id")
     sockets = len({_read(path) for path in packages} - {""})
     cores = psutil.cpu_count(logical=False)
@@ -45,10 +45,12 @@ def detect() -> dict[str, str]:
         (_read(path / "level"), letters.get(_read(path / "type"), ""), _read(path / "size"))
         for path in sorted(_SYS.glob("devices/system/cpu/cpu0/cache/index[0-9]*"))
     ]
-    disks = [disk for disk in sorted(_SYS.glob("block/*")) if (disk / "device").exists()]  # no loop, ram, dm, md
+    # Without loop, ram, dm and md devices.
+    disks = [disk for disk in sorted(_SYS.glob("block/*")) if (disk / "device").exists()]
     disks = [disk for disk in disks if not disk.name.startswith(("sr", "fd"))]
     sizes = {disk: int(size) for disk in disks if (size := _read(disk / "size")).isdecimal() and int(size)}
-    cards = [card for card in sorted(_SYS.glob("class/net/*")) if (card / "device").exists()]  # no bridges and the like
+    # Without bridges and other virtual cards.
+    cards = [card for card in sorted(_SYS.glob("class/net/*")) if (card / "device").exists()]
     speeds = [_speed(_read(card / "speed")) for card in cards]
     found = {
         "host_processors_per_node": str(sockets or ""),
@@ -75,7 +77,7 @@ def _read(path: Path) -> str:
 def _disk_type(disk: Path) -> str:
     if disk.name.startswith("nvme"):
         return "NVMe SSD"
-    if disk.name.startswith(("vd", "xvd")):  # behind a hypervisor it may be anything
+    if disk.name.startswith(("vd", "xvd")):  # behind a hypervisor, the kind of disk is unknown
         return "virtual disk"
     return "hard disk" if _read(disk / "queue/rotational") == "1" else "SSD"
 

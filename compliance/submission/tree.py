@@ -1,4 +1,4 @@
-"""The paths in a submission tree, in every round.
+"""The paths in a submission tree, for every round.
 
 Source: mlcommons/inference commit b66003e1, tools/submission/submission_checker/constants.py (the `*_PATH` tables) and
 submission_structure.md. Until v5.1, measurements and compliance logs have separate directory trees; since v6.0, all
@@ -29,11 +29,11 @@ NOT_IN_OPEN = frozenset(
     }
 )  # fmt: skip
 
-OPEN_IS_FREE = "the open division is free there"
-# All rules that do not apply in the open division.
+OPEN_IS_FREE = "the open division has no such rule"
+# All rules that are not applied in the open division.
 FREE_IN_OPEN = NOT_IN_OPEN | {"perf-network-name", "measurements-retraining", "measurements-fewer-weights"}
 
-# Rules of both `submit` and `check`.
+# Rules that both `main.py submit` and `main.py check` apply.
 declare(
     "tree",
     (
@@ -65,13 +65,13 @@ declare(
 )  # fmt: skip
 
 MAX_FILE_BYTES = 50 * 1024 * 1024  # [mlcommons/inference tools/submission/repository_checks.sh]
-# The file in the root of a rehearsal tree. Other files of the tree contain the mark too.
+# File in the root of a rehearsal tree. Other files of the tree also contain the mark.
 REHEARSAL_MARK = "REHEARSAL - NOT FOR UPLOAD"
 
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """The names of the directories of a scenario, benchmark and system."""
+    """The names of the directories of one scenario: system, benchmark and scenario."""
 
     division: str
     organization: str
@@ -131,7 +131,7 @@ class Tree:
         folder = self.measurements_folder(place)
         if not self.round.split_tree:
             return folder / "measurements.json"
-        # Any name that begins with the system's name. [checker] loader.Loader.get_measurement_path
+        # The name of the file begins with the name of the system. [checker] loader.Loader.get_measurement_path
         own = folder / f"{place.system}.json"
         if own.exists():
             return own
@@ -144,19 +144,19 @@ class Tree:
         return self.measurements_folder(place) / "README.md"
 
     def audit(self, place: Place, test: str) -> Path:
-        """Return the directory of a compliance test, with `verify_accuracy.txt`."""
+        """Return the directory of a compliance test. It contains `verify_accuracy.txt`."""
         return self._part("compliance", place) / test
 
     def rehearsal_file(self) -> Path:
         return self.root / REHEARSAL_FILE
 
     def organizations(self) -> Iterator[tuple[str, str]]:
-        """Yield (division, organization) of each directory."""
+        """Yield (division, organization) for each submitter's directory."""
         for division in DIVISIONS:
             yield from ((division, path.name) for path in subfolders(self.root / division))
 
     def places(self) -> Iterator[Place]:
-        """Yield the place of every scenario directory below results/, even with unknown names."""
+        """Yield the place of every scenario directory below results/. Names may be unknown."""
         for division, organization in self.organizations():
             for system in subfolders(self.results(division, organization)):
                 for benchmark in subfolders(system):
@@ -165,7 +165,7 @@ class Tree:
 
 
 def subfolders(path: Path) -> list[Path]:
-    """Return the directories in a directory, without links and unreadable directories."""
+    """Return the directories in a directory. Links and unreadable directories are left out."""
     try:
         if path.is_symlink():
             return []

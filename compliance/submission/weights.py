@@ -1,4 +1,4 @@
-"""The files of a submission on the model's weights: measurements.json and calibration.md.
+"""The files of a submission that describe the model's weights: measurements.json and calibration.md.
 
 calibration.md describes the quantization of a model, as the closed division requires. [inference_rules.adoc]
 """
@@ -27,12 +27,12 @@ _TYPES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp3
 
 Documents = Mapping[str, bytes]  # path in documentation/ → content
 
-_AFTER = re.compile(rb"\|\s*after:[^|\n]*\|\s*([0-9a-f]{64})\b", re.IGNORECASE)  # line of `main.py quantize`
-_CALIBRATION = re.compile("calibrat|quanti[sz]", re.IGNORECASE)  # part of a file's name
+_AFTER = re.compile(rb"\|\s*after:[^|\n]*\|\s*([0-9a-f]{64})\b", re.IGNORECASE)  # line that `main.py quantize` writes
+_CALIBRATION = re.compile("calibrat|quanti[sz]", re.IGNORECASE)  # part of the name of a calibration document
 
 
 def check_overrides(values: Mapping[str, Any]) -> dict[str, str]:
-    """Check and return the measurements in a submitter's file.
+    """Check and return the block `measurements` of a submitter's file.
 
     Raises:
         InputError: If a field is unknown or empty.
@@ -54,13 +54,13 @@ def measurements(manifest: Manifest, overrides: Mapping[str, str], rehearsal: li
         rehearsal: reasons why the tree is a rehearsal; empty if it is not a rehearsal.
     """
     engine, weights = manifest.plan.engine, manifest.model.weights
-    # The precision comes from the headers of the weights, or else from the engine's option.
+    # The headers of the weights state the precision. If they do not, the option of the engine does.
     precision = weights.precision if weights and weights.quantized else _in_force(manifest, "quantization") or ""
     dtype = _in_force(manifest, "dtype") or "unknown"
     data_types = precision.partition("_")[0] or _TYPES.get(dtype, dtype)
     runs_model = manifest.plan.engine_record.runs_model
     values: dict[str, Any] = {
-        "input_data_types": "int32",  # token IDs
+        "input_data_types": "int32",  # the inputs are token IDs
         "retraining": "no",
         "starting_weights_filename": model_name(manifest),
         "weight_data_types": data_types if runs_model else f"none (the {engine} engine has no weights)",
@@ -73,13 +73,13 @@ def measurements(manifest: Manifest, overrides: Mapping[str, str], rehearsal: li
 
 
 def model_name(manifest: Manifest) -> str:
-    """Return the model's Hugging Face Hub ID, or the name of its folder without the path."""
+    """Return the Hugging Face Hub ID of the model, or else the name of its folder without the path."""
     name = manifest.model.name
     return PurePath(name).name if PurePath(name).is_absolute() else name
 
 
 def _in_force(manifest: Manifest, name: str) -> str | None:
-    """Return the effective value of an engine option, or else the declared or requested value."""
+    """Return the effective value of an engine option. If it is unknown, return the declared or the requested value."""
     configuration = manifest.engine.configuration
     declared = configuration.get("declared") if isinstance(configuration, dict) else None
     for source in (configuration, declared, manifest.plan.engine_options):
@@ -92,7 +92,7 @@ def _in_force(manifest: Manifest, name: str) -> str | None:
 
 
 def recorded(manifests: Iterable[Manifest]) -> dict[str, tuple[str, Path]]:
-    """Return the calibration.md files of the runs' weights: name in documentation/ → SHA-256 and path.
+    """Return the calibration.md files for the weights of the runs: name in documentation/ → SHA-256 and path.
 
     The names of the second and later files contain the precision.
     """
@@ -108,7 +108,7 @@ def recorded(manifests: Iterable[Manifest]) -> dict[str, tuple[str, Path]]:
 
 
 def with_calibration(given: Documents, manifests: Iterable[Manifest]) -> Documents:
-    """Add the unchanged calibration.md files of the runs' weights to the documents, unless a document has that name."""
+    """Add the calibration.md files of the weights to the documents, unless a document already has that name."""
     found = dict(given)
     for name, (digest, path) in recorded(manifests).items():
         try:
@@ -121,14 +121,14 @@ def with_calibration(given: Documents, manifests: Iterable[Manifest]) -> Documen
 
 
 def lacking(documents: Documents, manifests: list[Manifest]) -> Iterator[str]:
-    """Yield what the documents do not describe about the quantization of the weights."""
+    """Yield the facts on the quantization of the weights that the documents do not describe."""
     for name, (digest, path) in recorded(manifests).items():
         if hashlib.sha256(documents.get(name, b"")).hexdigest() != digest:
             yield f"documentation/{name} differs from the file {path} of the runs (SHA-256 {digest})"
     for name, content in documents.items():
         hashes = {digest.decode().lower() for digest in _AFTER.findall(content)}
         if hashes and not any(hashes <= set(one.model.sha256.values()) for one in manifests):
-            yield f"documentation/{name} describes other weights than those of the runs"
+            yield f"documentation/{name} describes weights that the runs did not use"
     weights = [one.model.weights for one in manifests if one.model.weights is not None]
     quantized = {one.precision for one in weights if one.quantized}
     described = any(is_about_calibration(PurePath(name)) and content.strip() for name, content in documents.items())
@@ -137,5 +137,5 @@ def lacking(documents: Documents, manifests: list[Manifest]) -> Iterator[str]:
 
 
 def is_about_calibration(path: PurePath) -> bool:
-    """Return True if the name of a document is that of a calibration document."""
+    """Return True if a document is a calibration document, by its name."""
     return _CALIBRATION.search(path.name) is not None

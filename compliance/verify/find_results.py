@@ -53,7 +53,7 @@ def find_results(paths: list[Path], scenario: Scenario | None = None, only: str 
         seen |= {part.resolve() for part in directories}
         try:
             runs = [_known_run(RunDir(directory), scenario, mode) for directory, mode in claimed.items()]
-        except HarnessError as error:  # one damaged run prevents a verdict on its result
+        except HarnessError as error:  # a damaged run prevents only the verdict on its own result
             results.append(ResultRuns(path, directories, error=error))
             continue
         for run in runs:
@@ -75,12 +75,12 @@ def campaign_results(path: Path) -> list[Path]:
 
 
 def _mode_of(run: FinishedRun) -> str:
-    """Return the mode of a run: the mode that its directory claims, otherwise the mode of its log."""
+    """Return the mode that the directory of a run claims, or else the mode in its log."""
     return run.claimed_mode or run.mode
 
 
 def _known_run(run_dir: RunDir, scenario: Scenario | None, claimed_mode: str | None) -> FinishedRun:
-    """Return the run in a directory after checking that its LoadGen version and benchmark are supported.
+    """Return the run in a directory, after a check that its LoadGen version and benchmark are supported.
 
     Raises:
         SetupError: If no supported round uses this LoadGen, or the path in a tree names an unsupported benchmark.
@@ -102,7 +102,7 @@ def _known_run(run_dir: RunDir, scenario: Scenario | None, claimed_mode: str | N
 
 
 def _run_directories(path: Path) -> dict[Path, str | None]:
-    """Return the run directories in a path, with the mode that each claims."""
+    """Return the run directories in a path, each with the mode that it claims."""
     if not path.is_dir():
         raise what_is(path).refused(_NEEDED)
     if _holds_run(path):
@@ -123,7 +123,7 @@ def _holds_run(path: Path) -> bool:
 
 
 def _add(results: list[ResultRuns], runs: list[FinishedRun], path: Path) -> None:
-    """Add runs: the first of each mode in a path form a result; a single run joins its counterpart in another path."""
+    """Add the runs of a path. The first runs of both modes form a result; a single run joins a run of another path."""
     first: ResultRuns | None = None
     for run in runs:
         if first is not None and first.run(_mode_of(run)) is None:

@@ -1,4 +1,4 @@
-"""The verdict on one result, and its files verify_performance.json and verify_performance.txt."""
+"""The verdict on one result, and the files verify_performance.json and verify_performance.txt."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -36,7 +36,7 @@ SHOWN_REASONS = 3
 
 @dataclass
 class ResultVerdict(Verdict):
-    """The verdict on one result. Its own findings concern both runs, or files that were changed before an error."""
+    """The verdict on one result. Its own findings are on both runs, or on changed files that explain an error."""
 
     schema_version = 2
 
@@ -49,7 +49,7 @@ class ResultVerdict(Verdict):
 
     @property
     def no_verdict(self) -> bool:
-        """Whether a verdict is impossible because rules or an input are missing, although the logs may be correct."""
+        """True if no verdict is possible because rules or inputs are missing. The logs may still be correct."""
         return isinstance(self.error, SetupError)
 
     def part(self, mode: str) -> RunVerdict | None:
@@ -76,7 +76,7 @@ class ResultEvidence:
     accuracy: RunEvidence | None
 
     def absent(self, need: Need) -> str:
-        """Return why an input is missing, or an empty text if it is available."""
+        """Return the reason why an input is missing; empty if it is available."""
         there = {PERFORMANCE: self.performance, ACCURACY: self.accuracy}
         lacking = [mode for mode, run in there.items() if run is None or run.mode != mode]
         return "a performance run and an accuracy run are needed" if need == "both" and lacking else ""
@@ -91,10 +91,10 @@ class ResultEvidence:
 def verify_result(
     result: ResultRuns, *, official: bool = False, sources: ScoreSources | None = None, in_round: Round | None = None
 ) -> ResultVerdict:
-    """Judge one result. A damaged file gives a verdict with an error, not an exception.
+    """Return the verdict on one result. A damaged file causes a verdict with an error, not an exception.
 
     Args:
-        official: Whether the official rules count even if the manifest marks the run as not eligible for submission.
+        official: True if the official rules count even if the manifest marks the run as not eligible for submission.
         sources: Dataset and model for rescoring.
         in_round: Round whose seeds, limits and sample counts apply. Default: the round that the seeds name.
     """
@@ -143,7 +143,7 @@ def _round_of(result: ResultRuns) -> Round | None:
 
 
 def _statement(part: RunVerdict) -> Iterator[str]:
-    """Yield the attestation that the files of a run match, and files that it does not list."""
+    """Yield notes: the attestation that the files of a run match, and the files that it does not list."""
     run = RunDir(Path(part.directory))
     if not run.seal.is_file() or any(finding.rule == "attested" for finding in part.findings):
         return
@@ -162,7 +162,7 @@ def _statement(part: RunVerdict) -> Iterator[str]:
 
 
 def _changed(result: ResultRuns) -> Iterator[Finding]:
-    """Yield the files that were changed after a run ended, which may explain an error."""
+    """Yield findings on files that changed after a run ended. Such changes may explain an error."""
     for run in result.runs:
         with contextlib.suppress(HarnessError, OSError):
             if run.manifest is not None:
@@ -261,7 +261,7 @@ def write_verdict(verdict: ResultVerdict, folder: Path) -> Path:
 
 
 def write_judged(record: dict[str, Any], text: str, folder: Path) -> Path:
-    """Write the JSON of a verdict, then its text, so that a text always has its JSON.
+    """Write the JSON of a verdict, then its text. A text therefore never exists without its JSON.
 
     Raises:
         SetupError: If the directory cannot be written.
@@ -282,7 +282,7 @@ def write_judged(record: dict[str, Any], text: str, folder: Path) -> Path:
 
 
 def logs_judged(verdict: ResultVerdict) -> dict[str, Any]:
-    """Return the hashes of the judged files for the JSON, without unreadable files."""
+    """Return the hashes of the checked files for the JSON. Unreadable files are left out."""
     hashes: dict[str, dict[str, str]] = {}
     for directory in verdict.directories:
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The audit output_caching, which compares the pace of repeated queries with new queries.
+"""The audit output_caching: it compares the rate of repeated samples with the rate of new samples.
 
 It has three kinds of runs, back to back on one engine: a reference of unique samples; the same number of queries that
 repeat one sample; and a few samples in changing order, for caches that skip immediate repetitions. caching_steps.py
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from compliance.audits.run_artifacts import RunArtifacts
 
 DEFAULT_SAMPLES = 64
-# Minimum for small datasets, of which half is used so that a later reference run can have new samples.
+# Minimum number of samples N for a small dataset. Half of the dataset is used, so that new samples remain for later.
 MIN_DEFAULT_SAMPLES = 16
 DEFAULT_THRESHOLD = {"Offline": 0.10, "SingleStream": 0.20}
 _LABEL = re.compile(r"(reference|few|repeat-(\d{1,6}))-n(\d{1,9})-round(\d{1,3})")
-# Labels of earlier versions, which had names for rounds, a fixed N, and a lower minimum duration.
+# Run labels of earlier versions of the harness. These had names instead of repetition numbers, and a fixed N.
 _EARLIER_LABEL = re.compile(r"(reference|few|repeat-(\d{1,6}))(|-again|-third)")
 _EARLIER_ROUNDS = {"": 1, "-again": 2, "-third": 3}
 EARLIER_MIN_REFERENCE_S = 0.05
@@ -78,9 +78,9 @@ Request = AuditRequest[CachingOptions]
 
 
 class EarlierRequest(Request):
-    """The request of an audit by an earlier version of the harness."""
+    """The request of an audit that an earlier version of the harness made."""
 
-    runs: tuple[str, ...]  # labels of the runs
+    runs: tuple[str, ...]  # labels of the audit runs
 
 
 class OutputCaching(AuditTest[CachingOptions]):
@@ -141,7 +141,7 @@ class OutputCaching(AuditTest[CachingOptions]):
         measured = [_measured(run, request) for run in runs]
         if measured[0].run.kind != REFERENCE or len({run.spec.label for run in runs}) != len(runs):
             labels = [run.spec.label for run in runs]
-            raise ExecutionError(f"{self.name}: the runs {labels} do not start with one reference", AUDIT_AGAIN)
+            raise ExecutionError(f"{self.name}: {labels} must start with the reference run, each once", AUDIT_AGAIN)
         outcome = next_step(plan, measured)
         checks = [_completeness(run, plan.threshold) for run in runs]
         checks += [*(outcome.findings if isinstance(outcome, Outcome) else ()), *_broken_evidence(runs)]
@@ -154,11 +154,11 @@ class OutputCaching(AuditTest[CachingOptions]):
         reference, test = pair[0] or measured[0], pair[1] or measured[-1]
         audit, first = by_run[test.run], by_run[reference.run]
         before, after = reference.pace.samples_per_second, test.pace.samples_per_second
-        scores = f"{audit.spec.label}: {after:.6g} against {before:.6g} samples/s of {first.spec.label}"
+        scores = f"{audit.spec.label}: {after:.6g} samples/s, {first.spec.label}: {before:.6g} samples/s"
         used = f"N = {test.run.samples}"
         if test.run.samples != plan.samples:
             used += f", raised from {plan.samples}"
-        used += f"; the reference took {reference.pace.seconds:.3g} s; {counted(len(runs), 'run')}"
+        used += f"; the reference run took {reference.pace.seconds:.3g} s; {counted(len(runs), 'run')}"
         if failed:
             violated = f"{failed[0].text}: {failed[0].found}"
             text, reason = f"TEST FAIL: {violated}, required {failed[0].required}", f"{violated} ({scores}; {used})"
@@ -205,7 +205,7 @@ def _plan(request: Request) -> Plan:
 
 
 def _check_decided(request: Request, measured: Sequence[Measurement], outcome: Run | Outcome) -> None:
-    """Refuse runs that are insufficient for a verdict.
+    """Raise an error if the runs are too few or too short for a verdict.
 
     Raises:
         NoVerdictError: If no further run can decide, or an earlier version made the audit.
@@ -246,7 +246,7 @@ def _run(label: str, request: Request) -> Run:
 
 
 def _indices(runs: Iterable[re.Match[str]]) -> tuple[int, ...]:
-    """Return the repeated positions in the order of the runs."""
+    """Return the positions of the repeated samples, in the order of the runs that repeat them."""
     return tuple(dict.fromkeys(int(match[2]) for match in runs if match[2]))
 
 
@@ -261,7 +261,7 @@ def _measured(run: "RunArtifacts", request: Request) -> Measurement:
 
 
 def pace_of(run: "RunArtifacts") -> Pace:
-    """Return the pace of a run: rates and latencies from LoadGen's log, lengths from the request log.
+    """Return the pace of a run: the rates and latencies from LoadGen's log, and the lengths from the request log.
 
     Raises:
         ExecutionError: If the run has no sample, no latency, or a rate of 0.
@@ -309,7 +309,7 @@ def nearest_mean(reference: "RunArtifacts") -> int:
 
 
 def _spec(request: Request, run: Run, label: str) -> RunSpec:
-    """Return a run that loads the first samples and issues queries with them.
+    """Return the plan of a run that loads the first samples of the dataset and issues only these.
 
     A minimum duration of 0 makes the counts exact: 1.1 × target_qps × min_duration of Offline is 0, and SingleStream
     ends at min_query_count.
@@ -331,7 +331,7 @@ def _spec(request: Request, run: Run, label: str) -> RunSpec:
 
 
 def _check_issued(run: "RunArtifacts") -> None:
-    """Check in the request log that LoadGen issued the samples for this kind of run."""
+    """Check in the request log that LoadGen issued the samples that this kind of run requires."""
     table, effective = run.request_table, run.spec.in_force
     samples = set(table.sample_index.tolist())
     found = len(samples)
@@ -343,14 +343,14 @@ def _check_issued(run: "RunArtifacts") -> None:
         right = found <= effective["performance_sample_count"]
     if not right or len(table) == 0:
         raise ExecutionError(
-            f"audit run {run.spec.label}: {len(table)} queries of {found} samples do not fit its audit.config",
+            f"audit run {run.spec.label}: {len(table)} queries with {found} distinct samples contradict audit.config",
             f"see the effective_* values in {run.dir.detail}, then run the audit again",
         )
 
 
 @decides(
     "audit",
-    ("caching-answered", "error", OURS, "completed samples", AUDIT_AGAIN),
+    ("caching-answered", "error", OURS, "number of completed samples", AUDIT_AGAIN),
 )  # fmt: skip
 def _completeness(run: "RunArtifacts", threshold: float) -> Finding:
     needed = run.requested * (1 - threshold)
@@ -372,7 +372,7 @@ def _completeness(run: "RunArtifacts", threshold: float) -> Finding:
      "turn prefix caching off in the engine, and run the audit again"),
 )  # fmt: skip
 def _direct_evidence(run: "RunArtifacts") -> Iterator[Finding]:
-    """Check what the engine itself reports about caching, which a cheating engine may hide."""
+    """Check the engine's own reports about caching. A cheating engine may hide its cache in them."""
     if run.manifest is None:
         return
     label, path, reuse = run.spec.label, run.dir.manifest, prompt_reuse(run.manifest)
@@ -390,9 +390,10 @@ def _rule(scenario: Scenario, threshold: float) -> str:
     offline = "1 / mean latency, and samples/s"
     first = offline if scenario == "Offline" else "1 / mean end-to-end latency, and 1 / median TTFT"
     return (
-        f"{first}, of a run of repeated samples must stay below (1 + threshold) × that of unique samples, threshold "
-        f"{threshold:g} (TTFT 0.5); the limit is raised where the repeated samples are shorter than the mean, and by "
-        "what a busy machine may add to the reference; repeated responses must be as long as those of the reference; N "
-        f"is raised until the reference takes {MIN_REFERENCE_S:g} s; a run over its limit counts when it is over the "
-        "limits of all references, in 2 rounds where it is twice the limit, otherwise in 5; no cached prompt token"
+        f"the rates ({first}) with repeated samples must stay below (1 + threshold) × the rates with unique samples, "
+        f"threshold {threshold:g} (TTFT: 0.5); the limit is raised if the repeated samples are shorter than the mean, "
+        "and by the time that other processes may have added to the reference run; repeated responses must be as long "
+        f"as in the reference run; N is raised until the reference run takes {MIN_REFERENCE_S:g} s; the audit fails if "
+        "a rate exceeds the limits from all reference runs, in 2 repetitions if it is at least twice the limit, "
+        "otherwise in 5; the engine must report no cached prompt tokens"
     )

@@ -1,4 +1,4 @@
-"""The audit output_consistency, similar to TEST01: compares performance responses with scored responses."""
+"""The audit output_consistency, similar to TEST01: it compares the responses of a performance and an accuracy run."""
 
 from collections.abc import Iterator
 from hashlib import sha256
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from compliance.audits.mode_comparison import Responses
     from compliance.audits.run_artifacts import RunArtifacts
 
-# On average, half of a differing response follows the first difference. The factor 2 is doubled for random variation.
+# On average, half of a differing response follows its first difference, hence a factor of 2; doubled for chance.
 DIFFERENT_RESPONSES_PER_TOKEN = 4
 
 
 class ConsistencyOptions(TwoModeOptions):
-    # Greedy responses depend slightly on the batch: rounding decides between nearly equal tokens, and all later tokens
-    # differ. docs/audits.md has measurements.
+    # Greedy responses depend slightly on the batch: rounding decides between nearly equally likely tokens, and all
+    # later tokens differ. docs/audits.md has measurements.
     threshold: Share = audit_field(
         0.05, "Maximum share of tokens after the first difference in a response. Default: 0.05.", "X"
     )

@@ -1,4 +1,4 @@
-"""The audit output_length, similar to TEST09: compares output lengths with the accuracy run."""
+"""The audit output_length, similar to TEST09: it compares the output lengths of a performance and an accuracy run."""
 
 from collections.abc import Iterator
 from statistics import fmean

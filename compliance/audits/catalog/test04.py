@@ -1,4 +1,4 @@
-"""The official TEST04 for any two runs, with official score, threshold and wording. No supported benchmark requires it.
+"""The official TEST04 on any two runs, with the official score, threshold and wording. No supported benchmark needs it.
 
 The official comparison is for models with inputs of one length. It cannot find a cache in Server, where the arrival
 rate determines the score. In SingleStream it compares times per output token; output_caching compares whole responses.
@@ -27,7 +27,7 @@ SETTINGS = {
 }
 THRESHOLD = 0.10
 FAST_THRESHOLD = 0.20
-FAST_SCORES = {"SingleStream": 200_000.0, "MultiStream": 1_600_000.0}  # scores up to which FAST_THRESHOLD applies
+FAST_SCORES = {"SingleStream": 200_000.0, "MultiStream": 1_600_000.0}  # highest scores for FAST_THRESHOLD
 SCORE_LINES = {
     "SingleStream": re.compile(r".*Early stopping (90th|90\.0th|99\.9th) percentile estimate"),
     "MultiStream": re.compile(r".*Early stopping (99th|99\.0th) percentile estimate"),
@@ -43,13 +43,13 @@ RULE = (
 
 @dataclass(frozen=True)
 class OfficialOutcome:
-    """The outcome of the official script for two summaries."""
+    """The result of the official script for two summary files."""
 
     text: str  # content of `verify_performance.txt`
-    # printed scores; None if the script stops earlier
+    # printed scores; None if the script ends before it prints them
     reference_score: str | None
     test_score: str | None
-    passed: bool  # whether it prints TEST PASS
+    passed: bool  # True if the script prints TEST PASS
 
 
 class OfficialTest04(AuditTest[AuditOptions]):
@@ -89,7 +89,7 @@ class OfficialTest04(AuditTest[AuditOptions]):
 
 
 def official_outcome(reference: Path, test: Path) -> OfficialOutcome:
-    """Compare two `mlperf_log_summary.txt` as the official script does.
+    """Compare two mlperf_log_summary.txt files as the official script does.
 
     Raises:
         InputError: If a file cannot be read, or a score is not a number.
@@ -114,7 +114,7 @@ def official_outcome(reference: Path, test: Path) -> OfficialOutcome:
 
 
 class _Summary:
-    """A summary as the official script reads it. The last score counts, and lines after INVALID are ignored."""
+    """The values that the official script reads in a summary. The last score before INVALID counts."""
 
     def __init__(self, path: Path, role: str) -> None:
         self.scenario = ""

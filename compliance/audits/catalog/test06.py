@@ -1,4 +1,4 @@
-"""The audit TEST06 on the token lists of a performance run. Runs and text are official, the verdict is stricter."""
+"""The official TEST06 with a stricter verdict. It checks the logged token IDs of a performance run."""
 
 from typing import TYPE_CHECKING
 
@@ -62,11 +62,11 @@ class OfficialTest06(AuditTest[AuditOptions]):
             checks,
             [run],
             met=f"{len(run.entries)} logged responses met every rule",
-            rule=f"exactly {LOGGED_SAMPLES} logged responses, each of {MIN_TOKENS_LOADGEN_ACCEPTS} to {max_tokens} "
-            "token IDs with an equal token_count; except in Offline, a reported first token equal to that of the "
-            f"response; no begin-of-sequence ID {listed(request.bos_ids)} as the first token, and one in at most "
-            f"{logged_tokens.MAX_WITH_BEGIN:.0%} of the responses; an end-of-sequence ID {listed(request.stop_ids)} at "
-            "most once and only last; no other special ID of the tokenizer",
+            rule=f"logged responses: exactly {LOGGED_SAMPLES}; token IDs per response: {MIN_TOKENS_LOADGEN_ACCEPTS} to "
+            f"{max_tokens}, equal to token_count; reported first token (except in Offline): the first one of the "
+            f"response; begin-of-sequence IDs {listed(request.bos_ids)}: never the first token, and in at most "
+            f"{logged_tokens.MAX_WITH_BEGIN:.0%} of the responses; end-of-sequence IDs {listed(request.stop_ids)}: at "
+            "most one, and only at the end; other special IDs of the tokenizer: none",
             text=text,
             details={
                 "official_text": text,

@@ -1,4 +1,4 @@
-"""Rules on audits: their settings, the outcome and numbers in their texts, and the logged responses of TEST06."""
+"""Rules on audits in a tree: their settings, the verdict and numbers in their texts, and the responses of TEST06."""
 
 import math
 import re
@@ -35,22 +35,21 @@ AUDIT_TEXTS = {
     "TEST06": ("verify_accuracy.txt",), "TEST07": ("verify_accuracy.txt",), "TEST08": ("verify_accuracy.txt",),
     "TEST09": ("verify_output_len.txt",),
 }  # fmt: skip
-# Scores that verify_performance.py of TEST01 and TEST04 compares, by LoadGen's scenario. [mlperf] compliance/TEST01,
-# TEST04
+# Scores that TEST01 and TEST04 compare, by LoadGen's scenario. [mlperf] compliance/TEST01, TEST04
 _RATES = {"Offline": "result_samples_per_second", "Server": "result_completed_samples_per_sec"}
-# Half of the last decimal of rates with two decimals: Server rates of the summary (TEST04, TEST01) and TEST09's means.
+# Rounding error of numbers with two decimals: Server rates in the summary (TEST01, TEST04), and the means of TEST09.
 _PRINTED = 0.0051
 _STATED = re.compile(r"^[ \t]*([A-Za-z][\w ]*?)[ \t]*[=:][ \t]*(\S+)[ \t\r]*$", re.MULTILINE)
 _PASS, _FAIL = "TEST PASS", "TEST FAIL"
 _RATES_TEXT = "verify_performance.txt"
-# TEST01 accepts different responses of the two runs if their scores agree.
+# TEST01 accepts runs with different responses if their scores agree.
 FALLBACK = ("baseline_accuracy.txt", "compliance_accuracy.txt")
 _TOKEN_BYTES = 4  # [mlperf] compliance/TEST09/run_verification.py
-# Error records of a valid audit run: it reads audit.config and user.conf, and TEST07 ends it by max_query_count.
-# [checker] performance_check.loadgen_errors_check
+# Errors that LoadGen logs in a valid audit run: two files of settings, and TEST07's max_query_count. [checker]
+# performance_check.loadgen_errors_check
 _TWO_FILES = "Multiple conf files"
 _QUERY_LIMIT = "Max query count reached"
-_STREAMS = 8  # samples of a query in MultiStream
+_STREAMS = 8  # samples per query in MultiStream
 # Numbers in a text that must be 0 for a test to pass. [mlperf] compliance/TEST*/
 MUST_BE_ZERO = ("num_perf_log_data_mismatch", "num_ne_mismatch", "num_unmatched", "num_missing_qsl_idxs")
 _LIMITS = {
@@ -66,7 +65,7 @@ MIN_VALUES = (
     ("mean output tokens", "min output tokens"),
     ("max output tokens", "mean output tokens"),
 )
-# Shares by which verify_performance.py lets the test score be higher, in TEST01 also lower; short latencies are in ns.
+# Shares by which verify_performance.py allows a higher test score (TEST01: also a lower one). Short latencies in ns.
 _APART, _APART_OF_STREAMS, _SHORT = 0.1, 0.2, 1_600_000
 _EVALUATED = re.compile(r"'exact_match':\s*(\d+(?:\.\d+)?)")  # score of TEST07
 MUST_NOT_BE_ZERO = ("num_perf_log_entries", "num_perf_log_qsl_idx_match", "num_matched", "total samples")
@@ -80,7 +79,7 @@ MUST_NOT_BE_ZERO = ("num_perf_log_entries", "num_perf_log_qsl_idx_match", "num_m
     rank=Rank.AUDITS,
 )  # fmt: skip
 def check_audit_run(result: Result, test: str, run: RunDir, detail: DetailLog) -> None:
-    """Check the settings and numbers in the log of an audit run. Its validity does not count."""
+    """Check the settings and numbers in the log of an audit run. The run need not be VALID."""
     result.met("audit-settings", "audit-errors")
     found = [*log_findings(run, detail), *scenario_findings("audit-settings", result, detail)]
     if not free_seeds(result):
@@ -90,7 +89,7 @@ def check_audit_run(result: Result, test: str, run: RunDir, detail: DetailLog) -
     )
     for name, value in result.entry.audit_settings.get(test, {}).items():
         effective = detail.effective(name)
-        # Earlier versions of audit.config in the round log more responses.
+        # Earlier versions of audit.config in this round log more responses.
         more = name == "accuracy_log_sampling_target" and isinstance(effective, int) and effective > int(value)
         if effective != value and not more and not name.startswith("test0"):
             wrong[name] = effective, str(value)
@@ -187,7 +186,7 @@ def check_audit_texts(result: Result, test: str, folder: Path, runs: Sequence[Ru
 
 
 def _scores_apart(result: Result, baseline: Path, audit: Path) -> Iterator[str]:
-    """Yield scores of the two runs of TEST01 that differ too much. [checker] configuration.get_delta_perc"""
+    """Yield the scores in which the two runs of TEST01 differ too much. [checker] configuration.get_delta_perc"""
     texts = [read_text(path, result.findings, "audit-verdict") or "" for path in (baseline, audit)]
     for score in result.entry.targets_of(result.scenario_name):
         most = result.entry.audit_deltas.get(score, 0.1 if "99.9" in result.place.benchmark else 1.0)
@@ -204,7 +203,7 @@ def _is_close(value: str, wanted: float, slack: float) -> bool:
 
 
 def _refuting(stated: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield numbers and checks in a text that contradict a PASS, with their names."""
+    """Yield the numbers and checks in a text that contradict TEST PASS, with their names."""
     for key, value in stated.items():
         wrong = key in MUST_BE_ZERO and value != "0"
         if (
@@ -216,29 +215,29 @@ def _refuting(stated: dict[str, str]) -> Iterator[tuple[str, str]]:
     for key, least in MIN_VALUES:
         with suppress(KeyError, ValueError):
             if float(stated[key]) < float(stated[least]):
-                yield key, f"{key} is {stated[key]}, {least} {stated[least]}"
+                yield key, f"{key} is {stated[key]}, {least} is {stated[least]}"
 
 
 def _refuting_runs(audit: _Audit, stated: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield samples, scores and INVALID runs for which the script of a test prints no PASS."""
+    """Yield the numbers and runs with which the official script of the test does not print TEST PASS."""
     for run in filter(None, (audit.run("performance"), audit.run(audit.test)) if "reference score" in stated else ()):
         if run.validity == "INVALID":
             yield "test score", f"the {run.name} run is INVALID"
     key, settings = _LOGGED.get(audit.test, ""), audit.result.entry.audit_settings.get(audit.test, {})
-    with suppress(KeyError, ValueError):  # earlier files of a round had more samples
+    with suppress(KeyError, ValueError):  # earlier versions of audit.config in a round had more samples
         if float(stated[key]) < (least := settings[f"{audit.test.lower()}_samples"]) and not audit.result.is_open:
-            yield key, f"{key} is {stated[key]}, audit.config has {least:g}"
+            yield key, f"{key} is {stated[key]}, audit.config requires {least:g}"
     with suppress(KeyError, ValueError):
         reference, tested = float(stated["reference score"]), float(stated["test score"])
         short = audit.result.loadgen_scenario in STREAM_LATENCIES and reference <= _SHORT
         share = _APART_OF_STREAMS if short else _APART
         if tested > reference * (1 + share) or (audit.test == "TEST01" and tested < reference * (1 - share)):
-            apart = f"more than {share:.0%} from reference score {reference:.10g}"
+            apart = f"which differs by more than {share:.0%} from reference score {reference:.10g}"
             yield "test score", f"test score is {tested:.10g}, {apart}"
 
 
 def _expected(audit: _Audit, name: str, text: str) -> Iterator[tuple[str, float, float, Path]]:
-    """Yield the required numbers of a text: key, value, tolerance, and the file or directory of the value."""
+    """Yield the numbers that a text must contain: key, value, tolerance, and the file with the value."""
     result, responses = audit.result, audit.folder / "accuracy"
     settings = {} if result.is_open else result.entry.audit_settings.get(audit.test, {})
     if name == _RATES_TEXT:
@@ -247,7 +246,7 @@ def _expected(audit: _Audit, name: str, text: str) -> Iterator[tuple[str, float,
                 slack = _PRINTED if run.scenario == "Server" else 0.0
                 yield key, wanted, max(slack, SIX_DIGITS * wanted), run.detail
     elif audit.test == "TEST01":
-        whole = _STREAMS - 1.0 if result.loadgen_scenario == "MultiStream" else 0.0  # The last query is complete.
+        whole = _STREAMS - 1.0 if result.loadgen_scenario == "MultiStream" else 0.0  # LoadGen fills up the last query.
         if not result.is_open:
             yield "num_acc_log_entries", result.accuracy_samples, whole, responses
         if (entries := audit.responses()) is not None:
@@ -272,7 +271,7 @@ def _expected(audit: _Audit, name: str, text: str) -> Iterator[tuple[str, float,
 
 
 def _score(test: str, run: RunIdentity) -> float | None:
-    """Return the number that the test compares; TEST04 converts latencies to rates."""
+    """Return the number of a run that the test compares. TEST04 converts latencies to rates."""
     if run.scenario in _RATES:
         return run.numbers.get(_RATES[run.scenario])
     latency_ns = run.numbers.get(STREAM_LATENCIES.get(run.scenario, ""))
@@ -288,7 +287,7 @@ TEST = OfficialTest06.name
 
 
 def check_audit(result: Result) -> RunIdentity | None:
-    """Check TEST06 if its directory exists. Return the run, to compare it with other runs."""
+    """Check TEST06 if its directory exists. Return its run, which is later compared with other runs."""
     findings, scenario = result.findings, result.scenario
     folder = result.tree.audit(result.place, TEST)
     if scenario is None or not is_folder(folder):
@@ -303,7 +302,7 @@ def check_audit(result: Result) -> RunIdentity | None:
             _check_text_of_entries(result, scenario, text, lines, entries)
     run = RunDir(folder / "performance" / "run_1")
     if not is_folder(run.root):
-        # The official script keeps no detail log of the audit run, so only its responses identify the run.
+        # The official script deletes the detail log of the audit run. So only the responses identify this run.
         known = RunIdentity("audit", run.detail)
         if is_regular(responses) and responses.stat().st_size > LOGGED_SAMPLES:
             known.responses, known.responses_file = sha256_of(responses), responses
@@ -408,7 +407,7 @@ def _check_entries(
 
 @decides(
     "tree",
-    ("audit-order", "error", "[loadgen]", "samples of the logged responses, compared with the issued samples",
+    ("audit-order", "error", "[loadgen]", "samples with logged responses, compared with the issued samples",
      "submit the logs of the audit run"),
     rank=Rank.AUDITS,
 )  # fmt: skip
@@ -421,7 +420,7 @@ def _check_order(result: Result, test: str, detail: DetailLog) -> None:
     try:
         said = not_as_issued(detail, result.logged_samples(path).issued)
     except Exception as error:  # Untrusted numbers must not end the other checks.
-        result.findings.add("log-damaged", detail.path, f"the order of issue cannot be replayed: {error}")
+        result.findings.add("log-damaged", detail.path, f"the issued samples cannot be computed: {error}")
         return
     if said:
         result.findings.add("audit-order", path, said, others=[detail.path])

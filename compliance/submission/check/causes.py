@@ -1,4 +1,4 @@
-"""Causes: findings that one fault explains, ordered by rank."""
+"""Causes: groups of findings that one fault explains, ordered by rank."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ SUBJECT = ("division", "organisation", "system", "benchmark", "scenario")
 # Headings by rank, most severe first.
 RANKS = (
     "contradictions and copies",
-    "audits that are empty, missing or failing",
+    "audits that are empty, missing or failed",
     "violated rules and limits",
     "settings that did not take effect",
     "files and descriptions",
@@ -30,14 +30,14 @@ def weight_of(rule: Rule) -> int:
     return rule.rank
 
 
-# The fault "extra token" violates several rules of a result. Rules of the first set prove it; the others follow.
+# Rules that the fault "extra token" violates. Rules of the first set prove the fault; the other violations follow.
 EXTRA_TOKEN = "extra-token"
 _SHOWS_EXTRA_TOKEN = frozenset({"test06-begin", "test06-end-last"})
 _FOLLOWS_EXTRA_TOKEN = frozenset({"test06-length", "test06-end-once", "perf-output-tokens"})
-SELECTION = "selection"  # the cause of missing files in a tree that holds a part of a round
+SELECTION = "selection"  # name of the cause if files are missing because the tree is a part of a round
 _JOINT = {
-    EXTRA_TOKEN: (LIMITS, "special token ID before responses, counted as a response token"),
-    SELECTION: (FILES, "files missing from a part of a round"),
+    EXTRA_TOKEN: (LIMITS, "special token ID at the start of responses that is counted as an output token"),
+    SELECTION: (FILES, "files that are missing because the tree is a part of a round"),
 }
 _OF_A_SELECTION = frozenset(
     {"tree-source", "tree-no-results", "system-unused", "scenario-set", "accuracy-files", "power-files"}
@@ -46,7 +46,7 @@ _OF_A_SELECTION = frozenset(
 
 @dataclass(frozen=True)
 class CausedFinding:
-    """A finding with its cause and subject: the leading fields of SUBJECT that are known."""
+    """A finding with its cause and its subject. The subject has the leading fields of SUBJECT that are known."""
 
     finding: Finding
     subject: tuple[str, ...]
@@ -54,7 +54,7 @@ class CausedFinding:
 
     @property
     def result(self) -> tuple[str, ...] | None:
-        """The result of the finding; None for a finding on a submitter or a system."""
+        """The result that the finding is about; None for a finding on a submitter or a system."""
         return self.subject if len(self.subject) == len(SUBJECT) else None
 
 
@@ -86,7 +86,7 @@ class Cause:
 
     @property
     def example(self) -> Finding:
-        """The most severe finding; of equal ones the finding with the most results."""
+        """The most severe finding. Of equally severe findings, the one with the most results."""
 
         def severity(finding: Finding) -> tuple[bool, int]:
             return finding.severity != "error", -len(finding.numbers.get("results", ()))
@@ -95,7 +95,7 @@ class Cause:
 
     @property
     def extent(self) -> str:
-        """For example `37 results of 7 submitters`."""
+        """The number of affected results and submitters as text, such as `37 results of 7 submitters`."""
         what = counted(len(self.results), "result") if self.results else counted(len(self.caused), "finding")
         return f"{what} of {counted(len(self.submitters), 'submitter')}" if self.submitters else what
 
@@ -105,7 +105,7 @@ class Cause:
 
 
 def with_causes(tree: Tree, places: Sequence[Place], findings: Iterable[Finding]) -> list[CausedFinding]:
-    """Return the findings with their subjects and causes, in the same order."""
+    """Return the findings with their subjects and causes; the order is unchanged."""
     known = {tuple(astuple(place)[:count]) for place in places for count in range(len(SUBJECT) + 1)}
     known |= {home[:count] for home in tree.organizations() for count in (1, 2)}
     about = [(finding, _subject(finding.files[0], known)) for finding in findings]
@@ -126,7 +126,7 @@ def _subject(file: Path, known: set[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def is_selection(tree: Tree, findings: Iterable[Finding]) -> bool:
-    """Return whether the tree is a part of a round: it has multiple submitters and no source code."""
+    """Return True if the tree is a part of a round: it has multiple submitters, but no source code."""
     homes = list(tree.organizations())
     return len(homes) > 1 and sum(finding.rule == "tree-source" for finding in findings) >= len(homes)
 
@@ -144,7 +144,7 @@ def _cause(
 
 
 def causes(caused: Iterable[CausedFinding]) -> list[Cause]:
-    """Return the causes by rank; within a rank errors first, then by the number of results."""
+    """Return the causes, ordered by rank, then errors before warnings, then by the number of results."""
     found: dict[str, Cause] = {}
     for one in caused:
         if one.cause not in found:

@@ -1,4 +1,4 @@
-"""The printed report of `check`."""
+"""The report that `main.py check` prints."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -19,17 +19,17 @@ from runs.rounds import ROUNDS
 from runs.wording import counted
 
 SHOWN_MESSAGES = 30
-MAX_PRINTED = 2000  # findings, errors first
+MAX_PRINTED = 2000  # maximum number of printed findings; errors come first
 MAX_REPEATED = 3  # findings with one text that are printed in their directories
-MAX_HEAD_LINES = 30  # lines before the single findings
-MAX_EXAMPLE_CHARS = 160  # characters of the file of an example, and of its sentence
-MAX_REASONS = 12  # reasons why rules were not applied
-MAX_LISTED = 12  # causes of one rank that are listed by name only
+MAX_HEAD_LINES = 30  # maximum number of lines before the single findings
+MAX_EXAMPLE_CHARS = 160  # maximum length of the file name and of the sentence of an example, in characters
+MAX_REASONS = 12  # maximum number of reasons why rules were not applied
+MAX_LISTED = 12  # maximum number of causes of one rank that are listed by name only
 _COLORS: dict[Severity, str] = {"error": "red", "warning": "yellow"}
 
 
 def print_report(checked: Checked, console: Console, *, strict: bool) -> None:
-    """Print the causes, then every finding by its directory."""
+    """Print the causes, then the findings grouped by directory."""
     for text, style in head(checked):
         _line(console, text, style)
     shown = [one.finding for one in checked.caused if one.cause != SELECTION]
@@ -69,7 +69,7 @@ def _repeated(shown: list[Finding]) -> tuple[list[Finding], list[list[Finding]]]
 
 
 def head(checked: Checked) -> Iterator[tuple[str, str]]:
-    """Yield the first lines with their styles: what was checked, then causes by rank, each with an example."""
+    """Yield the first lines with their styles: the checked tree, then the causes by rank, each with an example."""
     systems = {(place.division, place.organization, place.system) for place in checked.places}
     text = [counted(len(checked.places), "result"), counted(len(systems), "system")]
     text.append(counted(len({place.organization for place in checked.places}), "submitter"))
@@ -84,7 +84,7 @@ def head(checked: Checked) -> Iterator[tuple[str, str]]:
     for cause in checked.causes:
         if cause.name == SELECTION:
             rules = ", ".join(f"{rule} {count}" for rule, count in cause.rules.most_common())
-            yield f"part of a round (source code of all submitters is missing); only --json lists: {rules}", ""
+            yield f"this tree is a part of a round, because all source code is missing; only --json lists: {rules}", ""
     by_rank = [[cause for cause in shown if cause.rank == rank] for rank in range(len(RANKS))]
     for (rank, found), most in zip(enumerate(by_rank), _lines_by_rank(by_rank), strict=True):
         if found:
@@ -121,7 +121,7 @@ def not_judged_lines(checked: Checked) -> Iterator[str]:
 
 
 def _lines_by_rank(by_rank: list[list[Cause]]) -> list[int]:
-    """Return how many causes of each rank get an example.
+    """Return the number of causes of each rank that are printed with an example.
 
     Each rank gets one. The remaining lines go to the three most severe ranks in turn, then to the others.
     """
@@ -149,7 +149,7 @@ def _print_table(checked: Checked, console: Console) -> None:
 
 
 def _heading(file: str) -> str:
-    """Return the directory of a file's scenario, or of its submitter."""
+    """Return the directory of the scenario or the submitter to which a file belongs."""
     parts = file.split("/")
     return "/".join(parts[:6]) if len(parts) > 6 else "/".join(parts[:2])
 
@@ -165,18 +165,18 @@ def _print_finding(console: Console, finding: Finding, where: str) -> None:
 
 def _sign_off_lines(checked: Checked) -> Iterator[str]:
     if checked.signed is None:
-        yield "sign-off: not done (give the runs that the tree was built from with --runs)"
+        yield "sign-off: not done (to sign off, give the runs of the tree with --runs)"
     for signed in checked.signed or ():
         yield f"sign-off of {shortened(signed.system)}: {shortened(signed.headline)}"
 
 
 def _official_lines(official: OfficialResult | None, root: Path) -> Iterator[str]:
     if official is None:
-        yield "official checker: not run (give a checkout of mlcommons/inference with --official)"
+        yield "official checker: not run (to run it, give a clone of mlcommons/inference with --official)"
         return
     verdict = {"ok": "accepts the tree", "errors": "refuses the tree", "crashed": "crashed on the tree"}
     yield f"official checker ({official.checkout}): {verdict[official.outcome]}: {shortened(official.summary)}"
-    # Warnings come last, because the checker prints one for every check that it skips.
+    # Warnings come last, because the checker prints a warning for every check that it skips.
     messages = sorted(official.messages, key=lambda message: message.level == "WARNING")
     for message in messages[:SHOWN_MESSAGES]:
         yield f"  {message.level}: {shortened(message.text.replace(f'{root}/', ''))}"

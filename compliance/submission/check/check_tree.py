@@ -1,4 +1,4 @@
-"""All checks of a tree, and their outcome.
+"""The check of a whole tree, and its outcome.
 
 In each result a rule is violated (it has findings), met (applied without findings), not applicable, or without input.
 """
@@ -31,9 +31,9 @@ from runs.processes.workers import leave_signals, signals_later, workers
 from runs.rounds import Round
 from runs.what_is import what_is
 
-# Modules whose rules apply to each tree, and so to each of its results.
+# Modules with rules on the whole tree. These rules count for each of its results.
 _TREE_WIDE = (layout, descriptions, system_names, readers, copies)
-BY_RUNS = frozenset({"log-not-in-runs", "runs-differ", "runs-unread"})  # rules of rebuild.py, which need --runs
+BY_RUNS = frozenset({"log-not-in-runs", "runs-differ", "runs-unread"})  # rules of rebuild.py; they need --runs
 
 
 @cache
@@ -62,7 +62,7 @@ def not_judged(place: Place, judged: Judgement, violated: frozenset[str], *, wit
 
 
 def alike(of_results: Mapping[str, Iterable[NotJudged]]) -> list[NotJudged]:
-    """Merge equal entries of several results, the most frequent first."""
+    """Merge equal entries of multiple results, most frequent entries first."""
     results: defaultdict[NotJudged, list[str]] = defaultdict(list)
     for place, several in of_results.items():
         for one in several:
@@ -71,13 +71,13 @@ def alike(of_results: Mapping[str, Iterable[NotJudged]]) -> list[NotJudged]:
     return sorted(found, key=lambda one: (-len(one.results), one.what, one.why))
 
 
-PARALLEL_FROM = 24  # scenarios; checking fewer takes less time than starting processes
-PLACES_AT_A_TIME = 8  # scenarios per task of a process
+PARALLEL_FROM = 24  # minimum number of scenarios for parallel checks; fewer are checked faster in one process
+PLACES_AT_A_TIME = 8  # number of scenarios in one task of a process
 
 
 @dataclass(frozen=True)
 class SystemSignOff:
-    """The sign-off of one system; it has no verdict if --runs lacks some of the system's runs."""
+    """The sign-off of one system. It has no verdict if some runs of the system are missing in --runs."""
 
     system: str  # division/organization/system
     runs: int
@@ -93,7 +93,7 @@ class SystemSignOff:
         if self.verdict is not None:
             return self.verdict.headline
         if self.legs_found == self.runs:
-            return "not possible: see the findings of rule runs-unread"
+            return "not possible, because runs cannot be read (findings of rule runs-unread)"
         return f"not possible: --runs has {self.legs_found} of {self.runs} runs"
 
     def as_json(self) -> dict[str, Any]:
@@ -112,13 +112,14 @@ class Checked(Verdict):
     tree: Tree
     places: list[Place]  # scenario directories
     judgements: dict[Place, Judgement] = field(default_factory=dict)  # applied rules of each result
-    numbers: dict[Place, dict[str, float]] = field(default_factory=dict)  # values in each performance log
+    # Numbers in the performance log of each result.
+    numbers: dict[Place, dict[str, float]] = field(default_factory=dict)
     official: OfficialResult | None = None  # None: the official checker was not run
     signed: list[SystemSignOff] | None = None  # None: --runs was not given
 
     @property
     def outcome(self) -> Outcome:
-        """The verdict; a refusal of the official checker or a blocking sign-off counts as an error."""
+        """The verdict. An official checker that refuses the tree and a sign-off that blocks it count as errors."""
         refused = self.official is not None and not self.official.ok
         return "FAIL" if refused or any(one.blocks for one in self.signed or ()) else super().outcome
 
@@ -190,7 +191,7 @@ class Checked(Verdict):
 def check_tree(
     root: Path, in_round: Round, parallel_from: int = PARALLEL_FROM, against: Sequence[Path] = ()
 ) -> Checked:
-    """Check everything in a tree against the rules of a round.
+    """Check a tree with the rules of a round.
 
     Args:
         parallel_from: number of scenarios from which processes are used.
@@ -227,7 +228,7 @@ def check_tree(
 
 
 def _check_all(tree: Tree, places: list[Place], parallel_from: int) -> list[ScenarioOutcome]:
-    """Check every scenario, with one process per core if there are many; return the outcomes in order.
+    """Check every scenario and return the outcomes in order. Many scenarios are checked with one process per core.
 
     Raises:
         ExecutionError: If a process died.
@@ -235,7 +236,7 @@ def _check_all(tree: Tree, places: list[Place], parallel_from: int) -> list[Scen
     cores = len(usable_cores())
     if len(places) < parallel_from or cores == 1:
         return _check_each(tree, places)
-    pool = ProcessPoolExecutor(cores, get_context("forkserver"), leave_signals)  # starts no process yet
+    pool = ProcessPoolExecutor(cores, get_context("forkserver"), leave_signals)  # processes start with the first task
     chunks = [places[first : first + PLACES_AT_A_TIME] for first in range(0, len(places), PLACES_AT_A_TIME)]
     try:
         with workers(pool):

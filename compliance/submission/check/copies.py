@@ -1,4 +1,4 @@
-"""Rules on copies: one run may be submitted once.
+"""Rules on copies: each run may be submitted only once.
 
 A log is recognized by its bytes, by the begin and end of its run, and by its latencies in nanoseconds.
 """
@@ -25,12 +25,12 @@ _KNOWN_BY = re.compile(rb'"key": "(power_begin|power_end|result_[\w.]+_latency_n
 
 
 _OURS = frozenset(map(model_of, DIRECTORIES))
-MAX_SINGLE = 4  # copies between two systems that are findings of their own; more are one finding
+MAX_SINGLE = 4  # maximum number of copies between two systems with one finding each; more copies get a single finding
 
 
 @dataclass
 class SeenRuns:
-    """The first file, run and place of each identifying value: a hash, a time span or latencies."""
+    """Hashes, time spans and latencies that identify runs, each with the first file, run and place that has it."""
 
     root: Path
     first: dict[object, tuple[Path, str, Place | None]]
@@ -38,12 +38,12 @@ class SeenRuns:
 
 @dataclass(frozen=True)
 class _Copy:
-    """A run that is a copy of another run."""
+    """A run that copies a run of the tree or of another tree."""
 
     place: Place
     run: Path
-    sign: str  # the value that both runs share
-    other: Place | None  # the place of the other run; None: in another tree
+    sign: str  # name of the value that both runs share
+    other: Place | None  # place of the other run; None: it is in another tree
     first: Path
     keys: tuple[str, ...]  # keys of the shared log records
 
@@ -55,7 +55,7 @@ class _Copy:
      "submit the run's own accuracy log"),
     ("accuracy-hash-differs", "error", OURS, "hash in accuracy.txt, compared with other results",
      "write accuracy.txt from the run's own accuracy log"),
-    ("accuracy-hash-scores", "error", OURS, "scores of one accuracy log, known by its hash",
+    ("accuracy-hash-scores", "error", OURS, "scores of results whose accuracy logs have one hash",
      "write accuracy.txt from the run's own accuracy log"),
     rank=Rank.COPIES,
 )  # fmt: skip
@@ -85,7 +85,7 @@ def _system(place: Place) -> str:
 
 
 def _add_system(copies: list[_Copy], findings: Findings) -> None:
-    """Add one finding for all logs that two systems have in common."""
+    """Add a single finding for all logs that two systems have in common."""
     example, names = copies[0], [findings.name(copy.run) for copy in copies]
     assert example.other is not None
     found = f"{len(copies)} logs are copies of logs of {_system(example.other)}, for example {names[0]}"
@@ -113,7 +113,7 @@ def _check_responses(outcomes: list[ScenarioOutcome], copied: set[Path], finding
                 )
                 where = findings.name(first.responses_file)
                 others = [first.responses_file]
-                wanted = f"{wanted}, as {where} with the same hash has it"
+                wanted = f"{wanted}, the value in {where} with the same hash"
                 findings.add("accuracy-hash-scores", run.responses_file, found, wanted, others=others, decided_by=names)
             named = f"{findings.name(first.responses_file)}: SHA-256 {run.responses}"
             if run.cut and first.cut and run.cut != first.cut:
@@ -123,12 +123,12 @@ def _check_responses(outcomes: list[ScenarioOutcome], copied: set[Path], finding
                 continue
             # Short responses, such as classes, may be equal on two systems of one submitter.
             elif run.long_responses or place.organization != outcome.place.organization:
-                found = f"identical to that of {named}"
+                found = f"identical to the log of {named}"
                 findings.add("log-same-answers", run.responses_file, found, "a different accuracy log")
 
 
 def _copies(run: RunIdentity, place: Place, known: SeenRuns) -> Iterator[_Copy]:
-    """Yield the first sign that a run is a copy: its bytes (the detail log first), its latencies or its time."""
+    """Yield the value that shows that a run is a copy: bytes of a log, latencies or time span."""
     copied = False
     same_bytes = [("identical to {}", digest, path, ()) for path, digest in run.hashes.items()]
     marks = ((sign, mark, run.detail, keys) for sign, mark, keys in _marks(run))
@@ -155,7 +155,7 @@ def _runs_of(trees: Iterable[Path]) -> Iterable[tuple[object, tuple[Path, str, N
     """Yield the latencies and time spans of the runs in trees of any round and layout.
 
     Raises:
-        InputError: If a tree does not exist or holds no log.
+        InputError: If a tree does not exist or contains no log.
     """
     for tree in trees:
         logs = [path for path in sorted(tree.rglob(LOG)) if is_regular(path) and path.stat().st_size <= MAX_FILE_BYTES]
@@ -173,9 +173,9 @@ def _runs_of(trees: Iterable[Path]) -> Iterable[tuple[object, tuple[Path, str, N
 
 
 def _may_share(first: Place, one: str, other: Place, another: str) -> bool:
-    """Return whether one run may be submitted in both places.
+    """Return True if one run may be submitted in both places.
 
-    This holds for a model at 99% and 99.9% of the reference accuracy, and for a scenario inferred from another.
+    This is the case for a model at 99% and 99.9% of the reference accuracy, and for a scenario inferred from another.
     """
     if (first.division, first.organization, first.system) != (other.division, other.organization, other.system):
         return False
@@ -188,7 +188,7 @@ def _may_share(first: Place, one: str, other: Place, another: str) -> bool:
 
 
 def _source_of_order(outcome: ScenarioOutcome) -> tuple[str, ...]:
-    """Return what decides the order of a run's responses; runs that share it may have identical accuracy logs.
+    """Return the values that decide the order of responses. Runs with equal values may have identical accuracy logs.
 
     Server and Interactive are one LoadGen scenario with one order of issue, and a deterministic engine returns equal
     responses in both. The detail logs show whether a run was submitted twice.

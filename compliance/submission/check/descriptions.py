@@ -1,4 +1,4 @@
-"""Rules on files that a submitter writes: system descriptions, measurements, README.md, model_mapping.json, code."""
+"""Rules on files by submitters: system descriptions, measurements, README.md, model_mapping.json and source code."""
 
 import json
 import re
@@ -27,8 +27,8 @@ from runs.rounds import Round, RoundBenchmark
 
 # [checker] constants.py, VALID_SYSTEM_TYPES
 SYSTEM_TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
-_COUNT = re.compile(r"^number_|_count$|_per_node$")  # names of fields that may be JSON numbers
-# Parts of names that the open division needs no mapping for. [submission_checker_old.py, get_mlperf_model]
+_COUNT = re.compile(r"^number_|_count$|_per_node$")  # fields with these names may be JSON numbers
+# Model names with these parts need no mapping in the open division. [submission_checker_old.py, get_mlperf_model]
 _RESNET_ALIKE = ("mobilenet", "efficientnet", "resnet50")
 _PLACEHOLDER = re.compile(
     r"\b(todo|tbd|fixme|placeholder|change ?me|replace[ -]?me|lorem ipsum|your (company|organi[sz]ation|system))\b"
@@ -36,7 +36,7 @@ _PLACEHOLDER = re.compile(
     re.IGNORECASE,
 )
 _WORD = re.compile(r"\w+(?:['/]\w+)?")
-# A text that consists of words of both sets states "not retrained"; any other word describes a retraining.
+# A text states "not retrained" if all its words are in these two sets. Any other word describes a retraining.
 _NEGATIONS = frozenset((
     "no", "not", "none", "n/a", "na", "false", "never", "don't", "didn't", "doesn't", "isn't", "wasn't", "weren't",
 ))  # fmt: skip
@@ -46,7 +46,7 @@ _ADD_NOTHING = frozenset((
     "retrained", "retraining", "train", "trained", "training",
 ))  # fmt: skip
 _SIZE = re.compile(r"(?i)(?<![\w.])\d+(?:\.\d+)?(?=b\b)")
-ALIKE = 0.6  # minimum similarity of two names of one model; published names differ in spelling, host and quantization
+ALIKE = 0.6  # minimum similarity of two names of one model; names differ in spelling, host and quantization
 _FEWER_WEIGHTS = re.compile(
     r"(?<!no )(?<!not )(?<!non-)\b((prun|spars|distil|low[- ]rank)\w*|layers? (removed|dropped|skipped))", re.IGNORECASE
 )
@@ -55,7 +55,7 @@ _SPECULATION = re.compile(
     r"(?<!no )(?<!not )(?<!without )\b(speculative[ _-]?(decoding|sampling|num|config|model)|eagle-?3|medusa heads?)\b",
     re.IGNORECASE,
 )
-_NO_MODEL = re.compile(r"\bdummy\b", re.IGNORECASE)  # name of the engine that runs no model, for rehearsals
+_NO_MODEL = re.compile(r"\bdummy\b", re.IGNORECASE)  # name of the engine without a model, which rehearsals use
 
 
 @decides(
@@ -65,7 +65,7 @@ _NO_MODEL = re.compile(r"\bdummy\b", re.IGNORECASE)  # name of the engine that r
      "remove the description, or add results of the system"),
 )  # fmt: skip
 def check_systems(tree: Tree, contents: Contents, findings: Findings) -> None:
-    """Check system descriptions, their results, and the sets of scenarios."""
+    """Check each system description, and that its system has results with all required scenarios."""
     for division, organization in tree.organizations():
         results = tree.results(division, organization)
         systems = subfolders(results)
@@ -103,7 +103,7 @@ def _check_system(tree: Tree, division: str, organization: str, results: Path, f
 
 
 def _check_set(folder: Path, entry: RoundBenchmark, system_type: str | None, findings: Findings) -> None:
-    """Check the scenarios of one closed benchmark by the type of the system, or by the benchmark's own type."""
+    """Check that a closed benchmark has all scenarios that the type of the system or of the benchmark requires."""
     kind = ",".join(sorted(system_type.split(","))) if system_type else next(iter(entry.required))
     if kind not in entry.required:
         findings.add("suite-benchmark", folder, f"system_type {system_type}", " or ".join(entry.required))
@@ -120,12 +120,12 @@ def _check_set(folder: Path, entry: RoundBenchmark, system_type: str | None, fin
 
 
 def _is_network(value: dict[str, Any]) -> bool:
-    """Return whether a system description declares a network SUT."""
+    """Return True if a system description declares a network SUT."""
     return str(value.get("is_network")).lower() == "true"
 
 
 def says_network(tree: Tree, place: Place) -> bool:
-    """Return whether the system description states that LoadGen reached the system over a network."""
+    """Return True if the system description states that LoadGen reached the system over a network."""
     return _is_network(object_or_empty(tree.system(place.division, place.organization, place.system)))
 
 
@@ -152,7 +152,7 @@ def _check_fields(path: Path, value: dict[str, Any], findings: Findings) -> None
 
 
 def _check_type(path: Path, name: str, value: Any, rule_id: str, findings: Findings) -> None:
-    """Check that a value is a string or a count. An object of strings is a warning, because submitters use it."""
+    """Check that a value is a string or a count. An object of strings causes only a warning, because it is common."""
     if value is None or isinstance(value, str) or (type(value) is int and _COUNT.search(name)) or name == IS_NETWORK:
         return
     parts = isinstance(value, dict) and all(isinstance(one, str) for one in value.values())
@@ -161,7 +161,7 @@ def _check_type(path: Path, name: str, value: Any, rule_id: str, findings: Findi
 
 
 def _is_empty(value: Any) -> bool:
-    """Return whether a value is empty for the official checker, or has no visible character."""
+    """Return True if a value is empty for the official checker, or contains no visible character."""
     return not ("".join(filter(str.isprintable, value)).strip() if isinstance(value, str) else value)
 
 
@@ -183,7 +183,7 @@ def _check_identity(path: Path, value: dict[str, Any], division: str, organizati
         return str(value.get(name, "")).lower() == wanted.lower()
 
     kind, of_network = value.get("system_type"), division == "network"
-    is_text = isinstance(value.get("is_network", ""), str)  # The checker crashes on other types.
+    is_text = isinstance(value.get("is_network", ""), str)  # The official checker crashes on other types.
     fits = not is_text or division == "open" or _is_network(value) == of_network
     in_division = " in the network division" if of_network else ""
     for rule, name, right, wanted in (
@@ -256,7 +256,7 @@ def check_measurements(tree: Tree, place: Place, findings: Findings) -> None:
     rank=Rank.LIMITS,
 )  # fmt: skip
 def _check_closed_model(path: Path, value: dict[str, Any], findings: Findings) -> None:
-    """Check the described changes of a model against those that the closed division allows."""
+    """Check that the described changes of a model are allowed in the closed division."""
     retraining, changes = (str(value.get(name) or "") for name in ("retraining", "weight_transformations"))
     words = set(_WORD.findall(retraining.lower().replace("’", "'")))
     if retraining and not (words & _NEGATIONS and words <= _NEGATIONS | _ADD_NOTHING):
@@ -304,8 +304,9 @@ def check_models(tree: Tree, places: list[Place], findings: Findings) -> None:
 
 
 def _other_model(one: str, other: str) -> bool:
-    """Return whether two free texts name different models: they differ in the size (8B), or are hardly alike."""
-    one, other = one[:SHOWN].lower(), other[:SHOWN].lower()  # Time grows with the square of the length.
+    """Return True if two texts name different models: their sizes (8B) differ, or the names have little in common."""
+    # The time of the comparison grows with the square of the length.
+    one, other = one[:SHOWN].lower(), other[:SHOWN].lower()
     sizes = [set(_SIZE.findall(text)) for text in (one, other)]
     alike = SequenceMatcher(None, one, other, autojunk=False).ratio()
     return (all(sizes) and sizes[0] != sizes[1]) or alike < ALIKE
@@ -318,7 +319,7 @@ def _other_model(one: str, other: str) -> bool:
      "diagram of the network", "add the diagram to documentation/"),
 )  # fmt: skip
 def check_sources(tree: Tree, contents: Contents, findings: Findings) -> None:
-    """Check the source code and the documentation of each submitter, and the mapping of model names."""
+    """Check the source code, the documentation and model_mapping.json of each submitter."""
     largest: dict[Path, int] = {}  # directory of a submitter → bytes of its largest file
     for path, status in contents.files.items():
         folder = tree.root.joinpath(*path.relative_to(tree.root).parts[:3])
@@ -355,7 +356,7 @@ def _check_mapping(path: Path, division: str, in_round: Round, findings: Finding
 
 
 def mapped_benchmark(tree: Tree, place: Place) -> str | None:
-    """Return the benchmark of a directory: a benchmark of the round, or in open one of model_mapping.json."""
+    """Return the benchmark that a directory name stands for; in the open division, model_mapping.json may name it."""
     if place.benchmark in tree.round.benchmarks:
         return tree.round.table.directories[place.benchmark]
     if place.division != "open":

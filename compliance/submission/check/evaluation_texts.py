@@ -16,9 +16,9 @@ from runs.rounds import model_of
 
 # Scores that are lengths, distances or entropies. All other scores are at most 1, or 100 in percent.
 _UNBOUNDED = frozenset({"GEN_LEN", "TOKENS_PER_SAMPLE", "FID_SCORE", "DLRM_NE"})
-# Factor on the lowest allowed score, by score. In 3,300 closed scores of v4.1, v5.1 and v6.0 the highest have at most
-# half of this excess (DICE 1.065, mAP 1.047, ROUGE2 1.037, AUC 1.009). The exception of 1.46 is a retinanet result that
-# was scored on a part of the dataset.
+# Highest plausible score as a multiple of the lowest allowed score. The highest of 3,300 closed scores of v4.1, v5.1
+# and v6.0 have half of this excess (DICE 1.065, mAP 1.047, ROUGE2 1.037, AUC 1.009), except 1.46 on a part of a
+# dataset.
 REACH = 1.1
 _REACH = {"DICE": 1.15, "AUC": 1.02, "F1": 1.02, "acc": 1.025, "ACCURACY": 1.03}
 _DATASET = "gpqa_diamond"  # [mlperf] compliance/TEST07/README.md, acc_eval_compliance_gpqa.parquet
@@ -33,18 +33,19 @@ _SCENARIOS = frozenset(name.lower() for name in (*SCENARIOS, "MultiStream"))
     ("accuracy-numbers", "error", OURS, "number in a text of scores, compared with its other numbers",
      "write the text from the run's own log"),
     ("accuracy-range", "error", OURS, "score", "write accuracy.txt from the run's own log"),
-    ("accuracy-reach", "warning", OURS, "score, compared with that of the reference model",
+    ("accuracy-reach", "warning", OURS, "score, compared with the score of the reference model",
      "score the complete dataset with the benchmark's own evaluation"),
     also=("accuracy-samples",),
     needs=("text",),
     rank=Rank.LIMITS,
 )  # fmt: skip
 def check_scores(result: Result) -> None:
-    """Check accuracy.txt, and the texts of scores in audit directories."""
+    """Check the scores in accuracy.txt and in the texts of audit directories."""
     path = result.tree.accuracy(result.place).accuracy_text
     for one in _texts(result):
         text = _text_of(one)
-        for fault in () if one.name.startswith("verify_") else failures(text):  # audit-verdict reports them
+        # The rule audit-verdict reports failures in other texts.
+        for fault in () if one.name.startswith("verify_") else failures(text):
             result.findings.add("accuracy-failure", one, *fault[:2], decided_by=[fault.key])
         for fault in contradictions(text):
             result.findings.add("accuracy-numbers", one, *fault[:2], decided_by=[fault.key])
@@ -55,13 +56,13 @@ def check_scores(result: Result) -> None:
     for rule, fault in _test07(result, _text_of(path07)):
         result.findings.add(rule, path07, *fault[:2], severity="warning", decided_by=[fault.key])
     for name, count in scored_samples(text):
-        if count != result.accuracy_samples and name != "gen_num":  # the rule accuracy-samples on gen_num is an error
+        if count != result.accuracy_samples and name != "gen_num":  # rule accuracy-samples reports gen_num as an error
             found, wanted = f"{name} is {count:,}", f"{result.accuracy_samples:,}"
             result.findings.add("accuracy-samples", path, found, wanted, severity="warning", decided_by=[name])
 
 
 def _test07(result: Result, text: str) -> Iterator[tuple[str, Fault]]:
-    """Yield other datasets than the one of TEST07, and a score that the model does not reach."""
+    """Yield datasets that TEST07 does not use, and a score of TEST07 that is too low or too high."""
     if other := [name for name in datasets_in(text) if name != _DATASET]:
         yield "audit-numbers", Fault(f"scores of {', '.join(other)}", f"scores of {_DATASET}", other[0])
     threshold, score = result.entry.audit_settings.get("TEST07", {}).get("test07_accuracy_threshold"), numbers_in(text)
@@ -78,7 +79,7 @@ def scores_in(path: Path) -> dict[str, float]:
 
 
 def _scores(result: Result, text: str) -> Iterator[tuple[str, Fault]]:
-    """Yield scores that no system, or no system with the benchmark's model, can reach. They are shares or percent."""
+    """Yield scores that no system with the benchmark's model can reach. A score is a share or a percentage."""
     lines = text.splitlines()
     for score, limits in result.entry.targets_of(result.scenario_name).items():
         if score in _UNBOUNDED or not limits.low:
@@ -92,18 +93,19 @@ def _scores(result: Result, text: str) -> Iterator[tuple[str, Fault]]:
                 continue
             elif value > (most := _REACH.get(score, REACH) * low):
                 yield "accuracy-reach", Fault(found, f"at most {most:.10g}", score)
-            elif value < low != limits.low:  # The checker accepts it, because it compares percent with a share.
+            # The official checker accepts such a score, because it compares a percentage with a share.
+            elif value < low != limits.low:
                 yield "accuracy-reach", Fault(found, f"at least {low:.10g} (percent), or at most 1 (share)", score)
 
 
 @decides(
     "tree",
-    ("text-place", "warning", OURS, "path in a text, compared with the result's benchmark and scenario",
+    ("text-place", "warning", OURS, "path in a text, compared with the benchmark and scenario of the result",
      "submit the text of this result's own runs"),
     rank=Rank.COPIES,
 )  # fmt: skip
 def check_places(result: Result) -> None:
-    """Compare paths in texts with the benchmark and scenario of the result; names of systems may differ."""
+    """Compare paths in texts with the benchmark and scenario of the result. Names of systems may differ."""
     names = {name.lower(): model_of(of) for name, of in result.tree.round.table.directories.items()}
     scenarios = {result.scenario_name.lower(), *(run.scenario.lower() for run in result.runs)}
     for path in _texts(result):
@@ -123,5 +125,5 @@ def _texts(result: Result) -> Iterator[Path]:
 
 
 def _text_of(path: Path) -> str:
-    """Read a text. Return an empty text if it is unreadable, which other checks report."""
+    """Read a text. Return an empty text if it is unreadable; other checks report this."""
     return (read_text(path, Findings(path.parent), "tree-unreadable") if is_regular(path) else None) or ""

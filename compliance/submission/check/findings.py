@@ -1,4 +1,4 @@
-"""Findings on a tree, the lines that they refer to, and readers of single files in an untrusted tree.
+"""Findings on a tree, the lines of files that they refer to, and safe readers for files of an untrusted tree.
 
 The readers follow no link, read a bounded number of bytes, and add a finding instead of raising an exception.
 """
@@ -21,11 +21,11 @@ from runs.files.reading import KeyTwiceError, json_object
 from runs.wording import printable
 
 MISSING = "file does not exist"
-UNSAFE = "directory with links, pipes or very large files; its logs were not read"
-SHOWN = 200  # characters of foreign content in a message
+UNSAFE = "directory with links, pipes or files above the size limit; its logs were not read"
+SHOWN = 200  # maximum length of quoted content in a message, in characters
 MAX_TEXT_BYTES = 1024 * 1024
-MAX_OF_A_RULE = 10_000  # findings of one rule; more are only counted. Round v5.1 has 668 of one rule.
-MAX_READ = 4 * 1024 * 1024  # bytes of a file that are searched for the line of a finding
+MAX_OF_A_RULE = 10_000  # maximum number of findings of one rule (668 in round v5.1); more are only counted
+MAX_READ = 4 * 1024 * 1024  # number of bytes of a file in which the line of a finding is searched
 
 
 class Findings:
@@ -34,7 +34,7 @@ class Findings:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._kept: list[Finding] = []
-        self._count_of: Counter[str] = Counter()  # findings, by rule
+        self._count_of: Counter[str] = Counter()  # number of findings of each rule
 
     def add(
         self,
@@ -51,7 +51,7 @@ class Findings:
         text: str = "",
         origin: str = "",
     ) -> None:
-        """Add a violated rule; `text`, `fix` and `severity` default to the summary, fix and severity of the rule.
+        """Add a finding. `text`, `fix` and `severity` default to the summary, fix and severity of the rule.
 
         Args:
             expected: the required value.
@@ -72,7 +72,7 @@ class Findings:
 
     @property
     def items(self) -> list[Finding]:
-        """The findings; a rule with more than MAX_OF_A_RULE gets one more, with the number of the others."""
+        """The findings. If a rule has more than MAX_OF_A_RULE, the last finding states the number of the others."""
         more = [(find_rule(rule), count - MAX_OF_A_RULE) for rule, count in self._count_of.items()]
         return self._kept + [
             Finding(rule.id, rule.severity, f"{count:,} more findings of this rule in the tree", (Path(),))
@@ -86,7 +86,7 @@ class Findings:
 
 
 def place_of(finding: Finding) -> str:
-    """Return the first file of a finding, as it is printed."""
+    """Return the first file of a finding as text for the report."""
     return finding.files[0].as_posix()
 
 
@@ -110,14 +110,14 @@ def located(root: Path, findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _located(finding: Finding, lines: list[bytes]) -> Finding:
-    """Return a finding with the lines of its keys in `numbers`, the first of them as its line."""
+    """Return a finding with the line numbers of its keys. The first of these becomes the line of the finding."""
     if finding.line is not None or not (found := _lines_of(finding, lines)):
         return finding
     return replace(finding, line=next(iter(found.values())), numbers={**finding.numbers, "lines": found})
 
 
 def shown_lines(root: Path, finding: Finding, length: int) -> Iterator[tuple[Path, int, str]]:
-    """Yield for each file of a finding: the file, the number of the deciding line, and its printable text."""
+    """Yield each file of a finding with the number and the printable text of the line that decided the finding."""
     for number, file in enumerate(finding.files):
         lines = _lines(root / file, {})
         line = finding.line if number == 0 else next(iter(_lines_of(finding, lines).values()), None)
@@ -167,17 +167,17 @@ def _is(kind: int, path: Path) -> bool:
 
 
 def is_regular(path: Path) -> bool:
-    """Return whether the path is a regular file: neither link nor pipe nor device."""
+    """Return True if the path is a regular file: not a link, pipe or device."""
     return _is(stat.S_IFREG, path)
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether the path is a directory and not a link to one."""
+    """Return True if the path is a directory, not a link to a directory."""
     return _is(stat.S_IFDIR, path)
 
 
 def is_safe(folder: Path) -> bool:
-    """Return whether a directory has only directories and regular files below the size limit of a submission."""
+    """Return True if a directory contains only directories and regular files below the size limit of a submission."""
     try:
         return all(
             is_folder(path) or (is_regular(path) and path.lstat().st_size <= MAX_FILE_BYTES)
@@ -228,13 +228,13 @@ def read_object(path: Path, findings: Findings, missing_rule: str, damaged_rule:
         if twice is None:
             findings.add(damaged_rule, path, error.message, "a JSON object")
             return None
-    found, fix = f"{twice}; readers use the last", f"keep one line of {twice.key!r}"
+    found, fix = f"{twice.key!r} occurs twice; readers use the last value", f"keep one line of {twice.key!r}"
     findings.add(damaged_rule, path, found, "each key once", fix, decided_by=[twice.key], origin=OURS)
-    with suppress(InputError):  # The other fields are still checked.
+    with suppress(InputError):  # Other fields of the object are still checked.
         return json_object(content, Path(path.name), "", twice=True)
     return None
 
 
 def object_or_empty(path: Path) -> dict[str, Any]:
-    """Read a JSON object. Return an empty one if it is missing or damaged, which other checks report."""
+    """Read a JSON object. Return an empty object if it is missing or damaged; other checks report this."""
     return read_object(path, Findings(path.parent), "tree-unreadable", "tree-unreadable") or {}

@@ -1,4 +1,4 @@
-"""Rules on names, types, sizes and places of all files in a tree, and on rehearsal marks."""
+"""Rules on the names, types, sizes and places of all files in a tree, and on rehearsal marks."""
 
 import os
 import re
@@ -22,10 +22,10 @@ from runs.record.layout import LOADGEN_LOGS
 # Suffixes of files that are searched for the rehearsal mark. Source code may contain the words.
 _SPEAKING = frozenset({".txt", ".md", ".json", ".conf", ".yaml", ".yml", ".csv", ""})
 _MARK = REHEARSAL_MARK.encode()
-_MARKED_WITHIN = 64 * 1024  # bytes at the start of a file, where `submit` writes the mark
-MAX_ENTRIES = 250_000  # files and directories; a whole round's repository has fewer
-_DOCUMENTS = ("readme", "license", "calibration", "notice")  # first letters of file names
-# Names of audit directories; a tree may have more audits than required.
+_MARKED_WITHIN = 64 * 1024  # `submit` writes the mark within so many bytes from the start of a file
+MAX_ENTRIES = 250_000  # maximum number of files and directories; the repository of a whole round has fewer
+_DOCUMENTS = ("readme", "license", "calibration", "notice")  # beginnings of the names of documents
+# Names of audit directories. A tree may contain more audits than required.
 AUDIT_FOLDERS = frozenset({*AUDITS, "TEST01", "TEST04", "TEST06", "TEST07", "TEST08", "TEST09"})
 _SCENARIOS = (*SCENARIOS, "MultiStream")
 _OFFICIAL_NAMES = {
@@ -38,7 +38,7 @@ _EVIDENCE = re.compile(rf"{'|'.join(map(re.escape, LOADGEN_LOGS))}|accuracy\.txt
 _RUN = rf"performance/(run_1|ranging)/({'|'.join(LOADGEN_LOGS)})|accuracy/({'|'.join(LOADGEN_LOGS)}|accuracy\.txt)"
 _AUDIT = rf"({'|'.join(AUDIT_FOLDERS)})/({_RUN}|{'|'.join(LOADGEN_LOGS)}|verify_\w+\.txt)"
 _PLACES = {"results": re.compile(_RUN), "compliance": re.compile(_AUDIT), "": re.compile(f"{_RUN}|{_AUDIT}")}
-MAX_NAMED = 4  # files of one directory that a finding names
+MAX_NAMED = 4  # maximum number of files that a finding names per directory
 
 
 @dataclass
@@ -79,7 +79,7 @@ def scan(root: Path, findings: Findings) -> Contents:
             for entry in found:
                 path = folder / entry.name
                 if path == root / ".git":
-                    continue  # belongs to the checkout, not to the submission
+                    continue  # this file belongs to the git checkout, not to the submission
                 status = entry.stat(follow_symlinks=False)
                 if stat.S_ISDIR(status.st_mode):
                     contents.folders.append(path)
@@ -110,7 +110,7 @@ def check_names(contents: Contents, findings: Findings) -> None:
         if name.startswith("."):
             findings.add("tree-dot-file", path, name, "none")
         if any(sign.isspace() or not sign.isprintable() for sign in name):
-            findings.add("tree-name", path, f"spaces or unprintable ones in {name!r}", "letters, digits and .-_+")
+            findings.add("tree-name", path, f"spaces or unprintable characters in {name!r}", "letters, digits and .-_+")
     for path, status in contents.files.items():
         if status.st_size > MAX_FILE_BYTES:
             findings.add("tree-size", path, f"{status.st_size:,} bytes", f"at most {MAX_FILE_BYTES:,} bytes")
@@ -150,7 +150,7 @@ def check_rehearsal(tree: Tree, contents: Contents, findings: Findings) -> None:
      "move the file into the directory of its run or audit, or remove it"),
 )  # fmt: skip
 def check_layout(tree: Tree, contents: Contents, findings: Findings) -> None:
-    """Check whether logs, audit texts and their directories follow the layout of the round.
+    """Check that logs, audit texts and their directories follow the layout of the round.
 
     Other files are ignored: documents, source code, and files of tools that build and publish trees.
     """
@@ -164,7 +164,7 @@ def check_layout(tree: Tree, contents: Contents, findings: Findings) -> None:
         # The official checker accepts scenario names in any case, if no two of them differ in case only.
         accepted = official in _SCENARIOS and twins[path.parent, official.lower()] == 1
         known = len(parts) < 5 or parts[4] in tree.round.benchmarks
-        if known and not (accepted and parts[2] == "compliance"):  # Other names are found by the rules on results.
+        if known and not (accepted and parts[2] == "compliance"):  # The rules on results find other names.
             severity: Severity | None = "warning" if accepted else None
             findings.add("tree-case", path, path.name, official, f"rename it to {official}", severity)
     misplaced: defaultdict[Path, list[Path]] = defaultdict(list)
@@ -186,7 +186,7 @@ def check_layout(tree: Tree, contents: Contents, findings: Findings) -> None:
 
 
 def is_document(name: PurePath) -> bool:
-    """Return whether a file, by its path in the submitter's directory, is a document of the submitter."""
+    """Return True if a file is a document of the submitter, by its path in the submitter's directory."""
     parts = name.parts
     return parts[0] == "documentation" or (
         len(parts) == 1 and (parts[0].lower().startswith(_DOCUMENTS) or parts[0] == "model_mapping.json")

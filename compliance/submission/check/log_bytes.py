@@ -14,7 +14,7 @@ from runs.errors import HarnessError
 from runs.loadgen.accuracy_log import AccuracyEntry
 from runs.record.layout import RunDir
 
-# Minimum of bytes, and of distinct 4-byte words, of a response that only one prompt can have. In 10,000 logs of v4.1,
+# Minimum bytes and minimum distinct 4-byte words of a response that only one prompt can have. In 10,000 logs of v4.1,
 # v5.1 and v6.0 no three samples share such a response; in 20 logs two samples with equal prompts do.
 _BYTES, _DIFFERENT = 64, 16
 _SAMPLES = 3
@@ -27,9 +27,9 @@ _SAMPLES = 3
     rank=Rank.COPIES,
 )  # fmt: skip
 def check_responses(result: Result) -> None:
-    """Check the complete entries of each accuracy log."""
+    """Check the complete entries of each accuracy log: response lengths, and samples with identical responses."""
     for path in _logs(result):
-        with suppress(HarnessError):  # Other checks report the error.
+        with suppress(HarnessError):  # other checks report the error
             _check_entries(result, path, result.logged_samples(path).shown)
 
 

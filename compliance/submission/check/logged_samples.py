@@ -20,8 +20,8 @@ class LoggedSamples:
     """The samples that an accuracy log shows."""
 
     path: Path
-    shown: list[AccuracyEntry]  # without the cut entry
-    issued: list[tuple[int, int]]  # seq_id and qsl_idx of each entry, also of the cut one
+    shown: list[AccuracyEntry]  # complete entries, without the entry that truncation cut
+    issued: list[tuple[int, int]]  # seq_id and qsl_idx of each entry, also of the entry that truncation cut
     problem: tuple[str, str] | None = None  # message and fix if the log is not complete
 
     @property
@@ -32,7 +32,8 @@ class LoggedSamples:
             InputError: If the log is not complete.
         """
         if self.problem is not None:
-            raise InputError(*self.problem, path=self.path)  # a kept error would keep its frames in memory
+            # A new error each time, because a stored one would keep its frames in memory.
+            raise InputError(*self.problem, path=self.path)
         return self.shown
 
 

@@ -37,7 +37,7 @@ class CheckerMessage:
 
 @dataclass
 class OfficialResult:
-    """The outcome of the official checker. `crashed`: it ended with a traceback, as it does on some trees."""
+    """The outcome of the official checker. `crashed`: the checker ended with a traceback, as on some trees."""
 
     checkout: str
     round: str
@@ -45,7 +45,8 @@ class OfficialResult:
     exit_code: int
     summary: str
     messages: list[CheckerMessage] = field(default_factory=list)
-    results: list[dict[str, str]] = field(default_factory=list)  # rows of its CSV file: accepted results
+    # Rows of the checker's CSV file, one for each accepted result.
+    results: list[dict[str, str]] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
@@ -62,7 +63,7 @@ def run_official(checkout: Path, tree: Path, in_round: Round) -> OfficialResult:
     if not (package / "main.py").is_file():
         raise ExecutionError(
             f"--official {checkout}: {PACKAGE / 'main.py'} is missing",
-            "give a checkout of https://github.com/mlcommons/inference",
+            "give a clone of https://github.com/mlcommons/inference",
         )
     with temporary_folder("official-check-") as folder:
         csv_file = folder / "summary.csv"
@@ -90,7 +91,7 @@ def _result(checkout: Path, in_round: Round, code: int, text: str, table: str) -
     if found is None and ("ModuleNotFoundError" in last or "ImportError" in last or code == 2 or code < 0):
         raise ExecutionError(
             f"the official checker could not run (exit code {code}): {last[:300]}",
-            "install PyYAML, and give a checkout that supports the round",
+            "install PyYAML, and give a clone of mlcommons/inference that supports the round",
         )
     outcome: Outcome = "crashed"
     if found is not None:

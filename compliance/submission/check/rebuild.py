@@ -1,4 +1,4 @@
-"""Comparison of a tree with the runs that it was built from: the tree is rebuilt, and every file is compared.
+"""Comparison of a tree with its runs: the tree is built again from the runs, and every file is compared.
 
 The rules of `submit` and the sign-off apply to the runs. Values that runs do not record (`SystemFile`) come from
 --system, or without that option from the tree.
@@ -39,13 +39,13 @@ from runs.record.manifest import Manifest
 from runs.what_is import what_is
 
 _FIX = "give a run directory, or a directory that contains runs"
-MAX_DOCUMENTS = 64  # calibration documents of at most 1 MiB each
+MAX_DOCUMENTS = 64  # maximum number of calibration documents, each of at most 1 MiB
 
 RunsIndex = dict[str, RunDir]  # SHA-256 of the detail log → run
 
 
 def index_runs(directories: list[Path]) -> RunsIndex:
-    """Return every run under the directories. A run has a manifest.json, unlike the logs of a tree.
+    """Return every run in the directories. A run has a manifest.json; the logs of a tree have none.
 
     Raises:
         InputError: If a directory is missing or has no run, or if two different runs have identical logs.
@@ -64,15 +64,15 @@ def index_runs(directories: list[Path]) -> RunsIndex:
 
 
 def _run_of(run: RunDir, runs: RunsIndex) -> RunDir | None:
-    """Return the run whose detail log the tree has."""
-    with suppress(InputError):  # raised for a file that is too large to be a log
+    """Return the run whose detail log is in the tree."""
+    with suppress(InputError):  # a file that is too large to be a log raises the error
         return runs.get(sha256_of(run.detail)) if is_regular(run.detail) else None
     return None
 
 
 @dataclass(frozen=True)
 class TreeInputs:
-    """The inputs that a tree was built from: the runs, and the options of `submit`."""
+    """The inputs from which a tree was built: the runs, and the options of `main.py submit`."""
 
     runs: RunsIndex
     given: SystemFile | None = None  # system description; None: from the tree
@@ -89,11 +89,12 @@ class TreeInputs:
     rank=Rank.COPIES,
 )  # fmt: skip
 def compare_with_runs(checked: Checked, made_of: TreeInputs) -> Checked:
-    """Compare every file with the tree rebuilt from the runs, and sign off each system outside the open division."""
+    """Compare every file with a tree that is rebuilt from the runs. Sign off each system outside the open division."""
     tree = checked.tree
     findings = Findings(tree.root)
     signed: list[SystemSignOff] = []
-    given: dict[tuple[str, str], list[set[Path] | None]] = {}  # files of each system; None: unknown
+    # files that the runs of each system lead to; None: unknown
+    given: dict[tuple[str, str], list[set[Path] | None]] = {}
     with with_scorer(made_of.sources) as (sources, _):
         for home, places in groupby(checked.places, lambda one: (one.division, one.organization, one.system)):
             files, sign_off_of = _compare_system(tree, [*places], replace(made_of, sources=sources), findings)
@@ -125,7 +126,7 @@ def _compare_system(
     audits = [RunDir(folder / "performance" / "run_1") for folder in tests if folder.is_dir()]
     own = {run_dir: _run_of(run_dir, made_of.runs) for run_dir in (*result_runs, *audits)}
     for run_dir in (run_dir for run_dir, found in own.items() if found is None):
-        findings.add("log-not-in-runs", run_dir.detail, "in none of the runs", "in one of the runs")
+        findings.add("log-not-in-runs", run_dir.detail, "in none of the runs", "a detail log of one of the runs")
     name = f"{first.division}/{first.organization}/{first.system}"
     signed = SystemSignOff(name, len(result_runs), sum(own[run_dir] is not None for run_dir in result_runs))
     if None in own.values():
@@ -165,7 +166,7 @@ def _request(
     tree: Tree, first: Place, output: Path, results: list[Path], manifests: dict[str, Manifest], made_of: TreeInputs
 ) -> SubmitRequest:
     division: Division = next((one for one in DIVISIONS if one == first.division), "closed")
-    # Fields that --system lacks are taken from the submitter's description in the tree.
+    # Fields that are missing in the file of --system are taken from the description in the tree.
     found = object_or_empty(tree.system(first.division, first.organization, first.system))
     given = given_in(found, manifests["performance"]) if manifests else SystemFile({}, {})
     if made_of.given is not None:
@@ -208,13 +209,13 @@ def _source(given: Path | None, manifests: list[Manifest], code: Path, findings:
 
 def _compare(path: Path, expected: Path, findings: Findings) -> None:
     if not is_regular(path):
-        findings.add("runs-differ", path, MISSING, "the file from the runs")
+        findings.add("runs-differ", path, MISSING, "the file that follows from the runs")
     elif path.stat().st_size != expected.stat().st_size or sha256_of(path) != sha256_of(expected):
         findings.add("runs-differ", path, *_first_difference(path, expected))
 
 
 def _first_difference(path: Path, expected: Path) -> tuple[str, str]:
-    """Return the first line that differs: in the tree, and from the runs."""
+    """Return the first line that differs, as it is in the tree and as it follows from the runs."""
     if max(path.stat().st_size, expected.stat().st_size) > MAX_TEXT_BYTES:
         return f"{path.stat().st_size:,} bytes", f"{expected.stat().st_size:,} bytes (from the runs)"
     lines = (one.read_bytes().split(b"\n") for one in (path, expected))
@@ -222,11 +223,11 @@ def _first_difference(path: Path, expected: Path) -> tuple[str, str]:
         if one != other:
             texts = ["end of file" if text is None else text.decode(errors="replace") for text in (one, other)]
             return f"line {number}: {texts[0].strip()}", f"{texts[1].strip()} (from the runs)"
-    return "different bytes", "the bytes from the runs"
+    return "different bytes", "the bytes that follow from the runs"
 
 
 def _foreign_files(tree: Tree, home: tuple[str, str], known: set[Path], findings: Findings) -> None:
-    """Report files that do not come from the runs, except the submitter's documents."""
+    """Report files that do not follow from the runs, except the submitter's documents."""
     folder, code = tree.organization(*home), tree.source(*home).relative_to(tree.root)
     code_known = any(name.is_relative_to(code) for name in known)
     for path in files_below(folder):
@@ -234,4 +235,4 @@ def _foreign_files(tree: Tree, home: tuple[str, str], known: set[Path], findings
         if not is_regular(path) or name in known or is_document(path.relative_to(folder)):
             continue
         if code_known or not name.is_relative_to(code):
-            findings.add("runs-differ", path, "file that the runs do not give", "none", "remove the file")
+            findings.add("runs-differ", path, "file that does not follow from the runs", "none", "remove the file")

@@ -16,7 +16,7 @@ from runs.record.layout import RunDir
 
 
 def check_accuracy_files(result: Result, run: RunDir) -> None:
-    """Check the files of an accuracy run; note the hash in accuracy.txt and whether all scores could be read."""
+    """Check the files of an accuracy run. Store the hash in accuracy.txt, and whether all scores are readable."""
     result.scores_readable, result.answers_sha256 = _check_text(run.accuracy_text, result)
     _check_size(run, result)
     _check_folders(run, result)
@@ -37,11 +37,11 @@ def _check_text(path: Path, result: Result) -> tuple[bool, str]:
     lines = text.splitlines()
     readable = True
     for score, limits in result.entry.targets_of(result.scenario_name).items():
-        # The official checker accepts several numbers of one score if each of them meets the target.
+        # The official checker accepts multiple numbers for one score if each of them meets the target.
         stated = stated_score(lines, score, one=result.benchmark is not None)
         unread = stated.problem if stated.numbers or limits.low is not None else ""
         readable = readable and not unread
-        # A result of the open division may have another score.
+        # A result of the open division may have a different score.
         if unread and (result.benchmark is not None or not result.is_open):
             wanted = f"one number for {stated.name}"
             findings.add("accuracy-text", path, unread, wanted, line=stated.line)
@@ -64,7 +64,7 @@ def _check_text(path: Path, result: Result) -> tuple[bool, str]:
      "truncate the accuracy log with tools/submission/truncate_accuracy_log.py, which appends the hash"),
 )  # fmt: skip
 def _check_hash(path: Path, text: str, findings: Findings) -> str:
-    """Return the hash in accuracy.txt. Return an empty text and add a finding unless there is exactly one."""
+    """Return the hash in accuracy.txt. If it is missing or not unique, add a finding and return an empty text."""
     digest, problem = stated_hash(text)
     if not digest:
         found, wanted = problem or "no line `hash=…`", "one line `hash=` with the SHA-256 of the complete log"
@@ -91,7 +91,7 @@ def _check_size(run: RunDir, result: Result) -> None:
 
 
 def _shape_problems(content: bytes, truncated: bool) -> Iterator[tuple[str, str]]:
-    """Yield how a log differs from a log that the official tool truncated, with the required value.
+    """Yield each difference from a log that the official tool truncated, with the required value.
 
     The tool keeps 4,096 characters of both ends; on some systems it writes lines that end in \\r\\n.
     """
@@ -103,7 +103,8 @@ def _shape_problems(content: bytes, truncated: bool) -> Iterator[tuple[str, str]
     if len(plain) != whole:
         yield f"{len(plain):,} bytes", f"{whole:,} bytes"
     elif plain[SHOWN_BYTES : SHOWN_BYTES + len(CUT)] != CUT:
-        yield "mark of the cut at another byte", f"after {SHOWN_BYTES:,} bytes"
+        dots = CUT.index(b".")
+        yield f"truncation mark at byte {plain.find(b'...'):,}", f"at byte {SHOWN_BYTES + dots:,}, between empty lines"
     elif not plain.startswith(b"[") or not plain.rstrip().endswith(b"]"):
         yield f"begins with {plain[:1]!r} and ends with {plain.rstrip()[-1:]!r}", "'[' and ']'"
 
@@ -135,7 +136,7 @@ _FILES = ("client.json", "client.log", "ptd_logs.txt", "server.json", "server.lo
     ("power-files", "error", "[checker] power_check.required_files_check", "file of the power measurement",
      "copy the file that the power tools wrote"),
     ("power-readings", "error", "[checker] power_check.get_power_metric_check", "time span of the power readings",
-     "submit the readings of the run; set the clock of the power meter by that of LoadGen"),
+     "submit the readings of the run; synchronize the clocks of the power meter and of LoadGen's host"),
     needs=("power",),
 )  # fmt: skip
 def check_power(result: Result) -> None:

@@ -1,4 +1,4 @@
-"""Rules on the runs of a result in a tree, and `judge_run`, which applies rules on any run to a run in a tree."""
+"""Rules on the runs of a result in a tree. `judge_run` applies the rules that are valid for any run."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -34,12 +34,12 @@ from runs.loadgen.detail_log import NETWORK_SUT, DetailLog, power_time
 from runs.loadgen.summary_log import read_summary
 from runs.record.layout import RunDir
 
-# Rules on the scores of a run that have rules on accuracy.txt in their place.
+# Rules on scores that are not applied here, because rules on accuracy.txt replace them.
 _BY_TEXT = frozenset({"accuracy-target", "accuracy-count", "accuracy-no-target", "accuracy-scored-again"})
 
 
 def judge_run(run: TreeRun, checks: Iterable[Check]) -> Judgement:
-    """Apply checks to a run, and add the violated rules that count in its division to the result's findings.
+    """Apply checks to a run. Add the violated rules to the result's findings if they count in its division.
 
     A contradiction names all its files, since any of them may be the changed one.
     """
@@ -72,7 +72,7 @@ def add(findings: Findings, run: RunDir, found: Finding) -> None:
 
 
 def damaged(run: RunDir, error: Exception) -> Finding:
-    """Return the finding for a run that cannot be checked: untrusted content must not end the other checks."""
+    """Return the finding for a run that cannot be checked. Untrusted content must not end the other checks."""
     known = error if isinstance(error, HarnessError) else None
     text = known.message if known else f"{type(error).__name__}: {error}"
     path, line = (known.path or run.detail, known.line) if known else (run.detail, None)
@@ -80,7 +80,7 @@ def damaged(run: RunDir, error: Exception) -> Finding:
 
 
 def counts_in(rule_id: str, division: str) -> bool:
-    """Return whether a violated rule on a run counts in a tree of this division."""
+    """Return True if a violated rule on a run counts in a tree of this division."""
     return rule_id not in _BY_TEXT and not (division == "open" and rule_id in NOT_IN_OPEN)
 
 
@@ -100,7 +100,7 @@ def log_findings(run: RunDir, detail: DetailLog) -> list[Finding]:
 
 
 def free_seeds(result: Result) -> str:
-    """Return the reason why seeds are not checked, or an empty text."""
+    """Return the reason why seeds are not checked; empty if they are checked."""
     return OPEN_IS_FREE if result.benchmark is None and result.is_open else ""
 
 
@@ -118,7 +118,7 @@ def scenario(run: TreeRun) -> Iterator[Finding]:
 
 
 def scenario_findings(rule: str, result: Result, detail: DetailLog) -> Iterator[Finding]:
-    """Compare the scenario of a log with its directory; on edge systems it may be inferred from another scenario."""
+    """Compare the scenario of a log with its directory. Edge systems may infer it from another scenario."""
     wanted, found = result.loadgen_scenario, detail.scenario
     if wanted is None or found == wanted:
         return
@@ -141,7 +141,7 @@ def scenario_findings(rule: str, result: Result, detail: DetailLog) -> Iterator[
     rank=Rank.LIMITS,
 )  # fmt: skip
 def early_stopping(run: TreeRun) -> Iterator[Finding]:
-    """Check whether LoadGen had enough queries for its estimate of the percentile."""
+    """Check that LoadGen had enough queries for its estimate of the percentile."""
     detail = run.detail
     if detail.get("early_stopping_met") is False:
         found = " ".join(str(detail.get("early_stopping_result") or "early_stopping_met is false").split())
@@ -156,7 +156,7 @@ def early_stopping(run: TreeRun) -> Iterator[Finding]:
     rank=Rank.LIMITS,
 )  # fmt: skip
 def metric(run: TreeRun) -> Iterator[Finding]:
-    """Check the number by which the result is ranked."""
+    """Check the number that ranks the result."""
     name = run.of.entry.metrics.get(run.detail.scenario)
     value = None if name is None else run.detail.get(name)
     if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
@@ -172,22 +172,22 @@ def network_name(run: TreeRun) -> Iterator[Finding]:
     if detail.is_network != network and (network or not result.is_open):
         wanted = f"{'a name with' if network else 'no'} {NETWORK_SUT!r}"
         found = f"sut_name is {detail.get('sut_name')!r}"
-        # Outside the network division the official checker accepts such a name, which systems of several nodes use.
+        # Outside the network division the official checker accepts such a name. Systems with multiple nodes use it.
         rule = "perf-network" if network else "perf-network-name"
         yield compared(rule, False, found, wanted, detail.path, decided_by=("sut_name",))
 
 
 @decides("result", needs=("log",), also=("perf-cut-short",))
 def cut_short(run: TreeRun) -> Iterator[Finding]:
-    """Check whether max_query_count ended the run, which the MLPerf rules allow. Offline counts samples."""
+    """Report a run that max_query_count ended. MLPerf allows it. In Offline, the limit counts samples."""
     detail = run.detail
     most, samples = detail.integer("effective_max_query_count"), detail.samples_per_query or 0
     ends = most < samples if detail.scenario == "Offline" else most <= detail.integer("result_query_count")
-    required, keys, cut = "0, or above the number issued", ("effective_max_query_count",), bool(most and ends)
+    required, keys, cut = "0, or above the number of queries", ("effective_max_query_count",), bool(most and ends)
     found = compared(
         "perf-cut-short", not cut, f"{most}", required, detail.path, decided_by=keys, text="max_query_count"
     )
-    yield replace(found, severity="warning") if cut else found  # Published results of wan-2.2 are cut short.
+    yield replace(found, severity="warning") if cut else found  # published results of wan-2.2 end early
 
 
 @decides("official", needs=("log",), also=("accuracy-samples",))
@@ -211,7 +211,7 @@ def accuracy_samples(run: TreeRun) -> Iterator[Finding]:
     rank=Rank.SETTINGS,
 )  # fmt: skip
 def check_user_conf(result: Result) -> None:
-    """Compare the lines of user.conf with the performance log, and lines that differ with the accuracy log.
+    """Compare the lines of user.conf with the performance log. Lines that differ are compared with the accuracy log.
 
     If LoadGen's name of the model is unknown, a line for all models counts only for keys that no line of a named
     model sets.
@@ -234,7 +234,7 @@ def check_user_conf(result: Result) -> None:
             shown = f"{detail.scenario}.{found.key} is missing, but the run used {_logged(found)}"
             result.findings.add("user-conf-absent", path, shown)
         elif found.key in SIZES and found.given in sizes:
-            continue  # the size of the accuracy run
+            continue  # the key sets the size of the accuracy run
         elif differ_in_both is not None and found.key not in differ_in_both:
             of_accuracy.append(found)
         else:
@@ -260,7 +260,7 @@ def _logged(found: Mismatch) -> str:
     rank=Rank.SETTINGS,
 )  # fmt: skip
 def check_one_configuration(result: Result) -> None:
-    """Compare the configurations and the dates of a result's runs."""
+    """Compare the configurations and the dates of the runs of a result."""
     runs, findings = [run for run in result.runs if run.identity], result.findings
     keys = [key for key in IDENTITY if result.one_size or key != SIZE]
     texts = [str([run.identity.get(key) for key in keys]) for run in runs]
@@ -320,7 +320,7 @@ def _short(value: object, other: object) -> str:
     return ", ".join(f"{name} {str(value.get(name, 'missing'))[:12]}" for name in names[:3])
 
 
-# Checks by the run that they apply to.
+# Lists of checks for each kind of run.
 CLAIM = {
     mode: (check(scenario, rules=rules, silent=rules),)
     for mode, rules in (("performance", ("perf-scenario",)), ("accuracy", ("accuracy-scenario",)))

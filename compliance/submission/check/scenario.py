@@ -1,4 +1,4 @@
-"""All rules on one scenario of one system: those of any benchmark, then those of a benchmark that runs here."""
+"""All rules on one scenario of one system: for any benchmark, then for benchmarks that this harness can run."""
 
 import re
 from collections.abc import Callable
@@ -39,14 +39,14 @@ from runs.loadgen.detail_log import DetailLog
 from runs.record.layout import RunDir
 from runs.rounds import RoundBenchmark, RoundTable
 
-_LONG_RESPONSE = re.compile(rb'"data" : "[0-9A-F]{17,}"')  # a response that is longer than a class or a number
-# Texts with times or numbers that only one run can have.
+_LONG_RESPONSE = re.compile(rb'"data" : "[0-9A-F]{17,}"')  # matches a response that is longer than a class or a number
+# Texts with times or numbers that differ between any two runs.
 OWN_TEXTS = {test: AUDIT_TEXTS[test] for test in ("TEST07", "TEST09")}
 _AUDITS_WITH_RUNS = frozenset({"TEST01", "TEST04"})  # audits that must have the log of their run
 
 
-# Checks of mode, seeds and scenario, which show whether a log belongs to its directory. If the mode is wrong, no other
-# check is applied. For benchmarks that run here, this also holds for the scenario.
+# Checks of mode, seeds and scenario: they show if a log belongs to its directory. If the mode is wrong, no other check
+# is applied. For benchmarks of this harness, the same is true of the scenario.
 MODE = {"performance": performance.CLAIM, "accuracy": accuracy.CLAIM}
 _SEEDS = {"performance": official_rules.PERFORMANCE_SEEDS, "accuracy": official_rules.ACCURACY_SEEDS}
 CLAIMS: dict[str, tuple[Check, ...]] = {
@@ -57,7 +57,7 @@ CLAIMS: dict[str, tuple[Check, ...]] = {
     )
     for name in MODE
 }
-# Checks on runs of all benchmarks, and additional checks (OUR_…) on runs of benchmarks that run here.
+# Checks on runs of all benchmarks, and additional checks (OUR_…) on runs of the benchmarks of this harness.
 PERFORMANCE: tuple[Check, ...] = (
     *(*performance.OF_ANY, *runs.PERFORMANCE, *streams.PERFORMANCE, *official_rules.PERFORMANCE),
 )
@@ -72,7 +72,7 @@ OUR_ACCURACY = (
 
 @dataclass
 class ScenarioOutcome:
-    """Findings on a scenario, and its runs, which are compared with other scenarios."""
+    """Findings on a scenario, and its runs for the comparison with other scenarios."""
 
     place: Place
     findings: list[Finding]
@@ -103,7 +103,7 @@ def _damaged(result: Result, one: Check, error: Exception) -> tuple[Finding, ...
 
 
 def _performance(result: Result) -> None:
-    """Check the performance run, and note its identity for comparisons."""
+    """Check the performance run, and store the values that identify it."""
     run = result.tree.performance(result.place)
     detail = read_log(run, result.findings)
     checks = PERFORMANCE + (runs.FOREIGN_PERFORMANCE if result.benchmark is None else OUR_PERFORMANCE)
@@ -115,7 +115,7 @@ def _performance(result: Result) -> None:
 
 
 def _accuracy(result: Result) -> None:
-    """Check the accuracy run, and note its identity for comparisons."""
+    """Check the accuracy run, and store the values that identify it."""
     run = result.tree.accuracy(result.place)
     check_accuracy_files(result, run)
     detail = read_log(run, result.findings)
@@ -130,7 +130,7 @@ def _accuracy(result: Result) -> None:
         checks += (logged_responses.ISSUED,)
     if result.scores_readable and is_regular(run.accuracy_log):
         checks += ours
-    else:  # Other rules report the missing files.
+    else:  # other rules report missing files
         result.judged.skip(ours, f"accuracy/{run.accuracy_text.name} with all scores, and accuracy/{RESPONSES}")
     if detail is None:
         result.judged.skip((*CLAIMS["accuracy"], *checks), f"accuracy/{DETAIL}")
@@ -153,7 +153,7 @@ def _judge(result: Result, name: str, run_dir: RunDir, detail: DetailLog, checks
     ("tree-scenario", "error", "[checker] performance_check.scenarios_check", "scenario name", "rename the directory"),
 )  # fmt: skip
 def _claimed(tree: Tree, place: Place, findings: Findings) -> Result | None:
-    """Return the result of a place. Return None and add a finding if the benchmark or scenario is unknown."""
+    """Return the result of a directory. If its benchmark or scenario is unknown, add a finding and return None."""
     folder, name = tree.scenario(place), mapped_benchmark(tree, place)
     if name is None:
         known = ", ".join(sorted(tree.round.benchmarks))
@@ -174,7 +174,7 @@ def _claimed(tree: Tree, place: Place, findings: Findings) -> Result | None:
 
 
 def _benchmark_like(entry: RoundBenchmark, table: RoundTable, scenario: Scenario | None) -> Benchmark | None:
-    """Return the benchmark that runs here with this model, with the accuracy targets of the given entry."""
+    """Return the benchmark of this harness with this model, with the accuracy targets of the given entry."""
     for one in BENCHMARKS.values():
         other = table.benchmarks.get(one.submission_name)
         if other is not None and other.model == entry.model and scenario in one.scenarios:
@@ -202,7 +202,7 @@ def _test06(result: Result) -> None:
 
 @decides("tree", needs=("audit",), also=("audit-settings", "audit-errors"))
 def _other_audits(result: Result) -> None:
-    """Check the runs of the other audits, whose logs may be copies or have contradictions."""
+    """Check the runs of audits other than TEST06. Their logs may be copies or contain contradictions."""
     result.without(f"the performance/run_1/{DETAIL} of an audit", "audit-settings", "audit-errors")
     known = {identity.detail for identity in result.runs}
     for test in result.audits:
@@ -229,7 +229,7 @@ def _texts(result: Result) -> None:
 
 @decides("tree", applies=lambda result: OPEN_IS_FREE if result.is_open else "", also=("audit-missing",))
 def _required_audits(result: Result) -> None:
-    """Check whether the required audits and their files exist."""
+    """Check that the required audits and their files exist."""
     for test in result.entry.audits:
         folder = result.tree.audit(result.place, test)
         if not is_folder(folder):
@@ -244,7 +244,7 @@ def _required_audits(result: Result) -> None:
                 result.findings.add(rule, path, f"{path.name} does not exist", "a regular file")
 
 
-# Checks on a result. Their order matters, because later checks compare the runs that earlier checks have read.
+# Checks on a result. Their order matters: later checks compare the runs that earlier checks have read.
 RESULT: tuple[Check, ...] = (
     check(_performance),
     check(_accuracy, *OF_ACCURACY),

@@ -1,4 +1,4 @@
-"""Rules on the numbers of SingleStream and MultiStream logs that their other numbers decide."""
+"""Rules on SingleStream and MultiStream logs: numbers that follow from other numbers of the log."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ _EXPECTED = {
     "SingleStream": "requested_single_stream_expected_latency_ns",
     "MultiStream": "requested_multi_stream_expected_latency_ns",
 }
-# A query takes as long as its slowest sample: latencies of samples, and of queries.
+# Keys of the latencies of samples, and of queries. A query takes as long as its slowest sample.
 _OF_SAMPLES = (
     ("result_min_latency_ns", "result_min_query_latency_ns"),
     ("result_mean_latency_ns", "result_mean_query_latency_ns"),
@@ -38,7 +38,7 @@ def stream_contradictions(run: TreeRun) -> Iterator[Finding]:
 def _rate(detail: DetailLog) -> Iterator[Told]:
     key, rate = _EXPECTED[detail.scenario], detail.number("effective_target_qps")
     if (expected_ns := detail.get(key)) is not None and abs(rate * detail.number(key) / 1e9 - 1) > PRINTED:
-        yield f"effective_target_qps is {rate:.8g}, {key} {expected_ns}", "effective_target_qps", key
+        yield f"effective_target_qps is {rate:.8g}, {key} is {expected_ns}", "effective_target_qps", key
 
 
 def _duration(detail: DetailLog) -> Iterator[Told]:
@@ -47,7 +47,7 @@ def _duration(detail: DetailLog) -> Iterator[Told]:
     if begin is None or end is None or not detail.flag("result_min_duration_met"):
         return
     if (took_s := (end - begin).total_seconds()) < least_s - CLOCK_S:
-        said = f"result_min_duration_met is True, power_begin and power_end are {took_s:.3f} s of {least_s:g} s apart"
+        said = f"result_min_duration_met is True, but power_begin to power_end took {took_s:.3f} s of {least_s:g} s"
         yield said, "result_min_duration_met", "power_begin"
 
 
@@ -61,7 +61,7 @@ def _latencies(detail: DetailLog) -> Iterator[Told]:
 @decides(
     "official",
     ("perf-samples-per-query", "error", "[loadgen] mlperf.conf", "samples of a MultiStream query",
-     "leave samples_per_query alone"),
+     "remove samples_per_query from user.conf"),
     needs=("log",),
 )  # fmt: skip
 def samples_per_query(run: TreeRun) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Rules on the counts and kinds in a system's names, against the fields of its description."""
+"""Rules on numbers and kinds of devices in the names of a system, compared with the fields of its description."""
 
 import re
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from compliance.judge.rule import OURS
 from compliance.submission.check.findings import Findings
 from compliance.submission.system_fields import count_of
 
-# Kinds of accelerators of the rounds v4.1 to v6.1. A kind that is missing here is not judged.
+# Kinds of accelerators in the rounds v4.1 to v6.1. Other kinds are not checked.
 _KIND = re.compile(
     r"(?:(?<![A-Za-z0-9])|(?<=\d[xX]))"
     r"(GH200|GB[23]00|[HAB][123]00|L40S?|L4|T4|MI3\d{2}[XA]?|B[567]0|RTX ?(?:PRO ?)?\d{4}|\d{4} Ada)(?!\d)",
@@ -22,8 +22,8 @@ _COUNT_BEHIND = re.compile(r"[\w.\- ]{0,40}?[xX](\d{1,4})(?![A-Za-z0-9])")
 _GIGABYTES = re.compile(r"(?<![\d.])(\d{2,3}) ?G[Bb]?(?![a-z0-9])")
 _CAPACITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([GM]i?B)")
 _GB = {"GB": 1.0, "GiB": 1.074, "MB": 1e-3, "MiB": 1.049e-3}
-_APART = 0.12  # relative difference of capacities: 141 GB may be 131 GiB, of which a part is not usable
-# Counts in names, with the fields that give them: the product of all, or the first alone.
+_APART = 0.12  # allowed relative difference of capacities: 141 GB are 131 GiB, and a part of them is not usable
+# Patterns of numbers in names, with the fields that state the number: the product of all fields, or the first field.
 _HOSTS = (
     (re.compile(r"(?<![A-Za-z0-9])(\d{1,3})(?:x(?:EPYC|Xeon)|S(?![A-Za-z0-9]))"),
      "host_processors_per_node", "number_of_nodes"),
@@ -34,10 +34,10 @@ _HOSTS = (
 
 @decides(
     "tree",
-    ("system-accelerators", "warning", OURS, "accelerators in a system's names, against its other fields",
-     "correct the field, or the name"),
-    ("system-hosts", "warning", OURS, "hosts in a system's names, against its other fields",
-     "correct the field, or the name"),
+    ("system-accelerators", "warning", OURS, "accelerators in the names of a system, compared with its fields",
+     "correct the field or the name"),
+    ("system-hosts", "warning", OURS, "hosts in the names of a system, compared with its fields",
+     "correct the field or the name"),
 )  # fmt: skip
 def check_names(path: Path, value: dict[str, Any], findings: Findings) -> None:
     """Compare the names of a system (of its directory, system_name) with the other fields of its description."""
@@ -58,7 +58,7 @@ def check_names(path: Path, value: dict[str, Any], findings: Findings) -> None:
 
 
 def _accelerators(name: str, value: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """What a name says otherwise than the fields: what it says, what they say, and the field."""
+    """Yield contradictions between a name and a field: what the name states, what the field states, and the field."""
     model = str(value.get("accelerator_model_name"))
     nodes, of_node = (count_of(value.get(field)) for field in ("number_of_nodes", "accelerators_per_node"))
     kinds = {_plain(one) for one in _KIND.findall(model.replace("_", " "))}
@@ -71,7 +71,7 @@ def _accelerators(name: str, value: dict[str, Any]) -> Iterator[tuple[str, str, 
         if (found := _COUNT_BEFORE.search(name[: one.start()]) or _COUNT_BEHIND.match(name[one.end() :]))
     ]
     total = (nodes or 0) * (of_node or 0)
-    # One of multiple nodes may have fewer; a name may give the count of each kind.
+    # A single node may have fewer accelerators, and a name may state the number of each kind.
     least = total - (of_node or 0) if nodes and nodes > 1 else total - 1
     right = any(least < count <= total for count in (*counts, sum(counts)))
     if counts and nodes and of_node is not None and not right and "cpu" not in name:

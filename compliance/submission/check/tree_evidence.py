@@ -1,4 +1,4 @@
-"""Data of a result in a tree, as checks read it: the claims of its directories, its runs, and their identity."""
+"""Data of a result in a tree for the checks: claims of its directories, and runs with identifying values."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -32,13 +32,13 @@ OF_POWER = {"power", "ranging"}  # names of directories next to run_1
 POWER_LOG = "spl.txt"  # name of the log in run_1 and ranging
 # Name of a directory in lower case → scenario of LoadGen. [checker] constants.SCENARIO_MAPPING
 _LOADGEN_SCENARIO = {name.lower(): LOADGEN_SCENARIO[name] for name in SCENARIOS} | {"multistream": "MultiStream"}
-# (scenario of the run, scenario of the result) that edge systems may infer. [checker] performance_check.inferred_check
+# (scenario of the run, scenario of the inferred result) on edge systems. [checker] performance_check.inferred_check
 INFERRED = frozenset((("SingleStream", "MultiStream"), ("MultiStream", "Offline"), ("SingleStream", "Offline")))
-# Keys that the runs of one configuration have in common. [loadgen] detail log
+# Keys with equal values in all runs of one configuration. [loadgen] detail log
 SIZE = "qsl_reported_total_count"
 SIZES = frozenset({"performance_sample_count_override", "accuracy_sample_count_override"})
 SAME_SAMPLES = ("TEST01", "TEST09")  # audits whose runs issue the samples of a performance run
-AUDIT_APART = 0.06  # share of the mean tokens per sample; sampled responses vary by 1% or 2%
+AUDIT_APART = 0.06  # allowed relative difference of mean tokens per sample; sampled responses vary by 1% or 2%
 IDENTITY = ("loadgen_version", "loadgen_file_sha1", "sut_name", "qsl_name", SIZE)
 # Suffixes of build files in LoadGen's directory, which its file list includes. [loadgen] version_generator.py
 _BUILT = (".whl", ".so", ".o", ".pyc", ".tar.gz")
@@ -54,7 +54,7 @@ LATENCIES = {
     "p99 TPOT": ("result_time_per_output_token_99.00_percentile_ns", "requested_server_tpot_latency"),
     "p99 latency": ("result_99.00_percentile_latency_ns", "requested_server_target_latency_ns"),
 }
-# Latencies in ns that identify a run. They form two groups, because a copy may have been edited in one group.
+# Latencies in ns that identify a run. They form two groups: a copy may have been edited in one of them.
 FINGERPRINTS = tuple(
     tuple(f"result_{name}_latency_ns" for name in names)
     for names in (
@@ -69,7 +69,7 @@ SHOWN = (*RATES, *(key for keys in LATENCIES.values() for key in keys), *STREAM_
 
 @dataclass
 class Result:
-    """One scenario of one system: the claims of its directories, its runs, and its findings."""
+    """One scenario of one system: the claims of its directories, its runs, and the findings on it."""
 
     tree: Tree
     place: Place
@@ -85,7 +85,7 @@ class Result:
     judged: Judgement = field(default_factory=Judgement)
 
     def absent(self, need: Need) -> str:
-        """Return the missing input, or an empty text."""
+        """Return the name of a missing input; empty if it is available."""
         tree, place = self.tree, self.place
         match need:
             case "log" if "performance" not in self.details:
@@ -113,11 +113,11 @@ class Result:
         return self.logged[path]
 
     def met(self, *rules: str) -> None:
-        """Note rules that were applied."""
+        """Store rules that were applied."""
         self.judged.applied.update(rules)
 
     def without(self, why: str, *rules: str) -> None:
-        """Note the missing input of rules; it counts unless they are noted as met."""
+        """Store the missing input of rules. It counts unless the rules are stored as applied."""
         self.judged.reasons.update(dict.fromkeys(rules, (WITHOUT_INPUT, why)))
 
     @cached_property
@@ -131,7 +131,7 @@ class Result:
 
     @property
     def scenario_name(self) -> str:
-        """The official name of the scenario, in any case that the directory has."""
+        """The official name of the scenario; the name of the directory may have different upper and lower case."""
         name = self.place.scenario
         return next((one for one in (*SCENARIOS, "MultiStream") if one.lower() == name.lower()), name)
 
@@ -146,18 +146,18 @@ class Result:
 
     @property
     def one_size(self) -> bool:
-        """Whether the datasets of both runs have one size."""
+        """True if the datasets of both runs have equal sizes."""
         return self.entry.accuracy_samples_of(self.scenario_name) == self.entry.data_set
 
 
 def fingerprints(values: Mapping[str, object]) -> list[tuple[int, ...]]:
-    """Return the latencies of each group that is complete and not all zero."""
+    """Return the latencies of each group of FINGERPRINTS, except groups that are incomplete or all zero."""
     groups = [tuple(values.get(key) for key in keys) for keys in FINGERPRINTS]
     return [cast("tuple[int, ...]", one) for one in groups if all(type(ns) is int for ns in one) and any(one)]
 
 
 def _all_logged(detail: DetailLog) -> int | None:
-    """Return the issued samples of a run that logs each response, else None. [loadgen] loadgen.cc, IssueQueries"""
+    """Return the number of issued samples if the run logs each response, otherwise None. [loadgen] loadgen.cc"""
     issued = expected_samples(detail) or 0
     expected = detail.number("effective_target_qps") * detail.integer("effective_min_duration_ms") / 1000
     return issued if detail.integer("effective_accuracy_log_sampling_target") >= max(issued, expected) else None
@@ -165,13 +165,13 @@ def _all_logged(detail: DetailLog) -> int | None:
 
 @dataclass
 class RunIdentity:
-    """What a run is compared with others by. `name`: performance, accuracy, or that of an audit."""
+    """The values that identify a run. `name` is performance, accuracy, or the name of an audit."""
 
     name: str
     detail: Path
-    hashes: dict[Path, str] = field(default_factory=dict)  # log → SHA-256, for logs that no other run has
+    hashes: dict[Path, str] = field(default_factory=dict)  # log → SHA-256, for logs that differ between any two runs
     window: tuple[str, str] | None = None  # power_begin and power_end, in milliseconds
-    latencies: list[tuple[int, ...]] = field(default_factory=list)  # ns, for each of FINGERPRINTS
+    latencies: list[tuple[int, ...]] = field(default_factory=list)  # latencies in ns of each group of FINGERPRINTS
     identity: dict[str, object] = field(default_factory=dict)  # values of IDENTITY
     tokens: float | None = None  # mean tokens per sample
     scenario: str = ""  # scenario in the log
@@ -179,19 +179,19 @@ class RunIdentity:
     responses_file: Path | None = None
     scores: Mapping[str, float] = field(default_factory=dict)  # score → number in `responses_file`
     cut: bytes = b""  # truncated accuracy log
-    long_responses: bool = True  # whether responses are too long to be equal on two systems
+    long_responses: bool = True  # True if responses are too long to be equal on two systems
     numbers: dict[str, float] = field(default_factory=dict)  # key of a log record → value, for plots
     validity: str | None = None  # VALID or INVALID
-    logged: int | None = None  # issued samples; None: the run did not log all responses
+    logged: int | None = None  # number of issued samples; None: the run did not log all responses
 
     @staticmethod
     def of(name: str, run: RunDir, detail: DetailLog) -> "RunIdentity":
-        """Read the identity of a run from its logs."""
+        """Read the values that identify a run from its logs."""
         known = RunIdentity(name, run.detail, identity={key: detail.get(key) for key in IDENTITY})
         known.scenario, known.validity = detail.scenario, detail.validity
-        with suppress(HarnessError):  # Other checks report the error.
+        with suppress(HarnessError):  # other checks report the error
             known.logged = _all_logged(detail)
-        # Summaries of accuracy runs are all equal.
+        # The summaries of all accuracy runs are equal.
         logs = [run.detail, run.summary] if detail.has_results else [run.detail]
         known.hashes = {path: sha256_of(path) for path in logs}
         shown = {key: detail.get(key) for key in SHOWN} if detail.has_results else {}
@@ -200,10 +200,10 @@ class RunIdentity:
         if isinstance(begin, str) and isinstance(end, str):
             known.window = (begin, end)
         known.latencies = fingerprints({key: detail.get(key) for keys in FINGERPRINTS for key in keys})
-        with suppress(HarnessError):  # Other checks report the error.
+        with suppress(HarnessError):  # other checks report the error
             if detail.has_results and detail.uses_token_latencies:
                 known.tokens = mean_output_tokens(detail, reported_numbers(detail))
-        # The hashes of LoadGen's files decide, because its revision also changes with other files.
+        # The hashes of LoadGen's files count, because its revision also changes with files outside LoadGen.
         if files := known.identity["loadgen_file_sha1"]:
             if isinstance(files, dict):
                 files = {name: digest for name, digest in files.items() if not name.endswith(_BUILT)}
@@ -214,13 +214,13 @@ class RunIdentity:
 
 @dataclass(eq=False)
 class TreeRun(RunEvidence):
-    """A run in a tree, which has LoadGen's files only. If its benchmark does not run here, only logs are checked."""
+    """A run in a tree. It has only LoadGen's files. If this harness cannot run its benchmark, only logs are checked."""
 
     of: Result = None  # type: ignore[assignment]  # Fields before it have defaults; `of_result` sets it.
 
     @classmethod
     def of_result(cls, result: Result, name: str, run_dir: RunDir, detail: DetailLog) -> Self:
-        """Return the run of that name (performance, accuracy) with its detail log."""
+        """Return the run with a name (performance or accuracy) and its detail log."""
         mode = PERFORMANCE if name == "performance" else ACCURACY
         run = cls(run_dir, result.scenario, result.benchmark, foreign=True, claimed_mode=mode, of=result)
         run.detail = detail
@@ -231,7 +231,7 @@ class TreeRun(RunEvidence):
             case "record" | "manifest":
                 return "requests.jsonl and manifest.json, which no tree has"
             case "responses":
-                # A complete log of a benchmark that does not run here is checked like a truncated log.
+                # A complete log is checked like a truncated log if this harness cannot run its benchmark.
                 cut = self.of.benchmark is None or super().absent(need) or not is_regular(self.dir.accuracy_log)
                 return WHOLE_LOG if cut else ""
         return super().absent(need)
@@ -250,7 +250,7 @@ class TreeRun(RunEvidence):
 
     @cached_property
     def requirements(self) -> Requirements:
-        """The requirements of the tree's round; the directory names the scenario."""
+        """The requirements of the round of the tree on the scenario that the directory names."""
         table, entry = self.of.tree.round.table, self.of.entry
         least_ms = table.min_duration_ms if entry.time_bound else None
         return Requirements(entry, least_ms, (self.of.tree.round.name,), None)

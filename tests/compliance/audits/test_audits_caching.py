@@ -152,7 +152,7 @@ def test_more_samples_are_used_until_the_reference_is_long_enough(run: Run) -> N
     result, labels = run(request(), reference={"rate": 20.0}, repeat={"rate": 20.0}, few={"rate": 20.0})
     assert labels == ["reference-n10-round1", "reference-n60-round1", "repeat-0-n60-round1", "few-n60-round1"]
     assert result.passed
-    assert "N = 60, raised from 10; the reference took 3 s; 4 runs" in result.reason
+    assert "N = 60, raised from 10; the reference run took 3 s; 4 runs" in result.reason
     assert "reference score = 20.0\ntest score = 20.0\n" in result.text
 
 
@@ -198,7 +198,7 @@ def test_a_missing_run_is_no_verdict(tmp_path: Path) -> None:
     repeat = write_run(tmp_path / "run2", spec, rate=1.0, samples=[UNIQUE[3]] * 16, loaded=range(16))
     with pytest.raises(ExecutionError, match="few-n16-round1 is missing"):
         TEST.verify(asked, [reference, repeat])
-    with pytest.raises(ExecutionError, match="start with one reference"):
+    with pytest.raises(ExecutionError, match="must start with the reference run"):
         TEST.verify(asked, [repeat, reference])
 
 
@@ -221,7 +221,7 @@ def test_an_audit_of_an_earlier_version_is_judged_again(tmp_path: Path) -> None:
 def test_issued_samples_must_fit_the_run(tmp_path: Path) -> None:
     spec = TEST.runs(request())[0]
     run = write_run(tmp_path / "run", spec, samples=[UNIQUE[0]] * 10)
-    with pytest.raises(ExecutionError, match="do not fit its audit"):
+    with pytest.raises(ExecutionError, match="contradict audit"):
         TEST.more_runs(request(), [run])
 
 
@@ -297,7 +297,7 @@ def test_record_and_text(run: Run, tmp_path: Path) -> None:
     assert record["audit_qps"] == pytest.approx(20.0)
     assert (record["ref_completed"], record["ref_requested"]) == (10, 10)
     assert (record["audit_completed"], record["audit_requested"]) == (10, 10)
-    assert "20 against 1 samples/s" in record["reason"]
+    assert "20 samples/s, reference-n10-round1: 1 samples/s" in record["reason"]
     lines = result.text.splitlines()
     assert lines[:3] == ["Verifying performance.", "reference score = 1.0", "test score = 20.0"]
     assert lines[3].startswith("TEST FAIL: ")

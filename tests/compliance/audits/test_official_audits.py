@@ -49,20 +49,20 @@ def test_honest_responses_pass() -> None:
 @pytest.mark.parametrize(
     ("response", "check"),
     [
-        (entry([10, 128009, 128009]), "end-of-sequence IDs"),
-        (entry([10, 128001, 128009]), "end-of-sequence IDs"),
-        (entry([128009, 10]), "tokens after an end-of-sequence ID"),
-        (entry([10, 128008, 11]), "tokens after an end-of-sequence ID"),
-        (entry([128000, 10, 11]), "begin-of-sequence ID"),
-        (entry([10, 11, 128000]), "begin-of-sequence ID"),
-        (entry([10, 128006, 11]), "other special IDs"),
-        (entry([10, 11, 128255]), "other special IDs"),
-        (entry([10]), "length"),
-        (entry([5] * 129), "length"),
-        (entry([10, 11], count=3), "token_count"),
-        (AccuracyEntry(0, 0, b"\x01\x00\x00\x00\x02", 1, None), "token IDs"),
-        (entry([-1, 5]), "token IDs"),
-        (entry([10, 11], first=[11]), "reported first token"),
+        (entry([10, 128009, 128009]), "responses with multiple end-of-sequence IDs"),
+        (entry([10, 128001, 128009]), "responses with multiple end-of-sequence IDs"),
+        (entry([128009, 10]), "responses that continue after an end-of-sequence ID"),
+        (entry([10, 128008, 11]), "responses that continue after an end-of-sequence ID"),
+        (entry([128000, 10, 11]), "responses with a begin-of-sequence ID"),
+        (entry([10, 11, 128000]), "responses with a begin-of-sequence ID"),
+        (entry([10, 128006, 11]), "responses with another special ID"),
+        (entry([10, 11, 128255]), "responses with another special ID"),
+        (entry([10]), "responses with a wrong length"),
+        (entry([5] * 129), "responses with a wrong length"),
+        (entry([10, 11], count=3), "responses with a wrong token_count"),
+        (AccuracyEntry(0, 0, b"\x01\x00\x00\x00\x02", 1, None), "responses with damaged token IDs"),
+        (entry([-1, 5]), "responses with damaged token IDs"),
+        (entry([10, 11], first=[11]), "responses with a wrong reported first token"),
     ],
 )
 def test_each_fault_fails_its_check(response: AccuracyEntry, check: str) -> None:
@@ -72,14 +72,14 @@ def test_each_fault_fails_its_check(response: AccuracyEntry, check: str) -> None
 
 @pytest.mark.parametrize("first", [None, [], [11], [10, 99], [*GOOD, 1]])
 def test_first_token_record_is_needed_and_true_outside_offline(first: list[int] | None) -> None:
-    assert failed([entry(GOOD, first=first)], scenario="Server") == {"reported first token"}
+    assert failed([entry(GOOD, first=first)], scenario="Server") == {"responses with a wrong reported first token"}
 
 
 def test_number_of_responses_is_exact_and_an_empty_log_fails() -> None:
     assert failed([entry(GOOD)] * 99, count=100) == {"number of logged responses"}
     assert failed([entry(GOOD)] * 101, count=100) == {"number of logged responses"}
     assert "number of logged responses" in failed([], count=100)
-    assert "length" in failed([], count=0)  # no response proves nothing
+    assert "responses with a wrong length" in failed([], count=0)  # no response proves nothing
 
 
 @pytest.mark.parametrize(
@@ -100,12 +100,17 @@ def test_a_begin_id_that_also_ends_is_judged_as_an_end() -> None:
 
 
 def test_special_ids_that_begin_or_end_are_judged_as_such_alone() -> None:
-    assert failed([entry([128000, 10])]) == {"begin-of-sequence ID"}
-    assert failed([entry([10, 128009, 128009])]) == {"end-of-sequence IDs", "tokens after an end-of-sequence ID"}
+    assert failed([entry([128000, 10])]) == {"responses with a begin-of-sequence ID"}
+    assert failed([entry([10, 128009, 128009])]) == {
+        "responses with multiple end-of-sequence IDs",
+        "responses that continue after an end-of-sequence ID",
+    }
     unknown = judge_entries(
         [entry([5, 7])], scenario="Offline", stop_ids=STOPS, bos_ids=BOS, expected_count=1, max_tokens=128
     )
-    assert "other special IDs" not in {check.text for check in unknown}  # nothing is claimed of what is not known
+    assert "responses with another special ID" not in {
+        check.text for check in unknown
+    }  # nothing is claimed of what is not known
 
 
 def test_int64_responses_are_read_as_such() -> None:
@@ -114,7 +119,7 @@ def test_int64_responses_are_read_as_such() -> None:
     assert failed([wide], scenario="Server") == set()
     assert dtype_of([wide, entry([1, 2, 3, 4])]).name == "int32"
     # Counting half the tokens does not make int32 IDs into int64 ones.
-    assert failed([entry([1, 2, 3, 4], count=2)]) == {"token_count"}
+    assert failed([entry([1, 2, 3, 4], count=2)]) == {"responses with a wrong token_count"}
 
 
 # Logs, the scenario, and the official script's lines: first token, end, length, verdict.

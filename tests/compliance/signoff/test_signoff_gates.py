@@ -314,7 +314,7 @@ def test_patches_are_judged_again_with_the_bundles_sources_and_scores(
     share = math.log(factors[1]) / math.log(math.prod(factors))
     assert verdict.class_a == pytest.approx({"delta_pct": (factors[1] - 1) * 100, "share": share})
     assert any(
-        f"class A alone {verdict.class_a['delta_pct']:+.2f}%, {share:.0%}" in one.text for one in verdict.findings
+        f"class A alone: {verdict.class_a['delta_pct']:+.2f}%, {share:.0%}" in one.text for one in verdict.findings
     )
     assert {"explained", "unexplained_delta"} & (slugs(verdict, "NOTE") | slugs(verdict, "FLAG"))
     assert "missing_patch_verdict" not in slugs(verdict)

@@ -149,7 +149,7 @@ def test_a_key_that_stands_twice_is_told_and_the_other_fields_are_checked(tree: 
     text = path.read_text().strip()
     path.write_text('{"retraining": "", ' + text[1:].replace('"weight_data_types"', '"weight_data"'))
     found = [one.found for one in check_tree(tree.root, SHORT).findings if one.rule == "measurements-field"]
-    assert any("'retraining' twice" in said for said in found)
+    assert any("'retraining' occurs twice" in said for said in found)
     assert any("weight_data_types is missing" in said for said in found)
 
 

@@ -111,7 +111,7 @@ def test_a_description_of_other_weights(tree: Path, campaign: CampaignDir) -> No
     findings, _ = held(tree, campaign.root)
     assert {one.rule for one in findings} == {"runs-differ"}
     reported = "\n".join(one.found for one in findings)
-    assert reported.count("describes other weights than those of the runs") == len(rows), reported
+    assert reported.count("describes weights that the runs did not use") == len(rows), reported
     assert all(Path(name).name in reported for name in rows)
 
 

@@ -84,7 +84,7 @@ def test_a_selection_is_told_once(tmp_path: Path) -> None:
     assert checked.exit_code() == 1
     out = io.StringIO()
     print_report(checked, Console(file=out, width=200), strict=False)
-    assert "part of a round (source code" in out.getvalue()
+    assert "part of a round, because all source code is missing" in out.getvalue()
     assert "FAIL log-missing" not in out.getvalue()
     # A log that is there and damaged is no matter of the selection, and one submitter without code is none.
     tree.performance(ONE).root.mkdir(parents=True)

@@ -74,7 +74,7 @@ def test_bare_logs_are_held_to_the_official_rules(runs: DummyRuns, tmp_path: Pat
     assert verdict.contradictions == []
     assert verdict.exit_code() == 1
     failed = " ".join(verdict.failures)
-    assert all(text in failed for text in ("min_duration: ", " duration: ", "dataset: 64 samples"))
+    assert all(text in failed for text in ("min_duration: ", " duration: ", "dataset size: 64 samples"))
     assert "manifest.json is missing" in as_text(verdict)
 
 
@@ -205,7 +205,7 @@ def test_interactive_is_known_by_its_limits(runs: DummyRuns, tmp_path: Path) -> 
     run = runs.copy(tmp_path / "server", "Server", bare=True)
     assert find_results([run.root])[0].runs[0].scenario == "Server"
     failed = verdict_module.verify_result(find_results([run.root], "Interactive")[0]).failures
-    assert any("TTFT limit in LoadGen's settings: 2000 ms, required: at most 500 ms" in text for text in failed)
+    assert any("TTFT limit in LoadGen's settings: 2,000 ms, required: at most 500 ms" in text for text in failed)
     with pytest.raises(InputError, match="is Server"):
         find_results([run.root], "Offline")
 

@@ -132,9 +132,9 @@ def broken_latencies(run: RunDir) -> None:
 
 # Mode, whether only LoadGen's logs are there, the change, the exit code, and what the first reason says.
 CHANGES: dict[str, tuple[str, bool, Callable[[RunDir], object], int, str]] = {
-    "under other seeds": ("accuracy", True, exchanged, 4, "the effective seeds give"),
+    "under other seeds": ("accuracy", True, exchanged, 4, "the effective seeds require"),
     "under other samples than in our record": (
-        "accuracy", False, lambda run: [exchanged(run), reseal(run)], 4, "the effective seeds give",
+        "accuracy", False, lambda run: [exchanged(run), reseal(run)], 4, "the effective seeds require",
     ),
     "an answer too many": ("accuracy", True, one_more, 4, "the run issued 64 samples"),
     "answers that nobody asked for": (

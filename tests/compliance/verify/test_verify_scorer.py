@@ -121,12 +121,14 @@ def test_models_are_looked_for_on_this_machine_alone(
     assert local_model(str(tmp_path)) == str(tmp_path)
     folder = put(hub_cache, "org/model", newer, main=True)
     assert Path(local_model("org/model")) == folder
-    with pytest.raises(InputError, match=f"at revision {used} is neither a folder nor in the local Hugging Face cache"):
+    with pytest.raises(
+        InputError, match=f"at revision {used} is not a folder, and not in the local Hugging Face cache"
+    ):
         local_model("org/model", used)
     put(hub_cache, "org/model", used, main=False)
     assert Path(local_model("org/model", used)).name == used
     with pytest.raises(
-        InputError, match="org/other is neither a folder nor in the local Hugging Face cache"
+        InputError, match="org/other is not a folder, and not in the local Hugging Face cache"
     ) as reported:
         local_model("org/other")
     assert "hf download org/other" in reported.value.fix
@@ -156,7 +158,7 @@ def test_a_run_of_a_model_that_is_not_here_is_not_scored_and_nothing_is_fetched(
     verdict = judged(run.root)
     assert verdict.parts[0].details["scores_from"] == "accuracy.txt"
     (unscored,) = [one for one in verdict.parts[0].violated if one.rule == "accuracy-scored-again"]
-    assert "model org/model is neither a folder" in unscored.found
+    assert "model org/model is not a folder" in unscored.found
     asked = ScoreSources(Path(manifest["plan"]["dataset_path"]), "org/model")
     verdict = judged(run.root, sources=asked)
     assert verdict.exit_code() == 2

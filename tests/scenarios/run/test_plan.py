@@ -94,7 +94,7 @@ def test_max_new_tokens_is_a_sampling_parameter() -> None:
         ("kv_quantization/fp8", "closest: kv_quantization/fp8_e4m3"),
         ("kv_quant/fp8_e4m3", "closest: kv_quantization/fp8_e4m3"),
         ("nonsense", "technique: nonsense/none, required: a pair in the registry of techniques; closest: "),
-        ("baseline/x", "mechanism_variant: x, required: no mechanism_variant, because the row is a baseline"),
+        ("baseline/x", "mechanism_variant: x, required: no mechanism_variant (the row has no technique)"),
         ({"mechanism": "kv_quantization", "mechanism_variant": "fp8_e4m3", "quality_eval_id": "x"}, "quality_eval_id"),
     ],
 )
