@@ -1,4 +1,4 @@
-"""Checks on attestations: the anchor of each run, and the chain of attestations of a campaign (docs/signoff.md)."""
+"""Checks on attestations: the anchor of each run, and the chain of attestations of a campaign (docs/attestation.md)."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

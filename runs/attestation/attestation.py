@@ -1,7 +1,7 @@
 """seal.json: the signed attestation of the files of a finished run, written last.
 
 It is a DSSE envelope around an in-toto Statement v1. The subjects are all other files of the run directory with their
-SHA-256. The predicate (docs/run-directory.md) has the version of the manifest, the harness, and the campaign's previous
+SHA-256. The predicate (docs/attestation.md) has the version of the manifest, the harness, and the campaign's previous
 statement. The signature is Ed25519. The ID of a key is the public key in 64 hex digits, so the envelope alone is enough
 to check the signature.
 
