@@ -1,1 +1,1 @@
-"""What to run and how: LoadGen settings, one run in a fresh process, what a person sees."""
+"""Commands and runs: LoadGen settings, one run in a new process, and the output for users."""

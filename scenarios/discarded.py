@@ -1,4 +1,4 @@
-"""Files and runs that are set aside: they move to a numbered folder in `discarded/`, and none is deleted."""
+"""Files and runs that are set aside: they move to a numbered directory in `discarded/`. No file is deleted."""
 
 import time
 from pathlib import Path

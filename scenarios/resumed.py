@@ -1,4 +1,4 @@
-"""The work of a resumable command (campaign, tune). One process holds its directory."""
+"""The work of a command that can be continued (campaign, tune). One process locks its directory."""
 
 import contextlib
 import fcntl
@@ -18,7 +18,7 @@ CHANGED_FIX = (
 
 
 def resumable(lock: Path, what: str, say: Callable[[str], None], work: Callable[[], ExitCode]) -> ExitCode:
-    """Do the work of a command that holds the directory of a lock file, and record its end there.
+    """Lock the directory of a command, do the work of the command, and write its end into the directory.
 
     Args:
         what: Name of the holder in messages: campaign, tuning.
@@ -42,7 +42,7 @@ def resumable(lock: Path, what: str, say: Callable[[str], None], work: Callable[
 
 @contextlib.contextmanager
 def held(lock: Path, what: str) -> Iterator[None]:
-    """Hold a directory, which is created, by a lock file in it. The kernel releases the lock when this process ends."""
+    """Create a directory, and lock it with a lock file. The kernel releases the lock when this process ends."""
     root = lock.parent
     try:
         root.mkdir(parents=True, exist_ok=True)

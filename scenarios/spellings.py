@@ -28,7 +28,7 @@ _SPELLINGS = {
         "request_count",
     ),
 }  # fmt: skip
-# Field of a bench → field of a run whose spellings it accepts, besides its own.
+# Field of a bench → field of a run whose other spellings it accepts, too.
 _OF_RUN = {"queries": "total_sample_count", "rates": "target_qps"}
 
 # Field with KEY=VALUE pairs → keys that are options of other programs.

@@ -10,11 +10,11 @@ from runs.wording import printable
 
 
 class Terminal(Console):
-    """rich's console, which writes control characters of a text as `\\x1b`. Its own colors and movements stay."""
+    """A console of rich that escapes control characters in texts, as `\\x1b`. Colors and movements of rich stay."""
 
     @property
     def file(self) -> IO[str]:
-        """The stream for output. A live display replaces standard output by a proxy of the stream that escapes."""
+        """The stream for output. A live display replaces standard output with a proxy of the escaping stream."""
         stream = super().file
         return cast("IO[str]", getattr(stream, "rich_proxied_file", stream))
 

@@ -1,4 +1,4 @@
-"""Download the dataset: `prepare_dataset.py` with the options and defaults of scripts in circulation."""
+"""Download the dataset: `prepare_dataset.py` with the options and defaults of existing scripts."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Admission control: the time at which a waiting query is handed to the engine.
+"""Admission control: the time at which a waiting query is sent to the engine.
 
 An engine that is given every query at once spends whole steps on the prompts of a burst, and the whole batch waits for
 them. Admission bounds the prompt tokens of admitted queries without a first token. The other queries wait here, in the
@@ -36,8 +36,8 @@ class Admission:
     """Admission control (sut/feed.py) that admits queries in the order of the policy while the bound allows it."""
 
     policy: Policy  # order of the waiting queries
-    prefill_tokens: int  # bound on prompt tokens admitted without a first token; a longer prompt is admitted alone
-    queries: int | None = None  # bound on queries admitted and not complete; None = no bound
+    prefill_tokens: int  # maximum of admitted prompt tokens without a first token; a longer prompt is admitted alone
+    queries: int | None = None  # maximum number of admitted, incomplete queries; None = no maximum
     ttft_limit_ns: int  # TTFT limit of the scenario, for `deadline` and `priority`
     clock: Callable[[], int] = time.time_ns  # time in ns, on the scale of `Request.issue_ns`
 
@@ -48,7 +48,8 @@ class Admission:
         self._overtaken = self.policy == "priority"  # queries that stepped back wait in the engine
         self._in_engine: set[int] = set()  # `seq` of the admitted queries
         self._ns_a_token = 0.0  # expected time from admission to first token, for each prompt token then admitted
-        self._admitted: dict[int, tuple[int, int]] = {}  # seq → when, and prompt tokens in the engine with its own
+        # seq → time of admission, and prompt tokens in the engine at that time, including its own
+        self._admitted: dict[int, tuple[int, int]] = {}
         self._in_prefill = 0
 
     @property
@@ -73,14 +74,14 @@ class Admission:
         return request
 
     def _next(self) -> Request | None:
-        """Remove and return the query whose turn it is; None if there is none or it does not fit yet."""
+        """Remove and return the query whose turn it is; None if no query waits, or if it does not fit yet."""
         waiting, late = self._waiting, self._late
         while self._steps_back and waiting and self._hopeless(waiting[0][-1]):
             late.append(heapq.heappop(waiting)[-1])
             late[-1].priority = STEPPED_BACK
         if waiting and self._fits(waiting[0][-1]):
             return heapq.heappop(waiting)[-1]
-        # With `priority` a late query does not wait here for the others.
+        # With `priority`, a late query is sent to the engine at once and waits there.
         if late and (self._overtaken or not waiting) and self._fits(late[0]):
             return late.popleft()
         return None
@@ -100,7 +101,7 @@ class Admission:
         self._in_engine.discard(request.seq)
 
     def _hopeless(self, request: Request) -> bool:
-        """Return whether a query would miss its limit even if it were admitted now."""
+        """Return whether a query will miss its limit even if it is admitted now."""
         expected_ns = self._ns_a_token * (self._in_prefill + len(request.prompt_ids))
         return self.clock() + expected_ns > request.issue_ns + self.ttft_limit_ns
 

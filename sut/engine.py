@@ -30,12 +30,12 @@ class Request:
     seq: int = -1  # order of issue, from 0
     sample_index: int = -1
     issue_ns: int = 0
-    submit_ns: int = field(default=0, init=False)  # time of the hand-over to the engine, in a closed loop
+    submit_ns: int = field(default=0, init=False)  # time when the query was sent to the engine, in a closed loop
     first_token_ns: int = field(default=0, init=False)
     heard_ns: int = field(default=0, init=False)  # time at which a server's client read the data that it passes on
     replica: int | None = field(default=None, init=False)  # number of the replica in a run with replicas
     priority: int = field(default=0, init=False)  # engines with priorities compute the lowest first
-    # Fewest and most output tokens of this request; None = those of the run's sampling
+    # Minimum and maximum output tokens of this request; None = as in the sampling of the run
     output_lengths: tuple[int, int] | None = None
 
     def sampling(self, policy: SamplingPolicy) -> SamplingPolicy:
@@ -63,7 +63,7 @@ class Sink(Protocol):
 
 @dataclass
 class OneResponse:
-    """A sink for one request. Made on the event loop."""
+    """A sink for one request. It must be created on the event loop."""
 
     done: "asyncio.Future[None]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     ids: list[int] = field(default_factory=list)
@@ -145,7 +145,7 @@ class Engine(Protocol):
         raise SetupError("this engine serves one run only", "start an engine for each run")
 
     def submit(self, request: Request) -> None:
-        """Hand over a request and return at once; `request.sink` receives the output."""
+        """Send a request to the engine and return at once; `request.sink` receives the output."""
 
     def check_alive(self) -> None:
         """Raise ExecutionError if the engine is dead."""

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from runs.benchmark import OfficialModel, SamplingPolicy, Scenario
 
-if TYPE_CHECKING:  # not imported when only the options of a kind are read
+if TYPE_CHECKING:  # not needed for the options of a kind
     from runs.record.manifest import ReplicaPlace, RunPlan
     from sut.engine import Engine
     from sut.loadgen_sut import LoadgenSut
@@ -49,7 +49,7 @@ class RunFacts:
 
 @dataclass(frozen=True)
 class EnginePlan:
-    """A kind's plan from the requested options."""
+    """The plan of an engine, from the requested options."""
 
     options: dict[str, Any]  # options of the engine; plain data, `engine_options` in the manifest
     # environment variables for the engine's process; the user's values take precedence
@@ -70,8 +70,8 @@ class EngineKind(ABC, Generic[Options]):
     name: ClassVar[str]
     help: ClassVar[str]  # description after the name in help texts
     options: ClassVar[type[BaseModel]]
-    has_priorities: ClassVar[bool] = False  # computes the requests of the lowest `priority` first
-    own_processes: ClassVar[bool] = False  # runs outside the run's process even without --replicas
+    has_priorities: ClassVar[bool] = False  # True if the engine computes the requests with the lowest `priority` first
+    own_processes: ClassVar[bool] = False  # True if the engine never runs in the process of the run
     own_model: ClassVar[str | None] = None  # default model, if it has no files; None = the embedded model
 
     @abstractmethod
@@ -96,7 +96,7 @@ class EngineKind(ABC, Generic[Options]):
         return frozenset()
 
     def longest_sequence(self, asked: Options) -> int | None:
-        """Return the maximum tokens of prompt and output together by the options; None if they set no limit."""
+        """Return the maximum tokens of prompt and output together that the options allow; None without a limit."""
         return None
 
     def search_values(self, asked: Options) -> dict[str, tuple[Any, ...]]:

@@ -23,7 +23,7 @@ KINDS: dict[str, EngineKind[Any]] = {kind.name: kind for kind in (VllmKind(), En
 
 
 class EngineOptions(DummyOptions, EndpointOptions, VllmOptions):
-    """The options of all kinds; `--help` shows those of the last base first."""
+    """The options of all kinds; `--help` shows the options of the last base class first."""
 
 
 def engine_kind(name: str) -> EngineKind[Any]:
@@ -51,7 +51,7 @@ def make_engine(plan: "RunPlan") -> "Engine":
 
 
 def refuse_options_of_others(kind: EngineKind[Any], asked: BaseModel) -> None:
-    """Refuse options of other kinds than the run's engine.
+    """Refuse options of engines that the run does not use.
 
     Raises:
         InputError: If such an option is set.

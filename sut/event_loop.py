@@ -94,7 +94,7 @@ class LagMeter:
         )
 
     def catch_up(self) -> None:
-        """Count the moments up to now, including those that this turn of the loop missed. Call it on the loop only."""
+        """Count the moments up to now, also moments that this turn of the loop missed. Call it on the loop only."""
         now_s = self._clock()
         while self._due_s <= now_s:
             self._pending_s.append(now_s - self._due_s)

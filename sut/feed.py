@@ -1,4 +1,4 @@
-"""The feed hands the engine enough queries that it never waits, and no more.
+"""The feed sends queries to the engine: enough that the engine never waits, and no more.
 
 An engine computes a bounded number of queries at a time and of tokens per step. Further queries wait inside it, where
 each costs a task, a record and a message: 300,000 of them kept a run's event loop busy for 90 s before the first
@@ -23,7 +23,7 @@ MIN_AHEAD = 32  # minimum number of queries that wait in the engine
 
 
 class AdmissionControl(Protocol):
-    """The order and time in which queries are handed to the engine. All methods run on the event loop."""
+    """The order and time in which queries are sent to the engine. All methods run on the event loop."""
 
     @property
     def waiting(self) -> int:
@@ -36,7 +36,7 @@ class AdmissionControl(Protocol):
         """Receive the next query, in order of issue."""
 
     def take(self) -> Request | None:
-        """Return the query to hand over now; None if there is none or the engine is full."""
+        """Return the next query for the engine; None if no query waits, or if the engine is full."""
 
     def prefilled(self, request: Request) -> None:
         """Record that a query's first token arrived."""
@@ -103,7 +103,7 @@ class Feed:
 
 @dataclass(eq=False)
 class ClosedLoop:
-    """A feed that keeps at most `limit` queries open in the engine, over all replicas, and logs each hand-over.
+    """A feed that keeps at most `limit` queries open in all replicas together, and logs when each query is sent.
 
     LoadGen issues all queries of an Offline run at once, so its latencies contain the wait for the earlier queries.
     """

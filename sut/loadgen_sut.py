@@ -23,7 +23,7 @@ from sut.request_log import Outcome, RequestLogWriter
 
 TOKEN_BYTES = 4  # LoadGen receives int32 IDs, as from the reference implementation
 MAX_RESPONSES = 256  # maximum of responses in one call of LoadGen
-# Limits of queries handed to the engine in one turn of the loop, which also passes on responses and first tokens.
+# Limits of queries sent to the engine in one turn of the loop. The loop must also pass on responses and first tokens.
 MAX_QUERIES = 32  # for an engine that processes them in the next turn: vLLM's front end takes 0.3 ms each
 LONGEST_SLICE_S = 0.01  # for an engine that processes them at once
 
@@ -38,9 +38,9 @@ class LoadgenSut:
     prompt_of: Callable[[int], list[int]]  # sample index → prompt token IDs
     request_log: RequestLogWriter
     _: KW_ONLY
-    report_first_token: bool  # whether LoadGen needs first tokens (all scenarios except Offline)
+    report_first_token: bool  # True if LoadGen needs first tokens (all scenarios except Offline)
     on_failure: Callable[[BaseException], None]  # called with the first failure; must not raise
-    admission: AdmissionControl  # order and time in which queries are handed to the engine
+    admission: AdmissionControl  # order and time in which queries are sent to the engine
     output_lengths: Sequence[tuple[int, int]] | None = None  # for each sample, if they differ
     clock_ns: Callable[[], int] = time.time_ns  # clock of all time stamps; LoadGen uses the same clock
 
@@ -51,19 +51,19 @@ class LoadgenSut:
         self._first_token_complete = self.loadgen.FirstTokenComplete
         # For each call of LoadGen: time, and samples in reverse order.
         self._arrived: deque[tuple[int, list[Any]]] = deque()
-        self._awake = False  # the loop was woken to read `_arrived` and has not started to read
-        self._slice_planned = False  # a slice is planned for the loop's next turn
+        self._awake = False  # True if the loop was woken to read `_arrived`, and has not started to read
+        self._slice_planned = False  # True if a slice is planned for the next turn of the loop
         self._slice_began_s: float | None = None  # start of the previous slice, on the loop's clock
         self._first_id = array("i", (0,))  # shared by all first tokens: LoadGen copies the data during the call
         self._first_address, _ = self._first_id.buffer_info()
-        self._responses: list[Any] = []  # responses in LoadGen's form that were not handed over yet
+        self._responses: list[Any] = []  # responses in the form of LoadGen that LoadGen has not received yet
         self._outcomes: list[Outcome] = []  # outcomes of the same samples
         self._failed = False
         self._next_seq = 0
         self.issued = 0
         self.completed = 0
         self.cached_tokens = 0
-        # Time that the loop spent on handing queries to the engine, including the engine's part.
+        # Time that the loop spent on sending queries to the engine, including the time in the engine.
         self.handing_over_s = 0.0
 
     @property
@@ -114,7 +114,7 @@ class LoadgenSut:
             self.loop.call_soon(self._hand_to_engine)
 
     def _hand_to_engine(self) -> None:
-        """Hand over a slice of the arrived queries, as far as admission control admits them. The rest waits for the
+        """Send a slice of the arrived queries to the engine, if admission control admits them. The rest waits for the
         next turn of the loop, after the engine's work on this slice.
         """
         self._slice_planned = False
@@ -155,7 +155,7 @@ class LoadgenSut:
         return request
 
     def _issue_admitted(self) -> None:
-        """Hand over the queries that admission control admits now."""
+        """Send the queries to the engine that admission control admits now."""
         if self._arrived or self.admission.waiting:
             self._plan_slice()
 
@@ -201,7 +201,7 @@ class LoadgenSut:
             self.fail(error)
 
     def _hand_over(self) -> None:
-        """Hand LoadGen the collected responses in one call."""
+        """Pass the collected responses to LoadGen in one call."""
         if self._failed or not self._responses:
             return
         responses, self._responses = self._responses, []

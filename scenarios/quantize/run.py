@@ -1,4 +1,4 @@
-"""Post-training quantization of a model, which writes weights, recipe and calibration.md into a folder.
+"""Post-training quantization of a model. It writes weights, recipe and calibration.md into a directory.
 
 The rules of the closed division require calibration.md.
 

@@ -136,7 +136,7 @@ class RunOptions(BaseModel):
         "MECHANISM/VARIANT|FILE",
     )
 
-    # Flags of the reference implementation and of scripts in circulation
+    # Options of the reference implementation and of existing scripts
     batch_size: int | None = _compat("Ignored: the engine batches continuously.", "N", ge=1)
     num_workers: int | None = _compat("Ignored: one event loop serves all queries.", "N", ge=1)
     max_new_tokens: int | None = _compat(
@@ -221,7 +221,7 @@ class RunOptions(BaseModel):
     @field_validator("admission", mode="before")
     @classmethod
     def _off(cls, value: Any) -> Any:
-        return "off" if value is False else value  # YAML reads a plain off as false
+        return "off" if value is False else value  # YAML reads the word off as false
 
 
 class RunConfig(EngineOptions, RunOptions):
@@ -241,7 +241,7 @@ def load_yaml(path: Path) -> dict[str, Any]:
 
 def merged(file: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     """Return the file's values overridden by the command line, pair by pair for KEY=VALUE options."""
-    # `file | given` would keep the file's keys, which state the line of a value.
+    # `file | given` would keep the keys of the file, and errors would name a line of the file.
     both = {key: value for key, value in file.items() if key not in given} | given
     for key, value in given.items():
         if isinstance(value, dict) and isinstance(file.get(key), dict):

@@ -41,7 +41,7 @@ class LoadgenConf:
     audit_config: str | None
     unofficial_reasons: list[str]
     notes: list[str] = field(default_factory=list)  # lines without effect
-    trial: bool = False  # the rate of the warm-up follows
+    trial: bool = False  # True if the warm-up will set the rate
 
 
 def read_conf(config: RunConfig, benchmark: Benchmark, sample_count: int, *, rate_follows: bool = False) -> LoadgenConf:
@@ -92,7 +92,7 @@ def read_conf(config: RunConfig, benchmark: Benchmark, sample_count: int, *, rat
 
 
 def _settings_above(audit: JudgedConf, scenario: str) -> dict[str, float | None]:
-    """Return the settings of an audit.config, which win over user.conf."""
+    """Return the settings of an audit.config. They override user.conf."""
     return {key: lookup(audit.settings, "*", scenario, key) for key in KEYS}
 
 

@@ -1,4 +1,4 @@
-"""The manifest of one run, which is written before the start and closed after every end of the run."""
+"""The manifest of one run. It is written before the start, and closed at every end of the run."""
 
 import os
 import threading
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class RunOutcome:
-    """The outcome of a run that ran to its end."""
+    """The result of a finished run."""
 
     exit_code: ExitCode
     result: Result
@@ -148,7 +148,7 @@ AT_THE_END = {
 
 
 def judge(run: PreparedRun, hashing: "Future[dict[str, str]]", console: Console) -> tuple[Manifest, RunOutcome]:
-    """Check the files of a finished run; return the manifest to close and the outcome.
+    """Check the files of a finished run; return the manifest to close, and the result.
 
     Raises:
         HarnessError: If files are missing or contradict each other.

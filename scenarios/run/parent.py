@@ -1,4 +1,4 @@
-"""The parent process of one run, which starts the run's process and checks the files of the run.
+"""The parent process of one run. It starts the process of the run, and checks the files of the run.
 
 The parent relies on files, not on exit codes: a run is done when LoadGen's logs are complete and agree with the
 request log.
@@ -39,7 +39,7 @@ KEPT_REASON = "the engine serves multiple runs"
 
 @contextlib.contextmanager
 def engine_keeper(config: RunConfig, folder: Path) -> Iterator["EngineKeeper | None"]:
-    """Keep the engine of several runs within the block; None if the engine is a server or on a cluster.
+    """Keep one engine for multiple runs within the block; None if the engine is a server or on a cluster.
 
     Args:
         folder: Directory for the output of the engine.
@@ -47,7 +47,7 @@ def engine_keeper(config: RunConfig, folder: Path) -> Iterator["EngineKeeper | N
     if engine_kind(config.engine).own_processes or config.cluster is not None:
         yield None
         return
-    from sut.replicas.kept_engine import EngineKeeper  # Most runs need none.
+    from sut.replicas.kept_engine import EngineKeeper  # Most runs keep no engine.
 
     with EngineKeeper(folder / "engine.log") as keeper:
         yield keeper

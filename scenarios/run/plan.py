@@ -215,7 +215,7 @@ def _run_plan(
 
 
 def _unofficial(inputs: _Inputs, plan: RunPlan, engine: EnginePlan) -> list[str]:
-    """Return the reasons why a run is not eligible for submission, except those of its user.conf."""
+    """Return the reasons why a run is not eligible for submission, except the reasons in its user.conf."""
     benchmark, model = inputs.benchmark, inputs.model
     reasons = [TRIAL_REASON] if plan.trial else []
     reasons += engine.unofficial_reasons
@@ -427,7 +427,7 @@ def _together(config: RunConfig, planned: list[PlannedReplica]) -> tuple[EngineP
 
 
 def _common_lead(prompts: list[list[int]]) -> int:
-    """Return the number of token IDs that all prompts share at their start (the instruction)."""
+    """Return the number of token IDs at the start of all prompts that are equal (the instruction)."""
     first, last = min(prompts), max(prompts)
     return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), 0)
 

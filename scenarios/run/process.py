@@ -78,7 +78,7 @@ class RunProcess:
     # Failures: any thread reports, the main thread acts --------------------------------------------------------
 
     def fail(self, error: BaseException) -> None:
-        """Report a failure; the first one counts. Safe from every thread."""
+        """Report a failure. Only the first failure counts. Safe from every thread."""
         if self.failure is None:
             self.failure = error
         self._wake.set()

@@ -1,4 +1,4 @@
-"""The page report.html of one run. It is written after the attestation, which does not cover it."""
+"""The page report.html of one run. It is written after the attestation, so the attestation does not cover it."""
 
 import os
 import time

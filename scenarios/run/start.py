@@ -1,4 +1,4 @@
-"""The entry of a run's process, which imports the engine's code, waits for a run directory and executes the run.
+"""The start of the process of a run: it imports the engine, waits for a run directory, and executes the run.
 
 The parent starts it as `python -m scenarios.run.start ENGINE [beside]` and checks the run at the same time. If the run
 is accepted, the parent writes the path of the run directory to standard input; if it is refused, the parent closes

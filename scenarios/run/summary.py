@@ -80,7 +80,7 @@ def closing_summary(
     seal_sha256: str,
     page: str,
 ) -> None:
-    """Print the outcome of a finished run; the last line names its page or the reason why the page is missing."""
+    """Print the result of a finished run; the last line names its page or the reason why the page is missing."""
 
     line = partial(say, console)
     plan = run.plan

@@ -34,7 +34,7 @@ FULL_DISK_BYTES = 64 << 10
 
 
 class EarlyRun:
-    """A run's process that starts before the checks of the run; it imports the engine's code and waits.
+    """The process of a run, started before the checks of the run. It imports the engine's code and waits.
 
     It is a context manager, which ends the process and its children on exit.
 

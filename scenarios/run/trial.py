@@ -1,4 +1,4 @@
-"""A trial run, whose size and rate depend on the engine's speed during warm-up.
+"""Trial runs: the speed of the engine during the warm-up decides their size and rate.
 
 A run without data, settings or a rate is a trial; so is a Server or Interactive run on few rows of the user's without a
 rate.
@@ -23,7 +23,7 @@ from runs.rounds import CURRENT_ROUND
 TRIAL_CONF = HARNESS_ROOT / "configs/trial.conf"
 
 AT_A_TIME = 4  # concurrent queries of the measurement; SingleStream: 1
-LOAD_SHARE = 0.65  # offered share of the measured rate in Server and Interactive
+LOAD_SHARE = 0.65  # rate of the trial in Server and Interactive, as a share of the measured rate
 LONGEST_S = 100.0  # maximum time from the first query to the last
 SHORTEST_S = 10.0  # minimum time on a machine that completes `USUAL` queries faster
 USUAL = 24

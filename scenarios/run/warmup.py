@@ -49,7 +49,7 @@ class RequestGroup:
 def random_prompts(
     prompts: list[list[int]], count: int, vocab_size: int | None, seed: int = WARMUP_SEED
 ) -> list[list[int]]:
-    """Return random prompts that are not in the dataset, with its lengths (for one prompt: the median)."""
+    """Return random prompts that are not in the dataset, with the lengths of its prompts (for one: the median)."""
     lengths = sorted(len(prompt) for prompt in prompts)
     last = len(lengths) - 1
     picked = [lengths[round(i * last / (count - 1)) if count > 1 else last // 2] for i in range(count)]

@@ -1,1 +1,1 @@
-"""The state of runs, campaigns, tunes and audits, from their files."""
+"""The state of runs, campaigns, tunings and audits, from their files."""

@@ -63,7 +63,7 @@ class Snapshot:
 
     @property
     def exit_code(self) -> ExitCode:
-        """The most severe exit code of the entries, without the probes of a tuning, which may be INVALID."""
+        """The most severe exit code of the entries, without the probes of a tuning, because a probe may be INVALID."""
         return max((one.exit_code for one in [*self.single, *self.groups]), default=ExitCode.OK)
 
 
@@ -143,7 +143,7 @@ def details(entry: GroupStatus | RunStatus) -> list[str]:
 
 
 def shortened(path: Path) -> str:
-    """Return the path relative to the working directory if it is below it, or else unchanged."""
+    """Return a path below the working directory as a relative path, and any other path unchanged."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
@@ -163,7 +163,7 @@ def _cell(text: str) -> str:
 
 
 def as_json(snapshot: Snapshot) -> dict[str, Any]:
-    """Return the JSON object, whose `runs` contains all groups before all runs."""
+    """Return the JSON object. Its `runs` lists all groups, then all runs."""
     return {"time_ns": snapshot.time_ns, "runs": [*map(_group_json, snapshot.groups), *map(_run_json, snapshot.runs)]}
 
 

@@ -1,4 +1,4 @@
-"""The state of a run, and of a group of runs (campaign, tune, audit), from their files."""
+"""The state of a run, and of a group of runs (campaign, tuning, audit), from their files."""
 
 import platform
 import time
@@ -114,7 +114,7 @@ def run_status(root: Path) -> RunStatus:
 
 
 def _of_endpoints(root: Path) -> RunStatus:
-    """Read an MLPerf Endpoints run folder from the client's summary, which `verify` compares with its events."""
+    """Read the summary of an MLPerf Endpoints run folder. `verify` compares the summary with the events."""
     run = read_folder(root)
     summary, config = run.summary, run.config
     what = f"Endpoints {config.settings.load_pattern.asked}" if config is not None else "Endpoints"
@@ -267,7 +267,7 @@ def _audit(root: Path, runs: tuple[RunStatus, ...]) -> GroupStatus:
 def _group(
     kind: Kind, root: Path, runs: tuple[RunStatus, ...], pid: int | None, text: str, code: ExitCode | None
 ) -> GroupStatus:
-    """Return the state of a group, which is in progress if its process lives or a run has not ended.
+    """Return the state of a group. It is in progress if its process lives, or if a run has not ended.
 
     Args:
         code: Exit code of a complete group; None if an outcome is missing.
@@ -283,7 +283,7 @@ def _group(
 
 
 def _end_of(root: Path, runs: tuple[RunStatus, ...]) -> tuple[State, str, ExitCode]:
-    """Return how a group without an outcome ended: as its command recorded it, or else as its last run ended."""
+    """Return how a group without a result ended: as its command recorded, otherwise as its last run ended."""
     last = max(runs, key=lambda run: run.last_ns, default=None)
     unfinished = [run for run in runs if run.state != "finished"]
     if (end := read_end(root)) is not None:

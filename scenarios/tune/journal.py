@@ -46,7 +46,7 @@ class Estimate(_Line):
 
 
 class TuneRun(_Line):
-    """One ended run. The latencies of a stopped run are those of its responses so far."""
+    """One ended run. The latencies of a stopped run come from the responses that it received."""
 
     step: Step
     number: int  # from 1
@@ -177,7 +177,7 @@ def records(runs: Sequence[TuneRun]) -> list[dict[str, Any]]:
 
 
 def tried_of(runs: Sequence[TuneRun]) -> list[Tried]:
-    """Return rates and verdicts of runs."""
+    """Return the rate and the verdict of each run."""
     return [Tried(run.target_qps, run.valid) for run in runs]
 
 
@@ -193,7 +193,7 @@ class _Record(BaseModel):
 
 
 def read_tune(path: Path) -> dict[str, Any]:
-    """Return the outcome of a tuning (tune.json).
+    """Return the result of a tuning (tune.json).
 
     Raises:
         InputError: If the file is missing or damaged.

@@ -1,4 +1,4 @@
-"""The search over scheduling options, before the search for the rate.
+"""The search over scheduling options. The search for the rate follows.
 
 An optuna study in the tuning's directory proposes the settings, and rates.py chooses the rates from the probes so far.
 The first trial finds the highest valid rate of the given settings (the defaults). Every later trial starts a little
@@ -33,7 +33,7 @@ from scenarios.tune.tune_runs import TuneRuns
 RESOLUTION = 0.03  # smallest searched difference, as a share of a trial's rate
 WORTH_PROBES = 4  # maximum of probes for the gain of one option
 WORTH_SHARE = 0.3  # share of the time reserved for the gains of the options
-DRAWS = 32  # attempts of the sampler to find new settings; then the first new settings in a fixed order
+DRAWS = 32  # attempts of the sampler to draw new settings; afterwards, the first untried settings are used
 # LoadGen issues whole sets of samples, and small sets let a run end on time. A set has enough queries for early
 # stopping to allow a few late queries, so that one delay does not decide the verdict.
 SHORT_SET_SIZE = 256
@@ -63,7 +63,8 @@ def open_study(file: Path | None) -> optuna.Study:
         if file is not None:
             if file.exists():
                 content = read_whole(file, "make the file readable", max_bytes=MAX_LOG_BYTES)
-                write_atomic(file, content[: content.rfind(b"\n") + 1])  # optuna would append to half a line
+                # Otherwise, optuna would append to an incomplete line.
+                write_atomic(file, content[: content.rfind(b"\n") + 1])
             file.with_name(f"{file.name}.lock").unlink(missing_ok=True)  # optuna's lock of a killed process
             storage = JournalStorage(JournalFileBackend(str(file), JournalFileOpenLock(str(file))))
         study = optuna.create_study(storage=storage, study_name="search", direction="maximize", load_if_exists=True)
@@ -92,7 +93,7 @@ class OptionTrials:
 
     @property
     def count(self) -> int:
-        """The number of settings tried besides the defaults, without trials for the gain of an option."""
+        """Number of tried settings, without the defaults and without the trials for the gain of an option."""
         return sum(_phase(trial) == "trial" for trial in self._trials())
 
     def next_probe(self, probes: Sequence[TuneRun], spent_s: float) -> Ask | None:
@@ -189,7 +190,7 @@ class OptionTrials:
         return None if rate in [probe.target_qps for probe in tried] else rate
 
     def _trials(self) -> list[FrozenTrial]:
-        """Return all trials except repeated draws of the same settings."""
+        """Return all trials; settings that were drawn repeatedly count once."""
         return self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING, TrialState.COMPLETE))
 
     def _options(self, trial: Trial | FrozenTrial) -> Options:
@@ -314,7 +315,7 @@ class OptionSearch:
 
     @property
     def _probes(self) -> list[TuneRun]:
-        """The probes of the search, without probes that the end of its time stopped."""
+        """The probes of the search, except probes that were stopped when the time of the search was over."""
         return [run for run in self._runs.journal.runs("search") if not run.cut]
 
     @property

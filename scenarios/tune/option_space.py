@@ -32,10 +32,10 @@ ALLOWED = (
 class Space:
     """The options and values of a search."""
 
-    values: Mapping[str, tuple[Any, ...]]  # option → values to try besides the given value
+    values: Mapping[str, tuple[Any, ...]]  # option → values to try in addition to the given value
     admission: str = "off"  # admission policy, unless the search sets it
-    copies: int = 1  # copies of the model in all engines, unless the search sets them
-    # maximum of concurrent queries in all copies with output tokens within their limit; 0 if unknown
+    copies: int = 1  # number of model replicas in all engines, unless the search sets it
+    # maximum of concurrent queries in all replicas with output tokens within their limit; 0 if unknown
     in_time: int = 0
 
     def with_queries_in_time(self, queries: int) -> "Space":
@@ -60,7 +60,7 @@ class Space:
         return self.reduced(options)
 
     def matters(self, name: str, options: Options) -> bool:
-        """Return whether an option has an effect together with these options."""
+        """Return whether an option has an effect in combination with these options."""
         return name not in ADMISSION_BOUNDS or (options.get("admission") or self.admission) != "off"
 
     def reduced(self, options: Options) -> Options:

@@ -211,7 +211,7 @@ class _Run:
         return self._full_run(lambda tried: rates[len(tried)] if len(tried) < len(rates) else None)
 
     def _confirm_offline(self, estimate: Estimate) -> TuneRun | None:
-        """Confirm the rate with a full Offline run, whose target_qps only decides the number of samples."""
+        """Confirm the rate with a full Offline run. In Offline, target_qps only decides the number of samples."""
 
         def rate(tried: list[TuneRun]) -> float | None:
             if not tried:

@@ -44,7 +44,7 @@ class _TimeIsUp(Interrupted):
 
 @dataclass(frozen=True)
 class TuneRuns:
-    """The execution of a tuning's runs, which are written to the journal."""
+    """The execution of the runs of a tuning. Each finished run is written to the journal."""
 
     tune: Tune
     prepared: PreparedRun  # checked run of the tuned scenario; the runs differ in rate and searched options only
@@ -66,7 +66,7 @@ class TuneRuns:
 
     @property
     def set_size(self) -> int:
-        """The number of samples that LoadGen loads at a time; it issues whole multiples of it."""
+        """The number of samples that LoadGen loads at a time; it issues whole multiples of this number."""
         return count_settings(self.prepared).set_size
 
     def count(self, target_qps: float) -> RunCount:
@@ -187,7 +187,7 @@ class TuneRuns:
                 watch.close()
 
     def accuracy_run(self, rate: float, options: Options) -> Path:
-        """Return the directory of an accuracy run with these options, which is started once.
+        """Return the directory of an accuracy run with these options. The run is started at the first call.
 
         Raises:
             HarnessError: If the run failed.

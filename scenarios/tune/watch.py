@@ -55,7 +55,7 @@ class ProbeTally:
             self.late_tpot += complete_ns - first_token_ns > self.tpot_limit_ns * gaps + STAMP_NS
 
     def certainly_invalid(self) -> str | None:
-        """Return the reason why the run can no longer be VALID; None if it still can."""
+        """Return the reason why the run can no longer be VALID; None if it can still be VALID."""
         if self.allowed < 0:
             return f"{self.queries:,} queries are too few for LoadGen's early stopping, at any latency"
         for name, late in (("TTFT", self.late_ttft), ("TPOT", self.late_tpot)):
@@ -85,7 +85,7 @@ class ProbeTally:
 class ProbeWatch:
     """A watch that ends a Server run that can no longer be VALID. It is called with each heartbeat."""
 
-    requests: Path  # the run's requests.jsonl, which is read as it grows
+    requests: Path  # requests.jsonl of the run; it is read while it grows
     queries: int  # number of queries that LoadGen will issue
     percentile: float
     tally: ProbeTally | None = field(default=None, init=False)
@@ -109,7 +109,7 @@ class ProbeWatch:
     def _read(self, tally: ProbeTally) -> None:
         if self._stream is None:
             try:
-                # The open file stays valid when it is renamed.
+                # An open file can still be read after it is renamed.
                 self._stream = partial_path(self.requests).open("rb")
             except FileNotFoundError:
                 return

@@ -1,4 +1,4 @@
-"""A deterministic engine without a model, for tests of logic and faults; its path to LoadGen is that of a real engine.
+"""A deterministic engine without a model, for tests of logic and faults. It has the path to LoadGen of a real engine.
 
 Its response is a part of the prompt, taken after the words that all prompts share; its length depends on the prompt.
 The first output token takes a constant time and a time per prompt token; each further output token takes a constant
@@ -32,10 +32,10 @@ class DummyEngine(Engine):
     ttft_ms: float = 2.0  # constant part of the time to the first token
     tpot_ms: float = 0.05  # per output token after the first
     prefill_us: float = 0.0  # per prompt token, before the first output token
-    slots: int = 0  # requests computed at a time; 0 = all
-    shortest_tokens: int = SHORTEST_OUTPUT  # lengths spread from here to the longest
+    slots: int = 0  # maximum number of concurrently computed requests; 0 = all
+    shortest_tokens: int = SHORTEST_OUTPUT  # output lengths are between this value and the longest output
     noise: float = 0.0  # standard deviation of the speed of a run and of a request, as a share
-    seed: int | None = None  # seed of the noise; None = another in each start
+    seed: int | None = None  # seed of the noise; None = a new seed at each start
     faults: tuple[Fault, ...] = ()
 
     def __post_init__(self) -> None:
@@ -107,7 +107,7 @@ class DummyEngine(Engine):
         self._loop.call_at(first_s, self._first, request, ids, end_s)
 
     def _book(self, prefill_s: float, decode_s: float) -> tuple[float, float]:
-        """Reserve the slot that is free first. Return the times of the first token and of the completion."""
+        """Reserve the slot that becomes free first. Return the times of the first token and of the completion."""
         start_s = self._loop.time()
         if self.slots and len(self._slots_free_s) == self.slots:
             start_s = max(start_s, heapq.heappop(self._slots_free_s))

@@ -13,7 +13,7 @@ from runs.errors import InputError, SetupError
 from sut.endpoint.dialects import DIALECTS
 
 _HIDDEN = "[key]"
-_MIN_CUT = 4  # a text that ends with at least so many first characters of the key has them hidden
+_MIN_CUT = 4  # minimum number of first characters of the key that are hidden at the end of a text
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Access:
 
     @property
     def key_fix(self) -> str:
-        """The fix for a server that refuses the key, or its absence."""
+        """Fix for a server that refuses the key, or refuses requests without a key."""
         if self.variable:
             return f"check the key in the environment variable {self.variable} (--api-key-env)"
         return "export the key, and name its environment variable with --api-key-env"
@@ -150,7 +150,7 @@ class Access:
             raise SetupError(f"--api-ca {self.ca_file}: {error}", "give a readable PEM file") from error
 
     def hidden(self, text: str) -> str:
-        """Return a server's text without the key, which the server may repeat."""
+        """Return a text of a server with the API key removed, because the server may repeat the key."""
         if not self.key:
             return text
         text = text.replace(self.key, _HIDDEN)

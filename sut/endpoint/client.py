@@ -34,13 +34,13 @@ class ClientRecord:
     answers: int = 0
     tokens: int = 0
     chunks: int = 0  # events with token IDs or text
-    answers_read_at_once: int = 0  # streamed responses whose IDs all came in one read, so TPOT is 0
-    answers_in_one_chunk: int = 0  # responses that came in one chunk
+    answers_read_at_once: int = 0  # streamed responses whose IDs all arrived in one read, so that TPOT is 0
+    answers_in_one_chunk: int = 0  # responses that arrived in one chunk
     first_tokens_with_others: int = 0  # first chunks with more than one ID
-    answers_with_cached_count: int = 0  # responses that report the number of prompt tokens taken from a cache
+    answers_with_cached_count: int = 0  # responses that report how many prompt tokens were read from a cache
     answers_with_their_prompt: int = 0  # responses that returned the prompt's IDs
     answers_with_their_id: int = 0  # responses that returned the request's ID
-    cached_tokens: int = 0  # prompt tokens that the server took from a cache
+    cached_tokens: int = 0  # prompt tokens that the server read from a cache
     issue_to_wire: Lateness = field(default_factory=Lateness)
     read_to_loadgen: Lateness = field(default_factory=Lateness)
     text: TextRecord | None = None  # for a server that sends text
@@ -62,12 +62,12 @@ class Client:
     _: KW_ONLY
     model: str  # name of the model at the server
     sampling: SamplingPolicy  # all parameters are sent
-    streaming: bool  # whether the server streams IDs, or sends all at the end
+    streaming: bool  # True if the server streams IDs, False if it sends all IDs at the end
     connections: int
     # Shortest allowed pause in a stream. It applies after the first complete response: before, the
     # time per token is unknown.
     silence_s: float
-    times_count: bool  # whether LoadGen measures times; then responses without a TPOT end the run
+    times_count: bool  # True if LoadGen measures times; then responses without a TPOT end the run
     texts: Texts | None = None  # for a dialect of text
     omitted: Collection[str] = ()  # fields that are not sent
     vocab_size: int | None  # IDs are below it; None if unknown
@@ -77,7 +77,7 @@ class Client:
         self.record = ClientRecord(text=TextRecord(self.texts.counts) if self.texts else None)
         self._lag = LagMeter(asyncio.get_running_loop())  # lag of the event loop
         self.moved = 0  # events so far
-        self.generated = 0  # IDs so far; of text, chunks until the response is complete
+        self.generated = 0  # number of received IDs; for text, number of chunks until the response is complete
         self.slowest_token_ns = 0  # time per ID in the slowest chunk, except first chunks
         self.latest_answered_ns = 0  # send time of the latest request that has a response
         self.longest_answer_ns = 0
@@ -89,7 +89,7 @@ class Client:
         # Prefix of request IDs, unique over all clients, so that no cache contains the IDs.
         self.name = uuid.uuid4().hex
         self.asked = 0  # requests so far
-        self.ids_come_back = False  # the server has returned a request's own ID
+        self.ids_come_back = False  # True if the server has returned the ID of a request
         self.pool = ConnectionPool(
             self.address,
             self.access.tls_context(self.address),

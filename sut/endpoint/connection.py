@@ -49,7 +49,7 @@ class HttpConnection(asyncio.Protocol):
         self._head_bytes = 0  # bytes read since the last complete head or part of a body
         self._sending = False
         self._reusable = False
-        self.used = False  # whether it has carried an exchange
+        self.used = False  # True if the connection has carried an exchange
         self.delay_s = delay_s  # delay before the connection was opened
         self.opened_s = 0.0  # on the loop's clock
         self.idle_since_s = 0.0  # on the loop's clock; set by the pool
@@ -57,7 +57,7 @@ class HttpConnection(asyncio.Protocol):
     # To the server ------------------------------------------------------------------------------------------
 
     def send(self, exchange: "Exchange") -> None:
-        """Send an exchange's request; the response is handed to it in parts."""
+        """Send the request of an exchange. The exchange receives the response in parts."""
         self.exchange = exchange
         self.used = True
         head, body = exchange.request()
@@ -148,7 +148,7 @@ class HttpConnection(asyncio.Protocol):
 
 
 def request_head(address: ServerAddress, path: str, key: str | None) -> bytes:
-    """Return the head of a POST up to the value of content-length, which `HttpConnection.send` adds."""
+    """Return the head of a POST up to the value of content-length. `HttpConnection.send` adds the value."""
     lines = [
         f"POST {address.path}{path} HTTP/1.1",
         f"host: {address.authority}",
@@ -177,13 +177,13 @@ class ConnectionPool:
     tls: ssl.SSLContext | None
     size: int  # number of connections
     on_error: Callable[[BaseException], None]  # called when a lost connection cannot be opened again
-    renew_unused: bool = False  # renew unused connections, too: the server's limit counts from the opening
-    single_use: bool = False  # one exchange per connection: the server closes it without notice
+    renew_unused: bool = False  # True if unused connections are renewed, too, because the server closes them
+    single_use: bool = False  # True if a connection carries one exchange, because the server closes it without notice
 
     def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._idle: Resting = OrderedDict()
-        self._unused: Resting = OrderedDict()  # connections that carried no exchange yet; used when no other is idle
+        self._unused: Resting = OrderedDict()  # connections that carried no exchange yet; used last
         self._open: set[HttpConnection] = set()
         self._waiting: deque[Exchange] = deque()
         self._tasks: set[asyncio.Task[None]] = set()

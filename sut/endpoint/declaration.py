@@ -1,4 +1,4 @@
-"""The file of `--api-declaration`: what the operator of a server declares."""
+"""The file of `--api-declaration`: facts that the operator of a server declares."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The requests that each kind of server takes for a completion, and the parsing of its responses.
+"""The requests for completions that each kind of server accepts, and the parsing of its responses.
 
 `DIALECTS` has a row for each kind of server, with one of four functions that read events. Two rows are for servers that
 send text instead of token IDs; sut/endpoint/text.py counts its tokens.
@@ -69,7 +69,7 @@ class BodyTemplate:
 
 @dataclass
 class EventForm:
-    """The form of a server's events, as far as the client has seen it; None if unknown yet."""
+    """The format of the events of a server, as seen so far; None if unknown."""
 
     repeats: bool | None = None  # True if an event repeats all earlier IDs, False if it contains only new IDs
 
@@ -92,14 +92,14 @@ class Dialect:
     # Sampling parameter → its name on the server; "" if the server does not support it.
     renamed: Mapping[str, str] = field(default_factory=dict)
     own_parameters: Mapping[str, Any] = field(default_factory=dict)  # sent with the sampling parameters
-    nested: bool = False  # sampling parameters are nested in a field
+    nested: bool = False  # True if the sampling parameters are nested in a field
     own_fields: Mapping[str, Any] = field(default_factory=dict)  # fields outside the sampling parameters
-    sends_text: bool = False  # prompts and responses are text
-    openai_fields: bool = False  # `model` and `stream_options` are sent
-    two_chunks: bool = False  # the server has a stream interval, so a response comes in two chunks
+    sends_text: bool = False  # True if prompts and responses are text
+    openai_fields: bool = False  # True if `model` and `stream_options` are sent
+    two_chunks: bool = False  # True if the server streams at intervals, so that a response arrives in two chunks
     min_tokens_holds_stop_ids: bool = True  # min_tokens also holds back stop IDs, not only the model's EOS
-    renew_unused: bool = False  # the server closes unused connections
-    closes_after_a_stream: bool = False  # the server closes the connection although the head says keep-alive
+    renew_unused: bool = False  # True if the server closes unused connections
+    closes_after_a_stream: bool = False  # True if the server closes the connection despite the header keep-alive
 
     def template(
         self,
@@ -117,7 +117,7 @@ class Dialect:
             omitted: fields that are not sent.
             text_of: returns the text of a prompt's IDs; needed if the dialect sends text.
         """
-        # All sampling parameters are sent: for a missing one, a server may use generation_config.json.
+        # All sampling parameters are sent, because a server may read a missing parameter from generation_config.json.
         asked = {**asdict(sampling), "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0}
         asked |= {"frequency_penalty": 0.0, "stop_token_ids": list(stop_ids)}
         named = {self.renamed.get(name, name): value for name, value in asked.items()}
@@ -419,7 +419,7 @@ LLAMA_CPP = Dialect(
     renew_unused=True,
     closes_after_a_stream=True,
 )  # fmt: skip
-# Parameters outside OpenAI's API, of which greedy decoding needs none.
+# Parameters outside OpenAI's API. Greedy decoding needs none of them.
 _TOKEN_PARAMETERS = ("top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "stop_token_ids")
 CHAT_FIELD = "messages"
 OPENAI = Dialect(

@@ -33,23 +33,23 @@ class EndpointEngine(Engine):
     url: str  # URL of the server
     sampling: SamplingPolicy  # all parameters are sent
     _: KW_ONLY
-    streaming: bool  # whether LoadGen needs first tokens
+    streaming: bool  # True if LoadGen needs first tokens
     place: int = 0  # number among the server's clients; client 0 starts the server with --serve, and probes it
     clients: int = 1  # number of clients of this server
     dialect: str | None = None  # name of the server's API; None = detect it
     model_name: str | None = None  # name at the server; None if the server has one model
-    key_variable: str | None = None  # environment variable that holds the key
+    key_variable: str | None = None  # name of the environment variable that contains the key
     ca_file: str | None = None  # certificate authority of the server
-    connections: int = 1024  # opened before the timed run; maximum of requests at a time
+    connections: int = 1024  # number of connections, and maximum number of concurrent requests
     probe_tokens: int = PROBE_TOKENS  # length of the prompts that are sent before the clock starts
     vocab_size: int | None = None  # IDs are below it; None if unknown
     model_path: str = ""  # tokenizer of the prompts
     omitted: tuple[str, ...] = ()  # fields that are not sent
-    declared: dict[str, Any] | None = None  # facts that no request shows; the manifest has them as declared
+    declared: dict[str, Any] | None = None  # declared facts that no request shows, for the manifest
     silence_s: float = 20.0  # shortest allowed pause in a stream
-    times_count: bool = True  # whether LoadGen measures times; False in an accuracy run
-    network_sut: bool = False  # whether the run is for the Network division
-    serve: str | None = None  # command that starts the server; None if it runs already
+    times_count: bool = True  # True if LoadGen measures times; False in an accuracy run
+    network_sut: bool = False  # True if the run is for the network division
+    serve: str | None = None  # command that starts the server; None if the server runs already
     server_log: Path = Path("server.log")  # output of that command
 
     def __post_init__(self) -> None:
@@ -89,13 +89,13 @@ class EndpointEngine(Engine):
             on_error=self._server_lost,
         )
         await client.open()
-        # Only one client probes: with one request at a time a server's responses are reproducible.
+        # Only one client probes, because the responses of a server are reproducible only without concurrent requests.
         probed = await probe(client, self.probe_tokens) if self.place == 0 else None
         self._watching = asyncio.get_running_loop().create_task(self._watch())
         return self._report(learned, probed, dialect, connections)
 
     async def _texts(self, dialect: Dialect) -> Texts | None:
-        """Return what a dialect of text needs: the tokenizer of the prompts.
+        """Return the tokenizer of the prompts, for a dialect of text.
 
         Raises:
             InputError: If an option contradicts the dialect, or the tokenizer is unusable.
@@ -159,7 +159,7 @@ class EndpointEngine(Engine):
         self._lost = self._lost or error
 
     async def _watch(self) -> None:
-        """Read the server's counters while no IDs arrive; a busy server is left alone."""
+        """Read the server's counters while no IDs arrive; a busy server gets no such requests."""
         moved, moved_s = -1, 0.0
         while self._client is not None:
             if self._client.moved != moved:

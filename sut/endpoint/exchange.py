@@ -23,7 +23,7 @@ GAP_FACTOR = 3.0  # limit for a wait, as a multiple of the longest wait so far
 END_LIMIT_S = 10.0  # limit from the last ID to the end of the response, and from an error status to the end of its body
 FINISH_REASONS = ("stop", "length")
 LEFT_OUT_SHARE = 0.01  # share of the responses that a p99 TPOT ignores
-FEW_RESPONSES = 10  # responses that are tolerated in a short run
+FEW_RESPONSES = 10  # number of such responses that are tolerated in a short run
 LONGEST_EVENT_BYTES = 4 << 20  # five times the size of a returned prompt of 100,000 IDs
 
 
@@ -81,7 +81,7 @@ class Exchange:
     _first_read_ns: int = 0
     _last_read_ns: int = 0  # time of the last read of IDs
     _sent_ns: int = 0
-    _progress_ns: int = 0  # when the response last made progress
+    _progress_ns: int = 0  # time of the last progress of the response
     _done: bool = False
     _is_stream: bool = False
     _request_id: str = field(init=False)
@@ -314,7 +314,7 @@ class Exchange:
 
 
 def _same_prompt(prompt_ids: list[int], repeated: bytes) -> bool:
-    """Return whether the IDs that the server returned, as JSON, are those that were sent."""
+    """Return whether the returned IDs (JSON) are equal to the sent IDs."""
     if repeated == orjson.dumps(prompt_ids):
         return True
     try:

@@ -21,12 +21,12 @@ LOWEST_ID, HIGHEST_ID = 10, 250  # IDs that every vocabulary has, including the 
 PROBE_TIMEOUT_S = 120.0
 FORCED_TOKENS = 4  # tokens in the probe of min_tokens
 SHORT_TOKENS = 8
-# What no probe of a server that sends text can check.
+# Settings that no probe can check if the server sends text.
 NOT_CHECKED = ["token IDs of prompts and responses", "vocabulary", "min_tokens at a stop token", "exchanged responses"]
 
 
 async def probe(client: Client, tokens: int) -> dict[str, Any]:
-    """Send the probes one after the other; their responses are checked like those of the run.
+    """Send the probes one after the other; their responses are checked like all responses.
 
     Returns:
         Facts for the manifest.

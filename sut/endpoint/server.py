@@ -210,7 +210,7 @@ async def read_card(address: ServerAddress, access: Access, model_name: str | No
 
 
 async def choose_dialect(address: ServerAddress, access: Access, owner: str | None, asked: str | None) -> Dialect:
-    """Return the dialect by name, by the path of the server's URL, or by the server's owner; otherwise one of text.
+    """Return the dialect by name, by the path of the URL, or by the owner of the server; by default a dialect of text.
 
     Raises:
         SetupError: If the server has no route of a dialect, or lacks the requested route.
@@ -238,7 +238,7 @@ async def choose_dialect(address: ServerAddress, access: Access, owner: str | No
             f"give --api-dialect: {', '.join(one.name for one in have)}" if have else "correct the address",
         )
     assert found is not None
-    # Habits of its connections belong to the server, whatever dialect it is asked in.
+    # The server decides how it handles connections, in every dialect.
     habits = own or found
     return dataclasses.replace(
         found, renew_unused=habits.renew_unused, closes_after_a_stream=habits.closes_after_a_stream

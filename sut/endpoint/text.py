@@ -15,7 +15,7 @@ from sut.endpoint.exchange import FEW_RESPONSES, FINISH_REASONS, JSON, LEFT_OUT_
 from sut.endpoint.tokenizer import Tokenizer
 from sut.request_log import Lateness
 
-APART_SHARE = 0.01  # difference between two counts of tokens that gets a note
+APART_SHARE = 0.01  # minimum difference between two counts of tokens that is reported as a note
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Texts:
     """Prompts as text, and responses as token IDs."""
 
     tokenizer: Tokenizer  # the tokenizer that encoded the prompts
-    counts: bool  # whether it is a model's tokenizer, which can count the tokens of responses
+    counts: bool  # True if the tokenizer of the model is known, so that it can count the tokens of responses
 
     def text_of(self, prompt_ids: list[int]) -> str:
         return self.tokenizer.decode(prompt_ids)
@@ -44,9 +44,9 @@ class Texts:
 
 @dataclass
 class TextRecord:
-    """What a client knows of the text responses to its timed queries."""
+    """A client's record of the text responses to its timed queries."""
 
-    is_tokenized: bool  # whether the tokens were counted with the model's tokenizer
+    is_tokenized: bool  # True if the tokens were counted with the model's tokenizer
     responses_with_usage: int = 0  # responses whose tokens the server reports
     tokens_by_usage: int = 0
     tokens_by_tokenizer: int = 0  # count for the same responses
@@ -164,7 +164,7 @@ class TextExchange(Exchange):
         response.ids = ids
 
     def _ids(self) -> list[int]:
-        """Return the IDs of the response, which begin with the reported first token."""
+        """Return the IDs of the response. They begin with the reported first token."""
         text, texts = "".join(self._parts_of_text()), self._texts
         if not texts.counts:
             return [0] * (self._response.completion_tokens or self._amount())
@@ -173,7 +173,7 @@ class TextExchange(Exchange):
         ids = texts.ids_of(text)
         if ids[:1] == self._first[:1] or not self._first:
             return ids
-        # The tokenizer joins the first chunk with the next; the model did not.
+        # The tokenizer may join text of the first and of the second chunk to one token; the model did not.
         rest = text[len(self._first_text) :]
         return self._first + (texts.ids_of(rest) if rest else [])
 

@@ -1,4 +1,4 @@
-"""The tokenizer of a run's model, for servers that send text. qsl/tokenizers.py has the one for datasets and scores."""
+"""The tokenizer for servers that send text. qsl/tokenizers.py has the tokenizer for datasets and scores."""
 
 from pathlib import Path
 from typing import Any, Protocol
@@ -7,7 +7,7 @@ from runs.errors import InputError
 from runs.files.reading import TOKENIZER, open_file
 
 BYTES = "bytes"  # model whose token IDs are bytes: the tokenizer of the server's model is unknown
-_BYTE_IDS = 256  # IDs below it are bytes, and special IDs follow
+_BYTE_IDS = 256  # IDs below this number are bytes; special IDs follow
 
 
 class Tokenizer(Protocol):
@@ -52,7 +52,7 @@ class _OfModel:
 
 
 def load_tokenizer(model_path: str) -> Tokenizer:
-    """Return the tokenizer of a model's folder, or that of bytes.
+    """Return the tokenizer in the directory of a model, or the byte tokenizer.
 
     Raises:
         InputError: If the folder has no usable tokenizer.

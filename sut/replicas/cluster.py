@@ -55,7 +55,7 @@ class NodeFacts(ClusterNode):
 
     resources: dict[str, float]  # resources that the node offers through Ray: CPU, GPU
     harness: dict[str, Any]  # fields of Manifest.harness
-    clock_offset_ms: float  # lead of its clock over this machine's
+    clock_offset_ms: float  # how far its clock is ahead of the clock of this machine
     round_trip_ms: float | None  # shortest TCP round trip to this machine's address
     unreachable: str | None  # why the node cannot reach that address; None if it can
 

@@ -78,7 +78,7 @@ def connected(address: str) -> Iterator[Any]:
 
 
 def last_line(error: Exception) -> str:
-    """Return the last line of a Ray error, whose earlier lines are names or a traceback."""
+    """Return the last line of a Ray error. The earlier lines are names or a traceback."""
     return textwrap.shorten(str(error).strip().rpartition("\n")[2], MESSAGE_LENGTH) or type(error).__name__
 
 

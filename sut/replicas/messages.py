@@ -26,7 +26,7 @@ class Query(msgspec.Struct, array_like=True, gc=False):
 
 
 class QueryBatch(msgspec.Struct, array_like=True):
-    """Queries that were handed over together."""
+    """Queries that were sent together."""
 
     queries: list[Query]
 
