@@ -90,6 +90,16 @@ def test_what_could_not_be_checked_is_listed(tmp_path: Path) -> None:
     assert all(one.startswith(start) for one, start in zip(said, starts, strict=True))
 
 
+def test_a_stopped_run_is_named_as_missing_from_the_pictures(tmp_path: Path) -> None:
+    record = bench_record()
+    stopped = record.runs[-1].model_copy(
+        update={"duration_s": None, "ttft": None, "tpot": None, "again": False, "verdict": "saturated",
+                "reasons": ["stopped after 11 s"]}
+    )  # fmt: skip
+    page = bench_page(tmp_path, record.model_copy(update={"runs": [stopped]}))
+    assert page.unread == [f"{page.labels[0]}: not in the pictures: stopped after 11 s"]
+
+
 def test_closed_loops_and_repetitions_are_named(tmp_path: Path) -> None:
     run = bench_run(1, 10).model_copy(update={"kind": "concurrency", "asked_qps": None, "concurrency": 8})
     again = run.model_copy(update={"number": 2, "repetition": 2, "ttft": latency(100)})

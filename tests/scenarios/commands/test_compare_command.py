@@ -69,7 +69,10 @@ def test_different_conditions_are_listed() -> None:
     assert done.code == 3
     assert "not comparable: these conditions differ\n  data: a synthetic, b own prompts\n" in done.stdout
     assert "against a:" not in done.stdout
-    assert "Not comparable" in Path("output/compare-a-b/compare.html").read_text()
+    page = Path("output/compare-a-b/compare.html").read_text()
+    assert "Not comparable" in page
+    assert '<td class="bad">own prompts</td>' in page
+    assert "<td>limits</td>" in page
 
 
 def test_a_bench_that_is_not_complete_is_named() -> None:
