@@ -42,13 +42,6 @@ class Measure:
     verdict: Verdict
 
     @property
-    def slowdown(self) -> float:
-        """The slowdown unless it is within the noise, as a share of the base's value; infinite for a lost best rate."""
-        if self.verdict != "slower":
-            return 0.0
-        return math.inf if self.change is None else abs(self.change)
-
-    @property
     def change_text(self) -> str:
         """Both values and the change."""
         one, two = (
@@ -86,8 +79,9 @@ class Against:
     pairs: list[dict[str, Any]]  # equal loads with the values of both benches
 
     def slower_than(self, share: float) -> list[Measure]:
-        """Return the slowdowns above a share that exceed the noise or are not tested against it."""
-        return [one for one in (self.best, *self.measures) if one is not None and one.slowdown > share]
+        """Return the slowdowns above a share of the base's value, and a lost best rate, unless within the noise."""
+        slower = [one for one in (self.best, *self.measures) if one is not None and one.verdict == "slower"]
+        return [one for one in slower if one.change is None or abs(one.change) > share]
 
 
 @dataclass(frozen=True)
@@ -184,9 +178,8 @@ def _change_text(base: BenchRecord, other: BenchRecord, changed: Sequence[tuple[
 def _hides_options(record: BenchRecord) -> bool:
     """Return whether a bench measured a running server whose options neither metadata nor a declaration names."""
     system = record.conditions.system
-    is_started = system.get("engine_options.serve") is not None
     is_declared = record.metadata or any(key.startswith("resolved.declared") and system[key] for key in system)
-    return system.get("engine") == "endpoint" and not is_started and not is_declared
+    return system.get("engine") == "endpoint" and not system.get("engine_options.serve") and not is_declared
 
 
 # Measures -----------------------------------------------------------------------------------------------------------
