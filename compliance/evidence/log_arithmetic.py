@@ -130,21 +130,17 @@ def detail_contradictions(detail: DetailLog, numbers: Numbers | None) -> Iterato
 
 
 Formula = tuple[str, tuple[str, ...]]  # how a number is computed from the log, and the keys that it is computed from
-_OFFLINE, _STREAM = RATE_KEYS["Offline"], RATE_KEYS["SingleStream"]
+_OFFLINE, _STREAM, _MEAN_LATENCY = RATE_KEYS["Offline"], RATE_KEYS["SingleStream"], "result_mean_latency_ns"
 DURATION_FROM: dict[str, Formula] = {
     "Offline": ("maximum latency", ("result_max_latency_ns",)),
-    "Server": (
-        "(queries - 1) ÷ scheduled samples/s", (_SERVER["scheduled_samples_per_second"], "result_query_count")
-    ),
+    "Server": ("(queries - 1) ÷ scheduled samples/s", (_SERVER["scheduled_samples_per_second"], "result_query_count")),
     "SingleStream": ("(queries - 1) ÷ samples/s", (_STREAM["samples_per_second"], "result_query_count")),
-}  # fmt: skip
+}
 TOKENS_FROM: dict[str, Formula] = {
     "Offline": ("tokens/s ÷ samples/s", (_OFFLINE["tokens_per_second"], _OFFLINE["samples_per_second"])),
     "Server": ("tokens/s ÷ samples/s", (_SERVER["tokens_per_second"], _SERVER["samples_per_second"])),
-    "SingleStream": (
-        "tokens/s × mean latency", (_STREAM["tokens_per_second_without_overhead"], "result_mean_latency_ns")
-    ),
-}  # fmt: skip
+    "SingleStream": ("tokens/s × mean latency", (_STREAM["tokens_per_second_without_overhead"], _MEAN_LATENCY)),
+}
 
 
 def duration_ns(detail: DetailLog, numbers: Numbers) -> float | None:
@@ -411,9 +407,8 @@ def _completed(queries: int, numbers: Numbers, latency: LatencyNumbers) -> Itera
     last_ns = (queries - 1) * (1e9 / done - 1e9 / scheduled)
     slack_ns = PRINTED * 2 * queries * 1e9 / min(done, scheduled) + 1e6
     keys = _SERVER["samples_per_second"], _SERVER["scheduled_samples_per_second"]
-    yield from _last_latency(
-        f"completed samples/s is {done:.8g}", f"scheduled samples/s {scheduled:.8g}", last_ns, slack_ns, latency, keys
-    )
+    said, most = f"completed samples/s is {done:.8g}", f"scheduled samples/s {scheduled:.8g}"
+    yield from _last_latency(said, most, last_ns, slack_ns, latency, keys)
 
 
 def _last_latency(
@@ -448,10 +443,8 @@ def _single_stream_tokens(
     # Completed tokens/s includes the time until the last query ends.
     slack_ns = 3 * PRINTED * took_ns
     last_ns = total * 1e9 / numbers.tokens_per_second - took_ns
-    said, most = (
-        f"tokens/s is {numbers.tokens_per_second:.8g}",
-        f"tokens/s with LoadGen's overhead {total * 1e9 / took_ns:.8g}",
-    )
+    said = f"tokens/s is {numbers.tokens_per_second:.8g}"
+    most = f"tokens/s with LoadGen's overhead {total * 1e9 / took_ns:.8g}"
     yield from _last_latency(said, most, last_ns, slack_ns, latency, (keys["tokens_per_second"],))
 
 

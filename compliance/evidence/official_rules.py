@@ -75,6 +75,7 @@ class RuleInput:
 
 
 _CHECK = "[checker] performance_check."
+_LONGER = {"Offline": "raise target_qps in user.conf and rerun", "SingleStream": "lower target_latency and rerun"}
 _WHOLE_DATASET = "rerun with the complete dataset of the benchmark: --dataset-path FILE"
 Value = Callable[[RuleInput], Any]
 _HOLDS: dict[str, Callable[[Any, Any], bool]] = {
@@ -139,15 +140,6 @@ def _took_s(given: RuleInput) -> float | None:
 
 def _mean_tokens(given: RuleInput) -> float | None:
     return mean_output_tokens(given.detail, given.numbers) if given.numbers and given.token_latencies else None
-
-
-def _tokens_from(given: RuleInput) -> Formula:
-    return TOKENS_FROM.get(given.detail.scenario, TOKENS_FROM["Server"])
-
-
-def _longer(given: RuleInput) -> str:
-    setting = {"Offline": "raise target_qps", "SingleStream": "lower target_latency"}.get(given.detail.scenario)
-    return f"{setting} in user.conf and rerun" if setting else ""
 
 
 def _tokens_target(bound: str) -> Value:
@@ -218,7 +210,8 @@ PERFORMANCE_ROWS = (
         "set min_duration = 600000 in user.conf and rerun", "duration",
         _took_s, "at least", lambda a: a.required.min_duration_ms and a.required.min_duration_ms / 1000, "{:,.10g} s",
         "{:,.2f} s",
-        slack=PRINTED, of=lambda a: DURATION_FROM.get(a.detail.scenario, ("", ())), fix_of=_longer),
+        slack=PRINTED, of=lambda a: DURATION_FROM.get(a.detail.scenario, ("", ())),
+        fix_of=lambda a: _LONGER.get(a.detail.scenario, "")),
     Row("perf-max-duration", "[rules] minimum duration", "effective max_duration, compared with min_duration",
         "remove max_duration from user.conf and rerun", "max_duration",
         lambda a: a.detail.integer("effective_max_duration_ms") or None, "at least",
@@ -257,13 +250,14 @@ PERFORMANCE_ROWS = (
     Row("perf-output-tokens", "[rules] generation settings",
         "output tokens per sample", "limit the output tokens to the maximum of the benchmark",
         "output tokens", _mean_tokens, "at most", lambda a: a.entry.max_tokens.get("performance"),
-        "{} per sample", "{:.2f} per sample on average", slack=4 * PRINTED, of=_tokens_from),
+        "{} per sample", "{:.2f} per sample on average", slack=4 * PRINTED,
+        of=lambda a: TOKENS_FROM.get(a.detail.scenario, ("", ()))),
     *(
         Row("perf-tokens-per-sample", "[checker] TOKENS_PER_SAMPLE of accuracy-target and accuracy-upper-limit",
             "output tokens per sample, compared with the accuracy target",
             "rerun with the generation settings of the accuracy run", "output tokens",
             _mean_tokens, how, _tokens_target(bound), "{:.2f} per sample", "{:.2f} per sample on average",
-            slack=4 * PRINTED, of=_tokens_from)
+            slack=4 * PRINTED, of=lambda a: TOKENS_FROM.get(a.detail.scenario, ("", ())))
         for how, bound in (("at least", "low"), ("at most", "high"))
     ),
     Row("perf-limits", f"{_CHECK}latency_check", "latency limit in LoadGen's settings",
