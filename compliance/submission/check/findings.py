@@ -113,8 +113,8 @@ def _located(finding: Finding, lines: list[bytes]) -> Finding:
     """Return a finding with the line numbers of its keys. The first of these becomes the line of the finding."""
     if finding.line is not None or not (found := _lines_of(finding, lines)):
         return finding
-    lines = {"lines": found} if len(found) > 1 else {}
-    return replace(finding, line=next(iter(found.values())), numbers={**finding.numbers, **lines})
+    all_lines = {"lines": found} if len(found) > 1 else {}
+    return replace(finding, line=next(iter(found.values())), numbers={**finding.numbers, **all_lines})
 
 
 def shown_lines(root: Path, finding: Finding, length: int) -> Iterator[tuple[Path, int, str]]:
