@@ -12,7 +12,7 @@ COMMAND_GROUPS = {
     "measure": {
         "bench": "Measure throughput and latency of a model or a server at multiple loads.",
         "compare": "Compare benches or runs with the first bench or run, A.",
-        "tune": "Find the highest VALID target_qps, or the target_qps of a full Offline run.",
+        "tune": "Find the highest VALID target_qps; in Offline, measure the target_qps.",
         "results": "List the results of the runs in DIR (default: ./output), one line per run.",
         "report": "Write one HTML page about the runs, campaigns and tunings in DIR.",
         "store": "Store results in a SQLite file, and query and compare them.",

@@ -60,7 +60,7 @@ _CHANGED = {
     ],
 )
 def tune(config: Path | None, restart_changed: bool, dry_run: bool, **parsed: Any) -> ExitCode:
-    """Find the highest VALID target_qps, or the target_qps of a full Offline run.
+    """Find the highest VALID target_qps; in Offline, measure the target_qps.
 
     In Server and Interactive, the command finds the highest VALID target_qps. The first estimate comes from an Offline
     run or from --offline-qps. Probes at a few rates follow. A probe has the settings of the full run, and stops as soon
