@@ -19,7 +19,9 @@ LINES = [line for path in DOCUMENTS for line in command_lines(path)]
 
 # Programs of others, and the shell's own.
 OTHERS = (
+    "bash",
     "cd",
+    "curl",
     "eval",
     "export",
     "git",
@@ -30,7 +32,9 @@ OTHERS = (
     "podman",
     "ray",
     "set",
+    "sha256sum",
     "tail",
+    "tar",
     "test",
     "vllm",
 )
@@ -93,9 +97,11 @@ def test_pages_that_a_message_names_exist() -> None:
 
 
 def test_each_rule_of_ours_has_its_false_alarms() -> None:
-    """The counts themselves need checkouts of the rounds."""
+    """The counts themselves need checkouts of the rounds. A rule without counts is no error."""
     _, _, rest = PAGE.read_text().partition(BEGIN)
     section = rest.partition(END)[0]
-    assert set(re.findall(r"`([\w/-]+)`", section)) == set(own_rules())
+    counted = set(re.findall(r"`([\w/-]+)`", section))
+    assert counted <= set(own_rules())
+    assert not [rule for rule in set(own_rules()) - counted if all_rules()[rule].severity == "error"]
     for rule, severity in re.findall(r"(?m)^\| `([\w/-]+)` \| (\w+) ", section):
         assert severity == all_rules()[rule].severity, rule

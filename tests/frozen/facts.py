@@ -13,7 +13,9 @@ The facts of a case are a multiset of lines:
     0.valid 1                       a value of a row of `store` or `results`
     keys results[]: verdict         a key of an object of the JSON record
 
-In a file, facts that differ in their last word alone are one line with all of these words (GROUPED).
+A file begins with the rules of all cases, `* applied: …`. A case with most of them has `* applied: all`, and
+`without applied: …` for the others. Facts that differ in their last word alone are one line with all of these words
+(GROUPED).
 """
 
 import re
@@ -155,6 +157,7 @@ def _keys(value: Json, path: str) -> Iterator[str]:
         yield from {key for part in value for key in _keys(part, f"{path}[]")}
 
 
+_COUNT_OF_RULES = re.compile(r"the [\d,]+ rules of")
 PASSED = "Consistency checks passed"
 
 
@@ -180,7 +183,7 @@ def facts_of_page(text: str, rule_ids: Collection[str], places: Mapping[Path, st
                     for one in whys
                     for rule in rules[one]
                 }
-                or {f"left out: {line[2:]}"}
+                or {f"left out: {_COUNT_OF_RULES.sub('the rules of', line[2:])}"}  # one rule more changes no case
             )
     return facts
 
@@ -190,7 +193,10 @@ def facts_of_page(text: str, rule_ids: Collection[str], places: Mapping[Path, st
 
 def as_text(head: str, cases: Mapping[str, Facts], bases: Mapping[str, str]) -> str:
     """The facts of all cases: whole, or their difference from the base or from a case that is written whole."""
+    shared = {kind: {fact for facts in cases.values() for fact in facts if fact.startswith(kind)} for kind in SHARED}
     lines, written = [f"# {head}"], list[str]()
+    lines += [f"{ALL}{line}" for facts in shared.values() for line in _lines_of(Facts(facts))]
+    cases = {name: _without_shared(facts, shared) for name, facts in cases.items()}
     for name, facts in cases.items():
         whole = _lines_of(facts)
         against = dict.fromkeys(one for one in (bases.get(name), *written) if one)
@@ -202,6 +208,30 @@ def as_text(head: str, cases: Mapping[str, Facts], bases: Mapping[str, str]) -> 
             written.append(name)
             lines += [f"[{name}]", *whole]
     return "\n".join(lines) + "\n"
+
+
+# Facts of nearly every case are written once for the file, and for a case those that it does not have. So a new rule
+# that is applied in each case changes one line.
+SHARED, ALL, WITHOUT = ("applied: ", "rules: "), "* ", "without "
+
+
+def _without_shared(facts: Facts, shared: Mapping[str, set[str]]) -> Facts:
+    own = Facts(facts)
+    for kind, everywhere in shared.items():
+        found = Facts({fact: count for fact, count in facts.items() if fact.startswith(kind)})
+        others = everywhere - found.keys()
+        if found.total() == len(found) > len(others):
+            own -= found
+            own.update([f"{ALL}{kind}all", *(f"{WITHOUT}{fact}" for fact in others)])
+    return own
+
+
+def _with_shared(own: Facts, shared: Mapping[str, set[str]]) -> Facts:
+    facts = Facts({fact: count for fact, count in own.items() if not fact.startswith((WITHOUT, ALL))})
+    for kind, everywhere in shared.items():
+        if f"{ALL}{kind}all" in own:
+            facts.update(fact for fact in everywhere if f"{WITHOUT}{fact}" not in own)
+    return facts
 
 
 WORTH_IT = 0.5  # maximum size of a difference, as a share of the whole case
@@ -220,8 +250,13 @@ def from_text(text: str) -> dict[str, Facts]:
     """The facts of all cases of a file."""
     cases: dict[str, Facts] = {}
     facts = Facts()
+    shared: dict[str, set[str]] = {kind: set() for kind in SHARED}
     for line in text.splitlines():
         if line.startswith("# "):
+            continue
+        if line.startswith(ALL) and not cases:
+            kind = next(kind for kind in SHARED if line.startswith(ALL + kind))
+            shared[kind] = {fact for fact, _ in _expanded(line.removeprefix(ALL))}
             continue
         if line.startswith("["):
             name, _, base = line.partition(" = ")
@@ -233,11 +268,14 @@ def from_text(text: str) -> dict[str, Facts]:
             facts[fact] += count if sign == "+" else -count
             if not facts[fact]:
                 del facts[fact]
-    return cases
+    return {name: _with_shared(facts, shared) for name, facts in cases.items()}
 
 
 NOT_JUDGED = "not judged in "
-GROUPED = ("applied: ", "rules: ", "not checked, ", "applied without a finding, ", NOT_JUDGED, "keys ")
+GROUPED = (
+    *("applied: ", "rules: ", "without applied: ", "without rules: "),
+    *("not checked, ", "applied without a finding, ", NOT_JUDGED, "keys "),
+)
 
 
 def _lines_of(facts: Facts) -> list[str]:

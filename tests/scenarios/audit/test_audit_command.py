@@ -150,7 +150,7 @@ def test_two_modes_and_existing_runs(run_main: RunMain, tmp_path: Path) -> None:
             "Offline",
             (),
             ExitCode.BAD_INPUT,
-            "output_caching, output_consistency, output_length, TEST04, TEST06",
+            ", ".join(AUDITS),
         ),
         ("TEST06", "Offline", ("--sample-index", 3), ExitCode.BAD_INPUT, "--sample-index 3: not an option of TEST06"),
         ("TEST06", "Offline", ("--run", "a"), ExitCode.BAD_INPUT, "TEST06 checks its own runs only; a does not exist"),
