@@ -67,7 +67,7 @@ def write_audit(folder: Path, result: AuditResult) -> None:
 
 
 def read_audit(folder: Path, test: str) -> AuditRecord:
-    """Read the record of an audit from its directory.
+    """Read audit_<test>.json from the directory of an audit.
 
     Raises:
         InputError: If audit_<test>.json is missing or damaged, or belongs to a different version or audit.

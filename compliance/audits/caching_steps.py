@@ -44,7 +44,7 @@ ALIKE = 1.15  # maximum ratio between the rates of two runs of one kind that con
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of an audit."""
+    """The number and the indices of samples, and the limits, with which an audit starts."""
 
     samples: int
     max_samples: int

@@ -280,7 +280,7 @@ def _declared(rows: Iterable[Row]) -> Iterator[RuleRow]:
 
 @decides("official", *_declared(PERFORMANCE_ROWS), needs=("log", "numbers"))
 def performance_limits(run: RunEvidence) -> Iterator[Finding]:
-    """Apply the rows for performance runs."""
+    """Compare the values of a performance run with their limits (PERFORMANCE_ROWS)."""
     given = RuleInput(run.detail, run.scenario_name, run.requirements, reported_numbers(run.detail))
     for row in PERFORMANCE_ROWS:
         yield from row.judged(given)
@@ -288,7 +288,7 @@ def performance_limits(run: RunEvidence) -> Iterator[Finding]:
 
 @decides("official", *_declared(ACCURACY_ROWS), needs=("log",))
 def accuracy_limits(run: RunEvidence) -> Iterator[Finding]:
-    """Apply the rows for accuracy runs."""
+    """Compare the values of an accuracy run with their limits (ACCURACY_ROWS)."""
     given = RuleInput(run.detail, run.scenario_name, run.requirements)
     for row in ACCURACY_ROWS:
         yield from row.judged(given)

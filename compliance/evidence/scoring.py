@@ -168,7 +168,7 @@ def model_of(run: FinishedRun, sources: ScoreSources) -> str:
 
 
 def target_of(run: FinishedRun) -> tuple[Mapping[str, Target] | None, str]:
-    """Return the applicable targets, or None, and their name."""
+    """Return the targets that apply to a run, and their name; None and the reason if no target applies."""
     model = run.manifest.model if run.manifest else None
     return targets_that_apply(
         run.benchmark,

@@ -98,7 +98,7 @@ def registries_or_error(folder: Path = REGISTRY_DIR) -> Registries:
 
 
 def load_registries(folder: Path = REGISTRY_DIR) -> Registries:
-    """Read the four files.
+    """Read the four files of the registries.
 
     Raises:
         InputError: If a file is missing, damaged or of another schema, has duplicates, or does not state the kind of a

@@ -106,6 +106,6 @@ def chained(runs: Iterable[RunDir]) -> Iterator[Finding]:
                 before = statements[previous][0].root
                 yield warn(
                     "statement-chain",
-                    f"{len(seals)} runs name the attestation of {before} as the preceding one",
+                    f"{len(seals)} runs follow the attestation of {before}, required: at most one",
                     *seals,
                 )

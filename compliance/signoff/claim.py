@@ -209,14 +209,14 @@ def attribution(of: Sides) -> Iterator[Finding]:
 
 @checks(
     "M-2",
-    ("phase_not_shown", "warning", "missing phases of a side"),
+    ("phase_not_shown", "warning", "missing phases of reference or candidate"),
     ("wrong_phase", "warning", "claimed phase, compared with the phase that became shorter"),
     ("phase_confirmed", "note", "claimed phase, compared with the phase that became shorter"),
 )
 def _credited(known: list[dict[str, float]], claimed: str, band_pct: float) -> Finding:
     """Check that the claimed phase is the one that became shorter (M-2)."""
     if len(known) < 2:
-        return warn("M-2/phase_not_shown", f"the claimed phase {claimed} cannot be checked: a side has no phases")
+        return warn("M-2/phase_not_shown", f"claimed phase {claimed}: reference or candidate has no times of phases")
     ref, cand = known
     gains_ms = {name: ref[name] - cand[name] for name in PHASES}
     largest = max(gains_ms, key=gains_ms.__getitem__)

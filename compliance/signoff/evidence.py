@@ -84,13 +84,13 @@ class Evidence(RunEvidence):
 
     @property
     def table(self) -> RequestTable:
-        """The request log, for checks that need it."""
+        """The request log. Only checks that need it use this property."""
         assert self.requests is not None
         return self.requests
 
     @property
     def record(self) -> Manifest:
-        """The manifest, for checks that need it."""
+        """The manifest. Only checks that need it use this property."""
         assert self.manifest is not None
         return self.manifest
 

@@ -162,11 +162,11 @@ def _both_modes(of: Sides) -> Iterator[Finding]:
     return (finding for finding in modes if finding.severity != "note")
 
 
-@checks("G-4", ("missing_raw", "error", "missing performance run of a side"))
+@checks("G-4", ("missing_raw", "error", "missing performance run of reference or candidate"))
 def _both_sides(of: Sides) -> Iterator[Finding]:
     of.verdict.compared = not of.absent("both")
     if not of.verdict.compared:
-        yield fail("G-4/missing_raw", "a performance run is missing on one of the two sides")
+        yield fail("G-4/missing_raw", "the reference or the candidate has no performance run")
 
 
 def _same_conditions(of: Sides) -> Iterator[Finding]:

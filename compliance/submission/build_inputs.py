@@ -176,13 +176,13 @@ def gather(paths: list[Path], *, beside: bool = True) -> list[Candidate]:
 
 
 def continuation(campaign: CampaignDir) -> str:
-    """Return the advice to continue a campaign."""
+    """Return the fix that continues a campaign: a command line."""
     file = read_object(campaign.configuration, _RESTORE).get("file")
     return f"continue the campaign: `{PROGRAM} campaign --config {quote(str(file)) if file else 'FILE'}`"
 
 
 def _refuse_unfinished(paths: list[Path], errors: list[HarnessError], audits: list[Path]) -> None:
-    """Refuse runs and audits without an outcome together, with the missing runs of a campaign.
+    """Refuse all unfinished runs and audits in one error, which also lists the missing runs of a campaign.
 
     Raises:
         HarnessError: If there is one; its class is that of the most severe error.
@@ -204,14 +204,14 @@ def _refuse_unfinished(paths: list[Path], errors: list[HarnessError], audits: li
 
 
 def _run_in(campaign: CampaignDir, directory: str) -> Path:
-    """Return the directory of a run in a campaign, which may have another path than at its start."""
+    """Return the directory of a run in a campaign. The campaign may have moved since the run was planned."""
     parts = Path(directory).parts
     begin = next((index for index, part in enumerate(parts) if part in DIRECTORIES), 0)
     return campaign.root.joinpath(*parts[begin:])
 
 
 def _parts(path: Path) -> tuple[list[Path], list[Path]]:
-    """Return the directories of runs and of audits in a path."""
+    """Return the directories of runs and the directories of audits in a path."""
     if any(audit_record(path, test).is_file() for test in AUDITS):
         return [], [path]
     if campaign := campaign_results(path):

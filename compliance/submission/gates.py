@@ -129,7 +129,7 @@ def _presence(of: CandidateEvidence) -> Iterator[Finding]:
         if run is None:
             campaign = campaign_of(candidate.result.home)
             fix = (
-                f"start the run, and name its directory besides {candidate.result.home}"
+                f"start the run, and give its directory in addition to {candidate.result.home}"
                 if campaign is None
                 else continuation(campaign)
             )
