@@ -112,7 +112,7 @@ def rows_of_runs(
     """Return a row for each result in `paths`. Fields that `declaration` does not set come from the manifests.
 
     Args:
-        paths: run directories, result directories, campaigns, or run folders of the MLPerf Endpoints client.
+        paths: run directories, result directories, campaigns, or run directories of the MLPerf Endpoints client.
         in_round: round whose seeds, limits and sample counts apply; None for those of the round that the seeds name.
 
     Raises:

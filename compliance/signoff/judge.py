@@ -67,7 +67,7 @@ def sign_off(
     """Return the verdict on a scope. Only raw files decide it.
 
     Args:
-        ref: directories of the reference runs, performance and accuracy; or run folders of the MLPerf Endpoints client.
+        ref: directories of the performance and accuracy runs of the reference, or of MLPerf Endpoints runs.
         cand: directories of the candidate's runs; a patch needs at least one.
         claim: the claim about the result.
         noise_band_pct: noise band of all checks, in percent.

@@ -1,7 +1,7 @@
 """The submission to MLPerf Endpoints, with a directory for each run directory of its client.
 
 config.yaml, result_summary.json and accuracy_results.json are copies of the client's files. point.yaml is computed from
-the folders (rules §8.3). Fields that only the submitter knows come from a point.yaml in the run folder.
+the run directories (rules §8.3). A point.yaml there provides the fields that only the submitter knows.
 """
 
 import json
@@ -90,7 +90,7 @@ def _copies(run: EndpointsRun) -> dict[str, bytes]:
      "build the tree again with `submit`"),
 )  # fmt: skip
 def compare_with_runs(places: Sequence[Path], runs: Sequence[EndpointsRun]) -> Iterator[Finding]:
-    """Compare each point of a tree with the run folder that it was built from."""
+    """Compare each point of a tree with the run directory that it was built from."""
     built: dict[str, list[tuple[dict[str, bytes], dict[str, Any]]]] = {}
     for case in (EndpointsEvidence(run) for run in runs if not run.only_audit):
         point = point_of(case)
