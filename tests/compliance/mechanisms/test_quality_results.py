@@ -113,7 +113,7 @@ def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
     path = written(tmp_path, "{}")
     with path.open("r+b") as stream:
         stream.truncate(MAX_RESULTS_BYTES + 1)
-    with pytest.raises(InputError, match="at most 8,388,608 are read"):
+    with pytest.raises(InputError, match="required: at most 8,388,608"):
         read_results(path, REGISTRIES.quality_evals["ruler_v1"], None)
 
 

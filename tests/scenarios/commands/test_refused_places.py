@@ -49,7 +49,7 @@ def test_a_refused_place_is_described(places: dict[str, Path], command: str) -> 
         assert "Traceback" not in finished.stderr
         said = {"logs": "LoadGen's logs", "tree": "is a submission tree", "empty": "is empty", "missing": "does not"}
         assert f"{path} {'has ' * (kind == 'logs')}{said[kind]}" in finished.stderr, (kind, finished.stderr)
-        named = set(re.findall(r"`main\.py (\w+)", finished.stderr))
+        named = set(re.findall(r"`(?:\S+ )?main\.py (\w+)", finished.stderr))
         assert named == {"logs": {"verify", "store", "check"}, "tree": {"check"}}.get(kind, set()), finished.stderr
 
 
