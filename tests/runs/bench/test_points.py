@@ -25,6 +25,7 @@ def test_a_single_run_is_a_bench_with_one_point() -> None:
     assert (record.label, record.percentile, record.limits) == ("before", "p95", Limits(ttft=2000, tpot=100))
     assert (run.kind, run.asked_qps, run.verdict, record.best and record.best.low) == ("server", 400, "within", 400)
     assert record.conditions.equal["sampling.max_tokens"] == 128
+    assert bench_of_run(DUMMY_RUNS("Interactive")).runs[0].scenario == "Interactive"
     assert record.conditions.system["engine"] == "dummy"
     offline = bench_of_run(DUMMY_RUNS("Offline"))
     assert (offline.label, offline.percentile, offline.best, offline.limits) == ("run_1", "p90", None, None)
