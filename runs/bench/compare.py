@@ -289,7 +289,8 @@ def _noise(records: Sequence[BenchRecord], quantity: _Quantity, scale: float) ->
             labels = " and ".join(label for label, found in by_label.items() if found)
             runs = f"{sum(map(len, groups))} equal runs at {at} ({labels})"
             quantile = _QUANTILES[freedom - 1] if freedom <= len(_QUANTILES) else 1.96 + 2.7 / freedom
-            return quantile * difference * scale, f"{source.name} of {runs} differs by {math.expm1(difference):.1%}"
+            noise = max(RESOLUTION, quantile * difference * scale)
+            return noise, f"{source.name} of {runs} differs by {math.expm1(difference):.1%}"
     return None, "not tested against noise, because neither bench repeats a run"
 
 
@@ -354,7 +355,7 @@ def _lines(base: BenchRecord, other: BenchRecord, best: Measure | None, measures
     elif base.best is not None and other.best is not None and len(base.runs) > 1 < len(other.runs):
         one, two = base.best.low, other.best.low
         rates = "" if one is None or two is None else f"at least {one:.4g} → at least {two:.4g} queries/s: "
-        yield f"{_best_name(base)}: {rates + 'not compared; no higher rate was tried' if rates else 'none in both'}"
+        yield f"{_best_name(base)}: {rates + 'not compared; no measured rate is too high' if rates else 'none in both'}"
     yield from (one.text for one in measures)
     for record in (base, other):
         lost = sorted({run.asked_qps for run in record.runs if run.verdict == "saturated" and run.asked_qps})

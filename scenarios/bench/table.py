@@ -79,7 +79,7 @@ def _best(record: BenchRecord, best: Best) -> str:
         return f"no rate {what}; {rate(best.high)} q/s is not"
     tokens = f" ({best.tokens_per_s:,.0f} tok/s at {rate(best.low)})" if best.tokens_per_s else ""
     if best.high is None:
-        return f"best rate {what}: at least {rate(best.low)} q/s requested{tokens}; no higher rate was tried"
+        return f"best rate {what}: at least {rate(best.low)} q/s requested{tokens}; no measured rate is too high"
     return f"best rate {what}: between {rate(best.low)} and {rate(best.high)} q/s requested{tokens}"
 
 

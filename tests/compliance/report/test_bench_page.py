@@ -63,7 +63,7 @@ def test_saturated_runs_are_hollow_and_the_repeated_rate_is_a_mark_of_its_own() 
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"best": Best(low=36, high=None)}, "36 queries/s; no higher rate was measured."),
+        ({"best": Best(low=36, high=None)}, "36 queries/s; no measured rate is too high."),
         ({"limits": None}, "Highest rate without saturation: 36 queries/s"),
         ({"best": Best(low=None, high=10)}, "TPOT 100 ms) was found; lowest measured rate: 10 queries/s."),
         ({"best": None, "runs": [bench_run(1, None)]}, "Highest throughput: 5,120 output tokens/s (Offline)."),
