@@ -17,7 +17,7 @@ from scenarios.run.config import OWN_DATA_CONF
 from scenarios.run.forecast import forecast
 from scenarios.run.next_step import next_steps
 from scenarios.run.plan import PreparedRun
-from scenarios.run.trial import LONGEST_S, sentence
+from scenarios.run.trial import LONGEST_S, sentence, slower_than_measured
 from scenarios.verbosity import is_verbose
 
 if TYPE_CHECKING:
@@ -115,6 +115,8 @@ def closing_summary(
         line(f"            and {len(run.unofficial_reasons) - 1} more reasons in manifest.json")
     if run.is_trial:
         line(f"  trial: {sentence(manifest)}")
+        if note := slower_than_measured(result.duration_ns):
+            line(f"  note: {note}")
         for text in next_steps(manifest, run.benchmark, result) if result.verdict == "VALID" else ():
             line(f"  {text}")
     files = [run.run_dir.summary.name, run.run_dir.detail.name, run.run_dir.result.name, run.run_dir.requests.name]

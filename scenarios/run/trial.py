@@ -19,12 +19,14 @@ from runs.loadgen.schedule import poisson_offsets_ns
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, RunPlan, Trial
 from runs.rounds import CURRENT_ROUND
+from runs.wording import duration
 
 TRIAL_CONF = HARNESS_ROOT / "configs/trial.conf"
 
 AT_A_TIME = 4  # concurrent queries of the measurement; SingleStream: 1
 LOAD_SHARE = 0.65  # rate of the trial in Server and Interactive, as a share of the measured rate
 LONGEST_S = 100.0  # maximum time from the first query to the last
+MUCH_LONGER = 1.5  # factor on LONGEST_S from which a trial is reported as slower than planned
 SHORTEST_S = 10.0  # minimum time on a machine that completes `USUAL` queries faster
 USUAL = 24
 FEWEST = 8  # minimum of queries; early stopping needs 7 at p50
@@ -116,6 +118,17 @@ def sentence(manifest: Manifest) -> str:
     if rate is not None and manifest.plan.loadgen_scenario == "Server":
         words += f", {trial.queries_per_second:.3g}/s; the trial offers {rate:g}/s"
     return words
+
+
+def slower_than_measured(duration_ns: int | None) -> str:
+    """Return a note on a trial that took much longer than planned from its warm-up; empty for other trials."""
+    took_s = (duration_ns or 0) / 1e9
+    if took_s <= MUCH_LONGER * LONGEST_S:
+        return ""
+    return (
+        f"the run took {duration(took_s)} instead of at most {LONGEST_S:.0f} s, because the machine was slower than "
+        "during warm-up; end other programs, and repeat the trial"
+    )
 
 
 def _three_digits(value: float) -> float:

@@ -10,6 +10,7 @@ from runs.benchmarks import default_benchmark
 from runs.numbers.load import Load
 from runs.numbers.numbers import LatencyNumbers, Numbers
 from scenarios.run.next_step import next_steps
+from scenarios.run.trial import slower_than_measured
 
 
 def latency(least_ms: float, most_ms: float, median_ms: float | None = None) -> LatencyNumbers:
@@ -89,3 +90,8 @@ def test_no_rate_that_the_engine_did_not_hold() -> None:
 def test_without_limits_the_scores_are_next(scenario: str) -> None:
     (line,) = said(scenario, (1, 2), (1, 2))
     assert "the same command with --accuracy (scores of 64 articles, about 3 min)" in line
+
+
+def test_a_trial_slower_than_its_warm_up_is_reported() -> None:
+    assert slower_than_measured(None) == slower_than_measured(150 * 10**9) == ""
+    assert "the run took 7 min instead of at most 100 s" in slower_than_measured(395 * 10**9)
