@@ -140,7 +140,7 @@ class SignOff(Verdict):
 
     def as_text(self) -> str:
         """Return the verdict, all findings and the metrics as text."""
-        lines = [f"Sign-off of a {self.scope}: {self.headline}", f"noise band {self.noise_band_pct:g}%"]
+        lines = [f"Sign-off, scope {self.scope}: {self.headline}", f"noise band {self.noise_band_pct:g}%"]
         lines += finding_lines(self, by_severity(self), with_place=True)
         for side, values in self.metrics.items():
             if values:

@@ -279,7 +279,7 @@ def test_the_command_writes_the_verdict_and_returns_its_code(runs: FrozenRuns, t
     out = tmp_path / "audit_verdict.json"
     done = run_here("signoff", "--scope", "baseline", "--ref", *runs.paths("srv-1", "srv-2", "srv-acc"), "--out", out)
     assert (done.code, json.loads(out.read_text())["verdict"]) == (0, "PASS"), done.stdout + done.stderr
-    assert "Sign-off of a baseline: PASS" in done.stdout
+    assert "Sign-off, scope baseline: PASS" in done.stdout
     done = run_here(
         "signoff", "--scope", "harness", "--ref", runs("off-1"), "--ref", runs("off-acc"), "--out", out, "--strict-flag"
     )
