@@ -123,12 +123,11 @@ def sentence(manifest: Manifest) -> str:
 def slower_than_measured(duration_ns: int | None) -> str:
     """Return a note on a trial that took much longer than planned from its warm-up; empty for other trials."""
     took_s = (duration_ns or 0) / 1e9
-    if took_s <= MUCH_LONGER * LONGEST_S:
-        return ""
-    return (
-        f"the run took {duration(took_s)} instead of at most {LONGEST_S:.0f} s, because the machine was slower than "
-        "during warm-up; end other programs, and repeat the trial"
+    is_slower = "the machine was slower than during warm-up"
+    text = (
+        f"the run took {duration(took_s)} instead of at most {LONGEST_S:.0f} s, because {is_slower}: end other programs"
     )
+    return f"{text}, and repeat the trial" if took_s > MUCH_LONGER * LONGEST_S else ""
 
 
 def _three_digits(value: float) -> float:
