@@ -74,7 +74,10 @@ def test_other_directories_are_not_such_folders(tmp_path: Path) -> None:
 def test_an_unknown_release_is_refused_in_one_sentence(tmp_path: Path, name: str, before: bytes, after: bytes) -> None:
     path = _folder(tmp_path / "run") / name
     path.write_bytes(path.read_bytes().replace(before, after))
-    with pytest.raises(InputError, match=r"client release 0\.\d\.0 in format \d\.0, and supported are 0\.1 and 1\.0"):
+    with pytest.raises(
+        InputError,
+        match=r"client release 0\.\d\.0 in format \d\.0; this harness supports release 0\.1 with format 1\.0",
+    ):
         read_folder(tmp_path / "run")
 
 
