@@ -65,7 +65,7 @@ def test_sizes_that_are_too_large(tmp_path: Path) -> None:
     content = write(path)
     size = pyarrow.parquet.read_metadata(path).row_group(0).column(0).total_uncompressed_size
     path.write_bytes(claiming(content, size, 2**40))
-    assert "bytes in article, highlights, at most 2,147,483,648 are read" in refusal(path)
+    assert "bytes in article, highlights, required: at most 2,147,483,648" in refusal(path)
     plain = {"use_dictionary": False, "compression": "none"}
     content = write(path, "x" * 1000, 1, **plain)
     start = content.index(b"x" * 1000)
@@ -77,7 +77,7 @@ def test_one_long_text_that_many_rows_share(tmp_path: Path, monkeypatch: pytest.
     path = tmp_path / "a.parquet"
     assert len(write(path, "x" * 100_000)) < 10_000
     monkeypatch.setattr(parquet_file, "SOURCE_FILE", Bounds(50 * MIB))
-    assert "at most 52,428,800 are read" in refusal(path)
+    assert "required: at most 52,428,800" in refusal(path)
     assert read_source(str(path), 2).articles == ["x" * 100_000] * 2
 
 

@@ -99,7 +99,7 @@ def test_warm_up_and_what_never_ended(tmp_path: Path) -> None:
         (lambda lines: [*lines[:3], lines[2], *lines[3:]], "second issue of a sample"),
         (lambda lines: [*lines[:4], lines[3], *lines[4:]], "second first token"),
         (lambda lines: [*lines[:5], lines[4], *lines[5:]], "second completion"),
-        (lambda lines: [*lines[:3], lines[4], lines[3], *lines[5:]], "piece of a response after its completion"),
+        (lambda lines: [*lines[:3], lines[4], lines[3], *lines[5:]], "chunk of a response after its completion"),
         (lambda lines: [*lines[:2], *lines[3:]], "event of a sample that was not issued"),
         (lambda lines: [*lines, lines[4]], "after the session's end"),
         (lambda lines: [lines[0], *lines], "second start of the session"),
@@ -107,7 +107,7 @@ def test_warm_up_and_what_never_ended(tmp_path: Path) -> None:
         (lambda lines: [*lines[:6], *lines[5:]], "measuring stopped twice"),
         (
             lambda lines: [*lines[:3], _event("sample.recv_non_first", 20, "a"), *lines[4:]],
-            "piece of a response before",
+            "chunk of a response before",
         ),
         (lambda lines: [*lines[:5], _event("error.generic", 25, "a"), *lines[5:]], "error of a sample after"),
         (lambda lines: [*lines[:4], *[_event("error.generic", 22, "a")] * 2, *lines[4:]], "second error of a sample"),

@@ -65,7 +65,7 @@ def test_an_accuracy_summary_has_no_verdict(tmp_path: Path) -> None:
         (b"", "is empty"),
         (b"hello\n", "neither a verdict"),
         (b"\xff\xfeabc", "is not text"),
-        (b"a : b\n" * 400_000, "at most 1,048,576 are read"),
+        (b"a : b\n" * 400_000, "required: at most 1,048,576"),
     ],
 )
 def test_other_files_are_refused(tmp_path: Path, content: bytes, said: str) -> None:

@@ -121,7 +121,7 @@ def test_a_damaged_line_is_named(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "journal.jsonl"
     Journal(path).add(Configuration(scenario="Server", identity={}))
     path.write_text(path.read_text() + damage + "\n")
-    with pytest.raises(InputError, match=r"journal\.jsonl:2: not a line"):
+    with pytest.raises(InputError, match=r"journal\.jsonl:2: not a valid line"):
         Journal(path)
 
 

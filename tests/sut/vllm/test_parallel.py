@@ -95,7 +95,7 @@ def test_what_is_asked_for_holds(
 def test_memory_that_is_not_told_is_said(tmp_path: Path) -> None:
     layout = choose_layout(4, 0, need("70B", tmp_path), one_at_a_time=False)
     assert (layout.copies, layout.parts) == (4, 1)
-    assert "memory is unknown" in layout.why
+    assert "memory of the devices is unknown" in layout.why
 
 
 def test_stages_of_a_pipeline_are_one_larger_device(tmp_path: Path) -> None:
