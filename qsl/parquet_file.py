@@ -92,8 +92,8 @@ class ParquetRows:
 
     def _too_large(self, columns: Sequence[str], found: int) -> InputError:
         return InputError(
-            f"source file {self._path} has {found:,} bytes in {', '.join(columns)}, at most "
-            f"{SOURCE_FILE.file_bytes:,} are read",
+            f"source file {self._path} has {found:,} bytes in {', '.join(columns)}, required: at most "
+            f"{SOURCE_FILE.file_bytes:,}",
             "split the file, or export it again",
         )
 

@@ -79,7 +79,7 @@ def open_file(
     try:
         if within is not None and not _is_within(path, within):
             raise InputError(
-                f"{name} is a link to {path.resolve()}, which is outside its directory",
+                f"{name} is a link to {path.resolve()}, outside its directory",
                 "replace the link with a copy of the file",
             )
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
