@@ -19,7 +19,6 @@ Kind = Literal[
 
 DIVISIONS = ("closed", "open", "network")  # the divisions of a submission
 POINTS = "results/*/*/r[0-9]*"  # the runs in a submission to MLPerf Endpoints
-MAX_POINT_DEPTH = 4  # levels of a point below its submission
 REHEARSAL_FILE = "REHEARSAL.txt"  # marks a submission that must not be uploaded
 _MAX_DEPTH, _MAX_DIRECTORIES = 6, 2_000  # limits of the search for runs below a directory
 _TEXTS: dict[Kind, str] = {
@@ -70,7 +69,7 @@ class Place:
             return f"give its directory, {self.path.parent}"
         if self.kind == "endpoints" and self.inside is not None:
             return f"verify a run, such as `{PROGRAM} verify {self.inside}`, or all with `{PROGRAM} check {self.path}`"
-        above = self.path.resolve().parents[:MAX_POINT_DEPTH] if self.kind == "other" else ()
+        above = self.path.resolve().parents[: POINTS.count("/") + 1] if self.kind == "other" else ()
         if tree := next((one for one in above if any(one.glob(POINTS))), None):
             return f"give the submission tree, {tree}"
         return _FIXES.get(self.kind, "").replace("{}", shlex.quote(str(_result_of(self.inside or self.path))))

@@ -12,6 +12,7 @@ from typing import Any
 from compliance.endpoints.compare import differences, run_config, windowed
 from compliance.endpoints.derive import COMPLETED, DURATION, FIELDS, WINDOW, rates
 from compliance.endpoints.folder_rules import UNCHANGED, unfit
+from compliance.endpoints.tree import POINT, SUMMARY
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import OURS
@@ -19,7 +20,6 @@ from runs.endpoints.folder import Point, Series, Summary
 from runs.endpoints.layout import CONFIG
 from runs.files.yaml_file import read_yaml
 
-POINT, SUMMARY = "point.yaml", "result_summary.json"
 CLOSE = 1e-6
 # The share of the asked concurrency that was open on average, from the start to the last response.
 MIN_OPEN = 0.5

@@ -84,7 +84,7 @@ class FoldersChecked(Verdict):
         yield from finding_lines(self, self.of("error", "warning", "note"), with_place=True)
         yield from not_judged_lines(self)
         if self.official is None:
-            yield f"official checker: not run (to check a submission, install {PROGRAM} or give it with --official)"
+            yield f"official checker: not run (to check the content of all files, install {PROGRAM} or give --official)"
             return
         response = "accepts the tree" if self.official["outcome"] == "ok" else "refuses the tree"
         yield f"official checker ({self.official['program']}): {response}"

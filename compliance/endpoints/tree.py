@@ -44,8 +44,8 @@ def judge_tree(places: Sequence[Path]) -> Iterator[Finding]:
     for place in places:
         curves[place.parent].append(place)
     for root in sorted({place.parents[3] for place in places}):
-        mark = root / REHEARSAL_FILE
-        yield compared("endpoints-tree-rehearsal", not mark.exists(), REHEARSAL_FILE, "none", mark)
+        has_mark = (root / REHEARSAL_FILE).exists()
+        yield compared("endpoints-tree-rehearsal", not has_mark, REHEARSAL_FILE if has_mark else "none", "none", root)
         missing = [*_missing_files(root, places)]
         yield compared("endpoints-tree-files", not missing, ", ".join(missing) or "none", "none", root)
     table = round_rules()
@@ -55,13 +55,12 @@ def judge_tree(places: Sequence[Path]) -> Iterator[Finding]:
             lacking, path = missing_fields(fields), place / POINT
             yield compared("endpoints-tree-fields", not lacking, ", ".join(lacking) or "none", "none", path)
         models = sorted({str(fields.get("model_name")) for fields in declared.values()})
-        right = set(models) <= set(table["models"])
-        yield compared("endpoints-tree-model", right, ", ".join(models), " or ".join(table["models"]), curve)
+        right, allowed = set(models) <= set(table["models"]), " or ".join(table["models"])
+        yield compared("endpoints-tree-model", right, ", ".join(models), allowed, curve)
         least = table["points"]["ultra_low"]
-        given = [
-            fields.get("max_supported_concurrency") for place in points for fields in (declared[place], _system(place))
-        ]
-        low = {f"{one}" for one in given if one is not None and not (isinstance(one, int) and one > least)}
+        both = [fields for place in points for fields in (declared[place], _system(place))]
+        given = [fields.get("max_supported_concurrency", least + 1) for fields in both]
+        low = {f"{one}" for one in given if not (isinstance(one, int) and one > least)}
         found = ", ".join(sorted(low)) or f"above {least}"
         yield compared("endpoints-tree-capacity", not low, found, f"above {least}", curve)
         # An elected Offline point is a point of the curve, so it needs no run of its own.

@@ -6,7 +6,7 @@ the run directories (rules §8.3). A point.yaml there provides the fields that o
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from compliance.endpoints.compare import differences
 from compliance.endpoints.endpoints_evidence import EndpointsEvidence
 from compliance.endpoints.rules import ACCURACY, model_rules, seed_set, seeds_of
 from compliance.endpoints.submission import POINT_FILES, FoldersChecked
+from compliance.endpoints.tree import POINT, SYSTEM
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import OURS
@@ -29,12 +30,8 @@ from runs.files.yaml_file import read_yaml
 from runs.what_is import REHEARSAL_FILE
 from runs.wording import counted
 
-POINT = "point.yaml"
 _POINTS_ONLY = "give only the run directories of points: load_pattern concurrency or max_throughput"
 _FIX = "restore the file in the run directory as the client wrote it"
-OF_SUBMITTER = (POINT, "system_desc.json")  # files of a point that the client does not write
-# Rules of the round that also apply to a rehearsal: without all responses a run is not a point.
-IN_REHEARSAL = ("endpoints-rule-failures",)
 
 
 def refusals(checked: FoldersChecked, *, rehearsal: bool) -> list[Finding]:
@@ -48,8 +45,8 @@ def refusals(checked: FoldersChecked, *, rehearsal: bool) -> list[Finding]:
 
 
 def waivers(checked: FoldersChecked) -> list[Finding]:
-    """Return the violated rules of the round that do not prevent a rehearsal."""
-    return [one for one in checked.of("error") if one.kind == "official" and one.rule not in IN_REHEARSAL]
+    """Return the violated rules of the round that do not prevent a rehearsal: all except failed samples."""
+    return [one for one in checked.of("error") if one.kind == "official" and one.rule != "endpoints-rule-failures"]
 
 
 def build_points(checked: FoldersChecked, output: Path, system_name: str, *, rehearsal: bool) -> list[Path]:
@@ -89,34 +86,28 @@ def _copies(run: EndpointsRun) -> dict[str, bytes]:
     ("endpoints-runs", "error", OURS, "files and fields that differ from the run",
      "build the tree again with `submit`"),
 )  # fmt: skip
-def compare_with_runs(places: Sequence[Path], runs: Sequence[EndpointsRun]) -> Iterator[Finding]:
-    """Compare each point of a tree with the run directory that it was built from."""
-    built: dict[str, list[tuple[dict[str, bytes], dict[str, Any]]]] = {}
-    for case in (EndpointsEvidence(run) for run in runs if not run.only_audit):
-        point = point_of(case)
-        built.setdefault(f"r{point['concurrency']}", []).append((_copies(case.run), point))
-    for place in places:
-        differ = [[*_differing(place, files, point)] for files, point in built.get(place.name, ())]
-        least = min(differ, key=len, default=[f"no run with this concurrency in {counted(len(runs), 'run directory')}"])
-        yield compared("endpoints-runs", not least, ", ".join(least) or "none", "none", place)
-
-
-def add_comparison(checked: FoldersChecked, runs: FoldersChecked) -> None:
-    """Add the comparison of a tree with its runs, and the findings that prevent building a tree from these runs.
+def compare_with_runs(checked: FoldersChecked, runs: FoldersChecked) -> Iterator[Finding]:
+    """Compare each point of a tree with the run directory that it was built from, which `submit` must accept.
 
     Raises:
         InputError: If the tree has no point, or there is no run.
     """
     if not checked.points or not runs.runs:
         raise InputError(f"--runs: nothing to compare with {checked.root}", "give a submission and its run directories")
-    checked.findings += [*compare_with_runs([*map(Path, checked.points)], runs.runs), *refusals(runs, rehearsal=False)]
-    checked.error = checked.error or runs.error
+    yield from refusals(runs, rehearsal=False)
+    cases = [EndpointsEvidence(run) for run in runs.runs if not run.only_audit]
+    points = [(point_of(case), _copies(case.run)) for case in cases]
+    missing = [f"no run with this concurrency in {counted(len(runs.runs), 'run directory')}"]
+    for place in map(Path, checked.points):
+        own = [(point, files) for point, files in points if f"r{point['concurrency']}" == place.name]
+        differ = min(([*_differing(place, files, point)] for point, files in own), key=len, default=missing)
+        yield compared("endpoints-runs", not differ, ", ".join(differ) or "none", "none", place)
 
 
 def _differing(place: Path, files: dict[str, bytes], point: dict[str, Any]) -> Iterator[str]:
     for name in POINT_FILES:
         path = place / name
-        if name not in OF_SUBMITTER and (read_record(path, _FIX) if path.is_file() else None) != files.get(name):
+        if name not in (POINT, SYSTEM) and (read_record(path, _FIX) if path.is_file() else None) != files.get(name):
             yield name
     declared = read_yaml(place / POINT, "") if (place / POINT).is_file() else {}
     yield from (f"{POINT}: {name}" for name, _, _ in differences(declared, point))

@@ -154,9 +154,9 @@ def _check_endpoints(
     with console.status("checking"):
         checked: FoldersChecked = judge.check_folders([tree], dataset_path, model_path=model_path)
         if runs:
-            import_module(BUILD_POINTS).add_comparison(
-                checked, judge.check_folders(runs, dataset_path, model_path=model_path)
-            )
+            against = judge.check_folders(runs, dataset_path, model_path=model_path)
+            checked.findings += import_module(BUILD_POINTS).compare_with_runs(checked, against)
+            checked.error = checked.error or against.error
         checked.official = None if program is None else judge.run_checker(program, tree)
     if not checked.verdicts and not checked.points and program is None:
         checked.error = SetupError(f"{tree} contains no run folder", "give --official endpoints-submission-cli")

@@ -146,6 +146,7 @@ INCOMPLETE: dict[str, tuple[Change, str, str]] = {
     ),
     "another model": (lambda root: in_point("model_name", "other")(root / R8), "model", "other"),
     "a low capacity": (lambda root: in_point("max_supported_concurrency", 32)(root / R8), "capacity", "32"),
+    "a list as capacity": (lambda root: in_point("max_supported_concurrency", [64])(root / R8), "capacity", "[64]"),
     "7 points": (lambda root: shutil.rmtree(root / R8.replace("/r8", "/r4")), "points", "7"),
 }
 
@@ -167,6 +168,14 @@ def test_an_incomplete_tree_fails(change: str, whole: Path, tmp_path: Path) -> N
     found = lacking(root)
     assert text in found[rule]
     assert found.keys() == {rule}
+
+
+def test_a_forged_rate_fails_a_whole_tree(whole: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(whole, tmp_path / "tree"))
+    in_summary("qps", 999)(root / R8)
+    numbers = [one for one in check_folders([root]).of("error") if one.rule == "endpoints-point-numbers"]
+    assert [one.files[0].parent for one in numbers] == [root / R8]
+    assert "qps: 999" in numbers[0].found
 
 
 @pytest.mark.parametrize("edit", [None, SUMMARY, "config.yaml", POINT])
