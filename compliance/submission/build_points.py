@@ -97,7 +97,7 @@ def compare_with_runs(checked: FoldersChecked, runs: FoldersChecked) -> Iterator
     yield from refusals(runs, rehearsal=False)
     cases = [EndpointsEvidence(run) for run in runs.runs if not run.only_audit]
     points = [(point_of(case), _copies(case.run)) for case in cases]
-    missing = [f"no run with this concurrency in {counted(len(runs.runs), 'run directory')}"]
+    missing = [f"no run with this concurrency among {counted(len(runs.runs), 'run')}"]
     for place in map(Path, checked.points):
         own = [(point, files) for point, files in points if f"r{point['concurrency']}" == place.name]
         differ = min(([*_differing(place, files, point)] for point, files in own), key=len, default=missing)
