@@ -191,7 +191,7 @@ def test_like_an_earlier_bench(tmp_path: Path) -> None:
     assert again.like == record
     assert again.equal_conditions() == bench.equal_conditions()
     assert again.prompts.rows(0, 3) == bench.prompts.rows(0, 3)
-    assert "--rates: --like" in mistakes(like=str(tmp_path), rates="3")
+    assert "--rates: not supported with --like" in mistakes(like=str(tmp_path), rates="3")
     with pytest.raises(InputError, match=BENCH_FILE):
         find_bench(str(tmp_path / "absent"))
     with contextlib.chdir(tmp_path):

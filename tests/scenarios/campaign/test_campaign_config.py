@@ -87,7 +87,7 @@ def test_rates_and_options_of_tunings(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("best", "changes", "said"),
     [
-        (None, {}, "best.yaml is missing, because no tuning confirmed a rate there"),
+        (None, {}, "best.yaml is missing, because no tuning in this directory confirmed a rate"),
         ({"scenario": "Interactive"}, {}, "the campaign has no scenario Interactive"),
         ({"scenario": None}, {}, "best.yaml has no scenario"),
         ({"engine": "vllm"}, {}, "the rate was tuned with engine vllm, but the campaign has dummy"),
