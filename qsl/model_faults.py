@@ -94,9 +94,9 @@ def _missing_parts(folder: Path, names: Set[str]) -> Iterator[InputError]:
             return
         wanted = set(map(str, weight_map.values())) if isinstance(weight_map, dict) else set()
         if not wanted:
-            yield InputError(f"{folder / _INDEX} lists no files of weights", FETCH_AGAIN)
+            yield InputError(f"{folder / _INDEX} lists no weight files", FETCH_AGAIN)
     else:
-        why = "according to the names of the other parts"
+        why = "according to the names of the other weight files"
         for part in filter(None, map(_PART.fullmatch, names)):
             if int(part[4]) <= MAX_PARTS:
                 wanted |= {f"{part[1]}{number:05}{part[3]}" for number in range(1, int(part[4]) + 1)}

@@ -165,7 +165,7 @@ class Engine(Protocol):
         return EngineObserved()
 
     async def abandon(self) -> None:
-        """End the requests without a response, because their run is over."""
+        """Cancel all open requests, because their run is over."""
         return
 
     async def stop(self) -> None: ...

@@ -22,7 +22,7 @@ from sut.feed import AdmissionControl
 from sut.request_log import Outcome, RequestLogWriter
 
 TOKEN_BYTES = 4  # LoadGen receives int32 IDs, as from the reference implementation
-MAX_RESPONSES = 256  # maximum of responses in one call of LoadGen
+MAX_RESPONSES = 256  # maximum number of responses in one call of LoadGen
 # Limits of queries sent to the engine in one turn of the loop. The loop must also pass on responses and first tokens.
 MAX_QUERIES = 32  # for an engine that processes them in the next turn: vLLM's front end takes 0.3 ms each
 LONGEST_SLICE_S = 0.01  # for an engine that processes them at once

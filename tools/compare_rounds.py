@@ -26,7 +26,7 @@ from runs.rounds import ROUNDS
 
 SUBJECT = ("division", "organisation", "system", "benchmark", "scenario")
 POLL_S = 0.2
-SHOWN = 20  # maximum of printed results per rule
+SHOWN = 20  # maximum number of printed results per rule
 Key = tuple[str, str, str]  # rule, severity, result
 Record = dict[str, Any]
 

@@ -80,7 +80,7 @@ def read_audit(folder: Path, test: str) -> AuditRecord:
 
 
 def files_that_differ(folder: Path, result: AuditResult) -> Iterator[Path]:
-    """Yield the written files of an audit that differ from the files that its runs lead to."""
+    """Yield the files of an audit whose content differs from what a re-evaluation of its runs writes."""
     wanted = {result.text_name: result.text.encode()}
     fix = "restore all files of the run directory as they were when the run ended"
     wanted |= {name: read_record(source, fix, max_bytes=MAX_LOG_BYTES) for name, source in result.copies.items()}

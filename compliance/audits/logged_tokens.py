@@ -38,7 +38,7 @@ Ids = npt.NDArray[np.int64]
     "audit",
     ("test06-count", "error", "compliance/TEST06/audit.config", "number of logged responses",
     AUDIT_AGAIN),
-    ("test06-ids", "error", OURS, "data of the logged responses", AUDIT_AGAIN),
+    ("test06-ids", "error", OURS, "token IDs of the logged responses", AUDIT_AGAIN),
     ("test06-length", "error", "[rules] generation settings", "length of the logged responses", AUDIT_AGAIN),
     ("test06-token-count", "error", "compliance/TEST06/README.md", "token_count of the logged responses", AUDIT_AGAIN),
     ("test06-first-token", "error", "compliance/TEST06/README.md", "reported first tokens",

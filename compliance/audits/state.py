@@ -46,7 +46,7 @@ class AuditState:
 
     @property
     def changed(self) -> list[Path]:
-        """Written files of the audit that differ from the files that its runs lead to."""
+        """Files of the audit whose content differs from what a re-evaluation of its runs writes."""
         return [] if self.result is None else list(files_that_differ(self.folder, self.result))
 
     def differs_from(self, run: FinishedRun) -> Differences:

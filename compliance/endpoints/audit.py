@@ -136,7 +136,7 @@ def _word(passed: bool) -> str:
      "run the client's audit with more samples"),
     ("endpoints-audit-kept-prompts", "warning", "[endpoints] §2.9.5",
      "speed of repeated prompts (prefix cache)",
-     "run the audit with a salt or with prefix caching off"),
+     "turn prefix caching off in the server, and run the audit again"),
     ("endpoints-audit-second-time", "error", OURS, "speed of the reference run, compared with the run before it",
      "turn response caches off, and run the audit alone on a server that was just started"),
     ("endpoints-audit-lengths", "warning", OURS, "length of responses, compared with the run before the audit",

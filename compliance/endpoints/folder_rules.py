@@ -205,11 +205,12 @@ def _token_series(case: EndpointsEvidence, events: Events, reported: Metrics) ->
         if not count and most:
             case.mark_not_checked(title, "the client counted no tokens, because it found no tokenizer for the model")
             continue
-        other = "the tokenizer of --model-path gives other counts"
+        other = "the counts of the client differ from those of the tokenizer of --model-path"
         case.mark_not_checked(title, other if case.model_path else "give --model-path to count tokens")
         of_bytes, of_text = sizes[texts], name != TPOT and bool((kinds[texts] == TEXT).all())
         problems = {
-            f"{name}.count: {count}, texts: {most}": count > most or (name != TPOT and count != most),
+            f"{name}.count: {count}; number of texts in the events: {most}": count > most
+            or (name != TPOT and count != most),
             f"{name}.total: {total} tokens in {of_bytes.sum()} bytes": of_text and (total or 0) > of_bytes.sum(),
             f"{name}.percentiles: more tokens than bytes": of_text
             and _exceeds(reported[name]["percentiles"], of_bytes),

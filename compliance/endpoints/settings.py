@@ -18,7 +18,7 @@ from runs.endpoints.layout import CONFIG
 # of random weights, and nearly as many as the limit for a response of a trained model that ended at the limit.
 MAX_OVER_LIMIT, MIN_OF_LIMIT = 1.5, 0.5
 AT_LIMIT = 0.9  # share of the responses that ended at the limit; text of repeated characters has fewer tokens
-# Minimum of samples per worker; the client hands samples to its workers in turn.
+# Minimum number of samples per worker; the client hands samples to its workers in turn.
 SAMPLES_PER_WORKER = 10
 PATTERNS = {"offline": ("max_throughput",), "online": ("poisson", "concurrency", "agentic_inference")}
 NO_REASON = -2  # index that no finish reason has
@@ -117,7 +117,8 @@ def _dataset(case: EndpointsEvidence, load: Load) -> Iterator[Row]:
     samples = measured[0].get("samples") if len(measured) == 1 else None
     # The client uses all rows, even if `samples` is lower; a higher value is wrong.
     if isinstance(samples, int) and size is not None and load.repeats is None:
-        yield "dataset-size", "", samples <= size, samples, f"at most {size} (rows, by the order of the samples)"
+        wanted = f"at most {size} (dataset size, computed from the order of the samples)"
+        yield "dataset-size", "", samples <= size, samples, wanted
     names = {str(one.get("name")) for one in case.run.datasets()}
     extra = sorted(name for name in case.run.indices or () if name != "performance" and name not in names)
     yield "phases", "", not extra, ", ".join(extra) or "none", "none"

@@ -43,7 +43,7 @@ def check_declaration(declared: Mapping[str, Any], registries: Registries) -> It
         yield differs("gate/pair_registered", "warning", "technique", f"{mechanism}/{variant}", required)
     for name in ("compression_method", "compression_scope"):
         if entry is not None and mechanism != BASELINE and declared.get(name) not in (None, getattr(entry, name)):
-            required = f"{getattr(entry, name)}, as the registry has for {mechanism}/{variant}"
+            required = f"{getattr(entry, name)}, as the registry states for {mechanism}/{variant}"
             yield _field("gate/review", name, declared, required, "note")
     for name, known in (("quality_eval_status", QUALITY_STATUSES), (SUPPORT_STATUS, SUPPORT_STATUSES)):
         if declared.get(name) is not None and declared[name] not in known:

@@ -26,9 +26,10 @@ MAX_FINDINGS = 4000  # findings on a page, most severe first
 MAX_LINE_CHARS = 300  # maximum length of a quoted line
 MAX_COLUMNS = 24  # causes in the matrix
 MAX_PICTURES = 48
-MAX_POINTS = 400  # maximum of points in a picture
+MAX_POINTS = 400  # maximum number of points in a picture
 MAX_NAMED = 6
-OUTLIER = 1.3  # ratio to the median of equal accelerators above which (or below its inverse) a result gets a name
+# A result gets a name if its ratio to the median of equal accelerators is above this value or below its inverse.
+OUTLIER = 1.3
 NEAR_LIMIT = 99.0  # percent of a latency limit above which a result gets a name
 _SCENARIOS = {name.lower(): name for name in (*SCENARIOS, "MultiStream")}
 _SCRIPT = (Path(__file__).parent / "tree_page.js").read_text()

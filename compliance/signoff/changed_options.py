@@ -148,12 +148,12 @@ def inert(effects: list[str], ref: Evidence, cand: Evidence, claim: Claim) -> Fi
     where = ref.dir.engine_log, cand.dir.engine_log
     shown = ", ".join(effects)
     if problems:
-        text = f"side effects ({shown}) may have had an effect: {'; '.join(problems)}"
+        text = f"changes of {shown} may have affected the numbers: {'; '.join(problems)}"
         return fail("G-1/unproven_side_effect", text, *where, effects=effects)
     if claim.conditions == "identical":
         return warn(
             "G-1/side_effect_not_told",
-            f"the claim states identical conditions, but {shown} changed (without effect)",
+            f"the claim states identical conditions, but {shown} changed; the change had no effect",
             *where,
         )
     return note(
@@ -176,9 +176,9 @@ def _not_inert(evidence: Evidence) -> str | None:
     if not isinstance(most, int) or pool is None:
         return f"the batch limit or the size of the KV cache of {evidence.dir.root} is unknown"
     if requests >= most:
-        return f"{evidence.dir.root} had {requests} requests in flight, the batch limit is {most}"
+        return f"{evidence.dir.root} had {requests} requests in flight; the batch limit is {most} requests"
     if tokens >= KV_POOL_SHARE * pool:
-        return f"{evidence.dir.root} had {tokens} tokens in flight, the KV cache has room for {pool}"
+        return f"{evidence.dir.root} had {tokens} tokens in flight; the KV cache has room for {pool} tokens"
     if evidence.engine_log.preempted:
         return f"the engine of {evidence.dir.root} preempted requests"
     return None

@@ -214,7 +214,8 @@ def contention(runs: Sequence[Evidence]) -> Iterator[Finding]:
         found = manifest.observed.contention
         if not isinstance(found, Contention):
             why = found.not_recorded if isinstance(found, NotRecorded) else "the run did not finish"
-            if evidence.is_performance and manifest.observed.host.boot_id:  # only Linux has this ID and counts it
+            # Only Linux has a boot ID and counts the CPU time of other processes.
+            if evidence.is_performance and manifest.observed.host.boot_id:
                 text = f"the CPU time of other processes is missing in the manifest, although Linux counts it: {why}"
                 yield warn("B-4/contention_not_recorded", text, evidence.dir.manifest)
             else:

@@ -31,7 +31,8 @@ def load_signer(path: Path | None) -> CryptoSigner:
     try:
         key = load_pem_private_key(content, None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError: it has a passphrase
-        raise InputError(f"--signing-key {path}: not a private key in PEM without a passphrase", fix) from error
+        problem = "not a private key in PEM format, or the key has a passphrase"
+        raise InputError(f"--signing-key {path}: {problem}", fix) from error
     if not isinstance(key, Ed25519PrivateKey):
         raise InputError(f"--signing-key {path}: not an Ed25519 key", fix)
     return signer_of(key)

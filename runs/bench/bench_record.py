@@ -53,7 +53,7 @@ class Latency(_Part):
 
 
 class OpenQueries(_Part):
-    """Open queries between the first third of the arrivals' time and the last arrival."""
+    """Open queries in the last two thirds of the time from the first to the last arrival."""
 
     mean: float
     max: int
@@ -94,7 +94,7 @@ class BenchRun(_Part):
     errors: int = 0  # failed requests
     duration_s: float | None = None  # from the first arrival to the last completion
     offered_qps: float | None = None  # from the first to the last arrival
-    done_qps: float | None = None  # completions/s while queries arrive, after the first third; offline: the steady rate
+    done_qps: float | None = None  # completions/s in the time of OpenQueries; offline: the steady rate
     loadgen_qps: float | None = None  # LoadGen's rate, which includes the drain
     loadgen_verdict: str | None = None
     prompt_tokens_per_s: float | None = None
@@ -164,7 +164,7 @@ class BenchRecord(_Part):
     limits: Limits | None  # None: the scenario has no limits for this model
     percentile: str | None  # p99, p95 or p90, for all runs; None if a run has too few queries
     percentile_reason: str  # the number of queries that decides the percentile, in words
-    arrivals: str = "Poisson, by LoadGen's seed"
+    arrivals: str = "Poisson, from LoadGen's seed"
     accelerators: int | None = None
     runs: list[BenchRun] = Field(default_factory=list)
     rows_used: int = 0  # rows of the source of prompts that runs have used, including unfinished runs

@@ -72,7 +72,7 @@ class Against:
     label: str
     changed: list[tuple[str, Any, Any]]  # facts of the system: name, value of the base, value of this bench
     change_text: str  # changed facts
-    sentence: str  # all lines
+    sentence: str  # all lines in one sentence, after the labels of both benches
     lines: list[str]  # one statement for each quantity
     best: Measure | None
     measures: list[Measure]

@@ -247,7 +247,7 @@ def _indices(path: Path) -> dict[str, dict[str, int]]:
     try:
         phases = msgspec.json.decode(content, type=dict[str, dict[str, Annotated[int, msgspec.Meta(ge=0, lt=2**62)]]])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{path} is not a map of samples: {error}", _FIX) from error
+        raise InputError(f"{path} does not map sample UUIDs to dataset indices: {error}", _FIX) from error
     # UUIDs and names of phases contain no `":`. So the content has more `":` than `phases` has keys only if a key
     # occurs twice.
     if content.count(b'":') != len(phases) + sum(map(len, phases.values())):

@@ -241,11 +241,12 @@ def read_detail(path: Path) -> DetailLog:
         if not line:
             continue
         if not line.startswith(PREFIX):
-            problem = "is cut off" if cut and PREFIX.startswith(line) else f"starts with {line[:40]!r}"
-            raise _damaged(path, number, f"{problem}, not with ':::MLLOG'", cut)
+            begun = cut and PREFIX.startswith(line)
+            problem = "is cut off" if begun else f"starts with {line[:40]!r}, not with ':::MLLOG'"
+            raise _damaged(path, number, problem, cut)
         _take(log, seen, line[len(PREFIX) :], number, cut)
     if not log.values:
-        raise InputError(f"{path} is empty", "the run was stopped before LoadGen wrote its log; rerun")
+        raise InputError(f"{path} is empty", "rerun, because the run was stopped before LoadGen wrote its log")
     return log
 
 
@@ -297,7 +298,7 @@ def _damaged(path: Path, number: int, problem: str, cut: bool) -> InputError:
     if cut:
         return TruncatedLogError(
             f"{path} line {number} {problem}: the file ends in the middle of a line",
-            "the run was stopped before LoadGen had finished, or the copy is incomplete",
+            "copy the complete log; if the run was stopped before LoadGen had finished, rerun",
             line=number,
         )
     return InputError(

@@ -44,7 +44,7 @@ from runs.wording import printable
 SCENARIOS = ("Offline", "Server", "SingleStream", "MultiStream")
 LARGEST_INTEGER = 10**12  # 30 years in ms; LoadGen's arithmetic overflows above 9 × 10**12 ms
 LARGEST_INT = 2**31 - 1
-MAX_PROBLEMS = 20  # maximum of problems in one message
+MAX_PROBLEMS = 20  # maximum number of problems in one message
 
 # Keys that LoadGen reads only from its compiled-in settings, and their values there.
 _COMPILED_IN: dict[str, int] = {**asdict(CURRENT_ROUND.seeds), "accuracy_log_probability": 0, "test05": 0}
@@ -240,7 +240,7 @@ class _Judge:
             text = f"{_shown(setting)}: LoadGen has no scenario {printable(scenario, 40)!r} and ignores the line"
             return Problem(setting.line, text, fix, setting)
         if _OF_SCRIPTS.fullmatch(key):
-            return PassedOver(setting, f"{key} is for MLCommons' scripts")
+            return PassedOver(setting, f"only the scripts of MLCommons read {key}")
         if key in _COMPILED_IN or key in _NOT_READ:
             return _Unread(setting)
         if key not in KEYS:
@@ -249,7 +249,7 @@ class _Judge:
             text = f"{_shown(setting)}: LoadGen has no key {printable(key, 60)!r} and ignores the line"
             return Problem(setting.line, text, fix, setting)
         if not is_read(key, scenario):
-            return PassedOver(setting, f"LoadGen reads {key} for {' and '.join(SCENARIOS_OF[key])} only")
+            return PassedOver(setting, f"LoadGen reads {key} only for {' and '.join(SCENARIOS_OF[key])}")
         return setting
 
     def _other_model(self, setting: Setting) -> Problem | PassedOver:
@@ -262,7 +262,7 @@ class _Judge:
             return Problem(setting.line, text, f"write `{_line(setting, self.key)}`", setting)
         if model in _known_models():
             return PassedOver(setting, f"for another benchmark, {model}")
-        fix = "write the model *" if self.audit else f"write the model * or {self.key}"
+        fix = "use the model name *" if self.audit else f"use the model name * or {self.key}"
         text = f"{shown}: LoadGen has no model {printable(model, 40)!r} and ignores the line"
         return Problem(setting.line, text, fix, setting)
 

@@ -163,7 +163,7 @@ def _over_limit(detail: DetailLog, reported: Numbers, advice: str) -> list[str]:
         for name, numbers, limit_ns in _limited(detail, reported)
         if statistic is not None and (value_ns := getattr(numbers, statistic)) > limit_ns
     ]
-    return reasons or [f"the latencies at p{100 * share:g} are over their limits: {advice}"]
+    return reasons or [f"the latencies at p{100 * share:g} are above their limits: {advice}"]
 
 
 def _time(value_ns: int) -> str:
@@ -177,7 +177,7 @@ def _early_stopping(detail: DetailLog, reported: Numbers, derived: Derived | Non
         if derived.query_count < needed:
             advice = "" if settings.by_audit else f": set {settings.to('min_query_count', str(needed))}"
             return [
-                f"early stopping: the query count {derived.query_count:,} is too small, "
+                f"early stopping: the query count {derived.query_count:,} is too small; "
                 f"at least {needed:,} queries are needed{advice}"
             ]
         return [

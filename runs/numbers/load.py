@@ -20,7 +20,7 @@ _LONG_DRAIN = 3.0  # duration of a long drain, in median latencies
 
 @dataclass(frozen=True)
 class ArrivalWindow:
-    """A run from the end of the first third of the arrivals' time to the last arrival. Times are in s."""
+    """The last two thirds of the time from the first to the last arrival. Times are in s."""
 
     begin_s: float  # from the first arrival
     end_s: float
@@ -70,7 +70,7 @@ def rise(moments_s: "NDArray[np.float64]", still_open: "NDArray[np.int64]") -> f
 
 
 def arrival_window(arrived_s: "NDArray[np.float64]", latency_s: "NDArray[np.float64]") -> ArrivalWindow | None:
-    """Measure the arrivals' time after its first third; None if all queries arrived at the same time.
+    """Measure the last two thirds of the arrivals' time; None if all queries arrived at the same time.
 
     Args:
         arrived_s: arrivals in order, from the first one.
@@ -141,7 +141,7 @@ def load_of(scheduled_ns: "NDArray[np.int64]", latency_ns: "NDArray[np.int64]") 
     The engine did not keep up if the completions took over 5% longer than the arrivals, and one of these conditions is
     true:
 
-    - Open queries grew, after the first third of the arrivals' time, by more than 3% of the arrivals in that time and
+    - In the last two thirds of the arrivals' time, open queries grew by more than 3% of the arrivals in that time and
       by more than 3 × √(1 + their mean number); by half of that, if the completions took over 40% longer. Growth is
       the rise of a straight line through all moments, so a burst of arrivals does not count.
     - The drain took longer than 3 median latencies. Single stragglers (1 %, at least one query) do not count.

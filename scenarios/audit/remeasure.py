@@ -1,4 +1,4 @@
-"""The repetition of performance runs if the verdict of a sign-off requires it, reference and candidate alternately.
+"""Repeat performance runs, reference and candidate alternately, while the verdict of a sign-off requires it.
 
 The new runs have the options in the manifests of the old runs. They are made in `repeat-1/` of the result. When all of
 them have ended, each takes the place of its old run, which moves unchanged to `discarded/`. The sign-off then checks
@@ -37,7 +37,7 @@ def remeasured(
     Args:
         sign: Returns the verdict on reference and candidate directories.
         ref, cand: Directories that the user gave.
-        most: Maximum of repetitions, 0 to MAX_ROUNDS.
+        most: Maximum number of repetitions, 0 to MAX_ROUNDS.
         console: Console for the progress of the runs.
         say: Called with lines about the progress.
 

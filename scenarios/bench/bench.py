@@ -169,8 +169,8 @@ def _show_plan(plan: LadderPlan, console: Console) -> None:
     most = plan.repeats * plan.max_runs
     fewest = most if plan.is_adaptive else plan.repeats * len(plan.steps)
     if plan.queries:
-        exact = "a minimum, not exact as in `vllm bench serve`"
-        say(console, f"  {plan.queries:,} queries in each run or more, as its duration needs ({exact})")
+        minimum = f"at least {plan.queries:,} queries in each run, and more if the duration requires it"
+        say(console, f"  {minimum} (`vllm bench serve` sends exactly this number)")
     least_s = fewest * (plan.duration_s + OVERHEAD_S)
     most_s = most * (plan.duration_s + OVERHEAD_S) + plan.repeats * 2 * (plan.longest_s - plan.duration_s)
     for step in plan.steps:

@@ -64,8 +64,8 @@ class LadderPlan:
     is_adaptive: bool  # True if the ascent ends at saturation, and the bench refines the best rate
     duration_s: float
     longest_s: float  # maximum duration of a run that waits for the queries of the percentile
-    max_runs: int  # maximum of runs in one repetition
-    queries: int = 0  # minimum of queries of each run
+    max_runs: int  # maximum number of runs in one repetition
+    queries: int = 0  # minimum number of queries of each run
     repeats: int = 1
     percentile: str | None = None  # the percentile of the bench, once it is known
 

@@ -27,7 +27,7 @@ NOT_FOR_BENCHES = frozenset(
 DATA_NAMES: "dict[str, FileKind | None]" = {"random": None, "custom": "custom", "sharegpt": "sharegpt"}
 # Options of other programs → what to type here.
 REFUSED = {
-    "burstiness": "remove this option; arrivals are Poisson, by LoadGen's seed",
+    "burstiness": "remove this option; arrivals are Poisson and depend on LoadGen's seed",
     "data": "give --dataset-path FILE, or --input-len 1024 --output-len 128",
     "extra_inputs": "remove this option; --ignore-eos and --sampling-arg KEY=VALUE set the sampling",
     "header": "give a key with --api-key-env VARIABLE; other headers are not sent",
@@ -100,7 +100,11 @@ class BenchOptions(BaseModel):
     queries: str | None = _field("Minimum number of queries in a run.", "N")
     input_len: str | None = _field("Number of tokens in a prompt, or a range such as 512-1536. Default: 1024.", "N|N-N")
     output_len: str | None = _field("Number of output tokens, or a range such as 64-256. Default: 128.", "N|N-N")
-    random_range_ratio: str | None = _field("Draw both lengths L from the range L × (1 - R) to L × (1 + R).", "R")
+    random_range_ratio: str | None = _field(
+        "Draw each length from N × (1 - R) to N × (1 + R), where N is the value of --input-len or --output-len. "
+        "Ignored for ranges. Default: 0.",
+        "R",
+    )
     ignore_eos: bool | None = _field(
         "With prompts from a file: continue each output to its full length, as with synthetic prompts."
     )
@@ -156,7 +160,7 @@ class Bench:
     prompts: "Prompts"
     duration_s: float
     is_duration_given: bool  # if False, a run may last longer to support a higher percentile
-    queries: int | None  # minimum of queries in a run
+    queries: int | None  # minimum number of queries in a run
     output_len: "Lengths"
     exact_output: bool  # each response has the requested number of tokens
     repeats: int

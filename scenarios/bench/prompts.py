@@ -21,10 +21,10 @@ from qsl.dataset_file import parse_rows, read_bytes, shorten
 from qsl.tokenizers import BYTES, load_tokenizer
 from runs.errors import InputError
 
-BLOCK, BLOCK_TOKENS = 1024, 2**20  # maximum of rows, and of their tokens, that share a random generator
+BLOCK, BLOCK_TOKENS = 1024, 2**20  # maximum number of rows, and of their tokens, that share a random generator
 FEWEST_WORDS = 1000
 ENOUGH_ROWS = 2**40  # more than all rows of a bench
-SPECIAL_TOKENS = 16  # maximum of tokens that a tokenizer adds to a text
+SPECIAL_TOKENS = 16  # maximum number of tokens that a tokenizer adds to a text
 MAX_LISTED = 10
 CUSTOM_FIX = 'write JSON lines such as {"prompt": "Summarize: …", "output_tokens": 128}'
 FileKind = Literal["benchmark", "custom", "sharegpt"]
@@ -169,7 +169,7 @@ def read_prompts(
 
     Args:
         kind: Format of the file; None = by its first row.
-        longest: Maximum of prompt and output tokens together; None = no limit.
+        longest: Maximum length of prompt and output together, in tokens; None = no limit.
 
     Raises:
         InputError: If rows are wrong; the message states their number and lines.

@@ -74,9 +74,11 @@ def closing(record: BenchRecord) -> Iterator[str]:
 
 
 def _best(record: BenchRecord, best: Best) -> str:
-    what = "within limits" if record.limits and record.percentile else "without saturation"
+    has_limits = bool(record.limits and record.percentile)
+    what = "within limits" if has_limits else "without saturation"
     if best.low is None:
-        return f"no rate {what}; {rate(best.high)} q/s is not"
+        over = f"{rate(best.high)} q/s already {'exceeds a limit or ' if has_limits else ''}saturates the system"
+        return f"no rate {what}: {over}"
     tokens = f" ({best.tokens_per_s:,.0f} tok/s at {rate(best.low)})" if best.tokens_per_s else ""
     if best.high is None:
         return f"best rate {what}: at least {rate(best.low)} q/s requested{tokens}; no measured rate is too high"

@@ -72,7 +72,9 @@ class _FirstLine(BaseModel):
 
 
 def refuse_other_content(folder: Path, now: Facts) -> None:
-    """Refuse a tuning of another model or dataset by their SHA-256, because a file can change under one path.
+    """Refuse a tuning if the SHA-256 of its model or dataset differs from that of the campaign.
+
+    Equal paths are not enough, because a file can change.
 
     Args:
         folder: The directory of the tuning.

@@ -37,14 +37,14 @@ def anchor(runs: tuple[Path, ...], ledger: Path | None, timestamp: str | None) -
     """Anchor the attestations (seal.json) of runs, to detect later changes.
 
     RUN is a run directory, or a directory that contains run directories. DIR is the ledger, a directory that the
-    reviewer keeps. If DIR is in a git repository, the command commits the new lines. To anchor a run again changes
+    reviewer keeps. If DIR is in a git repository, the command commits the new lines. Anchoring a run again changes
     nothing.
 
     Exit codes: 0 all runs are anchored, 1 the files of a run differ from its attestation (no run is anchored), 2 bad
     input, 3 the ledger cannot be written, 4 git or the time-stamping authority failed.
     """
     if (ledger is None) == (timestamp is None):
-        raise InputError("anchor requires --ledger DIR or --timestamp URL", "give only one of these options")
+        raise InputError("anchor requires --ledger DIR or --timestamp URL", "give exactly one of these options")
     from compliance.evidence.attestation_check import read_and_attested
     from runs.attestation.anchors import add_to_ledger, request_time_stamp
 

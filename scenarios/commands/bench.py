@@ -67,9 +67,9 @@ def bench(
     """Measure throughput and latency of a model or a server at multiple loads.
 
     MODEL is a model folder or a Hugging Face Hub ID. URL is the address of a running server. Default: the embedded
-    model. The bench warms up the engine and measures the Offline rate. It then raises the rate in shares of the
-    Offline rate, until the engine is saturated. Two runs refine the best rate within the latency limits, and one run
-    repeats it. One engine serves all runs.
+    model. The bench warms up the engine and measures the Offline rate. It then measures increasing shares of
+    the Offline rate, until the engine is saturated. Two runs refine the best rate within the latency limits, and one
+    run repeats it. One engine serves all runs.
 
     Each run is a LoadGen run with new prompts. It is not eligible for submission. The command writes bench.json,
     points.csv and report.html. After an interruption, the same command continues the bench.

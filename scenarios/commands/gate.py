@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from compliance.mechanisms.quality_gate import GateOutcome
 
 EXAMPLES = (
-    "check a result by the declaration in its manifest: gate RESULT",
+    "check the technique that the manifest of a result declares: gate RESULT",
     "check that a result is eligible in the closed division: gate RESULT --strict --division closed",
     "check the rows of a store: gate rows.json --format markdown",
 )
@@ -100,10 +100,11 @@ def gate(targets: tuple[Path, ...], **options: Any) -> ExitCode:
 
     The gate closes if the engine configuration contradicts the declaration, if a completed evaluation fails, or if the
     division forbids the technique. A lossy technique that is declared as supported also closes the gate if its
-    evaluation is not complete. An evaluation is complete if an accuracy run passes, or with --quality-results. For
-    other missing or unregistered facts, the command prints advice; with --strict, they close the gate.
+    evaluation is not complete. An evaluation is complete if an accuracy run passes, or with --quality-results. If
+    another fact of the declaration is missing or unregistered, the command prints advice; with --strict, the gate
+    closes.
 
-    Exit codes: 0 open, 1 closed, 2 bad input, 3 the report cannot be written, 4 failed.
+    Exit codes: 0 open, 1 closed, 2 bad input, 3 the report cannot be written, 4 the command failed.
     """
     import orjson
 

@@ -45,7 +45,7 @@ def status(folders: tuple[Path, ...], watch: bool, interval: float | None, outpu
     --json, the command prints one line with a JSON object per update.
 
     Exit codes (the most severe state of the runs): 0 in progress, VALID or PASS, 1 INVALID or FAIL, 2 bad input, 3
-    refused to start, 4 failed, killed or without signs of life, 130 interrupted.
+    refused to start, 4 a run failed, was killed or shows no signs of life, 130 interrupted.
     """
     if interval is not None and math.isnan(interval):
         raise InputError(f"--interval {interval} is not a time", "give seconds, such as 2")

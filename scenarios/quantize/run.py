@@ -80,7 +80,7 @@ def quantize(
 
     Args:
         calibration: Dataset of prompts; None = the bundled articles, for the embedded model only.
-        samples: Maximum of prompts to use.
+        samples: Maximum number of prompts to use.
         python: Interpreter of the environment with llm-compressor.
 
     Raises:

@@ -54,7 +54,7 @@ class PreparedRun:
     benchmark: Benchmark
     run_dir: RunDir
     conf_path: Path  # path of the user.conf that the user chose
-    user_conf: str  # text; in a trial without the measured settings
+    user_conf: str  # content of user.conf; in a trial, without the settings that the trial measures
     audit_config: str | None
     dataset: Dataset
     model: ModelFacts | None

@@ -26,7 +26,7 @@ class RateWatch:
             the rate is precise enough earlier. None = by time only.
         from_s: Minimum time for `agreement`.
         tokens_per_query: Output tokens of every query, so that unfinished queries count too. None = unknown.
-        enough: Minimum of responses after the first third of the time.
+        enough: Minimum number of responses after the first third of the time.
 
     Attributes:
         samples_per_second: Rate after the first third of the time; None before.

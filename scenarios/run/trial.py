@@ -29,8 +29,8 @@ LONGEST_S = 100.0  # maximum time from the first query to the last
 MUCH_LONGER = 1.5  # factor on LONGEST_S from which a trial is reported as slower than planned
 SHORTEST_S = 10.0  # minimum time on a machine that completes `USUAL` queries faster
 USUAL = 24
-FEWEST = 8  # minimum of queries; early stopping needs 7 at p50
-FEWEST_IN_STREAM = 12  # minimum of queries in SingleStream; early stopping's estimate needs 11 at p50
+FEWEST = 8  # minimum number of queries; early stopping needs 7 at p50
+FEWEST_IN_STREAM = 12  # minimum number of queries in SingleStream; early stopping's estimate needs 11 at p50
 MOST = 1000
 
 

@@ -16,7 +16,7 @@ from scenarios.status.find import NEEDED, find_in, find_running, without_runs
 from scenarios.status.state import GroupStatus, RunStatus, State, group_status, run_status
 
 DEFAULT_FOLDER = Path("output")
-MAX_ENDED = 10  # maximum of listed finished runs without a DIR argument
+MAX_ENDED = 10  # maximum number of listed finished runs without a DIR argument
 STYLES: dict[State, str] = {
     "running": "green",
     "silent": "bold yellow",

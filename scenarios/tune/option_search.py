@@ -31,7 +31,7 @@ from scenarios.tune.signed_options import SignedOptions
 from scenarios.tune.tune_runs import TuneRuns
 
 RESOLUTION = 0.03  # smallest searched difference, as a share of a trial's rate
-WORTH_PROBES = 4  # maximum of probes for the gain of one option
+WORTH_PROBES = 4  # maximum number of probes for the gain of one option
 WORTH_SHARE = 0.3  # share of the time reserved for the gains of the options
 DRAWS = 32  # attempts of the sampler to draw new settings; afterwards, the first untried settings are used
 # LoadGen issues whole sets of samples, and small sets let a run end on time. A set has enough queries for early
@@ -81,7 +81,7 @@ class OptionTrials:
 
     Args:
         offline_qps: Offline rate in samples/s.
-        most_trials: Maximum of settings besides the defaults.
+        most_trials: Maximum number of settings besides the defaults.
         budget_s: Time for all probes.
     """
 

@@ -35,7 +35,7 @@ class Space:
     values: Mapping[str, tuple[Any, ...]]  # option → values to try in addition to the given value
     admission: str = "off"  # admission policy, unless the search sets it
     copies: int = 1  # number of model replicas in all engines, unless the search sets it
-    # maximum of concurrent queries in all replicas with output tokens within their limit; 0 if unknown
+    # maximum number of concurrent queries in all replicas with output tokens within their limit; 0 if unknown
     in_time: int = 0
 
     def with_queries_in_time(self, queries: int) -> "Space":

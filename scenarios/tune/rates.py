@@ -74,7 +74,7 @@ def next_rate(
         offline_qps: Estimated Offline rate in samples/s.
         tried: All probes so far.
         resolution: Maximum final distance between the ends of the bracket, as a share.
-        most_probes: Maximum of probes.
+        most_probes: Maximum number of probes.
         start: First rate instead of a share of the Offline rate, near the best rate.
     """
     if len(tried) >= most_probes:

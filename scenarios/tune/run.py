@@ -35,7 +35,7 @@ from scenarios.tune.option_space import applied
 from scenarios.tune.rates import BACK_OFF, Bracket, cheaper, next_rate, rounded
 from scenarios.tune.tune_runs import TuneRuns, outcome
 
-OFFLINE_RUNS = 3  # maximum of confirmation runs, each with more samples than the previous run
+OFFLINE_RUNS = 3  # maximum number of confirmation runs, each with more samples than the previous run
 # Offline: LoadGen issues a tenth more samples than the rate needs. Increase of the rate after a run that was too short:
 OFFLINE_MORE = 1.05
 

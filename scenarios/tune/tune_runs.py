@@ -33,7 +33,7 @@ from scenarios.tune.watch import SERVER_PERCENTILE, ProbeWatch
 if TYPE_CHECKING:
     from sut.replicas.kept_engine import EngineKeeper
 
-ESTIMATE_SAMPLES = 2_048  # minimum of samples in the Offline run of the estimate, which ends by time
+ESTIMATE_SAMPLES = 2_048  # minimum number of samples in the Offline run of the estimate, which ends by time
 # Options of the latency scenarios that Offline refuses, and the model key of Interactive.
 _NOT_OFFLINE = frozenset({"admission", "admission_tokens", "admission_queries", "lg_model_name", "enable_log_trace"})
 

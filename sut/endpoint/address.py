@@ -13,7 +13,7 @@ from runs.errors import InputError, SetupError
 from sut.endpoint.dialects import DIALECTS
 
 _HIDDEN = "[key]"
-_MIN_CUT = 4  # minimum number of first characters of the key that are hidden at the end of a text
+_MIN_CUT = 4  # minimum length of a beginning of the key that is hidden at the end of a text
 
 
 @dataclass(frozen=True)

@@ -219,7 +219,8 @@ async def choose_dialect(address: ServerAddress, access: Access, owner: str | No
     found = DIALECTS[asked] if asked is not None else own
     if asked is None and address.route:
         of_route = [dialect for dialect in DIALECTS.values() if dialect.path == address.route]
-        found = own if own in of_route else of_route[-1]  # the dialects of text are last
+        # DIALECTS lists the text dialects last, so the last match sends text.
+        found = own if own in of_route else of_route[-1]
     if found is not None and not found.sends_text:
         # vLLM's other route generates no text. If it exists, it rejects an empty body with this status; otherwise the
         # status is 403 or 404.

@@ -73,5 +73,5 @@ def load_tokenizer(model_path: str) -> Tokenizer:
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise InputError(
             f"--model-path {model_path}: its tokenizer cannot be loaded: {reason}",
-            "give a model folder with tokenizer.json; the tokens of text are counted with it",
+            "give a model folder with tokenizer.json; the harness counts the tokens of texts with this tokenizer",
         ) from error

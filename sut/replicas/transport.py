@@ -13,7 +13,7 @@ import zmq
 from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils.monitor import parse_monitor_message
 
-MAX_MESSAGES = 64  # maximum of messages read in one turn of the loop
+MAX_MESSAGES = 64  # maximum number of messages read in one turn of the loop
 # Intervals in runs without first tokens, whose latencies do not count. Handling messages in batches is cheaper: after
 # each pause in which other processes use the caches, Python takes three times as long. The run polls slightly less
 # often than a replica sends, so each poll finds a message. Both intervals are far shorter than the work that waits in
@@ -128,7 +128,7 @@ class RunSocket:
     Args:
         host: address to listen on.
         replica_keys: public keys of the replicas that may connect.
-        queue: maximum of messages that the library keeps for each side.
+        queue: maximum number of messages that the library keeps for each side.
     """
 
     def __init__(self, host: str, replica_keys: set[str], queue: int = QUEUE_MESSAGES) -> None:
@@ -177,7 +177,7 @@ def replica_socket(
 
     Args:
         name: name by which the run addresses the replica; unique in the run.
-        queue: maximum of messages that the library keeps for each side.
+        queue: maximum number of messages that the library keeps for each side.
     """
     socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
     socket.routing_id = name

@@ -13,7 +13,7 @@ from typing import Any
 
 from runs.errors import InputError
 
-MAX_PARTS = 8  # maximum of devices per copy: Llama has 8 key-value heads to divide
+MAX_PARTS = 8  # maximum number of devices per copy: Llama has 8 key-value heads to divide
 # Minimum number of longest queries whose KV cache must fit into a copy; with fewer, decoding leaves a device idle.
 MIN_QUERIES_PER_COPY = 32
 MEMORY_SHARE = 0.9  # share of a device for weights, cache, activations [vLLM, gpu_memory_utilization; 0.92 in 0.32]

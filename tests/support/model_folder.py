@@ -159,7 +159,7 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "empty index": (changed(INDEX, {}), "lists no files of weights"),
     "missing part without an index": (
         without(PARTS[0], INDEX),
-        f"lacks {PARTS[0]}, according to the names of the other parts",
+        f"lacks {PARTS[0]}, according to the names of the other weight files",
     ),
     "no weights": (without(*PARTS, INDEX), "has no weights (*.safetensors)"),
     "pickle pointer": (pickled, "pytorch_model.bin contains no weights: it is a git-lfs pointer"),

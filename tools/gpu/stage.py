@@ -21,7 +21,7 @@ from tools.gpu.gpu_load import GpuLoad
 T = TypeVar("T")
 Precision = Literal["bf16", "fp8", "fp8kv"]
 ALWAYS = -math.inf  # estimate of a step that must not be skipped, because it ends started processes
-MAX_LINES = 60  # maximum of printed lines
+MAX_LINES = 60  # maximum number of printed lines
 MAX_COLUMNS = 200
 MAX_ARCHIVE_BYTES = 15 << 20
 # Files excluded from the archive: always (prompts of LLM.generate), and if the archive would become too large.

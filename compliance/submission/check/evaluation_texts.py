@@ -28,10 +28,10 @@ _SCENARIOS = frozenset(name.lower() for name in (*SCENARIOS, "MultiStream"))
 
 @decides(
     "tree",
-    ("accuracy-failure", "warning", OURS, "failure reported in a text of scores",
-     "correct the evaluation, and write the text again"),
-    ("accuracy-numbers", "error", OURS, "number in a text of scores, compared with its other numbers",
-     "write the text from the run's own log"),
+    ("accuracy-failure", "warning", OURS, "failure reported in a text file with scores",
+     "correct the evaluation, and write the text file again"),
+    ("accuracy-numbers", "error", OURS, "numbers of a text file with scores, compared with each other",
+     "write the text file from the run's own log"),
     ("accuracy-range", "error", OURS, "score", "write accuracy.txt from the run's own log"),
     ("accuracy-reach", "warning", OURS, "score, compared with the score of the reference model",
      "score the complete dataset with the benchmark's own evaluation"),

@@ -141,9 +141,10 @@ def _lines(path: Path, read: dict[Path, list[bytes]]) -> list[bytes]:
 
 
 def _lines_of(finding: Finding, lines: list[bytes]) -> dict[str, int]:
-    """Return the first line of each key in a detail log, in JSON, or at the start of a line of text.
+    """Return the first line of each key.
 
-    A key "seq_id 7" is the response with this number in an accuracy log.
+    A key is a key of a detail log or of JSON, or the first words of a line of text. A key "seq_id 7" is the response
+    with this number in an accuracy log.
     """
     found = {}
     for key in filter(str.strip, finding.decided_by):

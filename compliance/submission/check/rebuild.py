@@ -93,7 +93,7 @@ def compare_with_runs(checked: Checked, made_of: TreeInputs) -> Checked:
     tree = checked.tree
     findings = Findings(tree.root)
     signed: list[SystemSignOff] = []
-    # files that the runs of each system lead to; None: unknown
+    # files that `submit` builds from the runs of each system; None: unknown
     given: dict[tuple[str, str], list[set[Path] | None]] = {}
     with with_scorer(made_of.sources) as (sources, _):
         for home, places in groupby(checked.places, lambda one: (one.division, one.organization, one.system)):

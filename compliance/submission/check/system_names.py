@@ -35,9 +35,9 @@ _HOSTS = (
 @decides(
     "tree",
     ("system-accelerators", "warning", OURS, "accelerators in the names of a system, compared with its fields",
-     "correct the field or the name"),
+     "correct the field of the system description, or the name of the system"),
     ("system-hosts", "warning", OURS, "hosts in the names of a system, compared with its fields",
-     "correct the field or the name"),
+     "correct the field of the system description, or the name of the system"),
 )  # fmt: skip
 def check_names(path: Path, value: dict[str, Any], findings: Findings) -> None:
     """Compare the names of a system (of its directory, system_name) with the other fields of its description."""

@@ -181,10 +181,13 @@ def test_samples_of_an_offline_query(
     assert (log.samples_per_query, log.queries_generated) == (samples, queries)
 
 
-@pytest.mark.parametrize("cut", [1, 5, 9, 40, 150])
-def test_a_cut_last_line_is_told_apart(write: Write, cut: int) -> None:
+@pytest.mark.parametrize(
+    ("cut", "problem"),
+    [(1, "is cut off"), (5, "is cut off"), (9, "is not valid JSON .*"), (40, "is not valid JSON .*"), (150, ".*")],
+)
+def test_a_cut_last_line_is_told_apart(write: Write, cut: int, problem: str) -> None:
     last = line("num_errors", 0)
-    with pytest.raises(TruncatedLogError, match=r"line 2 .*ends in the middle of a line"):
+    with pytest.raises(TruncatedLogError, match=rf"line 2 {problem}: the file ends in the middle of a line"):
         read_detail(write(line("a", 1) + last[:cut]))
 
 

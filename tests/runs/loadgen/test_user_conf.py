@@ -104,15 +104,16 @@ PASSED_OVER = {
     "its-directory": ("bert-99.Offline.min_query_count = 1e3", "another benchmark, bert-99"),
     "another-variant": ("llama3_1-8b-edge.Offline.target_qps = 5", "another benchmark, llama3_1-8b-edge"),
     "its-directory-too": ("llama3.1-8b-edge.Offline.target_qps = 5", "another benchmark, llama3.1-8b-edge"),
-    "scripts": ("*.*.test07_accuracy_threshold = 60.698", "test07_accuracy_threshold is for MLCommons' scripts"),
-    "another-scenario": ("*.Offline.coalesce_queries = 1", "reads coalesce_queries for Server only"),
-    "in-mlperf.conf": ("*.Offline.target_latency_percentile = 90", "reads target_latency_percentile for"),
+    "scripts": ("*.*.test07_accuracy_threshold = 60.698", "scripts of MLCommons read test07_accuracy_threshold"),
+    "another-scenario": ("*.Offline.coalesce_queries = 1", "reads coalesce_queries only for Server"),
+    "in-mlperf.conf": ("*.Offline.target_latency_percentile = 90", "reads target_latency_percentile only for"),
     "same-seed": (f"*.*.qsl_rng_seed = {CURRENT_ROUND.seeds.qsl_rng_seed}", "does not read qsl_rng_seed here"),
     "same-count": ("*.Server.performance_sample_count = 13368", "does not read performance_sample_count here"),
     "set-again": ("*.*.max_duration = 0\n*.*.max_duration = 0", "line 1 (*.*.max_duration is set again)"),
     "together": (
         "bert.Offline.target_qps = 1\nbert.Server.target_qps = 1\n\nbert.*.mode = 2\n*.*.test05_qsl_rng_seed = 1",
-        "lines 1 to 2, 4 (for another benchmark, bert); line 5 (test05_qsl_rng_seed is for MLCommons' scripts)",
+        "lines 1 to 2, 4 (for another benchmark, bert); "
+        "line 5 (only the scripts of MLCommons read test05_qsl_rng_seed)",
     ),
 }
 

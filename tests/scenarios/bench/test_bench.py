@@ -185,7 +185,7 @@ def test_no_rate_within_the_limits_is_a_negative_result(tmp_path: Path, runs: Fa
     runs.capacity_qps = 1.0
     finished = bench(tmp_path, "--rates", "10,20")
     assert finished.code == ExitCode.NEGATIVE
-    assert "no rate within limits; 10 q/s is not" in finished.stdout
+    assert "no rate within limits: 10 q/s already exceeds a limit or saturates the system" in finished.stdout
     assert runs.ran == ["00-warm-up", "01-offline", "02-server-10", "03-server-20"]
 
 
