@@ -95,7 +95,7 @@ def test_cells_that_are_no_text(tmp_path: Path, suffix: str) -> None:
         ("a.csv", b"article,highlights\n", "no rows"),
         ("a.csv", b'article,highlights\na,b\n"open', "cannot be read as csv"),
         ("a.csv", b"article,highlights\na,b,c,d\n", "more cells than its header"),
-        ("a.csv", b"text,highlights\na,b\n", "no column 'article'; it has ['highlights', 'text']"),
+        ("a.csv", b"text,highlights\na,b\n", "no column 'article'; its columns are ['highlights', 'text']"),
         ("a.csv", b"article,summary\na,b\n", "no column 'highlights'"),
         ("a.csv", b"article,highlights\ncaf\xe9,b\n", "cannot be read as csv"),
         ("a.json", b'[{"article": "x", "highlights": "h"}, {"artic', "cannot be read as json"),
