@@ -42,7 +42,7 @@ def test_the_worked_example_runs_as_written(copy: Path) -> None:
     done = []
     for line in commands.splitlines():
         words = shlex.split(line)
-        assert words[0] == "python"
+        assert words[0] == ".venv/bin/python"
         done.append(subprocess.run([sys.executable, *words[1:]], cwd=copy, capture_output=True, text=True))
     tested, passed, refused = done
     assert tested.returncode == 0, tested.stdout + tested.stderr

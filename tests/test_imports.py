@@ -20,7 +20,7 @@ MAX_LINES = {
     "verify audit": 16_390,
     "check": 19_125,
     "check curve": 22_575,
-    "check runs": 27_735,
+    "check runs": 27_775,
     "signoff": 32_900,
     "gate": 16_175,
     "store": 16_335,

@@ -6,7 +6,7 @@ of samples in the Offline query. All other rules apply in every division.
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import product
 from pathlib import Path
@@ -25,6 +25,7 @@ from compliance.mechanisms.row import row_to_submit
 from compliance.mechanisms.technique_registry import Division, load_registries
 from compliance.signoff.harness import output_caching_passed
 from compliance.submission.build_inputs import SUBMITTED_TESTS, Audit, Candidate, SubmitRequest, continuation
+from compliance.submission.refusal_causes import cause_of
 from compliance.submission.tree import NOT_IN_OPEN
 from compliance.verify.result_verdict import ResultVerdict, verify_result
 from qsl.dataset import SYNTHETIC_MARK
@@ -166,7 +167,8 @@ def _official(of: CandidateEvidence) -> Iterator[Finding]:
     """
     for reason in of.inputs if of.request.division == "open" else of.unofficial:
         fix = "rerun with the settings of the benchmark, or build a marked tree with --rehearsal"
-        yield of.refuse("submit/not-official", f"not eligible for submission: {reason}", fix)
+        refused = of.refuse("submit/not-official", f"not eligible for submission: {reason}", fix)
+        yield replace(refused, numbers={"cause": cause_of(reason)})
 
 
 @decides("submit", needs=_WHOLE)

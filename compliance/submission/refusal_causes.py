@@ -19,34 +19,35 @@ _SETTING_OF = {
 }
 _FOLLOWS = {"perf-duration": "min_duration", "accuracy-no-target": _ROWS}  # rules that a violated setting explains
 _OF_LIMITS = frozenset({"ttft_latency", "tpot_latency"})
-_DECLARED = re.compile(
-    r"not eligible for submission: (?:user\.conf: (?P<key>\w+) |(?P<rows>[\d,]+ samples instead of )|"
-    r"(?:dataset: |weights: )?(?P<text>.*))"
+# A reason in a manifest: a key of user.conf, the number of rows, or another fact.
+_REASON = re.compile(
+    r"user\.conf: (?P<key>\w+) |(?P<rows>[\d,]+ samples instead of )|(?:dataset: |weights: )?(?P<fact>.*)"
 )
+
+
+def cause_of(reason: str) -> str:
+    """Return the setting or fact that a reason in a manifest is about."""
+    found = _REASON.match(reason)
+    assert found is not None  # the last alternative matches every text
+    key = _ROWS if found["rows"] else found["key"] or found["fact"]
+    return _LIMITS if key in _OF_LIMITS else key
 
 
 def by_cause(findings: Sequence[Finding]) -> list[list[Finding]]:
     """Group refusals by cause, in the order of their first finding. The first finding of a group has the fix."""
-    violated = {(found.text, setting) for found in findings if (setting := _setting(found))}
+    violated = {(found.text, _cause(found)) for found in findings}
     groups: dict[str, list[Finding]] = {}
     for found in findings:
         follows = _FOLLOWS.get(found.rule, "")
-        cause = _setting(found) or (follows if (found.text, follows) in violated else _reason(found))
-        groups.setdefault(cause, []).append(found)
+        cause = _cause(found) or (follows if (found.text, follows) in violated else "")
+        groups.setdefault(cause or _reason(found), []).append(found)
     return list(groups.values())
 
 
-def _setting(found: Finding) -> str:
-    declared = _DECLARED.match(found.found)
-    if declared is None:
-        return _SETTING_OF.get(found.rule, "")
-    key = declared["key"] or (_ROWS if declared["rows"] else "")
-    return _LIMITS if key in _OF_LIMITS else key
+def _cause(found: Finding) -> str:
+    return str(found.numbers.get("cause", "")) or _SETTING_OF.get(found.rule, "")
 
 
 def _reason(found: Finding) -> str:
     """Return the rule with its reason, which is equal in results of one cause."""
-    if found.files or not found.found:
-        return str(found)
-    declared = _DECLARED.match(found.found)
-    return f"{found.rule}: {declared['text'] if declared is not None else found.found}"
+    return str(found) if found.files or not found.found else f"{found.rule}: {found.found}"

@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from compliance.judge.finding import Finding
 from compliance.submission.build import SubmitOutcome
 from compliance.submission.build_inputs import gather
 from compliance.submission.gates import refusal
-from compliance.submission.refusal_causes import by_cause
+from compliance.submission.refusal_causes import by_cause, cause_of
 from compliance.submission.weights import lacking, with_calibration
 from qsl.dataset import SYNTHETIC_MARK
 from runs.benchmark import Target
@@ -349,15 +350,15 @@ def test_one_cause_is_one_group() -> None:
     def refused(rule: str, text: str, where: str = "b/Offline") -> Finding:
         return refusal(rule, where, text, "")
 
-    unofficial = "not eligible for submission: "
+    def unofficial(reason: str, where: str = "b/Offline") -> Finding:
+        return replace(refused("submit/not-official", reason, where), numbers={"cause": cause_of(reason)})
+
     short = refused("perf-min-duration", "performance: min_duration: 0 ms, required: at least 600,000 ms")
     brief = refused("perf-duration", "performance: duration: 8 s, required: at least 600 s")
-    declared = refused(
-        "submit/not-official", f"{unofficial}user.conf: min_duration 0 ms is below the required 600,000 ms"
-    )
+    declared = unofficial("user.conf: min_duration 0 ms is below the required 600,000 ms")
     other = refused("perf-duration", "performance: duration: 9 s, required: at least 600 s", "b/Server")
-    model = refused("submit/not-official", f"{unofficial}the model is not X")
-    weights = refused("submit/not-official", f"{unofficial}weights: the model is not X", "b/Server")
+    model = unofficial("the model is not X")
+    weights = unofficial("weights: the model is not X", "b/Server")
     assert by_cause([short, brief, other, declared, model, weights]) == [
         [short, brief, declared], [other], [model, weights],
     ]  # fmt: skip

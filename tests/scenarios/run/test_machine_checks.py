@@ -73,7 +73,7 @@ def test_everything_that_is_wrong_is_named_at_once(small_model: Path, plan: Call
         plan()
     for words in (
         "tokenizer.json is not a tokenizer: it is a git-lfs pointer",
-        f"lacks {PARTS[1]}",
+        f"missing files: {PARTS[1]}",
         "eos_token_id 4000",
     ):
         assert words in refused.value.message
@@ -125,7 +125,7 @@ def test_what_is_not_read_may_be_missing(
 ) -> None:
     without(*lacking)(small_model)
     plan(**values)
-    with pytest.raises(InputError, match=r"lacks|no tokenizer|no weights"):
+    with pytest.raises(InputError, match=r"missing files|no tokenizer|no weights"):
         plan()
 
 

@@ -119,7 +119,7 @@ def test_sampling(change: dict[str, float]) -> None:
         (DATACENTER, "Offline", 13_368, False, None),
         (EDGE, "SingleStream", 5_000, False, None),
         (DATACENTER, "Offline", 13_367, False, "13,367 samples"),
-        (DATACENTER, "Offline", 13_368, True, "not CNN-DailyMail"),
+        (DATACENTER, "Offline", 13_368, True, "the bundled articles instead of CNN-DailyMail"),
         (DATACENTER, "SingleStream", 13_368, False, "has no SingleStream"),
         (EDGE, "Server", 5_000, False, "has no Server"),
     ],

@@ -83,7 +83,8 @@ def test_five_runs_in_five_states(tmp_path: Path, start_main: StartMain, run_mai
 
     # The five as a person sees them, and with the fifth ended.
     text = run_here("status", folder).stdout
-    assert re.search(r"p99 TTFT \S+ ms p99 TPOT \S+ ms \d?\d:\d\d\b", " ".join(text.split())), text
+    # p99 needs 459 samples, which a slow machine has not completed yet
+    assert re.search(r"p(99 TTFT \S+ ms p99 TPOT|50 TTFT) \S+ ms \d?\d:\d\d\b", " ".join(text.split())), text
     assert max(map(len, text.splitlines()[1:])) > 40
     running.process.send_signal(signal.SIGINT)
     running.wait()
