@@ -155,7 +155,7 @@ def check_rows(
         for column in COLUMNS:
             if column not in row:
                 raise InputError(
-                    f"{path}, row {number}: no column {column!r}; it has {shorten(sorted(row))}", PREPARE_FIX
+                    f"{path}, row {number}: no column {column!r}; its columns are {shorten(sorted(row))}", PREPARE_FIX
                 )
         for column in ("input", "output"):
             text = row[column]
@@ -184,7 +184,7 @@ def _check_prompt(
         first = next(place for place, value in enumerate(ids) if not 0 <= value <= largest_id)
     if first is not None:
         fix = (
-            f"the dataset was tokenized for another model (the vocabulary of this one is 0 to {largest_id}): "
+            f"the dataset was tokenized for another model (the IDs of this model are 0 to {largest_id}): "
             "prepare it with scripts/prepare_dataset.py --model-path"
             if vocab_size is not None
             else PREPARE_FIX

@@ -60,9 +60,9 @@ def find_model(name: str) -> tuple[Path, str | None]:
         )
         raise InputError(f"--model-path {name:.80}: {error.strerror}", fix) from error
     if there:
-        raise InputError(f"--model-path {name}: this is a file, not a folder", "give its folder")
+        raise InputError(f"--model-path {name}: this is a file, not a folder", "give the folder of this file")
     if folder.is_symlink():
-        raise InputError(f"--model-path {name}: the link has no folder as its target", "give a model folder")
+        raise InputError(f"--model-path {name}: the target of the link is not a folder", "give a model folder")
     if name.startswith((".", "/", "~")) or name.count("/") != 1:
         raise InputError(f"--model-path {name}: folder does not exist", "give a model folder or a hub ID like org/name")
     folder = _from_hub(name)

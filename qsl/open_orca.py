@@ -75,8 +75,8 @@ def official_rows(
         raise InputError(f"{path} unpacks to more than {max_bytes:,} bytes", "download it again")
     if (digest := sha256(data).hexdigest()) != published_sha256:
         raise InputError(
-            f"{path} is a pickle with SHA-256 {digest}, the published pickle has {published_sha256}; others "
-            "could run any code",
+            f"{path} is a pickle with SHA-256 {digest}, the published pickle has {published_sha256}; "
+            "another pickle could run any code when it is loaded",
             "fetch the file from MLCommons again, or, if you trust it, save the table as Parquet or JSON",
         )
     import pandas

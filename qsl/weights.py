@@ -104,13 +104,13 @@ def tensors_of(path: Path) -> list[tuple[str, str, list[int]]]:
             tensors = {name: tensor for name, tensor in header.items() if name != "__metadata__"}
             end = 8 + length + max((tensor["data_offsets"][1] for tensor in tensors.values()), default=0)
             if (size := os.fstat(stream.fileno()).st_size) != end:
-                raise ValueError(f"{size:,} bytes, by its header {end:,}")
+                raise ValueError(f"it has {size:,} bytes, but its header states {end:,} bytes")
             for name, tensor in tensors.items():
                 kind, shape, (begin, end) = str(tensor["dtype"]), tensor["shape"], tensor["data_offsets"]
                 if len(shape) > 8 or not all(type(size) is int and 0 <= size < 2**31 for size in shape):
                     raise ValueError(f"{name[:40]!r} has the shape {str(shape)[:40]}")
                 if begin < 0 or math.prod(shape) * _BITS.get(kind, 1) > 8 * (end - begin):
-                    raise ValueError(f"{name[:40]!r} has more numbers than bytes")
+                    raise ValueError(f"{name[:40]!r} has more numbers than its bytes can hold")
                 found.append((name, kind, shape))
         except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
             raise InputError(f"{path} is not a safetensors file: {error}", FETCH_AGAIN) from error

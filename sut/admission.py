@@ -36,8 +36,7 @@ class Admission:
     """Admission control (sut/feed.py) that admits queries in the order of the policy while the bound allows it."""
 
     policy: Policy  # order of the waiting queries
-    # maximum number of admitted prompt tokens without a first token; a longer prompt is admitted alone
-    prefill_tokens: int
+    prefill_tokens: int  # maximum admitted prompt tokens without a first token; a longer prompt is admitted alone
     queries: int | None = None  # maximum number of admitted, incomplete queries; None = no maximum
     ttft_limit_ns: int  # TTFT limit of the scenario, for `deadline` and `priority`
     clock: Callable[[], int] = time.time_ns  # time in ns, on the scale of `Request.issue_ns`

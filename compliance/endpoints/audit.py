@@ -139,7 +139,7 @@ def _word(passed: bool) -> str:
      "turn prefix caching off in the server, and run the audit again"),
     ("endpoints-audit-second-time", "error", OURS, "speed of the reference run, compared with the run before it",
      "turn response caches off, and run the audit alone on a server that was just started"),
-    ("endpoints-audit-lengths", "warning", OURS, "length of responses, compared with the run before the audit",
+    ("endpoints-audit-lengths", "warning", OURS, "length of the responses, compared with the run before the audit",
      "restore the directory that the client wrote, or run again"),
     ("endpoints-audit-verdict", "note", OURS, "verdict of the client and of this program",
      "compare the numbers of both verdicts"),
@@ -187,7 +187,7 @@ def _judged(
     rate, issued = deciding_rate(paced).numbers, [[pace.lengths[one] for one in pace.issued] for pace in paces]
     prompts, responses = np.mean(issued[1], axis=0) / np.mean(issued[0], axis=0)
     # A prefix cache explains a rate above the limit; endpoints-audit-kept-prompts then warns of it.
-    over = ", explained by a prefix cache" if any(one.severity == "warning" for one in findings) else ""
+    over = " (a prefix cache explains the excess)" if any(one.severity == "warning" for one in findings) else ""
     ours = f"PASS, {rate['name']} {rate['test']:.6g}, limit {rate['limit']:.6g}{over}; "
     ours += f"lengths relative to the reference run: prompts {prompts:.0%}, responses {responses:.0%}"
     ours += f"; cold start of the reference run: {cold_ns / 1e9:.2f} s" if cold_ns else ""

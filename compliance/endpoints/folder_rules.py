@@ -63,7 +63,7 @@ def order_of_events(case: EndpointsEvidence) -> Iterator[Finding]:
         return
     agentic = run.config is not None and run.config.settings.load_pattern.type == AGENTIC
     if agentic:
-        case.mark_not_checked("order of completions", "the client of an agentic run ends samples itself")
+        case.mark_not_checked("order of completions", "in an agentic run, the client itself completes samples")
     found = f"{sum(events.counts.values()):,} events of {counted(len(events), 'sample')}"
     odd = list(_odd(events, agentic, case.is_complete))[:MAX_SHOWN]
     yield from odd or [compared("endpoints-events", True, found, "", events.path)]
@@ -102,18 +102,18 @@ def _samples(phases: dict[str, dict[str, int]], events: Events) -> Iterator[str]
             yield f"phase {printable(name, 40)} has a sample that was never issued"
             break
     if not np.array_equal(np.sort(measured), tracked):
-        yield f"samples of the measured phase: {len(measured):,}, issued: {len(tracked):,}"
+        yield f"measured samples: {len(measured):,} in this file, {len(tracked):,} in the events"
     elif not np.array_equal(measured, tracked):
         yield "the measured samples are not in the order of issue"
     others = np.concatenate([np.zeros(0, np.int64), *rows.values()])
     late = np.flatnonzero(~events.tracked & (np.arange(len(events)) > tracked.max(initial=-1)))
     if len(tracked) and not np.array_equal(np.sort(others), late):
-        yield f"samples of other phases: {len(others):,}, issued after the measured phase: {len(late):,}"
+        yield f"samples after the measured phase: {len(others):,} in this file, {len(late):,} in the events"
 
 
 @decides(
     "contradiction",
-    ("endpoints-clock", "error", OURS, "time of the last snapshot after the session's start", UNCHANGED),
+    ("endpoints-clock", "error", OURS, "time from the session's start to the last snapshot", UNCHANGED),
     needs=("events", "snapshot", "complete"),
 )  # fmt: skip
 def check_clock(case: EndpointsEvidence) -> Iterator[Finding]:
@@ -133,7 +133,7 @@ def check_clock(case: EndpointsEvidence) -> Iterator[Finding]:
         > session_s + max(LONG_AFTER_S, LONG_AFTER_SHARE * session_s),
     }
     for problem in (problem for problem, holds in problems.items() if holds):
-        what = "time of the last snapshot after the session's start"
+        what = "time from the session's start to the last snapshot"
         yield warn("endpoints-clock", f"{what}: {taken_s:.3f} s, expected: {problem}", *files)
 
 
@@ -209,8 +209,7 @@ def _token_series(case: EndpointsEvidence, events: Events, reported: Metrics) ->
         case.mark_not_checked(title, other if case.model_path else "give --model-path to count tokens")
         of_bytes, of_text = sizes[texts], name != TPOT and bool((kinds[texts] == TEXT).all())
         problems = {
-            f"{name}.count: {count}; number of texts in the events: {most}": count > most
-            or (name != TPOT and count != most),
+            f"{name}.count: {count}; texts in the events: {most}": count > most or (name != TPOT and count != most),
             f"{name}.total: {total} tokens in {of_bytes.sum()} bytes": of_text and (total or 0) > of_bytes.sum(),
             f"{name}.percentiles: more tokens than bytes": of_text
             and _exceeds(reported[name]["percentiles"], of_bytes),
@@ -234,7 +233,7 @@ def unfit(stat: dict[str, Any]) -> dict[str, bool]:
     known = None not in (total, least, most)
     return {
         "percentiles are out of order": ordered != sorted(ordered),
-        "the histogram has a different number of values": bool(stat["histogram"])
+        "the number of values in the histogram differs from count": bool(stat["histogram"])
         and sum(number for _, number in stat["histogram"]) != count,
         "the total is below count × minimum": known and least > 0 and least * count > total * (1 + ROUNDING),
         "the total is above count × maximum": known and most > 0 and total > most * count * (1 + ROUNDING),
@@ -278,7 +277,7 @@ def failures(case: EndpointsEvidence) -> Iterator[Finding]:
     ("endpoints-tokens", "error", OURS, "reported tokens, compared with the texts of the responses",
      "give --model-path the model that was served"),
     ("endpoints-tokens-served", "error", OURS, "reported tokens, compared with the limit of the requests",
-     "have the client count the token IDs or the usage that the server returns"),
+     "let the client count tokens from the token IDs or the usage in the responses"),
 )  # fmt: skip
 def honest_tokens(case: EndpointsEvidence) -> Iterator[Finding]:
     """Compare the reported tokens with the texts, and with the number of tokens that the requests allow."""
@@ -289,14 +288,14 @@ def honest_tokens(case: EndpointsEvidence) -> Iterator[Finding]:
     files = case.run.path(SUMMARY), events.path
     if ours is not None:
         off = 100 * (total / ours - 1) if ours else 0.0
-        text = f"the client reports {total:,} tokens; with this tokenizer the responses have {ours:,} ({off:+.2f}%)"
+        text = f"the client reports {total:,} tokens; the tokenizer of --model-path counts {ours:,} ({off:+.2f}%)"
         found: dict[str, Any] = {"reported": total, "counted": ours, "difference_pct": off}
         if total == ours:
             yield compared("endpoints-tokens", True, text, "", *files, **found)
         else:
             yield (fail if abs(off) > TOKENS_OFF_PCT else warn)("endpoints-tokens", text, *files, **found)
     elif case.model_path is not None:
-        case.mark_not_checked("tokens", "responses with reasoning or tool calls need a chat template to be counted")
+        case.mark_not_checked("tokens", "counting reasoning and tool calls requires a chat template")
     most = config.model_params.max_new_tokens if config is not None else None
     if most is None:
         case.mark_not_checked("tokens of the server", "config.yaml has no max_new_tokens")
@@ -304,14 +303,14 @@ def honest_tokens(case: EndpointsEvidence) -> Iterator[Finding]:
     limit = most * int(events.answered.sum())
     over = 100 * (total / limit - 1) if limit else 0.0
     if over <= TOKENS_OFF_PCT:
-        text = f"{total:,} reported, {limit:,} allowed"
+        text = f"{total:,} tokens reported, at most {limit:,} allowed"
         yield compared("endpoints-tokens-served", True, text, "", events.path, reported=total, allowed=limit)
-        case.mark_not_checked("tokens of the server", "the directory records neither usage nor token IDs of the server")
+        case.mark_not_checked("tokens of the server", "the run contains neither usage nor token IDs of the server")
         return
     # Without a tokenizer the client's count could be wrong, so the rule is a warning.
     text = (
-        f"the client reports {total:,} tokens, {over:.1f}% above the limit of the requests ({limit:,}); it tokenizes "
-        f"the text of each response, which gives other tokens than the server generated"
+        f"the client reports {total:,} tokens, {over:.1f}% above the limit of the requests ({limit:,}); the client "
+        f"tokenizes the text of each response, so its tokens differ from those that the server generated"
     )
     make = fail if case.model_path is not None else warn
     yield make("endpoints-tokens-served", text, files[0], reported=total, allowed=limit, over_pct=over)

@@ -170,7 +170,7 @@ def _asked_by_audit(root: Path) -> tuple[int | None, int | None]:
 
 @decides(
     "contradiction",
-    ("endpoints-order", "error", OURS, "samples out of the order of dataloader_random_seed",
+    ("endpoints-order", "error", OURS, "samples that differ from the order of dataloader_random_seed",
      "restore the directory that the client wrote, or run again"),
     ("endpoints-prompts", "error", OURS, "dataset indices with more than one prompt", RERUN),
     ("endpoints-count", "error", OURS, "issued samples", RERUN),
@@ -223,7 +223,7 @@ def _order(load: Load) -> Iterator[Finding]:
         yield note("endpoints-order", "order not checked: too few samples to find the size of the dataset", place)
     else:
         wrong = len(index) if size is None else int((replayed_order(seed, size, len(index)) != index).sum())
-        text = f"samples out of the order of seed {seed}" + (f" and {size} rows" if size else "")
+        text = f"samples that differ from the order of seed {seed}" + (f" and {size} rows" if size else "")
         yield _compared(load, "order", text, not wrong, f"{wrong} of {len(index)}", 0, rows=size)
     pairs = np.unique(np.stack([index, load.events.prompt_hash[load.rows]]), axis=1)
     doubled = pairs.shape[1] - len(np.unique(index))
@@ -237,7 +237,7 @@ def _arrivals(load: Load, target_qps: float) -> Iterator[Finding]:
     fifth, quarter = np.percentile(late, [5, 25])
     least = fifth - EARLY_NS if quarter - fifth < EARLY_NS else -TURN_NS
     early = int((late < max(least, -TURN_NS)).sum())
-    text = f"samples issued more than {EARLY_NS / MS:g} ms before the schedule of seed {seed} and {target_qps:g}/s"
+    text = f"samples issued over {EARLY_NS / MS:g} ms before their time (schedule of seed {seed}, {target_qps:g}/s)"
     yield _compared(load, "arrivals", text, not early, early, 0)
     if early:
         return
@@ -248,7 +248,7 @@ def _arrivals(load: Load, target_qps: float) -> Iterator[Finding]:
         apart, random_walk_ns = float(np.median(np.abs(late[lag:] - late[:-lag]))), math.sqrt(lag) * step_ns
         most = max(ANOTHER_SCHEDULE * random_walk_ns, LATE_NS)
         text = f"median drift from the schedule over {lag} samples"
-        limit = f"at most {most / MS:.1f} ms (a different schedule drifts {random_walk_ns / MS:.0f} ms)"
+        limit = f"at most {most / MS:.1f} ms (with a different schedule, about {random_walk_ns / MS:.0f} ms)"
         yield _compared(load, "arrivals", text, apart <= most, f"{apart / MS:.1f} ms", limit)
     # Late issuing hides waiting time, because the latency of a sample starts when it is issued.
     ended = ~load.left
@@ -283,7 +283,7 @@ def _concurrency(load: Load, target: int) -> Iterator[Finding]:
     mean = float((spans * count[inside]).sum() / (last - first))
     fewer_s = float(spans[count[inside] < target].sum()) / SECOND
     yield _compared(
-        load, "concurrency-kept", "average number of open samples from the first time at full concurrency",
+        load, "concurrency-kept", "average number of open samples after full concurrency was first reached",
         mean >= FULL_SHARE * target,
         f"{mean:.2f} (below {target} for {fewer_s:.3f} of {(last - first) / SECOND:.3f} s)",
         f"at least {FULL_SHARE * target:.2f} ({FULL_SHARE:.0%} of {target})", mean_open=mean, fewer_s=fewer_s,

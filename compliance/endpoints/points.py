@@ -30,7 +30,7 @@ MIN_OPEN = 0.5
     ("endpoints-point-settings", "error", OURS, "settings of a point", UNCHANGED),
     ("endpoints-point-numbers", "error", OURS, "numbers of a point's result_summary.json", UNCHANGED),
     ("endpoints-point-open", "warning", OURS, "samples open on average", UNCHANGED),
-    ("endpoints-point-copies", "error", OURS, "points with the numbers of another", "run each point"),
+    ("endpoints-point-copies", "error", OURS, "points with the same numbers as another point", "run each point once"),
 )
 def judge_points(root: Path, places: Sequence[Path]) -> Iterator[Finding]:
     """Compare the files of each point, and the points of the tree."""
@@ -90,12 +90,12 @@ def _letters(name: str) -> str:
 def _numbers(point: Point, summary: Summary) -> Iterator[tuple[str, bool]]:
     """What in a summary cannot be true, and whether it is so."""
     done, failed, sent = summary.n_samples_completed, summary.n_samples_failed, summary.n_samples_issued
-    yield f"{failed} failed of {done} completed of {sent} issued", not failed <= done <= sent
+    yield f"samples: {sent} issued, {done} completed, {failed} failed", not failed <= done <= sent
     spans = {DURATION: summary.duration_ns or 0, WINDOW: summary.legacy_loadgen_window_duration_ns or 0}
     metrics = spans | {COMPLETED: done}
     expected = rates(metrics, summary.output_sequence_lengths.total, windowed(point, metrics))
     for name, reported, wanted in zip(("qps", "tps"), (summary.qps, summary.tps), expected, strict=True):
-        yield f"{name}: {reported}, by its parts {wanted}", not _close(reported, wanted)
+        yield f"{name}: {reported}, recomputed from count and duration: {wanted}", not _close(reported, wanted)
     for name in FIELDS:
         series: Series = getattr(summary, name)
         count = sum(series.histogram.counts)
@@ -103,7 +103,7 @@ def _numbers(point: Point, summary: Summary) -> Iterator[tuple[str, bool]]:
         yield from ((f"{name}: {text}", bool(count) and holds) for text, holds in unfit(stat).items())
         mean = series.total / count if count and series.total is not None else None
         yield f"{name}.avg: {series.avg}, total / count: {mean}", not _close(series.avg, mean)
-    yield "latency: another number of values than completed", sum(summary.latency.histogram.counts) != done
+    yield "latency: the number of values is not n_samples_completed", sum(summary.latency.histogram.counts) != done
     first, whole = summary.ttft, summary.latency
     if sum(first.histogram.counts) == done:
         pairs = [(value, whole.percentiles.get(share)) for share, value in first.percentiles.items()]

@@ -104,7 +104,7 @@ def point(case: EndpointsEvidence) -> Iterator[Finding]:
     patterns = ("agentic_inference",) if rules.get("agentic") else ("concurrency", "max_throughput")
     seeds = seeds_of(load.config)
     pinned = (name for name, one in table["client_seed_sets"].items() if seeds == one)
-    by_client = next((f", which only the client's ruleset {name} has" for name in pinned), "")
+    by_client = next((f" (the unpublished seeds of the client's ruleset {name})" for name in pinned), "")
     sets = ", or ".join(
         f"set {name} of cohort {one['cohort']}: {_listed(one)}" for name, one in table["seed_sets"].items()
     )
@@ -248,7 +248,7 @@ def rescored(case: EndpointsEvidence) -> Iterator[Finding]:
 
 @decides(
     "contradiction",
-    ("endpoints-accuracy-files", "warning", OURS, "datasets in only one of config.yaml and the accuracy results", _FIX),
+    ("endpoints-accuracy-files", "warning", OURS, "datasets missing in config.yaml or in the accuracy results", _FIX),
     ("endpoints-accuracy-counts", "warning", OURS, "samples in accuracy_results.json", _FIX),
     ("endpoints-accuracy-report", "warning", OURS, "accuracy lines of report.txt", _FIX),
     needs=("events", "complete"),

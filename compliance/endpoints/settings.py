@@ -57,11 +57,11 @@ def _refused(case: EndpointsEvidence, load: Load) -> Iterator[Row]:
     for text, right, found, required in (
         (f"load pattern of an {config.mode} run", pattern in allowed, pattern, " or ".join(allowed)),
         ("max_duration_ms", not 0 < runtime.max_duration_ms < runtime.min_duration_ms, runtime.max_duration_ms,
-         f"0 or at least min_duration_ms, {runtime.min_duration_ms}"),
+         f"0, or at least {runtime.min_duration_ms} (min_duration_ms)"),
         (f"min_new_tokens for api_type {api}", api == "openai_completions" or model.min_new_tokens == 1,
          model.min_new_tokens, 1),
         *([("text prompts for api_type sglang", not texts.any(), int(texts.sum()), 0)] if api == "sglang" else []),
-        ("workers", workers < 1 or not urls or workers % urls == 0, workers, f"a multiple of {urls} endpoints"),
+        ("workers", workers < 1 or not urls or workers % urls == 0, workers, f"a multiple of {urls} (endpoints)"),
     ):  # fmt: skip
         yield "settings", text, right, found, required
 

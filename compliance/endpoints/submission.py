@@ -115,9 +115,9 @@ def check_folders(
 @decides(
     "submit",
     ("endpoints-file", "warning", "[endpoints] §8.1", "missing files of a point",
-     "write the files as §8 of the rules describes"),
+     "add the files that §8 of the rules describes"),
     ("endpoints-tree", "note", "[endpoints] §8.1", "files of a submission besides its points",
-     "write the files as §8 of the rules describes"),
+     "add the files that §8 of the rules describes"),
     ("endpoints-points", "warning", "[endpoints] §5.3", "points of the curve", "run more points, or submit fewer"),
     ("endpoints-regions", "warning", "[endpoints] §5.4", "points in a region of the curve",
      "run a point with a concurrency of this region"),

@@ -33,7 +33,7 @@ TIMES_AT_LEAST = 20
 @decides(
     "plausible",
     ("endpoints-shared-responses", "warning", OURS, "prompts with an identical response", RERUN),
-    ("endpoints-swapped-responses", "warning", OURS, "responses that two prompts exchanged", RERUN),
+    ("endpoints-swapped-responses", "warning", OURS, "responses that were exchanged between two prompts", RERUN),
     needs=("load",),
 )
 def responses(case: EndpointsEvidence) -> Iterator[Finding]:
@@ -68,9 +68,9 @@ def responses(case: EndpointsEvidence) -> Iterator[Finding]:
 
 @decides(
     "contradiction",
-    ("endpoints-shared-prompts", "warning", OURS, "dataset indices with the prompt of another index", RERUN),
-    ("endpoints-prompt-rows", "warning", OURS, "prompts without the text of their row", "give the run's dataset"),
-    ("endpoints-dataset-rows", "warning", OURS, "rows of the dataset", "give the run's dataset"),
+    ("endpoints-shared-prompts", "warning", OURS, "dataset indices with the same prompt as another index", RERUN),
+    ("endpoints-prompt-rows", "warning", OURS, "prompts without the text of their row", "correct --dataset-path"),
+    ("endpoints-dataset-rows", "warning", OURS, "rows of the dataset", "correct --dataset-path"),
     needs=("load",),
 )
 def prompts(case: EndpointsEvidence) -> Iterator[Finding]:
@@ -90,7 +90,7 @@ def prompts(case: EndpointsEvidence) -> Iterator[Finding]:
         return
     dataset = parse_rows(read_bytes(case.dataset_path), case.dataset_path, ())
     if (size := load.size[0]) is not None and load.repeats is None:
-        text, files = f"{size} (by the order of the samples)", (case.dataset_path, place)
+        text, files = f"{size} (computed from the order of the samples)", (case.dataset_path, place)
         yield compared("endpoints-dataset-rows", len(dataset) == size, f"{len(dataset)}", text, *files)
     parser = measured[0].get("parser")
     named = [*parser.values(), *parser] if isinstance(parser, dict) else []
@@ -110,7 +110,7 @@ def prompts(case: EndpointsEvidence) -> Iterator[Finding]:
 
 @decides(
     "plausible",
-    ("endpoints-token-bytes", "warning", OURS, "bytes of text per reported token", "use the model's tokenizer"),
+    ("endpoints-token-bytes", "warning", OURS, "bytes of text per reported token", "use the tokenizer of the model"),
     ("endpoints-tpot", "warning", OURS, "median TPOT, estimated from the bytes of text", RERUN),
     ("endpoints-tool-calls", "warning", OURS, "text responses with a tool call as finish reason", RERUN),
     needs=("load", "complete"),
@@ -135,14 +135,14 @@ def token_counts(case: EndpointsEvidence) -> Iterator[Finding]:
         spans_ns, rest = (events.complete_ns - events.first_ns)[streamed], events.rest_bytes[streamed]
         estimate = float(np.median(spans_ns / rest)) * per_token
         right = reported / TPOT_APART <= estimate <= reported * TPOT_APART
-        limit = f"{reported / 1e6:.3f} ms (reported) within a factor of {TPOT_APART:g}"
+        limit = f"within a factor of {TPOT_APART:g} of the reported {reported / 1e6:.3f} ms"
         yield compared("endpoints-tpot", right, f"{estimate / 1e6:.3f} ms", limit, *files)
 
 
 @decides(
     "plausible",
     ("endpoints-uniform-ttft", "warning", "[endpoints] §9.2", "difference of TTFT between p10 and p90", RERUN),
-    ("endpoints-repeats", "warning", OURS, "decoding time of a prompt relative to its first time", RERUN),
+    ("endpoints-repeats", "warning", OURS, "decoding time of repeated prompts, relative to the first time", RERUN),
     needs=("load",),
 )
 def times(case: EndpointsEvidence) -> Iterator[Finding]:

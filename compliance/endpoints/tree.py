@@ -25,7 +25,7 @@ FIELDS = (
 )  # fmt: skip
 MODEL_SEED = ("runtime_settings", "runtime", "model_seed")
 WITHOUT_POWER = ("rdi", "serviced")  # divisions that do not require system_power.json, [endpoints] §4.5
-_ADD = "add the files as §8.1 of the rules describes; copy the client's files from the run directory"
+_ADD = "add the files that §8.1 of the rules describes; copy the client's files from the run directory"
 
 
 @decides(

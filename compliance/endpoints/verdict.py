@@ -80,7 +80,7 @@ def judge_folder(
         return verdict
     case = EndpointsEvidence(verdict.run, model_path, dataset_path)
     if case.run.only_audit:
-        case.mark_not_checked("a measured run", "the directory holds only an audit")
+        case.mark_not_checked("a measured run", "the directory contains only an audit")
     found = judge(case, AUDIT_ALONE if case.run.only_audit else CHECKS)
     verdict.findings, verdict.applied, verdict.error = found.findings, frozenset(found.applied), found.error
     verdict.not_judged = [*case.left, *found.not_judged]
@@ -159,7 +159,7 @@ def _lines(case: EndpointsEvidence, measured: dict[str, float]) -> Iterator[str]
     model = (config.model_params.name if config else "") or "unknown"
     yield f"{load}, {'streaming' if case.streaming else 'not streaming'}, model {model}"
     yield f"samples: {metrics[ISSUED]:,} issued, {metrics[COMPLETED]:,} completed, of which {metrics[FAILED]:,} failed"
-    for name, over, span in (("duration", "", DURATION), ("window of LoadGen's Server", "window_", WINDOW)):
+    for name, over, span in (("duration", "", DURATION), ("window of LoadGen's Server scenario", "window_", WINDOW)):
         qps, span_s = case.numbers[f"{over}qps"], metrics[span] / 1e9
         tps = case.numbers[f"{over}tps"] or (case.reported_tokens and span_s and case.reported_tokens / span_s)
         rate = "none" if qps is None else f"{qps:.6g}/s"
@@ -173,7 +173,7 @@ def as_text(verdict: FolderVerdict) -> str:
     reasons = " ".join(shortened_list(verdict.reasons, 3).split())
     lines = [f"{verdict.outcome}: {reasons}" if reasons else verdict.outcome]
     against = len(verdict.of("error")) + (verdict.error is not None)
-    eligible = f"no, {counted(against, 'reason')}" if against else "no rule of the round that was checked is violated"
+    eligible = f"no, {counted(against, 'reason')}" if against else "no violation of the rules that were checked"
     lines.append(f"eligible for submission: {eligible}")
     lines += [f"run directory of MLPerf Endpoints: {verdict.directory}", *(f"  {line}" for line in verdict.lines)]
     lines += [*finding_lines(verdict, verdict.of("error", "warning", "note")), *not_judged_lines(verdict)]

@@ -223,7 +223,7 @@ def misdeclared(declared: Mapping[str, Any], facts: EngineFacts) -> list[Finding
         found.append(Finding(rule, "error", what, numbers=numbers, found=effective, required=required))
 
     for text in facts.contradictions:
-        differs("recorded engine configuration", text, "parts that agree")
+        differs("recorded engine configuration", text, "a consistent configuration")
 
     for (one, shown), place in facts.in_force.items():
         if one != mechanism or shown not in (None, variant):

@@ -91,7 +91,7 @@ def evaluate(
     if entry is None:
         found = unshown("quality_eval_id", named or "missing", "a registered evaluation")
     elif path is None:
-        found = unshown(f"results file of {named}", "missing", "a JSON file, named with --quality-results")
+        found = unshown(f"results file of {named}", "missing", "a JSON file, given with --quality-results")
     else:
         try:
             results = read_results(Path(path), entry, declared.given.get(QUALITY_BASELINE))
@@ -109,7 +109,7 @@ def _compare(results: QualityResults, row: Mapping[str, Any], needed: bool) -> I
     """Compare a results file with the declaration, and with its hash at the time when the row was stored."""
     stored, change = row.get("quality_results_sha256"), f"{results.change:+.2f}%"
     if stored not in (None, results.sha256):
-        required = f"{str(stored)[:64]} (in the row)"
+        required = f"{str(stored)[:64]} (from the row)"
         yield differs(COMPLETED, "error", "SHA-256 of the results file", results.sha256, required)
     what = f"change of {results.metric} in the results file"
     fix = f"declare the change that the file shows: quality_delta_summary: {results.metric} {change}"

@@ -340,7 +340,7 @@ def _verified(of: RowEvidence) -> Iterator[Finding]:
             severity: Severity = "warning" if value is None else "error"
             yield differs(rule, severity, f"{name} of the row", str(value)[:40], good, field=name)
     for sentence in odd_values(row, FIELD_NAMES):
-        yield differs(rule, "warning", "value of the row", sentence, "the type of the column")
+        yield differs(rule, "warning", "value of the row", sentence, "a value of the type of the column")
 
 
 @decides(
@@ -402,7 +402,7 @@ def _coverage(of: RowsEvidence) -> Iterator[Finding]:
     for pair in sorted(of.expected - given):
         yield differs("gate/coverage", "warning", f"row of {pair}", "missing", "at least 1 row", pair=pair)
     for pair in sorted(given - of.expected):
-        yield differs("gate/coverage", "note", f"row of {pair}", "given", "not in --expect", pair=pair)
+        yield differs("gate/coverage", "note", f"row of {pair}", "given", "only techniques of --expect", pair=pair)
 
 
 # The checks, in the order of their findings.

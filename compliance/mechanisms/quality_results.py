@@ -19,7 +19,7 @@ from compliance.mechanisms.technique_registry import QualityEval
 from runs.errors import InputError
 from runs.files.reading import first_problem, json_object, read_whole
 
-_FIX = "name a JSON file of lm-evaluation-harness, or of {metric, value, n, baseline}, with --quality-results"
+_FIX = "give --quality-results a JSON file of lm-evaluation-harness, or one with the keys metric, value, n and baseline"
 _Score = Annotated[float, Field(ge=0, le=100)]
 
 

@@ -173,7 +173,7 @@ def _row(
     identity = run_dir.detail if run_dir.detail.is_file() else run_dir.manifest
     if not identity.is_file():
         raise InputError(
-            f"{run_dir.root}: neither LoadGen's detail log nor manifest.json found", "name a run directory"
+            f"{run_dir.root}: neither LoadGen's detail log nor manifest.json found", "give a run directory"
         )
     given = {
         "run_id": str(uuid.uuid5(_RUN_IDS, sha256_of(identity))),
@@ -422,7 +422,7 @@ def read_rows(path: Path, registries: Registries, sources: ScoreSources | None =
     Raises:
         InputError: If the file is unreadable, not JSON, has no rows or too many.
     """
-    fix = "name a run directory or a JSON file of rows"
+    fix = "give a run directory or a JSON file of rows"
     text = read_whole(path, fix, max_bytes=MAX_ROWS_BYTES)
     if (parts := text.count(b"{") + text.count(b"[")) > MAX_PARTS:
         raise InputError(f"{path}: {parts:,} objects and lists, allowed: at most {MAX_PARTS:,}", fix)

@@ -221,7 +221,7 @@ def _class(verdict: SignOff, claim: Claim, where: tuple[Path, Path]) -> Iterator
         text = f"the claim states a faster kernel, but {', '.join(of_b)} changes serving or algorithm"
         yield warn("G-8/not_a_kernel_gain", text, *where, levers=of_b)
     if gated := [name for name in classes if name in NEEDS_QUALITY_GATE]:
-        text = f"{', '.join(gated)} changes the model's arithmetic: check its quality with `main.py gate`"
+        text = f"{', '.join(gated)} changes the model's arithmetic: check the responses with `main.py gate`"
         yield note("G-8/needs_quality_gate", text, *where, levers=gated)
 
 

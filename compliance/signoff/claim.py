@@ -73,7 +73,7 @@ def read_claim(path: Path) -> Claim:
         InputError: If the file is unreadable, not JSON, or has an unknown field or a noise band.
     """
     fix = "correct the file; docs/signoff-rules.md lists its fields"
-    content = json_object(read_whole(path, "name a readable JSON file", option="--claim"), path, fix)
+    content = json_object(read_whole(path, "give a readable JSON file", option="--claim"), path, fix)
     if band := next((key for key in content if "noise" in key), None):
         raise InputError(
             f"--claim {path}: {band}: a claim cannot set the noise band",

@@ -64,7 +64,7 @@ def real_gain(verdict: SignOff, name: str, ref: list[float], cand: list[float]) 
     "G-3",
     ("baseline_drift", "error", "drift of the reference from the baseline of the claim"),
     ("no_drift", "note", "drift of the reference from the baseline of the claim"),
-    ("no_earlier_baseline", "note", "baseline in the claim"),
+    ("no_earlier_baseline", "note", "missing baseline in the claim"),
 )
 def drift(verdict: SignOff, name: str, claim: Claim) -> Iterator[Finding]:
     """Compare the reference with the baseline that was signed off earlier (G-3)."""
@@ -103,7 +103,7 @@ def headline_integrity(verdict: SignOff, name: str, claim: Claim) -> Iterator[Fi
     for other in [one for one in before if one in after and one != name]:
         worse_pct = -change_pct(other, before[other], after[other])
         if worse_pct > max(WORSE_PCT, NOISY_BANDS * band_pct):
-            text = f"{name} changed by {pct:+.1f}%, but {other} from {before[other]:.4g} to {after[other]:.4g}"
+            text = f"{name} changed by {pct:+.1f}%, but {other} changed from {before[other]:.4g} to {after[other]:.4g}"
             text += f" ({worse_pct:.0f}% worse)"
             yield warn("G-6/hidden_regression", text, metric=other, before=before[other], after=after[other])
     if claim.reported_metrics is None or set(claim.reported_metrics) - {name}:

@@ -151,7 +151,7 @@ def caching(evidence: Evidence) -> Iterator[Finding]:
         yield note("H-5/repetitions_cost", text, evidence.dir.requests)
     elif evidence.scenario in _NO_AUDIT:
         text = "a cache cannot be excluded: repeated samples are too few or too fast, and the output_caching audit"
-        text += " refuses this scenario"
+        text += " does not support this scenario"
         yield note("H-5/caching_not_seen", text, evidence.dir.requests)
     else:
         text = "the output_caching audit is missing, and repeated samples of the run are too few or too fast"
@@ -220,7 +220,7 @@ def pace(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
         here_ms, there_ms = median_ms(ours), median_ms(theirs)
         if not here_ms or not there_ms or there_ms < FASTER_FLAG * here_ms:
             continue
-        text = f"the median {name} is {here_ms:.4g} ms, but {there_ms:.4g} ms in the accuracy run at no higher load"
+        text = f"median {name}: {here_ms:.4g} ms, but {there_ms:.4g} ms in the accuracy run at equal or lower load"
         seen = (there_ms - here_ms) * times * 1e6 > STAMP_MEDIAN_NS
         make = fail if seen and there_ms >= factor * here_ms else warn
         where = performance.dir.requests

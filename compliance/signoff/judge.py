@@ -207,8 +207,8 @@ def decomposition(of: Sides) -> Iterator[Finding]:
     # Gains multiply. So the share of class A is the ratio of the logarithms of the gains.
     share = math.log(of_class_a) / math.log(product) if product != 1 else 0.0
     verdict.class_a = {"delta_pct": (of_class_a - 1) * 100, "share": share}
-    text = f"gain of the changed options together {explained_pct:+.2f}%, of the bundle {gained_pct:+.2f}%; class A"
-    text += f" alone: {verdict.class_a['delta_pct']:+.2f}%, {share:.0%} of the gain"
+    text = f"gain of all changed options: {explained_pct:+.2f}%; gain of the bundle: {gained_pct:+.2f}%; class A"
+    text += f" alone: {verdict.class_a['delta_pct']:+.2f}%, {share:.0%} of the gain of all changed options"
     if abs(explained_pct - gained_pct) > NOISY_BANDS * verdict.noise_band_pct:
         yield warn("G-9/unexplained_delta", text, explained_pct=explained_pct, delta_pct=gained_pct)
     else:

@@ -61,7 +61,7 @@ def _no_nulls(evidence: Evidence) -> Iterator[Finding]:
     """Report results of LoadGen that are null, because they cannot be verified (P-1)."""
     for name, value in evidence.detail.values.items():
         if value is None and name.startswith("result_"):
-            yield fail("P-1/null_metric", f"{name} is null: unverifiable", evidence.dir.detail, metric=name)
+            yield fail("P-1/null_metric", f"{name} is null, so it cannot be verified", evidence.dir.detail, metric=name)
 
 
 @decides("signoff", needs=("files",), also=("P-1/missing_raw",))
@@ -159,7 +159,7 @@ def between_runs(runs: list[Evidence]) -> Iterator[Finding]:
     yield from contention(runs)
 
 
-@checks("H-4", ("same_run_twice", "error", "runs that were given twice"))
+@checks("H-4", ("same_run_twice", "error", "runs that are given twice"))
 @checks("P-5", ("same_process", "error", "runs that share a process"))
 def _pair(one: Evidence, other: Evidence) -> Iterator[Finding]:
     roots = one.dir.root, other.dir.root

@@ -89,8 +89,8 @@ def _schedule(evidence: Evidence, table: RequestTable, offsets_ns: NDArray[np.in
     overdue = np.minimum(lag_ns[1:], lag_ns[:-1]) > OFF_SCHEDULE_MS * 1e6
     pause_ms, due_ms = (float(np.median(np.diff(times)[overdue])) / 1e6 for times in (table.issue_ns, offsets_ns))
     if pause_ms > max(AT_ONCE_SHARE * due_ms, AT_ONCE_MS):
-        text = f"requests were issued {median_ms:.1f} ms after their time by the seed (median), overdue requests every"
-        text += f" {pause_ms:.3g} ms (scheduled: {due_ms:.3g} ms), but LoadGen issues overdue requests at once"
+        text = f"requests were issued {median_ms:.1f} ms (median) after the time that follows from the seed; overdue"
+        text += f" requests were {pause_ms:.3g} ms apart (scheduled: {due_ms:.3g} ms), but LoadGen issues them at once"
         yield fail("P-6/not_loadgens_schedule", text, evidence.dir.requests, median_ms=median_ms, pause_ms=pause_ms)
 
 
@@ -280,7 +280,7 @@ def replicas(evidence: Evidence) -> Iterator[Finding]:
     # The first queries go to the replicas in turn, so each replica has at least one.
     silent = {record.replica for record in records} - set(table.replica.tolist())
     if silent and len(table) >= len(records):
-        text = f"replica {', '.join(map(str, sorted(silent)))} responded to none of {len(table)} queries"
+        text = f"replica {', '.join(map(str, sorted(silent)))} responded to none of the {len(table)} queries"
         yield fail("P-4/silent_replica", text, evidence.dir.requests, replicas=sorted(silent))
     for record in records:
         expected = {file: manifest.model.sha256.get(file) for file in record.weights_sha256}

@@ -88,7 +88,7 @@ class SignOff(Verdict):
         """The headline number from the raw files, if it replaces the claimed number."""
         if self.action not in ("replace_headline_with_e2e", "downgrade_headline", "correct_headline"):
             return None
-        alone = "" if self.class_a is None else f", by class A alone {self.class_a['delta_pct']:+.2f}%"
+        alone = "" if self.class_a is None else f"; class A alone: {self.class_a['delta_pct']:+.2f}%"
         return f"{self.measured_headline}{alone}"
 
     @property

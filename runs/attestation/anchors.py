@@ -68,7 +68,7 @@ def read_ledger(folder: Path, *, new: bool = False) -> dict[str, Entry]:
     path = folder / LEDGER_NAME
     if new and not path.exists():
         return {}
-    content = read_whole(path, "name a ledger", max_bytes=LEDGER.file_bytes, option="--ledger")
+    content = read_whole(path, "give the directory of a ledger", max_bytes=LEDGER.file_bytes, option="--ledger")
     fix = f"restore {LEDGER_NAME} from a copy"
     if content and not content.endswith(b"\n"):
         raise InputError(f"--ledger {path} does not end with a whole line", fix)
@@ -112,7 +112,7 @@ def add_to_ledger(folder: Path, statements: Mapping[str, Attestation]) -> list[E
     except Timeout as error:
         raise SetupError(f"--ledger {folder} has been locked for {TIMEOUT_S:.0f} s", "try again") from error
     except OSError as error:
-        raise SetupError(f"--ledger {folder} cannot be written: {error.strerror}", "name another ledger") from error
+        raise SetupError(f"--ledger {folder} cannot be written: {error.strerror}", "give another ledger") from error
     entries = {entry.digest: entry for entry in added} | known
     return [entries[one.digest] for one in statements.values()]
 
@@ -161,7 +161,7 @@ def request_time_stamp(url: str, run: RunDir) -> datetime:
         if PKIStatus(response.status) != PKIStatus.GRANTED:
             raise ExecutionError(f"--timestamp {url}: refused: {printable(str(response.status_string), 200)}", fix)
         if response.tst_info.nonce != query.nonce or not _stamps(response, statement):
-            raise ExecutionError(f"--timestamp {url}: the response is for other data", fix)
+            raise ExecutionError(f"--timestamp {url}: the response is a time stamp of other data", fix)
     except (OSError, HTTPException, ValueError) as error:
         raise ExecutionError(f"--timestamp {url}: not a time stamp: {printable(str(error), 200)}", fix) from error
     write_atomic(run.time_stamp, content)
@@ -191,8 +191,8 @@ def time_of(run: RunDir, authorities: Sequence[Certificate] | None = None) -> da
         try:
             VerifierBuilder(roots=list(authorities)).build().verify_message(response, statement)
         except (VerificationError, ValueError) as error:
-            text = f"{path} is not by the authority of --timestamp-ca: {error}"
-            raise InputError(text, "give --timestamp-ca the authority's certificate", path=path) from error
+            text = f"{path} was not issued by the authority of --timestamp-ca: {error}"
+            raise InputError(text, "give --timestamp-ca the root certificate of this authority", path=path) from error
     return response.tst_info.gen_time
 
 

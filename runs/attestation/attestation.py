@@ -118,7 +118,7 @@ def read_attestation(run: RunDir) -> Attestation:
     statement = _validated(Statement, json_object(envelope.payload, path, _FIX), path)
     files = {subject.name: subject.digest.sha256 for subject in statement.subject}
     if len(files) < len(statement.subject):
-        raise InputError(f"{path} states a file twice", _FIX, path=path)
+        raise InputError(f"{path} contains a file name twice", _FIX, path=path)
     return Attestation(hashlib.sha256(written).hexdigest(), keyid, files, statement.predicate)
 
 

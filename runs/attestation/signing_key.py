@@ -31,8 +31,7 @@ def load_signer(path: Path | None) -> CryptoSigner:
     try:
         key = load_pem_private_key(content, None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError: it has a passphrase
-        problem = "not a private key in PEM format, or the key has a passphrase"
-        raise InputError(f"--signing-key {path}: {problem}", fix) from error
+        raise InputError(f"--signing-key {path}: not a private key in PEM, or it has a passphrase", fix) from error
     if not isinstance(key, Ed25519PrivateKey):
         raise InputError(f"--signing-key {path}: not an Ed25519 key", fix)
     return signer_of(key)
@@ -55,7 +54,7 @@ def _own_key() -> Path:
         why = getattr(error, "strerror", None) or error
         raise SetupError(
             f"the signing key cannot be created in the account's configuration folder: {why}",
-            "give a key with --signing-key FILE, or set XDG_CONFIG_HOME to a folder you may write to",
+            "give a key with --signing-key FILE, or set XDG_CONFIG_HOME to a folder that you can write to",
         ) from error
     return path
 

@@ -287,7 +287,7 @@ class Events:
         if event.finish_reason is not None:
             columns["reason"][row] = self.reasons.setdefault(event.finish_reason, len(self.reasons))
             if len(self.reasons) > MAX_REASONS:
-                raise ValueError(f"the {MAX_REASONS + 1}th finish_reason")
+                raise ValueError(f"more than {MAX_REASONS} different values of finish_reason")
         self._piece_ns.pop(row, None)
 
     def _error(self, row: int, event: _Event) -> Iterator[str]:

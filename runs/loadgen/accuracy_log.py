@@ -83,11 +83,11 @@ def _unreadable(path: Path, content: bytes, error: Exception) -> InputError:
             "use the original log that LoadGen wrote; accuracy.txt has its SHA-256",
         )
     if not content.strip():
-        return InputError(f"{path} is empty", "LoadGen writes at least '[ ]'; rerun")
+        return InputError(f"{path} is empty", "rerun, because LoadGen writes at least '[ ]' at the end of a run")
     if not content.rstrip().endswith(b"]"):
         return InputError(
             f"{path} is cut off: the closing ']' is missing ({error})",
-            "rerun if the run was stopped before LoadGen had finished, or repeat an incomplete copy",
+            "copy the complete log; if the run was stopped before LoadGen had finished, rerun",
         )
     return InputError(f"{path} is not valid JSON ({error})", _FIX)
 

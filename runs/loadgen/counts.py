@@ -131,14 +131,14 @@ def _single_stream(settings: CountSettings) -> RunCount:
     duration_s, latency_s = settings.min_duration_ms / 1e3, settings.target_latency_ms / 1e3
     if not settings.equal_issue:
         samples = max(settings.min_query_count, math.ceil(duration_s / latency_s))
-        why = f"{duration_s:g} s of queries of {settings.target_latency_ms:g} ms"
+        why = f"queries of {settings.target_latency_ms:g} ms for {duration_s:g} s"
         return RunCount(samples, samples * latency_s, why)
     expected = int(SINGLE_STREAM_SLACK * duration_s / latency_s)
     why = f"{SINGLE_STREAM_SLACK:g} × {duration_s:g} s / {settings.target_latency_ms:g} ms = {expected:,}"
     expected, why = _at_least(expected, settings, why)
     sets = expected // settings.set_size + 1
-    bumped = " (a whole multiple goes to the next one)" if expected % settings.set_size == 0 else ""
-    why += f"; on to {_sets(sets, settings.set_size)}{bumped}"
+    bumped = " (LoadGen adds one to a whole number of datasets)" if expected % settings.set_size == 0 else ""
+    why += f"; raised to {_sets(sets, settings.set_size)}{bumped}"
     samples = sets * settings.set_size
     return RunCount(samples, max(samples * latency_s, duration_s), why)
 

@@ -125,7 +125,7 @@ class DetailLog:
             return ""
         known = " to ".join(".".join(map(str, version)) for version in (oldest[:2], NEWEST))
         age = "not among" if not self.version else "older than" if self.version < oldest else "newer than"
-        return f"LoadGen {str(self.get('loadgen_version'))[:40]} is {age} the versions known here ({known})"
+        return f"LoadGen {str(self.get('loadgen_version'))[:40]} is {age} the supported versions ({known})"
 
     @property
     def counts_errors(self) -> bool:

@@ -32,8 +32,8 @@ class LatencyVerdict:
 
     def __str__(self) -> str:
         if self.allowed < 0:
-            return f"{self.query_count} queries are too few, {self.queries_needed} are needed with {self.late} late"
-        return f"{self.late} queries late, {self.allowed} allowed of {self.query_count:,}"
+            return f"{self.query_count} queries are too few; {self.queries_needed} are needed if {self.late} are late"
+        return f"late queries: {self.late} of {self.query_count:,}, allowed: {self.allowed}"
 
 
 def min_queries(late: int, percentile: float) -> int:

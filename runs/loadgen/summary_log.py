@@ -74,7 +74,7 @@ def read_summary(path: Path) -> SummaryLog:
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not text (byte {error.start})", _FIX) from error
     if not content:
-        raise InputError(f"{path} is empty", "rerun: LoadGen ended before it wrote its results")
+        raise InputError(f"{path} is empty", "rerun, because LoadGen ended before it wrote its results")
     summary = SummaryLog(path, " ".join(text.split()))
     for line in text.splitlines():
         if counted := _COUNT.match(line):
@@ -111,10 +111,10 @@ def cross_check(summary: SummaryLog, detail: DetailLog) -> list[Told]:
     """
     found: list[Told] = [("the file contains multiple summaries",)] if summary.joined else []
     if summary.verdict != detail.validity:
-        said = f"the summary's verdict is {summary.verdict}, the detail log's {detail.validity}"
+        said = f"the summary's verdict is {summary.verdict}; the detail log's {detail.validity}"
         found.append((said, "result is", "result_validity"))
     if summary.error_count is not None and summary.error_count != detail.error_count:
-        said = f"the summary counts {summary.error_count} errors, the detail log has {detail.error_count}"
+        said = f"the summary counts {summary.error_count} errors; the detail log has {detail.error_count}"
         found.append((said, "num_errors"))
     if not detail.has_results:
         return found
@@ -129,7 +129,7 @@ def cross_check(summary: SummaryLog, detail: DetailLog) -> list[Told]:
         known = known * 1e9 if key == _PER_NANOSECOND and isinstance(known, int | float) else known
         wrong = bool(headline) if known is None else not _same(text, known, *_tolerance(key, detail))
         if wrong:
-            said = f"the summary's {name!r} is {text[:40]}, the detail log's {key} {str(known)[:40]}"
+            said = f"the summary's {name!r} is {text[:40]}; the detail log's {key} {str(known)[:40]}"
             found.append((said, name, key))
     names = {name for name, _ in summary.fields}
     statistics = _statistics(detail.scenario).items()

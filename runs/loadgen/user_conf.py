@@ -276,7 +276,7 @@ class _Judge:
             self.conf.passed_over.append(PassedOver(setting, f"LoadGen does not read {key} here"))
             return
         if meant is None:
-            text, fix = f"LoadGen ignores this key here and uses {effective}, compiled into it", "remove the line"
+            text, fix = f"LoadGen ignores this key here and uses its built-in value {effective}", "remove the line"
         else:
             text = f"LoadGen has no key {key!r} and uses {meant} = {effective:.15g}"
             fix = f"write {meant}, or remove the line"
@@ -355,7 +355,7 @@ def _misread(setting: Setting, values: Sequence[str], run_scenario: str) -> tupl
     real, _ = c_real(setting.value)
     given = printable(f"{setting.name} = {' '.join(values)}", 100)
     if len({c_real(value)[0] for value in values}) > 1:
-        return f"{given}: LoadGen uses the last of these values", "write one value"
+        return f"{given}: LoadGen uses only the last of these values", "write one value"
     if kind_of(setting.key, scenario) is Kind.REAL:
         return None if math.isfinite(real) else (f"{given}: must be a finite number", "write a number like 12.5")
     number, _ = c_integer(setting.value)

@@ -137,8 +137,7 @@ def _read_columns(path: Path) -> tuple[dict[str, "array[int]"], list[str], bytea
         if len(known_reasons) > MAX_REASONS:
             raise InputError(f"{path} line {number}: more than {MAX_REASONS} different values of finish_reason", _FIX)
         if _NO_HEX.search(record.output_sha256):
-            problem = "output_sha256 is not a SHA-256 in lower-case hexadecimal digits"
-            raise InputError(f"{path} line {number}: {problem}", _FIX)
+            raise InputError(f"{path} line {number}: output_sha256 is not 64 lower-case hex digits", _FIX)
         digests += bytes.fromhex(record.output_sha256)
     return columns, finish_reason, digests
 

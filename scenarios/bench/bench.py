@@ -68,7 +68,7 @@ MAX_DRAIN_S = 60.0  # a saturated run whose drain would take longer ends with it
 SHORT_SHARE = 1 / 3  # an Offline run shorter than this share of the planned duration is repeated
 
 OVERHEAD_S = 12.0  # time of a run's start, checks and page, for the forecast
-UNOFFICIAL = "not eligible for submission: short runs with settings of their own; one engine serves all runs"
+UNOFFICIAL = "not eligible for submission: short runs with their own settings; one engine serves all runs"
 
 
 def run_bench(bench: Bench, console: Console, *, restart_changed: bool = False, dry_run: bool = False) -> ExitCode:
@@ -157,7 +157,7 @@ def _with_facts(bench: Bench, facts: Facts, before: Conditions) -> Conditions:
 def _announce(bench: Bench, prepared: PreparedRun, console: Console) -> None:
     data = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in bench.prompts.facts().items())
     is_closed = bench.steps[0].kind == "concurrency"
-    load = "closed loop, latencies measured by the harness from the sending of a query" if is_closed else bench.scenario
+    load = "closed loop (latencies start when the harness sends a query)" if is_closed else bench.scenario
     say(console, f"bench {bench.label}: {load}, {bench.target} ({prepared.plan.engine}); {data}")
     say(console, f"  {UNOFFICIAL}")
     say(console, f"  limits: {bench.limits or 'none'}; directory {bench.folder}")
@@ -223,7 +223,7 @@ def _opened(bench: Bench, now: Conditions, console: Console, restart_changed: bo
         conditions=now,
         limits=bench.limits,
         percentile=like.percentile if like is not None else None,
-        percentile_reason=f"that of {like.label}" if like is not None else "",
+        percentile_reason=f"the percentile of {like.label}" if like is not None else "",
         accelerators=_accelerators(now),
     )
 
@@ -233,7 +233,7 @@ def _changed(bench: Bench, then: BenchRecord, now: Conditions) -> Iterator[str]:
     ignored = {"--restart-changed", "--verbose", "--resume"}
     commands = [[word for word in words if word not in ignored] for words in (then.command, bench.command)]
     if commands[0] != commands[1]:
-        yield f"command: {' '.join(then.command)} then, {' '.join(bench.command)} now"
+        yield f"command: {' '.join(then.command)} in the earlier bench, {' '.join(bench.command)} now"
     facts = now.equal | now.system
     known = then.conditions.equal | then.conditions.system
     yield from changes({key: known.get(key) for key in facts}, facts)

@@ -109,8 +109,8 @@ def low_rates(plan: LadderPlan, offline_qps: float | None) -> str:
     if not offline_qps or highest is None or highest >= LOW_SHARE * offline_qps:
         return ""
     return (
-        f"the highest rate, {highest:g} queries/s, is {highest / offline_qps:.1%} of the maximum, {offline_qps:.3g} "
-        "queries/s; latencies under load need higher rates, for example --rates 25%,50%,75%,90%"
+        f"the highest rate, {highest:g} queries/s, is only {highest / offline_qps:.1%} of the Offline rate, "
+        f"{offline_qps:.3g} queries/s; latencies under load need higher rates, for example --rates 25%,50%,75%,90%"
     )
 
 
@@ -128,7 +128,7 @@ def choose_percentile(plan: LadderPlan, lowest_qps: float | None) -> tuple[str |
     for name, needed in NEEDED.items():
         if most >= needed:
             return name, missing or f"each run has at least {needed} queries"
-        missing = f"{longest}, and {name} needs {needed}"
+        missing = f"{longest}, but {name} needs {needed} queries"
     return None, missing
 
 

@@ -101,9 +101,7 @@ class BenchOptions(BaseModel):
     input_len: str | None = _field("Number of tokens in a prompt, or a range such as 512-1536. Default: 1024.", "N|N-N")
     output_len: str | None = _field("Number of output tokens, or a range such as 64-256. Default: 128.", "N|N-N")
     random_range_ratio: str | None = _field(
-        "Draw each length from N × (1 - R) to N × (1 + R), where N is the value of --input-len or --output-len. "
-        "Ignored for ranges. Default: 0.",
-        "R",
+        "Draw lengths from N × (1 - R) to N × (1 + R), if --input-len or --output-len is a number N. Default: 0.", "R"
     )
     ignore_eos: bool | None = _field(
         "With prompts from a file: continue each output to its full length, as with synthetic prompts."

@@ -226,7 +226,7 @@ def _too_long(prompts: FilePrompts, longest: int) -> dict[int, str]:
         return {}
     ids = load_tokenizer(prompts.tokenizer).encode_batch([texts[i] for i in suspect])
     return {
-        i: f"{len(one):,} tokens, at most {allowed[i]:,} fit with the output"
+        i: f"{len(one):,} tokens; at most {allowed[i]:,} fit in addition to the output"
         for i, one in zip(suspect, ids, strict=True)
         if len(one) > allowed[i]
     }

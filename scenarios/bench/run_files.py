@@ -46,7 +46,7 @@ def run_config(bench: Bench, spec: RunSpec) -> RunConfig:
     some = bench.prompts.rows(spec.first_row, min(spec.queries, ROWS_OF_ESTIMATE))
     if sum(map(len, some)) / len(some) * spec.queries > MAX_BYTES:  # before all rows fill the memory
         raise SetupError(
-            f"run {spec.number}: {spec.queries:,} prompts are larger than the {MAX_BYTES >> 20} MiB of a dataset",
+            f"run {spec.number}: {spec.queries:,} prompts exceed {MAX_BYTES >> 20} MiB, the limit of a dataset",
             "give a shorter --duration, shorter prompts or lower --rates",
         )
     rows = b",\n".join(bench.prompts.rows(spec.first_row, spec.queries))
@@ -81,4 +81,4 @@ def repeated_rows(bench: Bench, spec: RunSpec) -> str:
     total = bench.prompts.total
     if not spec.first_row <= total < spec.first_row + spec.queries:
         return ""
-    return f"the prompts begin again in run {spec.number}, because the source has {total:,}"
+    return f"prompts repeat from run {spec.number} on, because the source has only {total:,} prompts"

@@ -108,7 +108,7 @@ def _cached(record: BenchRecord) -> Iterator[str]:
     done = [run for run in record.runs if run.verdict != "failed" and run.tokens is not None]
     known = [run.cached_share for run in done if run.cached_share is not None]
     if done:
-        share = f"{100 * max(known):.1f} %" if len(known) == len(done) else "not known"
+        share = f"{100 * max(known):.1f} %" if len(known) == len(done) else "unknown"
         yield f"cached {share}"
 
 
@@ -120,7 +120,7 @@ def _tokens(record: BenchRecord) -> Iterator[str]:
     elif both:
         server, counted = (sum(numbers) for numbers in zip(*both, strict=True))
         same = server == counted
-        yield "tokens agree with server" if same else f"tokens: server {server:,}, counted {counted:,}"
+        yield "token counts agree" if same else f"tokens: server {server:,}, client {counted:,}"
 
 
 def rate(value: float | None) -> str | None:

@@ -74,8 +74,6 @@ class _FirstLine(BaseModel):
 def refuse_other_content(folder: Path, now: Facts) -> None:
     """Refuse a tuning if the SHA-256 of its model or dataset differs from that of the campaign.
 
-    Equal paths are not enough, because a file can change.
-
     Args:
         folder: The directory of the tuning.
         now: The fingerprint of the campaign's runs.

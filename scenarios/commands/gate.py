@@ -101,8 +101,7 @@ def gate(targets: tuple[Path, ...], **options: Any) -> ExitCode:
     The gate closes if the engine configuration contradicts the declaration, if a completed evaluation fails, or if the
     division forbids the technique. A lossy technique that is declared as supported also closes the gate if its
     evaluation is not complete. An evaluation is complete if an accuracy run passes, or with --quality-results. If
-    another fact of the declaration is missing or unregistered, the command prints advice; with --strict, the gate
-    closes.
+    another declared fact is missing or unregistered, the command prints advice; with --strict, the gate closes.
 
     Exit codes: 0 open, 1 closed, 2 bad input, 3 the report cannot be written, 4 the command failed.
     """

@@ -52,8 +52,7 @@ def quantize(**asked: Any) -> ExitCode:
     installs into a separate environment. In runs with the new weights, declare the technique: --mechanism
     weight_quantization/VARIANT.
 
-    Exit codes: 0 done, 2 bad input, 3 the environment is missing or DIR exists already, 4 the
-    command failed.
+    Exit codes: 0 done, 2 bad input, 3 the environment is missing or DIR exists, 4 the command failed.
     """
     from scenarios.quantize.run import quantize as make_quantized
     from scenarios.terminal import Terminal

@@ -85,11 +85,7 @@ class _SeveralDirectories(Command):
     metavar="FILE",
     help="Require a time stamp for every run; FILE is the root certificate (PEM) of the authority.",
 )
-@click.option(
-    "--key",
-    metavar="HEX",
-    help=f"Require a signature by this key for every run. `{PROGRAM} anchor` prints the key.",
-)
+@click.option("--key", metavar="HEX", help=f"Require that this key signed each run. `{PROGRAM} anchor` prints the key.")
 @click.option(
     "--remeasure",
     type=int,

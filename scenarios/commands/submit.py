@@ -88,9 +88,8 @@ def submit(
 
     RESULT is the directory of a campaign, of a result (performance/run_1, accuracy, audit/TEST06), of a run or of an
     audit. The command verifies every result and every required audit from its files, under the official rules. The runs
-    of a result must have equal configurations. Except in the open division, they must also pass the sign-off
-    (`signoff --scope bundle`). If a rule is violated, the command prints all reasons and writes no tree. It overwrites
-    no file.
+    of a result must have equal configurations. Except in the open division, they must also pass `signoff --scope
+    bundle`. If a rule is violated, the command prints all reasons and writes no tree. It overwrites no file.
 
     RESULT can also be an MLPerf Endpoints run folder (a point of a curve), or a directory that contains run folders.
     The command checks each folder as `check` does, and writes the submission files that it can derive from the folders

@@ -39,7 +39,7 @@ class TuneOptions(BaseModel):
 
     offline_qps: float | None = _field(
         None,
-        "Rate in Offline in samples/s, from which the first estimate follows. Default: measured by an Offline run.",
+        "Offline rate for the first estimate, in samples/s. Default: measured by an Offline run.",
         metavar="QPS",
         ge=LOWEST_QPS,
         le=HIGHEST_QPS,

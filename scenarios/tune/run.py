@@ -296,7 +296,7 @@ class _Run:
             above = (
                 f"lowest invalid rate above it {bracket.invalid:g}"
                 if bracket.invalid is not None
-                else "no higher rate was tried, because the maximum of probes was reached"
+                else "no higher rate was tried, because the maximum number of probes was reached"
             )
             tell(f"  highest valid probe {bracket.valid:g}; {above}")
         plot = f", {place.plot.name}" if place.plot.exists() else ""

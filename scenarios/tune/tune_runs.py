@@ -138,8 +138,8 @@ class TuneRuns:
     def _refuse_too_few(self, rate: float, planned: RunCount) -> None:
         if self._is_server and planned.samples < (needed := min_queries(0, SERVER_PERCENTILE)):
             raise SetupError(
-                f"at {rate:g} queries/s LoadGen issues {planned.samples} queries; with fewer than {needed} none can be "
-                "VALID",
+                f"at {rate:g} queries/s LoadGen issues {planned.samples} queries, but a run with fewer than "
+                f"{needed} queries cannot be VALID",
                 f"set *.Server.min_query_count = {needed} or a longer min_duration in user.conf",
             )
 
@@ -272,7 +272,7 @@ def outcome(run: TuneRun) -> str:
     if run.samples_per_second is not None:
         parts.append(f"{run.samples_per_second:,.4g} samples/s done")
     if run.late_allowed is not None:
-        late = f"late {run.late_ttft or 0:,} (TTFT) and {run.late_tpot or 0:,} (TPOT), allowed {run.late_allowed:,}"
+        late = f"late {run.late_ttft or 0:,} (TTFT), {run.late_tpot or 0:,} (TPOT), allowed {run.late_allowed:,}"
         parts.append(f"{late} of {run.queries_planned:,}")
     elif not run.valid:
         parts += run.reasons[:1]

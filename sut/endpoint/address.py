@@ -98,7 +98,7 @@ def addresses(text: str) -> list[ServerAddress]:
     found = [ServerAddress.parse(part.strip()) for part in text.split(",")]
     for address in found:
         if found.count(address) > 1:
-            raise InputError(f"--api-server names {address.url} twice", "name each server once")
+            raise InputError(f"--api-server names {address.url} twice", "give each server once")
     return found
 
 

@@ -153,7 +153,7 @@ class Dialect:
             return [f"{self.name} does not send {', '.join(left)}: the server's defaults apply"]
         if self.renamed.get("min_tokens") != "":
             return []
-        return [f"{self.name} has no min_tokens; every response is checked to have {sampling.min_tokens} or more"]
+        return [f"{self.name} has no min_tokens; each response must have at least {sampling.min_tokens} tokens"]
 
 
 def error_words(text: bytes) -> str:
@@ -269,8 +269,8 @@ def _read_sglang(payload: bytes, response: Completion, form: EventForm) -> None:
         response.ids = ids
     else:
         raise BadResponse(
-            f"{len(ids)} output_ids arrived after {before}, and completion_tokens is {meta.completion_tokens}: "
-            "neither new IDs nor all so far"
+            f"{len(ids)} output_ids arrived after {before} IDs, but completion_tokens is {meta.completion_tokens}: "
+            "these are neither only the new IDs nor all IDs so far"
         )
     response.prompt_tokens, response.completion_tokens = meta.prompt_tokens, meta.completion_tokens
     response.cached_tokens, response.request_id = meta.cached_tokens, meta.id

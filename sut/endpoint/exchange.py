@@ -140,7 +140,7 @@ class Exchange:
 
     def _event(self, payload: bytes, read_ns: int) -> None:
         if self._done:
-            raise BadResponse("the stream goes on after its end")
+            raise BadResponse("data arrived after the end of the stream")
         if payload == DONE:
             self._done = True
         else:
@@ -158,7 +158,7 @@ class Exchange:
         if response.request_id is not None and response.request_id.endswith(self._request_id):
             client.ids_come_back = True
         elif client.ids_come_back:
-            raise BadResponse(f"the response has the ID {response.request_id}, the request had {self._request_id}")
+            raise BadResponse(f"the response has the ID {response.request_id}; the request had {self._request_id}")
         client.moved += 1
         new = self._amount() - before
         if not new:
@@ -302,14 +302,14 @@ class Exchange:
         if self._status != 200:
             return self._refusal() if waited_s > END_LIMIT_S else None
         if self._response.finish_reason is not None or amount >= self._sampling.max_tokens:
-            late = f"all {unit} came, and no end of the response for {waited_s:.0f} s"
+            late = f"all {unit} arrived, but no end of the response for {waited_s:.0f} s"
             return late if waited_s > END_LIMIT_S else None
         if amount:
-            return f"{amount} {unit} came, then nothing for {waited_s:.0f} s" if waited_s > silence_s else None
+            return f"{amount} {unit} arrived, then nothing for {waited_s:.0f} s" if waited_s > silence_s else None
         # A request may wait in the server's queue, but not long after later requests got their responses.
         overtaken_s = (client.latest_answered_ns - self._sent_ns) / 1e9
         if self._sent_ns and overtaken_s > max(client.silence_s, GAP_FACTOR * client.longest_answer_ns / 1e9):
-            return f"no response, although a request sent {overtaken_s:.0f} s later got one"
+            return f"no response, although a request {overtaken_s:.0f} s later got a response"
         return None
 
 

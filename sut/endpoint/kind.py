@@ -114,7 +114,7 @@ class EndpointKind(EngineKind[EndpointOptions]):
         from sut.endpoint.server import words
 
         if asked.api_server is None:
-            raise InputError("--engine endpoint needs a server", "give --api-server http://HOST:PORT")
+            raise InputError("--engine endpoint: the server's address is missing", "give --api-server http://HOST:PORT")
         servers = addresses(asked.api_server)
         if asked.serve and len(asked.serve) != len(servers):
             raise InputError(
@@ -125,7 +125,7 @@ class EndpointKind(EngineKind[EndpointOptions]):
             raise InputError(f"--api-dialect {asked.api_dialect}: unknown", f"use one of {', '.join(DIALECTS)}")
         for name in asked.api_omit:
             if name not in MAY_OMIT:
-                raise InputError(f"--api-omit {name}: cannot be left out", f"choose from {', '.join(MAY_OMIT)}")
+                raise InputError(f"--api-omit {name}: cannot be omitted", f"choose from {', '.join(MAY_OMIT)}")
         path = DIALECTS[asked.api_dialect].path if asked.api_dialect else ""
         for server in servers:
             if path and server.route not in ("", path):

@@ -51,7 +51,7 @@ async def probe(client: Client, tokens: int) -> dict[str, Any]:
         )
     if (len(first.ids) == sampling.max_tokens) != (first.finish_reason == "length"):
         raise SetupError(
-            f"server {url}: {len(first.ids)} of at most {sampling.max_tokens} IDs, and finish reason "
+            f"server {url}: the response has {len(first.ids)} of at most {sampling.max_tokens} IDs, and finish reason "
             f"{first.finish_reason!r}",
             "configure the server to stop at max_tokens and to report the finish reason `length`",
         )

@@ -192,7 +192,7 @@ async def read_card(address: ServerAddress, access: Access, model_name: str | No
         reason = access.hidden(error_words(reply.content.strip().split(b"\n")[0]))
         raise SetupError(
             f"server {address.url}, GET /v1/models: status {reply.status}: {reason or 'empty body'}",
-            access.key_fix if reply.status in (401, 403) else f"{own_address}, or the model with --api-model-name",
+            access.key_fix if reply.status in (401, 403) else f"{own_address}, or --api-model-name MODEL",
         )
     listed = _decoded(reply, _ModelList)
     if listed is None or not listed.data:
@@ -204,7 +204,7 @@ async def read_card(address: ServerAddress, access: Access, model_name: str | No
         )
     if model_name is not None and model_name not in names:
         raise InputError(
-            f"--api-model-name {model_name}: server {address.url} serves {', '.join(names[:5])}", "name one of these"
+            f"--api-model-name {model_name}: server {address.url} serves {', '.join(names[:5])}", "give one of these"
         )
     return listed.data[0 if model_name is None else names.index(model_name)]
 
@@ -219,8 +219,7 @@ async def choose_dialect(address: ServerAddress, access: Access, owner: str | No
     found = DIALECTS[asked] if asked is not None else own
     if asked is None and address.route:
         of_route = [dialect for dialect in DIALECTS.values() if dialect.path == address.route]
-        # DIALECTS lists the text dialects last, so the last match sends text.
-        found = own if own in of_route else of_route[-1]
+        found = own if own in of_route else of_route[-1]  # DIALECTS lists the text dialects last
     if found is not None and not found.sends_text:
         # vLLM's other route generates no text. If it exists, it rejects an empty body with this status; otherwise the
         # status is 403 or 404.

@@ -93,7 +93,7 @@ class TextRecord:
             (self.short, f"fewer than {least} tokens: the server does not honor min_tokens or ignore_eos"),
             (self.long, f"more than {most} tokens: the server does not honor max_tokens"),
             (self.empty, "no text"),
-            (self.padded, f"fewer than {LEAST} tokens, the minimum of LoadGen; LoadGen got {LEAST}"),
+            (self.padded, f"fewer than {LEAST} tokens; LoadGen requires {LEAST}, so the harness reported {LEAST}"),
         ):
             if count:
                 yield f"{count} of {responses} responses have {what}"
@@ -205,5 +205,5 @@ class TextExchange(Exchange):
             refused = [name for name in MAY_OMIT if name in self._template.fields and name.encode() in said]
             if refused:
                 options = " ".join(f"--api-omit {name}" for name in refused)
-                return f"if the server does not know {' and '.join(refused)}, omit these fields with {options}"
+                return f"if the server rejects {' and '.join(refused)}, omit these fields with {options}"
         return Exchange._fix(self)

@@ -176,7 +176,7 @@ ROWS: dict[str, Row] = {
     "drops an event": Row(_whole(lambda events: events[1:]), "but the server reports"),
     "drops the counts": Row(_whole(lambda events: [*events[:2], *events[3:]]), "reports no token counts"),
     "sends an event twice": Row(_whole(lambda events: [events[0], *events]), "token IDs"),
-    "sends an answer twice": Row(_whole(lambda events: [*events, *events]), "goes on after its end"),
+    "sends an answer twice": Row(_whole(lambda events: [*events, *events]), "arrived after the end"),
     "cuts an answer short": Row(_whole(lambda events: [events[0]]), "ends after 1 IDs without a finish reason"),
     "cuts within an event": Row(_whole(lambda events: [events[0], events[1][:-9]]), "ends within an event"),
     "counts fewer tokens": Row(_in_usage("completion_tokens", -1), "but the server reports"),

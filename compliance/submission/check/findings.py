@@ -141,10 +141,9 @@ def _lines(path: Path, read: dict[Path, list[bytes]]) -> list[bytes]:
 
 
 def _lines_of(finding: Finding, lines: list[bytes]) -> dict[str, int]:
-    """Return the first line of each key.
+    """Return the first line of each key: a key of a detail log or of JSON, or the first words of a line of text.
 
-    A key is a key of a detail log or of JSON, or the first words of a line of text. A key "seq_id 7" is the response
-    with this number in an accuracy log.
+    A key "seq_id 7" is the response with this number in an accuracy log.
     """
     found = {}
     for key in filter(str.strip, finding.decided_by):

@@ -250,7 +250,7 @@ def test_the_clients_verdict_on_an_audit_decides_about_a_submission(recorded: Pa
     text = shown(recorded / "audit-honest-concurrency")
     assert "not eligible for submission: endpoints-rule-audit: " in text
     assert "FAIL, required: PASS" in text
-    assert "limit 55.2274, explained by a prefix cache" in text
+    assert "limit 55.2274 (a prefix cache explains the excess)" in text
     assert judge_folder(recorded / "audit-honest-concurrency", official=True).outcome == "FAIL"
 
 

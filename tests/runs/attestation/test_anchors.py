@@ -136,7 +136,7 @@ def test_a_time_stamp_of_another_authority_says_nothing(run: RunDir, authority: 
         read_authorities(tmp_path / "root.pem")
     with served(Authority(tmp_path / "mine", "Tests")) as url:  # under the same name
         request_time_stamp(url, run)
-    with pytest.raises(InputError, match="not by the authority"):
+    with pytest.raises(InputError, match="not issued by the authority"):
         time_of(run, read_authorities(authority.root))
 
 
@@ -165,7 +165,7 @@ def test_no_damage_gives_another_time(run: RunDir, authority: Authority) -> None
             assert time_of(run, trusted) == time
         except InputError as error:
             refused, last = refused + 1, error.message
-    assert "not by the authority" in last
+    assert "not issued by the authority" in last
     for cut in (b"", content[:-1], b"x" + content):
         run.time_stamp.write_bytes(cut)
         with pytest.raises(InputError, match=run.time_stamp.name):
@@ -192,7 +192,7 @@ def test_a_response_to_another_query_is_not_kept(run: RunDir, authority: Authori
     earlier = run.time_stamp.read_bytes()
     run.time_stamp.unlink()
     for response in (other.time_stamp.read_bytes(), earlier):  # of the same statement: the nonce is another one
-        with served(response) as url, pytest.raises(ExecutionError, match="the response is for other data"):
+        with served(response) as url, pytest.raises(ExecutionError, match="the response is a time stamp of other data"):
             request_time_stamp(url, run)
 
 

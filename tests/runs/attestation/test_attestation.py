@@ -141,7 +141,7 @@ BAD_SIGNATURE = "the signature is not by key"
         (stating(lambda one: one.update(_type="https://in-toto.io/Statement/v0.1")), "_type"),
         (stating(lambda one: one.update(predicateType="https://slsa.dev/provenance/v1")), "predicateType"),
         (stating(lambda one: one["subject"][0].pop("digest")), "subject.0.digest"),
-        (stating(lambda one: one["subject"].append(one["subject"][0])), "states a file twice"),
+        (stating(lambda one: one["subject"].append(one["subject"][0])), "contains a file name twice"),
         (stating(lambda one: one.update(predicate={})), "predicate.record_version"),
     ],
 )
@@ -211,7 +211,10 @@ def test_without_a_home_the_option_is_named(tmp_path: Path, monkeypatch: pytest.
         (lambda path: path.mkdir(), "a directory"),
         (lambda path: path.write_text("a key"), "not a private key in PEM"),
         (lambda path: openssl_key(path, "-algorithm", "x25519"), "not an Ed25519 key"),
-        (lambda path: openssl_key(path, "-algorithm", "ed25519", "-aes256", "-pass", "pass:x"), "without a passphrase"),
+        (
+            lambda path: openssl_key(path, "-algorithm", "ed25519", "-aes256", "-pass", "pass:x"),
+            "or it has a passphrase",
+        ),
     ],
 )
 def test_a_bad_key_file_is_refused(tmp_path: Path, make: Callable[[Path], object], said: str) -> None:

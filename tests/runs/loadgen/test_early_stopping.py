@@ -51,7 +51,7 @@ def test_verdict_at_the_edge(late: int, met: bool) -> None:
     verdict = judge_latencies(values_ns, 2_000_000_000, 0.99)
     assert (verdict.met, verdict.late, verdict.allowed) == (met, late, 107)
     assert (verdict.queries_needed <= 13_368) == met
-    assert str(verdict) == f"{late} queries late, 107 allowed of 13,368"
+    assert str(verdict) == f"late queries: {late} of 13,368, allowed: 107"
 
 
 def test_a_short_run_says_how_many_are_needed() -> None:

@@ -68,7 +68,11 @@ REFUSED = {
     "control-character": ("*.Server.target_qps\x1c=\x1c10", "U+001C", "retype"),
     "nul": ("*.Server.target_qps = 1\x000", "U+0000", "retype"),
     "lone-carriage-return": ("*.*.min_duration = 9\r*.*.max_duration = 0", "rejects the file", "with LF or CRLF"),
-    "another-seed": ("*.*.qsl_rng_seed = 5", f"uses {CURRENT_ROUND.seeds.qsl_rng_seed}", "remove the line"),
+    "another-seed": (
+        "*.*.qsl_rng_seed = 5",
+        f"uses its built-in value {CURRENT_ROUND.seeds.qsl_rng_seed}",
+        "remove the line",
+    ),
     "test05": ("*.*.test05 = 1", "ignores this key", "remove the line"),
     "another-count": ("*.*.performance_sample_count = 5", "no key 'performance_sample_count'", "_override"),
     "another-duration": ("*.Server.target_duration = 5", "uses min_duration = 600000", "write min_duration"),

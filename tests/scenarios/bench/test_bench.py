@@ -215,7 +215,7 @@ def test_each_number_of_open_queries_has_its_warm_up(tmp_path: Path, runs: FakeR
     assert runs.ran == ["00-warm-up-1", "01-concurrency-1", "00-warm-up-8", "02-concurrency-8"]
     assert "warm-up: 40 queries/s with 8 open" in finished.stdout
     assert "\n8 open " in finished.stdout
-    assert ": closed loop, latencies measured by the harness from the sending of a query, " in finished.stdout
+    assert ": closed loop (latencies start when the harness sends a query), " in finished.stdout
 
 
 def test_a_dry_run_starts_and_writes_nothing(tmp_path: Path, runs: FakeRuns) -> None:

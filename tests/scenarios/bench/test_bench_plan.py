@@ -387,7 +387,7 @@ def test_prompts_of_a_file(tmp_path: Path) -> None:
     assert bytes(rows[0]["tok_input"][1:]) == b"two"
     assert repeated_rows(bench, RunSpec(1, "offline", 3, 0)) == ""
     assert repeated_rows(bench, RunSpec(3, "offline", 3, first_row=4)) == ""
-    warning = "the prompts begin again in run 2, because the source has 3"
+    warning = "prompts repeat from run 2 on, because the source has only 3 prompts"
     assert repeated_rows(bench, RunSpec(2, "offline", 3, first_row=3)) == warning
     exact = loaded(dataset_path=str(path), output_len="5", ignore_eos=True)
     assert orjson.loads(exact.prompts.rows(1, 1)[0])["output_lengths"] == [9, 9]

@@ -25,7 +25,9 @@ OFFLINE_QPS = 40.0
 def test_rates_far_below_the_maximum_are_named() -> None:
     steps = (Step("offline"), Step("server", qps=1.0), Step("server", qps=2.0))
     plan = LadderPlan(steps, False, 10.0, 10.0, 8)
-    assert low_rates(plan, 24.0).startswith("the highest rate, 2 queries/s, is 8.3% of the maximum, 24 queries/s")
+    assert low_rates(plan, 24.0).startswith(
+        "the highest rate, 2 queries/s, is only 8.3% of the Offline rate, 24 queries/s"
+    )
     assert (low_rates(plan, 19.0), low_rates(plan, None), low_rates(replace(plan, steps=steps[:1]), 24.0)) == ("",) * 3
 
 
@@ -164,10 +166,10 @@ def test_a_rate_is_within_if_most_of_its_runs_are() -> None:
     ("lowest", "queries", "percentile", "reason"),
     [
         (4.0, 0, "p99", "each run has at least 662 queries"),
-        (3.0, 0, "p95", "540 queries in 180 s at 3 queries/s, and p99 needs 662"),
-        (0.5, 0, "p90", "90 queries in 180 s at 0.5 queries/s, and p95 needs 130"),
+        (3.0, 0, "p95", "540 queries in 180 s at 3 queries/s, but p99 needs 662 queries"),
+        (0.5, 0, "p90", "90 queries in 180 s at 0.5 queries/s, but p95 needs 130 queries"),
         (0.5, 700, "p99", "each run has at least 662 queries"),
-        (0.1, 0, None, "18 queries in 180 s at 0.1 queries/s, and p90 needs 64"),
+        (0.1, 0, None, "18 queries in 180 s at 0.1 queries/s, but p90 needs 64 queries"),
         (None, 0, None, "no run has measured a rate"),
     ],
 )

@@ -230,7 +230,7 @@ def test_each_command_that_starts_an_engine(
 
 def test_a_link_that_leads_nowhere(tmp_path: Path) -> None:
     (tmp_path / "model").symlink_to("model")
-    with pytest.raises(InputError, match="the link has no folder as its target"):
+    with pytest.raises(InputError, match="the target of the link is not a folder"):
         machine_checks.check_model(str(tmp_path / "model"), ())
 
 

@@ -337,7 +337,12 @@ def test_settings_that_do_not_run_are_passed_over(small: Small, runs: VirtualRun
 @pytest.mark.parametrize(
     ("conf", "more", "code", "words"),
     [
-        (USER_CONF.replace("459", "100"), ("--offline-qps", 20), ExitCode.REFUSED, "fewer than 459 none can be VALID"),
+        (
+            USER_CONF.replace("459", "100"),
+            ("--offline-qps", 20),
+            ExitCode.REFUSED,
+            "fewer than 459 queries cannot be VALID",
+        ),
         (
             USER_CONF + "*.Server.performance_issue_unique = 1\n*.*.performance_sample_count_override = 64\n",
             (),

@@ -116,7 +116,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
         "not of dialect vllm",
     ),
     "the end twice": (lambda steps: [*steps[:3], *steps[2:]], "IDs arrived after the finish reason"),
-    "behind the end": (lambda steps: [*steps, steps[0]], "goes on after its end"),
+    "behind the end": (lambda steps: [*steps, steps[0]], "arrived after the end"),
     "no finish reason": (_reason(None), "without a finish reason"),
     "given up": (_reason("abort"), "finish reason 'abort'"),
     "a finish reason beyond all measure": (_reason("x" * 100_000), "not of dialect vllm"),
@@ -166,11 +166,11 @@ IN_ALL_DIALECTS: dict[str, tuple[Change, str]] = {
     **{name: FAULTS[name] for name in ("compressed", "nothing at all", "no HTTP", "end within an event")},
     "error in the stream": FAULTS["error in the stream"],
     "no JSON": (FAULTS["no JSON"][0], "not of dialect"),
-    "more counted": (_counting(1), "the server reports|neither new IDs nor all so far"),
+    "more counted": (_counting(1), "the server reports|neither only the new IDs nor all IDs so far"),
     "not counted": (_counting(None), "reports no token counts|not of dialect"),
     "an endless stream": (
         lambda steps: [steps[0]] * 1000,
-        "at most|the server reports|neither new|without a",
+        "at most|the server reports|neither only|without a",
     ),
 }
 

@@ -105,7 +105,7 @@ async def test_a_response_that_never_comes_is_missed_while_others_do(with_head: 
         lost = asyncio.ensure_future(responses(engine, PROMPTS[:1]))
         while not lost.done():
             await responses(engine, PROMPTS[1:2])
-        assert "later got one" in failure_of((await lost)[0])
+        assert "later got a response" in failure_of((await lost)[0])
 
 
 async def test_a_listener_hears_of_one_end_only() -> None:
