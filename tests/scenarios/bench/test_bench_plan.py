@@ -417,7 +417,7 @@ def test_unusable_rows_of_a_file_are_listed_by_line(tmp_path: Path) -> None:
 
 def test_prompts_beyond_the_context_are_listed(tmp_path: Path) -> None:
     path = file_of(tmp_path, {"prompt": "x" * 90}, {"prompt": "y" * 95}, {"prompt": "z"})
-    with pytest.raises(InputError, match="1 of 3 rows cannot be used: line 2: 96 tokens, at most 92 fit"):
+    with pytest.raises(InputError, match="1 of 3 rows cannot be used: line 2: 96 tokens; at most 92 fit"):
         read_prompts(path, None, "bytes", 8, exact=False, vocab_size=258, longest=100)
 
 
@@ -449,7 +449,7 @@ def test_a_run_issues_each_row_once(tmp_path: Path, scenario: str, kind: Any, mo
 
 def test_a_dataset_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scenarios.bench.run_files.MAX_BYTES", 1000)
-    with pytest.raises(SetupError, match="run 1: 100 prompts are larger"):
+    with pytest.raises(SetupError, match="run 1: 100 prompts exceed"):
         run_config(loaded(output_log_dir=str(tmp_path)), RunSpec(1, "offline", 100, 0))
 
 
