@@ -287,7 +287,8 @@ def spread(least_ms: float, median_ms: float, most_ms: float) -> LatencyNumbers:
     [
         ((3_000, 3_100, 3_200), (10, 20, 30), 30, ("TTFT was 3.000 s in the fastest query", "the limit of 2.000 s")),
         ((200, 300, 900), (150, 160, 170), 300, ("TPOT was 150.00 ms in the fastest query",)),
-        ((200, 300, 900), (90, 120, 170), 2.5, ("TPOT was 120.00 ms in the median, with 2.5 queries open on average",)),
+        ((200, 300, 900), (90, 260, 300), 2.5, ("TPOT was 260.00 ms in the median, with 2.5 queries open on average",)),
+        ((200, 300, 900), (90, 240, 300), 2.5, ()),
         ((3_000, 3_100, 3_200), (150, 160, 170), None, ("limit of 2.000 s", "limit of 100.00 ms")),
         ((200, 9_000, 90_000), (60, 70, 80), 3.0, ()),
         ((200, 300, 900), (60, 150, 200), 300, ()),

@@ -82,7 +82,7 @@ def test_a_bad_field_is_named_with_its_line(tmp_path: Path, name: str, value: An
             (encode(GOOD).replace(b'"%s":' % name, b'"x":'), "line 1 is not a line of a request log")
             for name in (b"seq", b"issue_ns")
         ),
-        (encode(replace(GOOD, output_sha256="G" * 64)), "line 1: output_sha256 is not a SHA-256"),
+        (encode(replace(GOOD, output_sha256="G" * 64)), "line 1: output_sha256 is not 64 lower-case hex digits"),
         (encode(replace(GOOD, finish_reason="r" * 200)), r"line 1 .*finish_reason"),
         (
             b"".join(encode(replace(GOOD, seq=seq, finish_reason=f"{seq}")) for seq in range(MAX_REASONS + 1)),
