@@ -15,8 +15,8 @@ class Unloaded(NamedTuple):
 def unloaded(name: str, values: LatencyNumbers, limit_ns: float, mean_open: float | None) -> Unloaded | None:
     """Return the latency with little load if it exceeds the limit; otherwise None.
 
-    An engine computes k queries together in about k times the time of one query, or faster. So the TPOT of a query alone
-    is at least about the TPOT with k open queries, divided by k.
+    An engine computes k queries together in about k times the time of one query, or faster. So the TPOT of one query
+    alone is at least about the TPOT with k open queries, divided by k.
 
     Args:
         name: TTFT, TPOT or latency.
