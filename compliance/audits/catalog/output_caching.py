@@ -136,7 +136,7 @@ class OutputCaching(AuditTest[CachingOptions]):
         return [_spec(request, step, _label(step))] if isinstance(step, Run) else []
 
     def verify(self, request: Request, runs: list["RunArtifacts"]) -> AuditResult:
-        self.need(runs, 2)
+        self.need(runs, 1)
         plan = _plan(request)
         measured = [_measured(run, request) for run in runs]
         if measured[0].run.kind != REFERENCE or len({run.spec.label for run in runs}) != len(runs):
@@ -148,6 +148,7 @@ class OutputCaching(AuditTest[CachingOptions]):
         failed = [check for check in checks if not check.passed]
         if not failed:
             _check_decided(request, measured, outcome)
+        self.need(runs, 2)
         checks += [check for run in runs for check in _direct_evidence(run) if check.passed]
         by_run = dict(zip((one.run for one in measured), runs, strict=True))
         pair = (outcome.reference, outcome.test) if isinstance(outcome, Outcome) else (None, None)
