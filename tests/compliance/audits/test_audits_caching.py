@@ -188,8 +188,8 @@ def test_no_rate_and_no_time_are_no_verdict(run: Run, pace: dict[str, Any]) -> N
 def test_one_run_is_no_verdict(tmp_path: Path) -> None:
     spec = TEST.runs(request())[0]
     run = write_run(tmp_path / "run", spec, samples=UNIQUE)
-    for runs in ([], [run]):
-        with pytest.raises(ExecutionError, match="finished runs"):
+    for runs, why in (([], "0 finished runs"), ([run], "reference-n64-round1 is missing")):
+        with pytest.raises(ExecutionError, match=why):
             TEST.verify(request(), runs)
 
 
