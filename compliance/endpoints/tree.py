@@ -4,7 +4,7 @@ The official checker refuses a tree that violates one of these rules. It also ch
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,34 +40,34 @@ _ADD = "add the files that §8.1 of the rules describes; copy the client's files
 )  # fmt: skip
 def judge_tree(places: Sequence[Path]) -> Iterator[Finding]:
     """Check whether the submissions that contain these points are complete."""
-    curves: dict[Path, list[Path]] = defaultdict(list)
+    curves: dict[Path, dict[Path, dict[str, Any]]] = defaultdict(dict)
+    roots: dict[Path, dict[Path, dict[str, Any]]] = defaultdict(dict)
     for place in places:
-        curves[place.parent].append(place)
-    for root in sorted({place.parents[3] for place in places}):
+        curves[place.parent][place] = roots[place.parents[3]][place] = declared_point(place)
+    for root, own in sorted(roots.items()):
         has_mark = (root / REHEARSAL_FILE).exists()
         yield compared("endpoints-tree-rehearsal", not has_mark, REHEARSAL_FILE if has_mark else "none", "none", root)
-        missing = [*_missing_files(root, places)]
-        yield compared("endpoints-tree-files", not missing, ", ".join(missing) or "none", "none", root)
+        missing = ", ".join(_missing_files(root, own))
+        yield compared("endpoints-tree-files", not missing, missing or "none", "none", root)
     table = round_rules()
-    for curve, points in curves.items():
-        declared = {place: _declared(place) for place in points}
+    for curve, declared in curves.items():
         for place, fields in declared.items():
             lacking, path = missing_fields(fields), place / POINT
             yield compared("endpoints-tree-fields", not lacking, ", ".join(lacking) or "none", "none", path)
         models = sorted({str(fields.get("model_name")) for fields in declared.values()})
         right, allowed = set(models) <= set(table["models"]), " or ".join(table["models"])
         yield compared("endpoints-tree-model", right, ", ".join(models), allowed, curve)
-        least = table["points"]["ultra_low"]
-        both = [fields for place in points for fields in (declared[place], _system(place))]
-        given = [fields.get("max_supported_concurrency", least + 1) for fields in both]
-        low = {f"{one}" for one in given if not (isinstance(one, int) and one > least)}
-        found = ", ".join(sorted(low)) or f"above {least}"
-        yield compared("endpoints-tree-capacity", not low, found, f"above {least}", curve)
+        limit = table["points"]["ultra_low"]
+        both = [fields for place, point in declared.items() for fields in (point, _system(place))]
+        given = [fields.get("max_supported_concurrency", limit + 1) for fields in both]
+        low = {f"{one}" for one in given if not (isinstance(one, int) and one > limit)}
+        found = ", ".join(sorted(low)) or f"above {limit}"
+        yield compared("endpoints-tree-capacity", not low, found, f"above {limit}", curve)
         # An elected Offline point is a point of the curve, so it needs no run of its own.
         dedicated = any(fields.get("offline") == "dedicated" for fields in declared.values())
         least, most = table["points"]["least_with_offline" if dedicated else "least"], table["points"]["most"]
-        found, limit = f"{len(points)}", f"{least} to {most}"
-        yield compared("endpoints-tree-points", least <= len(points) <= most, found, limit, curve)
+        right = least <= len(declared) <= most
+        yield compared("endpoints-tree-points", right, f"{len(declared)}", f"{least} to {most}", curve)
 
 
 def missing_fields(point: dict[str, Any]) -> list[str]:
@@ -79,7 +79,8 @@ def missing_fields(point: dict[str, Any]) -> list[str]:
     return lacking + ([".".join(MODEL_SEED)] if seed is None else [])
 
 
-def _declared(place: Path) -> dict[str, Any]:
+def declared_point(place: Path) -> dict[str, Any]:
+    """Return the content of point.yaml; empty without the file."""
     return read_yaml(place / POINT, "") if (place / POINT).is_file() else {}
 
 
@@ -87,7 +88,8 @@ def _system(place: Path) -> dict[str, Any]:
     return read_object(place / SYSTEM, "correct the file", within=place) if (place / SYSTEM).is_file() else {}
 
 
-def _missing_files(root: Path, places: Sequence[Path]) -> Iterator[str]:
+def _missing_files(root: Path, declared: Mapping[Path, dict[str, Any]]) -> Iterator[str]:
+    """Yield missing files of a submission, relative to its root. `declared` has point.yaml by directory of a point."""
     if not (root / "docs").is_dir():
         yield "docs/"
     codes = sorted(path for path in root.glob("src/*") if path.is_dir())
@@ -95,14 +97,13 @@ def _missing_files(root: Path, places: Sequence[Path]) -> Iterator[str]:
     yield from (f"{path.relative_to(root)}/README.md" for path in codes if path not in readmes)
     if not codes:
         yield "src/<implementation>/README.md"
-    own = [place for place in places if place.parents[3] == root]
-    for system in sorted({place.parents[1] for place in own}):
-        divisions = {str(_declared(place).get("division")).lower() for place in own if place.parents[1] == system}
+    for system in sorted({place.parents[1] for place in declared}):
+        points = (point for place, point in declared.items() if place.parents[1] == system)
+        divisions = {str(point.get("division")).lower() for point in points}
         if not (system / POWER).is_file() and not divisions <= set(WITHOUT_POWER):
             yield f"{(system / POWER).relative_to(root)}"
-    for place in own:
-        for name in ("config.yaml", SUMMARY, POINT, SYSTEM):
-            if not (place / name).is_file():
-                yield f"{(place / name).relative_to(root)}"
-    if not any((place / ACCURACY).is_file() for place in own):
+    for place in declared:
+        required = (place / name for name in ("config.yaml", SUMMARY, POINT, SYSTEM))
+        yield from (f"{path.relative_to(root)}" for path in required if not path.is_file())
+    if not any((place / ACCURACY).is_file() for place in declared):
         yield f"{ACCURACY} (at least one)"

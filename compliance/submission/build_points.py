@@ -16,7 +16,7 @@ from compliance.endpoints.compare import differences
 from compliance.endpoints.endpoints_evidence import EndpointsEvidence
 from compliance.endpoints.rules import ACCURACY, model_rules, seed_set, seeds_of
 from compliance.endpoints.submission import POINT_FILES, FoldersChecked
-from compliance.endpoints.tree import POINT, SYSTEM
+from compliance.endpoints.tree import POINT, SYSTEM, declared_point
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import OURS
@@ -109,8 +109,7 @@ def _differing(place: Path, files: dict[str, bytes], point: dict[str, Any]) -> I
         path = place / name
         if name not in (POINT, SYSTEM) and (read_record(path, _FIX) if path.is_file() else None) != files.get(name):
             yield name
-    declared = read_yaml(place / POINT, "") if (place / POINT).is_file() else {}
-    yield from (f"{POINT}: {name}" for name, _, _ in differences(declared, point))
+    yield from (f"{POINT}: {name}" for name, _, _ in differences(declared_point(place), point))
 
 
 def _merged(given: dict[str, Any], point: dict[str, Any], place: str) -> dict[str, Any]:
