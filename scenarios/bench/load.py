@@ -22,8 +22,8 @@ from scenarios.bench.mistakes import Mistakes
 from scenarios.bench.options import DATA_NAMES, IGNORED, REFUSED, Bench, BenchOptions, benchmark_of, fix_of
 from scenarios.bench.prompts import FilePrompts, Lengths, Prompts, Synthetic, read_prompts
 from scenarios.run.config import make_config
-from sut.endpoint.address import Access, addresses
-from sut.endpoint.dialects import DIALECTS
+from sut.endpoint.address import Access, addresses, route_at_end, with_route
+from sut.endpoint.dialects import DIALECTS, ROUTES
 from sut.endpoint.server import ModelCard, choose_dialect, read_card
 from sut.engines import DEFAULT, KINDS
 
@@ -210,7 +210,9 @@ class _Loader:
         if models:
             values["model_path"] = models[0]
         if urls:
-            values["api_server"] = urls[0].rstrip("/") + route
+            values["api_server"] = urls[0]
+            with self.mistakes.collected("--api-server", "URL"):
+                values["api_server"] = with_route(urls[0], route)
             values.setdefault("stall_timeout_s", SERVER_STALL_S)
             if backend is not None:
                 values.setdefault("api_dialect", BACKENDS.get(backend, backend))
@@ -224,9 +226,8 @@ class _Loader:
         elif backend or route:
             flag = f"--backend {backend}" if backend else f"--endpoint {route}"
             self.add(f"{flag}: no server is given", "give the server's URL")
-        routes = dict.fromkeys(dialect.path for dialect in DIALECTS.values())
-        if route and route not in routes:
-            self.add(f"--endpoint {route}: unknown route", f"choose from {', '.join(routes)}")
+        if route and not route_at_end(route):
+            self.add(f"--endpoint {route}: unknown route", f"choose from {', '.join(ROUTES)}")
         if (dialect := values.get("api_dialect")) is not None and dialect not in DIALECTS:
             self.add(f"--api-dialect {dialect}: unknown", f"choose from {', '.join(DIALECTS)}")
         if options.reset_cache and urls:

@@ -36,7 +36,8 @@ def print_report(console: "Console", asked: "DoctorRequest") -> ExitCode:
 @click.command(cls=Command, examples=EXAMPLES)
 @click.option("--model-path", metavar="MODEL", help="Also check this model folder or Hugging Face Hub ID.")
 @click.option("--dataset-path", type=PATH, metavar="FILE", help="Also check this dataset.")
-@click.option("--api-server", metavar="URL", help="Also check this server, and measure the rate of the HTTP client.")
+@click.option("--api-server", metavar="URL", help="Also check this server; separate multiple servers with commas.")
+@click.option("--api-model-name", metavar="NAME", help="Name of the model on the server. Default: its only model.")
 @click.option("--api-key-env", metavar="VAR", help="Environment variable with the server's API key.")
 @click.option("--api-ca", type=PATH, metavar="FILE", help="Certificate authority of the server (PEM).")
 @click.option(

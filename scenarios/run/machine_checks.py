@@ -53,6 +53,7 @@ class DoctorRequest:
     model_path: str | None = None
     dataset_path: Path | None = None
     api_server: str | None = None
+    api_model_name: str | None = None
     api_key_env: str | None = None
     api_ca: Path | None = None
     cluster: str | None = None
@@ -267,20 +268,17 @@ def _dataset(asked: DoctorRequest) -> Iterator[Row]:
 
 
 def _server(asked: DoctorRequest) -> Iterator[Row]:
-    from sut.endpoint.address import Access, ServerAddress
+    from sut.endpoint.address import Access, addresses
     from sut.endpoint.server import choose_dialect, learn
 
-    address = ServerAddress.parse(str(asked.api_server))
     access = Access.from_environment(asked.api_key_env, asked.api_ca)
-    facts = asyncio.run(learn(address, access, None))
-    dialect = asyncio.run(choose_dialect(address, access, facts.owner, None))
-    version = f"{facts.owner} {facts.version or 'of unknown version'}"
-    yield "server", "pass", f"{address.url}: {version}, dialect {dialect.name}, model {facts.model}"
-    yield (
-        "server",
-        "pass" if facts.prefix_caching is False else "note",
-        f"prefix caching {CACHING[facts.prefix_caching]}",
-    )
+    for address in addresses(str(asked.api_server)):
+        facts = asyncio.run(learn(address, access, asked.api_model_name))
+        dialect = asyncio.run(choose_dialect(address, access, facts.owner, None))
+        names = [facts.owner or "unknown server", facts.version or "of unknown version"]
+        yield "server", "pass", f"{address.url}: {' '.join(names)}, dialect {dialect.name}, model {facts.model}"
+        severity: Severity = "pass" if facts.prefix_caching is False else "note"
+        yield "server", severity, f"prefix caching {CACHING[facts.prefix_caching]}"
 
 
 def _cluster(asked: DoctorRequest) -> Iterator[Row]:

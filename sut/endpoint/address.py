@@ -10,29 +10,33 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from runs.errors import InputError, SetupError
-from sut.endpoint.dialects import DIALECTS
+from sut.endpoint.dialects import DIALECTS, ROUTES, Dialect
 
+_API_ROOT = "/v1"  # first part of the paths of OpenAI's API; some servers have another part
 _HIDDEN = "[key]"
 _MIN_CUT = 4  # minimum length of a beginning of the key that is hidden at the end of a text
+# Names of a query's parameters that contain a key.
+_KEY_PARAMETER = re.compile(r"(?i)(^|[-_&])(key|apikey|token|sig|signature|secret|password|auth)=")
 
 
 @dataclass(frozen=True)
 class ServerAddress:
     """The address of a server. Messages and the manifest name the server by `url`."""
 
-    url: str
+    url: str  # without route and query
     host: str
     port: int
     tls: bool
     path: str  # prefix of every path; usually empty
-    route: str = field(default="", compare=False)  # path of a dialect, if the URL names it
+    route: str = field(default="", compare=False)  # path of the requests for completions, if the URL names it
+    query: str = ""  # sent with every request; begins with "?" unless it is empty
 
     @classmethod
     def parse(cls, text: str) -> "ServerAddress":
-        """Read `http://host:port`, with or without the path of a dialect or the `/v1` of OpenAI's interface.
+        """Read `http://host:port`, with or without the route of a dialect or the `/v1` of OpenAI's API.
 
         Raises:
-            InputError: If scheme, host or port is invalid, or the URL has a password (which is not repeated).
+            InputError: If scheme, host, port or path is invalid, or the URL has a key (which is not repeated).
         """
         fix = "write http://HOST:PORT or https://HOST:PORT"
         try:
@@ -42,16 +46,44 @@ class ServerAddress:
             raise InputError(f"--api-server {text}: {error}", fix) from error
         if parts.username or parts.password:
             raise InputError("--api-server: the URL contains a user or password", "use --api-key-env for a key")
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        if _KEY_PARAMETER.search(parts.query):
+            raise InputError("--api-server: the query of the URL contains a key", "use --api-key-env or --header")
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.fragment:
             raise InputError(f"--api-server {text}: not a server's address", fix)
         tls = parts.scheme == "https"
         path = parts.path.rstrip("/")
-        route = max((one.path for one in DIALECTS.values() if path.endswith(one.path)), key=len, default="")
-        path = path.removesuffix(route).removesuffix("/v1")
+        route = route_at_end(path)
+        path = path.removesuffix(route) if route else path.removesuffix(_API_ROOT)
+        if not route and f"{_API_ROOT}/" in path:
+            raise InputError(
+                f"--api-server {text}: {parts.path} is not the route of a supported API",
+                f"give the server's address without a path, or with one of {', '.join(ROUTES)}",
+            )
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         if port is None:
             port = 443 if tls else 80
-        return cls(f"{parts.scheme}://{host}:{port}{path}", parts.hostname, port, tls, path, route)
+        query = f"?{parts.query}" if parts.query else ""
+        return cls(f"{parts.scheme}://{host}:{port}{path}", parts.hostname, port, tls, path, route, query)
+
+    @property
+    def text(self) -> str:
+        """The URL with route and query, from which `parse` returns this address."""
+        return f"{self.url}{self.route}{self.query}"
+
+    @property
+    def models_path(self) -> str:
+        """Path of the list of models."""
+        return "/models" if self.route and self.route not in ROUTES else f"{_API_ROOT}/models"
+
+    def dialects(self) -> list[Dialect]:
+        """Return the dialects with the route of the URL; all dialects if the URL names no route."""
+        if not self.route:
+            return list(DIALECTS.values())
+        return [dialect for dialect in DIALECTS.values() if dialect.path in (self.route, _API_ROOT + self.route)]
+
+    def target(self, path: str) -> str:
+        """Return what a request for a path of this server has in its first line."""
+        return f"{self.path}{path}{self.query}"
 
     def is_here(self) -> bool:
         """Return whether the server is on this machine, by the kernel's routes; nothing is sent."""
@@ -87,6 +119,27 @@ class ServerAddress:
             f"server {self.url} accepts no connection: {texts[0] if texts else error}",
             "start the server, or correct the address",
         )
+
+
+def route_at_end(path: str) -> str:
+    """Return the route of a dialect at the end of a path, of OpenAI's API also without `/v1`; "" without a route."""
+    routes = {*ROUTES, *(route.removeprefix(_API_ROOT) for route in ROUTES)}
+    return max((route for route in routes if path.endswith(route)), key=len, default="")
+
+
+def with_route(url: str, route: str) -> str:
+    """Return a URL with a route, which the URL may have already.
+
+    Raises:
+        InputError: If the URL names another route, or is invalid.
+    """
+    address = ServerAddress.parse(url)
+    if address.route and address.route != route_at_end(route):
+        raise InputError(f"--endpoint {route}: the URL {url} names another route", "remove --endpoint")
+    path = "" if address.route else route
+    parts = urlsplit(url)
+    root = _API_ROOT if path.startswith(f"{_API_ROOT}/") else ""
+    return parts._replace(path=parts.path.rstrip("/").removesuffix(root) + path).geturl()
 
 
 def addresses(text: str) -> list[ServerAddress]:

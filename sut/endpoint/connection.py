@@ -150,7 +150,7 @@ class HttpConnection(asyncio.Protocol):
 def request_head(address: ServerAddress, path: str, key: str | None) -> bytes:
     """Return the head of a POST up to the value of content-length. `HttpConnection.send` adds the value."""
     lines = [
-        f"POST {address.path}{path} HTTP/1.1",
+        f"POST {address.target(path)} HTTP/1.1",
         f"host: {address.authority}",
         f"user-agent: {USER_AGENT}",
         "accept-encoding: identity",

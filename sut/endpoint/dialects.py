@@ -438,3 +438,4 @@ MAY_OMIT = ("temperature", "top_p", "seed", "min_tokens", "ignore_eos", "stream_
 DIALECTS = {
     dialect.name: dialect for dialect in (VLLM, VLLM_TOKENS, SGLANG, TENSORRT_LLM, LLAMA_CPP, OPENAI, OPENAI_CHAT)
 }
+ROUTES = tuple(dict.fromkeys(dialect.path for dialect in DIALECTS.values()))

@@ -88,8 +88,12 @@ class EndpointKind(EngineKind[EndpointOptions]):
     own_processes = True
 
     def reads(self, asked: EndpointOptions) -> frozenset[ModelPart]:
-        dialect = DIALECTS.get(asked.api_dialect or "")
-        return frozenset({"tokenizer"} if dialect is not None and dialect.sends_text else ())
+        from sut.endpoint.address import addresses
+
+        dialects = [DIALECTS[asked.api_dialect]] if asked.api_dialect in DIALECTS else []
+        if not dialects and asked.api_server is not None:
+            dialects = addresses(asked.api_server)[0].dialects()
+        return frozenset({"tokenizer"} if dialects and all(dialect.sends_text for dialect in dialects) else ())
 
     def places(self, asked: EndpointOptions, run: RunFacts, count: int | None) -> "list[ReplicaPlace]":
         from runs.record.manifest import ReplicaPlace
@@ -126,11 +130,11 @@ class EndpointKind(EngineKind[EndpointOptions]):
         for name in asked.api_omit:
             if name not in MAY_OMIT:
                 raise InputError(f"--api-omit {name}: cannot be omitted", f"choose from {', '.join(MAY_OMIT)}")
-        path = DIALECTS[asked.api_dialect].path if asked.api_dialect else ""
         for server in servers:
-            if path and server.route not in ("", path):
+            if asked.api_dialect and DIALECTS[asked.api_dialect] not in server.dialects():
                 raise InputError(
-                    f"--api-server {server.url}{server.route}: dialect {asked.api_dialect} has the path {path}",
+                    f"--api-server {server.text}: dialect {asked.api_dialect} has the path "
+                    f"{DIALECTS[asked.api_dialect].path}",
                     "give the server's address without a path, or remove --api-dialect",
                 )
         ca_file = asked.api_ca.resolve() if asked.api_ca else None
@@ -176,7 +180,7 @@ class EndpointKind(EngineKind[EndpointOptions]):
         index, clients = map(int, os.environ.get(CLIENT, "0/1").split("/"))
         which = index % len(servers)
         return EndpointEngine(
-            servers[which].url,
+            servers[which].text,
             SamplingPolicy(**plan.sampling),
             network_sut=options["network_sut"],
             streaming=plan.reports_first_tokens,

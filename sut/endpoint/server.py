@@ -58,12 +58,13 @@ async def ask(address: ServerAddress, access: Access, path: str, body: bytes = b
     key = {"authorization": f"Bearer {access.key}"} if access.key is not None else {}
     headers = {"user-agent": USER_AGENT, "accept-encoding": "identity", "content-type": "application/json", **key}
     verify = access.tls_context(address) or False  # False: not https, so there is no certificate
+    url = address.url.removesuffix(address.path) + address.target(path)
     content = b""
     try:
         async with (
             asyncio.timeout(RESPONSE_TIMEOUT_S),
             httpx.AsyncClient(verify=verify, trust_env=False, timeout=None) as client,
-            client.stream("POST" if body else "GET", address.url + path, content=body, headers=headers) as response,
+            client.stream("POST" if body else "GET", url, content=body, headers=headers) as response,
         ):
             async for part in response.aiter_raw():
                 content += part
@@ -184,19 +185,20 @@ async def read_card(address: ServerAddress, access: Access, model_name: str | No
         SetupError: If the server does not respond, refuses, or lists no models.
         InputError: If the server has no model of this name, or has multiple models and no name is given.
     """
-    reply = await ask(address, access, "/v1/models")
+    path = address.models_path
+    reply = await ask(address, access, path)
     own_address = "give the server's own address, http://HOST:PORT"
     if reply.status not in (200, 401, 403) and model_name is not None:
         return ModelCard(model_name)  # a server that cannot list its models
     if reply.status != 200:
         reason = access.hidden(error_words(reply.content.strip().split(b"\n")[0]))
         raise SetupError(
-            f"server {address.url}, GET /v1/models: status {reply.status}: {reason or 'empty body'}",
+            f"server {address.url}, GET {path}: status {reply.status}: {reason or 'empty body'}",
             access.key_fix if reply.status in (401, 403) else f"{own_address}, or --api-model-name MODEL",
         )
     listed = _decoded(reply, _ModelList)
     if listed is None or not listed.data:
-        raise SetupError(f"server {address.url} lists no models at /v1/models", own_address)
+        raise SetupError(f"server {address.url} lists no models at {path}", own_address)
     names = [card.id for card in listed.data]
     if model_name is None and len(names) > 1:
         raise InputError(
@@ -209,39 +211,41 @@ async def read_card(address: ServerAddress, access: Access, model_name: str | No
     return listed.data[0 if model_name is None else names.index(model_name)]
 
 
-async def choose_dialect(address: ServerAddress, access: Access, owner: str | None, asked: str | None) -> Dialect:
-    """Return the dialect by name, by the path of the URL, or by the owner of the server; by default a dialect of text.
+async def choose_dialect(address: ServerAddress, access: Access, owner: str | None, name: str | None) -> Dialect:
+    """Return the dialect of all requests, with the route of the URL.
+
+    The name decides, then the route of the URL, then the owner of the server. Without these, it is the first dialect of
+    text whose route the server has. A route is requested only if the user named it, or if the user named none.
 
     Raises:
-        SetupError: If the server has no route of a dialect, or lacks the requested route.
+        SetupError: If the server lacks the route.
     """
     own = next((dialect for dialect in DIALECTS.values() if dialect.owner and dialect.owner == owner), None)
-    found = DIALECTS[asked] if asked is not None else own
-    if asked is None and address.route:
-        of_route = [dialect for dialect in DIALECTS.values() if dialect.path == address.route]
-        found = own if own in of_route else of_route[-1]  # DIALECTS lists the text dialects last
-    if found is not None and not found.sends_text:
+    possible = [DIALECTS[name]] if name is not None else address.dialects()
+    is_named = name is not None or bool(address.route)
+    if own in possible:
         # vLLM's other route generates no text. If it exists, it rejects an empty body with this status; otherwise the
         # status is 403 or 404.
-        preferred = asked is None and not address.route and found is VLLM
-        if preferred and (await ask(address, access, VLLM_TOKENS.path, b"{}")).status in (400, 422):
+        if own is VLLM and not is_named and (await ask(address, access, VLLM_TOKENS.path, b"{}")).status in (400, 422):
             return VLLM_TOKENS
-        return found
-    possible = [dialect for dialect in DIALECTS.values() if dialect.sends_text or dialect is own]
-    have = [dialect for dialect in possible if await _has_route(address, access, dialect.path)]
-    if found is None:
-        found = next((dialect for dialect in have), None)
-    if found not in have:
-        missing = f"no {found.path} (dialect {found.name})" if found else "no route of a supported dialect"
-        raise SetupError(
-            f"server {address.url} has {missing}",
-            f"give --api-dialect: {', '.join(one.name for one in have)}" if have else "correct the address",
-        )
-    assert found is not None
-    # The server decides how it handles connections, in every dialect.
-    habits = own or found
-    return dataclasses.replace(
-        found, renew_unused=habits.renew_unused, closes_after_a_stream=habits.closes_after_a_stream
+        possible = [own]
+    elif not is_named or any(dialect.sends_text for dialect in possible):
+        possible = [dialect for dialect in possible if dialect.sends_text]
+    for dialect in possible:
+        chosen = dataclasses.replace(dialect, path=address.route or dialect.path)
+        if not chosen.sends_text:
+            return chosen
+        if await _has_route(address, access, chosen.path):
+            # The server decides how it handles connections, in every dialect.
+            habits = own or chosen
+            return dataclasses.replace(
+                chosen, renew_unused=habits.renew_unused, closes_after_a_stream=habits.closes_after_a_stream
+            )
+    if not is_named:
+        raise SetupError(f"server {address.url} has no route of a supported dialect", "correct the address")
+    raise SetupError(
+        f"server {address.url} has no {address.route or possible[0].path} (dialect {possible[0].name})",
+        f"give --api-server {address.url}{address.query} without a route" if address.route else "remove --api-dialect",
     )
 
 
@@ -339,7 +343,7 @@ class ServedServer:
 
     async def _responses(self, access: Access) -> bool:
         try:
-            return (await ask(self.address, access, "/v1/models")).status == 200
+            return (await ask(self.address, access, self.address.models_path)).status == 200
         except HarnessError:
             return False
 

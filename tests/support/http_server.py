@@ -72,21 +72,23 @@ class HttpServer:
     """Serves one dialect on a free port of this machine; use it with `async with`.
 
     Args:
-        path: of completions.
+        path: of completions; of two routes, a tuple.
         speak: makes a reply of a request's body.
         owner: how the list of models is signed.
         pages: GET path → content, or what makes a reply.
     """
 
-    path: str
+    path: str | tuple[str, ...]
     speak: Speak
-    owner: str
+    owner: str | None
     pages: dict[str, Any] = field(default_factory=dict)
     model: str = "model"
+    models_path: str = "/v1/models"
     key: str | None = None
     port: int = 0  # 0: any
     tls: ssl.SSLContext | None = None
     requests: list[dict[str, Any]] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)  # method and target of each request
     url: str = ""
     writers: list[asyncio.StreamWriter] = field(default_factory=list)
 
@@ -119,9 +121,10 @@ class HttpServer:
                 head = await reader.readuntil(b"\r\n\r\n")
                 method, path, _ = head.split(b"\r\n", 1)[0].decode().split(" ")
                 lengths = [line.split(b":")[1] for line in head.lower().split(b"\r\n") if b"content-length" in line]
+                self.lines.append(f"{method} {path}")
                 length = int(lengths[0]) if lengths else 0
                 content = await reader.readexactly(length)
-                if not await self._send(writer, await self._reply(method, path, head, content)):
+                if not await self._send(writer, await self._reply(method, path.split("?")[0], head, content)):
                     return
         except (asyncio.IncompleteReadError, ConnectionError):
             return
@@ -131,13 +134,13 @@ class HttpServer:
     async def _reply(self, method: str, path: str, head: bytes, content: bytes) -> Reply:
         if self.key is not None and f"authorization: Bearer {self.key}\r\n".encode() not in head:
             return json_reply({"error": "unauthorized"}, 401)
-        if path == "/v1/models":
+        if path == self.models_path:
             card = {"id": self.model, "object": "model", "owned_by": self.owner}
             return json_reply({"object": "list", "data": [card]})
         if path in self.pages:
             page = self.pages[path]
             return page() if callable(page) else json_reply(page)
-        if path != self.path:
+        if path not in (self.path if isinstance(self.path, tuple) else (self.path,)):
             return json_reply({"detail": "Not Found"}, 404)
         if method != "POST":
             return json_reply({"detail": "Method Not Allowed"}, 405)

@@ -25,7 +25,7 @@ from tests.support.http_campaign import make_model
 from tests.support.http_server import PAUSE_S, HttpServer, Reply, json_reply, serving
 from tests.support.patience import until
 from tests.support.run_commands import check_failed
-from tests.support.text_server import speak_text, text_server
+from tests.support.text_server import speak_text
 
 KEY = "sk-a-key-of-the-tests"
 CONF = """
@@ -277,8 +277,10 @@ def test_a_run_on_a_server_that_sends_text(
         return Reply([SPACED_S if step == PAUSE_S else step for step in reply.steps], content_type=reply.content_type)
 
     exact = ("--sampling-arg", "min_tokens=16", "--max-new-tokens", 16)
-    with serving(text_server("openai-chat", speak_slowly)) as server:
-        finished = run_main(*arguments(f"{server.url}/v1/chat/completions", "Server", *exact))
+    route = "/v1/chat/completions"
+    with serving(HttpServer(("/v1/completions", route), speak_slowly, "somebody")) as server:
+        finished = run_main(*arguments(f"{server.url}{route}", "Server", *exact))
+    assert {line for line in server.lines if line.startswith("POST")} == {f"POST {route}"}
     assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stderr
     run = tmp_path / "run"
     manifest, requests = read_manifest(run / "manifest.json"), read_requests(run / "requests.jsonl")

@@ -257,10 +257,9 @@ async def test_the_dialect_is_chosen_by_name_path_or_owner(model: str) -> None:
             assert report.configuration["dialect"] == "openai"
             assert report.configuration["probes"]["not_checked"]
         for url, dialect in ((f"{server.url}/v1/chat/completions", None), (server.url, "openai-chat")):
-            with pytest.raises(SetupError, match=r"has no /v1/chat/completions \(dialect openai-chat\)") as refused:
+            with pytest.raises(SetupError, match=r"has no /v1/chat/completions \(dialect openai-chat\)"):
                 async with started(url, dialect=dialect, model_path=model):
                     pass
-            assert refused.value.fix == "give --api-dialect: openai"
     async with HttpServer("/other", text.speak_text, "somebody") as server:
         with pytest.raises(SetupError, match="no route of a supported dialect"):
             async with started(server.url, model_path=model):
