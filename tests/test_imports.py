@@ -24,8 +24,8 @@ MAX_LINES = {
     "signoff": 32_900,
     "gate": 16_175,
     "store": 16_335,
-    "results": 7_015,
-    "status": 6_525,
+    "results": 7_050,
+    "status": 6_565,
 }
 
 

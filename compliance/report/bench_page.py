@@ -23,7 +23,8 @@ from runs.record.layout import RunDir
 from runs.record.requests_log import RequestTable, read_requests
 from runs.wording import moment
 
-MEASURES = (("ttft", "TTFT"), ("tpot", "TPOT"))
+# Field of BenchRun, name, and field of Limits.
+MEASURES = (("ttft", "TTFT", "ttft"), ("tpot", "TPOT", "tpot"), ("latency", "latency", "e2el"))
 
 
 @dataclass
@@ -95,16 +96,21 @@ def run_label(run: BenchRun) -> str:
 
 
 def draw_records(records: Sequence[BenchRecord]) -> Picture:
-    """Draw TTFT and TPOT of benches against output tokens/s. The benches must have equal percentiles and limits.
+    """Draw TTFT and TPOT of benches against output tokens/s, and the latency if it has a limit.
+
+    The benches must have equal percentiles and limits.
 
     Dotted line: Offline rate. Whisker: up to the early-stopping bound. Hollow: saturated. Diamond: repeated rate.
     """
     first = records[0]
     percentile = first.percentile or "p50"
     panels = []
-    for measure, name in MEASURES:
-        # Limits apply only to the percentile of the bench.
-        limit = getattr(first.limits, measure, None) if first.percentile else None
+    for measure, name, limit_name in MEASURES:
+        limit = getattr(first.limits, limit_name, None)
+        if measure == "latency" and limit is None:
+            continue
+        if first.percentile is None:  # limits apply only to the percentile of the bench
+            limit = None
         series = [Series(list(_marks(one, measure, len(records) == 1)), _name(one, records), _offline(one))
                   for one in records]  # fmt: skip
         panels.append(Panel(f"{percentile} {name}", "ms", series, [limit] if limit is not None else []))

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from runs.errors import names_its_file
+from runs.errors import ExitCode, names_its_file
 from runs.files.reading import read_as
 from runs.files.writing import write_json
 from runs.harness import PROGRAM
@@ -18,9 +18,15 @@ BENCH_FILE = layout.BENCH_FILE
 
 # offline: all queries at once; server: Poisson arrivals at a rate; concurrency: a fixed number of open queries.
 Kind = Literal["offline", "server", "concurrency"]
-# maximum: an Offline run. within, outside: by the limits. measured: no limits apply. saturated: open queries grew, so
-# the latencies depend on the length of the run. unclear: one of two tests for saturation says so.
-RunVerdict = Literal["maximum", "within", "outside", "measured", "saturated", "unclear", "failed"]
+# maximum: an Offline run. within, outside: by the limits. unchecked: the run cannot show whether the limits are met.
+# measured: no limits apply. saturated: open queries grew, so the latencies depend on the length of the run. unclear: a
+# part of the signs of saturation is present, or the client may explain the latencies.
+RunVerdict = Literal["maximum", "within", "outside", "unchecked", "measured", "saturated", "unclear", "failed"]
+MET: tuple[RunVerdict, ...] = ("within", "measured")
+VIOLATED: tuple[RunVerdict, ...] = ("outside", "saturated")
+# Queries with which the bound of a percentile, by early stopping, may have some late queries. Highest percentile first.
+NEEDED = {"p99": 662, "p95": 130, "p90": 64}
+MAX_FAILED_SHARE = 0.01  # share of the requests of a run that may fail
 Status = Literal["running", "complete", "interrupted", "failed"]
 Fact = str | int | float | bool | None
 
@@ -123,9 +129,10 @@ class Limits(_Part):
 
     ttft: float | None = None
     tpot: float | None = None
+    e2el: float | None = None  # of the whole latency, with vLLM's name
 
     def __str__(self) -> str:
-        parts = (("TTFT", self.ttft), ("TPOT", self.tpot))
+        parts = (("TTFT", self.ttft), ("TPOT", self.tpot), ("latency", self.e2el))
         return ", ".join(f"{name} {value:g} ms" for name, value in parts if value is not None)
 
 
@@ -171,6 +178,40 @@ class BenchRecord(_Part):
     best: Best | None = None
     warnings: list[str] = Field(default_factory=list)
     error: str | None = None  # why the bench ended early
+
+    @property
+    def _loads(self) -> list[BenchRun]:
+        return [run for run in self.runs if run.kind != "offline" and run.verdict != "failed"]
+
+    @property
+    def undecided(self) -> str | None:
+        """The reason why the bench cannot state whether a rate is within the limits; None if it can."""
+        if self.limits is None or self.best is not None or any(run.verdict == "within" for run in self._loads):
+            return None
+        undecided = [run for run in self._loads if run.verdict not in VIOLATED]
+        if not undecided:
+            return None
+        if self.percentile is None:
+            return too_few_queries(min(run.queries for run in undecided))
+        run = min(undecided, key=lambda run: run.verdict == "unclear")
+        return f"run {run.number} is {run.verdict}: {run.reasons[0]}"
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """The exit code of a complete bench."""
+        if any(run.verdict == "failed" or run.errors > MAX_FAILED_SHARE * run.queries for run in self.runs):
+            return ExitCode.FAILED
+        if self.undecided is not None:
+            return ExitCode.REFUSED
+        has_rate = any(run.kind == "concurrency" and run.verdict == "within" for run in self._loads)
+        has_rate |= self.best is not None and self.best.low is not None
+        return ExitCode.OK if has_rate or self.limits is None or not self._loads else ExitCode.NEGATIVE
+
+
+def too_few_queries(queries: int, percentile: str | None = None) -> str:
+    """Return why the limits are not checked in a run with few queries; without a percentile, for the lowest one."""
+    name = percentile or list(NEEDED)[-1]
+    return f"limits not checked: {queries:,} queries, {NEEDED[name]} are needed for {name}"
 
 
 def write_bench(folder: Path, record: BenchRecord) -> None:

@@ -1,6 +1,6 @@
 """What may distort the numbers of a run: the client, a cache, other processes, and different counts of tokens."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from runs.wording import milliseconds
 
 # Shares above which a circumstance is reported as a reason:
 CACHED_SHARE = 0.01  # prompt tokens from a cache, as a share of all prompt tokens
-CLIENT_SHARE = 0.2  # delay of the client, as a share of a latency
+CLIENT_SHARE = 0.05  # delay of the client, as a share of a latency
 HELD_SHARE = 0.05  # first tokens that arrived together with later tokens, as a share of all queries
 LOOP_TIMER_MS = 1.0  # resolution of the timers by which the lag of the event loop is measured
 # Allowed difference between the output tokens that the server reports and those that the client counted.
@@ -80,17 +80,31 @@ class Circumstances:
         """Return the fields of BenchRun."""
         return {name: getattr(self, name) for name in _FIELDS}
 
-    def late_client(self, ttft: Latency | None, tpot: Latency | None) -> Iterator[str]:
-        """Yield a reason for a latency that a delay of the client could explain, with the longest delay."""
+    def _delays(self) -> dict[str, tuple[float, str]]:
+        """Return the p99 delay in ms that the client adds to each latency, and the part of the client that adds it."""
         lag_ms = max(0.0, (self.client.loop_lag or 0.0) - LOOP_TIMER_MS)
         before, after, after_ms = "issue to engine", "event loop", lag_ms
         if self.servers:
             before, after, after_ms = "issue to wire", "response to LoadGen", self.client.read_to_loadgen or 0.0
-        # A late last token adds its delay once to the time of all tokens.
-        per_token_ms = after_ms / max(1.0, self.mean_output_tokens - 1)
         first = max((self.client.issue_to_engine or 0.0, before), (after_ms, after))
-        for (late_ms, what), name, latency in ((first, "TTFT", ttft), ((per_token_ms, after), "TPOT", tpot)):
-            if latency is None:
+        # A late last token adds its delay once to the time of all tokens.
+        return {"TTFT": first, "TPOT": (after_ms / max(1.0, self.mean_output_tokens - 1), after), "latency": first}
+
+    def delays_ms(self) -> dict[str, float]:
+        """Return the p99 delay in ms that the client adds to each latency."""
+        return {name: delay_ms for name, (delay_ms, _) in self._delays().items()}
+
+    def late_client(self, latencies: Mapping[str, Latency]) -> Iterator[str]:
+        """Yield a reason for each latency that a delay of the client could explain.
+
+        Args:
+            latencies: by the names of BenchRun.
+        """
+        for name, (late_ms, what) in self._delays().items():
+            latency = latencies.get(name.lower())
+            if latency is None or (
+                name == "latency" and "ttft" in latencies
+            ):  # the delay of the TTFT, of a larger time
                 continue
             statistic = next((one for one in ("p99", "p95", "p90") if latency.at(one) is not None), "p50")
             value_ms = latency.at(statistic) or 0.0

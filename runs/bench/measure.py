@@ -1,6 +1,7 @@
 """The numbers of one run of a bench, from the files of its run directory alone."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,9 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from runs.bench.bench_record import BenchRun, Kind, Latency, Limits, OpenQueries, RunVerdict
+from runs.bench.bench_record import (
+    MET,
+    NEEDED,
+    BenchRun,
+    Kind,
+    Latency,
+    Limits,
+    OpenQueries,
+    RunVerdict,
+    too_few_queries,
+)
 from runs.bench.circumstances import Circumstances
-from runs.bench.saturation import growth_text, is_unclear, not_steady, steady_offline_rate
+from runs.bench.saturation import growth_text, not_steady, signs_of_saturation, steady_offline_rate
 from runs.errors import HarnessError, InputError
 from runs.files.writing import sha256_of
 from runs.loadgen.early_stopping import estimate_percentile, judge_latencies, late_queries_allowed
@@ -123,11 +134,15 @@ def _measured(
     late_ms = None if queries.late_issue_ns is None else statistics(queries.late_issue_ns).p99 / 1e6
     seen = Circumstances.of(manifest, queries.prompt_tokens, queries.output_tokens, requested_tokens, late_ms)
     verdict, reasons = _verdict(kind, queries, window, limits, percentile)
+    if late := list(seen.late_client(latencies)):
+        if verdict in MET or (verdict == "outside" and _is_explained(queries, limits, percentile, seen.delays_ms())):
+            verdict, reasons = "unclear", late + reasons
+        else:
+            reasons += late
     if detail.error_count:
         reasons.append(f"LoadGen: {errors_found(detail)}")
-    elif verdict in ("within", "measured") and detail.validity != "VALID":
+    elif verdict in MET and detail.validity != "VALID":
         reasons += [f"LoadGen: {reason.partition(': set ')[0]}" for reason in result.reasons]  # without the advice
-    reasons += seen.late_client(latencies.get("ttft"), latencies.get("tpot"))
     reasons += seen.distortions()
     return {
         "scenario": run.scenario,
@@ -141,7 +156,7 @@ def _measured(
         "prompt_tokens_mean": float(queries.prompt_tokens.mean()),
         "output_tokens_mean": float(queries.output_tokens.mean()),
         **latencies,
-        "within_limits": _share_within(queries, limits),
+        "within_limits": None if kind == "offline" else _share_within(queries, limits),
         **seen.fields(),
         "start_time_ns": manifest.start_time_ns,
         "seal_sha256": sha256_of(run.dir.seal) if run.dir.seal.is_file() else None,
@@ -209,23 +224,66 @@ def _latency(values_ns: Times, percentile: str | None) -> Latency:
     return Latency.model_validate({name: None if ns is None else ns / 1e6 for name, ns in found.items()})
 
 
-def _limited(queries: _Queries, limits: Limits | None) -> list[tuple[str, Times, int]]:
-    """Return name, values and limit in ns of each latency with a limit."""
+def _limited(queries: _Queries, limits: Limits | None) -> list[tuple[str, Times | None, int]]:
+    """Return name, values and limit in ns of each latency with a limit; None for values that the run does not have."""
     if limits is None:
         return []
-    parts = (("TTFT", queries.ttft_ns, limits.ttft), ("TPOT", queries.tpot_ns, limits.tpot))
-    return [(name, values, round(ms * 1e6)) for name, values, ms in parts if values is not None and ms is not None]
+    parts = (
+        ("TTFT", queries.ttft_ns, limits.ttft),
+        ("TPOT", queries.tpot_ns, limits.tpot),
+        ("latency", queries.latency_ns, limits.e2el),
+    )
+    return [(name, values_ns, round(ms * 1e6)) for name, values_ns, ms in parts if ms is not None]
 
 
 def _share_within(queries: _Queries, limits: Limits | None) -> float | None:
-    """Return the share of the queries that met all limits. A query with one output token has no TPOT."""
+    """Return the share of the queries that met all limits; None if it is unknown. A query with one output token has no
+    TPOT.
+    """
     limited = _limited(queries, limits)
     if not limited:
         return None
     met = np.ones(len(queries), dtype=bool)
     for _, values_ns, limit_ns in limited:
+        if values_ns is None:
+            return None
         met[queries.output_tokens > 1 if len(values_ns) < len(met) else slice(None)] &= values_ns <= limit_ns
     return float(met.mean())
+
+
+def _judge_limits(
+    queries: _Queries, limits: Limits | None, percentile: str | None, delays_ms: Mapping[str, float] | None = None
+) -> tuple[RunVerdict, list[str]]:
+    """Return the verdict on the limits, and the reasons. A limit that cannot be checked is not met.
+
+    Args:
+        delays_ms: delay by which each latency may exceed its limit.
+    """
+    exceeded, unchecked = [], []
+    for name, values_ns, limit_ns in _limited(queries, limits):
+        count = 0 if values_ns is None else len(values_ns)
+        if values_ns is None:
+            unchecked.append(f"limits not checked: the responses have no {name}")
+        elif percentile is None and count >= min(NEEDED.values()):
+            unchecked.append("limits not checked: another run has too few queries for a percentile")
+        elif percentile is None or late_queries_allowed(count, PERCENTILE_SHARES[percentile]) < 0:
+            unchecked.append(too_few_queries(count, percentile))
+        else:
+            later_ns = limit_ns + round(1e6 * (delays_ms or {}).get(name, 0.0))
+            judged = judge_latencies(values_ns, later_ns, PERCENTILE_SHARES[percentile])
+            if not judged.met:
+                value = milliseconds(getattr(statistics(values_ns), percentile) / 1e6)
+                exceeded.append(f"{percentile} {name} {value} ms, limit {milliseconds(limit_ns / 1e6)} ms: {judged}")
+    if limits is None:
+        return "measured", []
+    return "outside" if exceeded else "unchecked" if unchecked else "within", [*exceeded, *dict.fromkeys(unchecked)]
+
+
+def _is_explained(
+    queries: _Queries, limits: Limits | None, percentile: str | None, delays_ms: Mapping[str, float]
+) -> bool:
+    """Return whether the delays of the client explain that a run is outside the limits."""
+    return _judge_limits(queries, limits, percentile, delays_ms)[0] != "outside"
 
 
 def _verdict(
@@ -234,15 +292,7 @@ def _verdict(
     """Return the verdict on saturation and limits, and the reasons."""
     if kind == "offline":
         return "maximum", []
-    verdict: RunVerdict = "measured"
-    reasons = []
-    if percentile is not None and (limited := _limited(queries, limits)):
-        for name, values_ns, limit_ns in limited:
-            found = judge_latencies(values_ns, limit_ns, PERCENTILE_SHARES[percentile])
-            if not found.met:
-                value = milliseconds(getattr(statistics(values_ns), percentile) / 1e6)
-                reasons.append(f"{percentile} {name} {value} ms, limit {milliseconds(limit_ns / 1e6)} ms: {found}")
-        verdict = "outside" if reasons else "within"
+    verdict, reasons = _judge_limits(queries, limits, percentile)
     if kind != "server" or window is None:
         return verdict, reasons
     if window.is_saturated:
@@ -252,8 +302,8 @@ def _verdict(
             else "after the last arrival, the run needed more than 3 median latencies to finish"
         )
         return "saturated", [f"{why}: the latency depends on the duration of the run", *reasons]
-    if is_unclear(window):
-        return ("outside" if reasons else "unclear"), [*reasons, growth_text(window)]
+    if sign := signs_of_saturation(window):
+        return (verdict, [*reasons, sign]) if verdict == "outside" else ("unclear", [sign, *reasons])
     if (reason := not_steady(window, queries.arrived_s, queries.latency_s)) is not None:
         reasons.append(reason)
     return verdict, reasons

@@ -55,6 +55,7 @@ def _row(record: BenchRecord, run: BenchRun) -> dict[str, Any]:
         },
         "ttft_limit_ms": limits and limits.ttft,
         "tpot_limit_ms": limits and limits.tpot,
+        "latency_limit_ms": limits and limits.e2el,
         "offered_per_second": run.offered_qps,
         "mean_open": run.open and run.open.mean,
         "drain_s": run.drain_s,

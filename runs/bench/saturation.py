@@ -12,14 +12,19 @@ _OFFLINE_SHARE = 0.85  # the steady part of an Offline run ends at this share of
 Seconds = NDArray[np.float64]
 
 
-def is_unclear(window: ArrivalWindow) -> bool:
-    """Return whether the run shows signs of saturation, but not enough for the verdict.
+def signs_of_saturation(window: ArrivalWindow) -> str:
+    """Return the signs of saturation of a run that is not saturated; an empty text without a sign.
 
     One of the two limits of the growth is exceeded. Growth by more than 3% of the arrivals is likely in a run with few
-    arrivals, so it counts only with late completions and half of the other limit.
+    arrivals, so it counts only with late completions and half of the other limit. In a run with very few arrivals, the
+    growth is always below its limit. There, the completions show that the system may not have kept up.
     """
+    if window.completions is not None and window.completions < (window.arrivals - 1) / 2:
+        return f"in the time of {window.arrivals} arrivals, only {window.completions} queries were completed"
     large = window.growth > max(window.tolerated, window.noise / 2)
-    return not window.is_saturated and (window.growth > window.noise or (large and window.completions_late))
+    if window.much_later or window.growth > window.noise or (large and window.completions_late):
+        return growth_text(window)
+    return ""
 
 
 def growth_text(window: ArrivalWindow) -> str:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from runs.bench.bench_record import BenchRecord, Best, Conditions, Kind, Limits
+from runs.bench.bench_record import MET, BenchRecord, Best, Conditions, Kind, Limits
 from runs.bench.measure import measure_run, supported_percentile
 from runs.errors import InputError
 from runs.numbers.derive_result import result_of
@@ -48,7 +48,7 @@ def bench_of_run(run_dir: Path, label: str | None = None) -> BenchRecord:
     )
     equal, system = conditions_of(run_fingerprint(run))
     best = None
-    if measured.verdict in ("within", "measured") and kind == "server":
+    if measured.verdict in MET and kind == "server":
         best = Best(low=measured.asked_qps, high=None, tokens_per_s=measured.output_tokens_per_s, run=1)
     return BenchRecord(
         status="complete",

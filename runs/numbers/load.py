@@ -30,6 +30,8 @@ class ArrivalWindow:
     growth: float  # growth of the number of open queries during the run, from a straight line through the numbers
     later: float = 0.0  # excess of the completions' time over the arrivals' time of the run, as a share
     long_drain: bool = False  # after the last arrival, the run needed more than 3 median latencies to finish
+    much_later: bool = False  # without stragglers, the completions took over 40% longer than the arrivals
+    completions: int | None = None  # completions in the window; None if unknown
 
     @property
     def tolerated(self) -> float:
@@ -86,7 +88,7 @@ def arrival_window(arrived_s: "NDArray[np.float64]", latency_s: "NDArray[np.floa
     moments = np.linspace(begin_s, end_s, _SAMPLES)
     before = np.searchsorted(arrived_s, moments, side="right")
     still_open = before - np.searchsorted(completed, moments, side="right")
-    drain_s = float(completed[-1 - max(1, len(completed) // 100)]) - end_s  # without stragglers
+    finished_s = float(completed[-1 - max(1, len(completed) // 100)])  # without stragglers
     return ArrivalWindow(
         begin_s=begin_s,
         end_s=end_s,
@@ -96,7 +98,9 @@ def arrival_window(arrived_s: "NDArray[np.float64]", latency_s: "NDArray[np.floa
         most_open=int(still_open.max()),
         growth=rise(moments, still_open),
         later=float(completed[-1] - completed[0]) / end_s - 1,
-        long_drain=drain_s > _LONG_DRAIN * float(np.median(latency_s)),
+        long_drain=finished_s - end_s > _LONG_DRAIN * float(np.median(latency_s)),
+        much_later=finished_s - float(completed[0]) > (1 + _MUCH_LATER) * end_s,
+        completions=int(((completed > begin_s) & (completed <= end_s)).sum()),
     )
 
 

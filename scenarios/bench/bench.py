@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
 LOCK, DISCARDED = "lock", "discarded"
 MAX_FAILED_RUNS = 2  # maximum number of failed runs; one more failed run ends the bench
-MAX_FAILED_SHARE = 0.01  # share of the requests of a run
 MAX_OFFLINE_QUERIES = 24_576  # rows of a dataset of about 200 MB
 CHECKED_ROWS = 8  # rows of the run that is checked before the bench starts
 
@@ -79,7 +78,7 @@ def run_bench(bench: Bench, console: Console, *, restart_changed: bool = False, 
         dry_run: Check everything and show the plan; start and write nothing.
 
     Returns:
-        FAILED if a run failed, NEGATIVE if no rate is within the limits, else OK.
+        The exit code of the record.
 
     Raises:
         InputError: If the directory has a bench with another configuration.
@@ -275,7 +274,7 @@ class _Runs:
             self._end("failed", error)
             raise
         self._end("complete")
-        return self._exit_code()
+        return self._record.exit_code
 
     def _say(self, text: str) -> None:
         say(self._console, text)
@@ -429,10 +428,3 @@ class _Runs:
         for text in table.closing(self._record):
             self._say(text)
         self._say(page)
-
-    def _exit_code(self) -> ExitCode:
-        runs, best = self._record.runs, self._record.best
-        if any(run.verdict == "failed" or run.errors > MAX_FAILED_SHARE * run.queries for run in runs):
-            return ExitCode.FAILED
-        has_rate = best is None or best.low is not None or self._record.limits is None
-        return ExitCode.OK if has_rate else ExitCode.NEGATIVE

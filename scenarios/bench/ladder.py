@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from runs.bench.bench_record import BenchRun, Best, Kind
+from runs.bench.bench_record import MET, NEEDED, VIOLATED, BenchRun, Best, Kind
 
 # Default rates as shares of the Offline rate.
 SHARES = {"Server": (0.25, 0.5, 0.75, 0.9), "Interactive": (0.25, 0.5, 0.7, 0.85)}
@@ -20,9 +20,6 @@ REFINEMENTS = 2
 LOW_SHARE = 0.1  # a bench whose rates are all below this share of the Offline rate gets a warning
 
 LONGEST_S = 180.0  # maximum duration of a run that waits for the queries of the percentile
-# Queries with which the bound of a percentile, by early stopping, may have some late queries. Highest percentile first.
-NEEDED = {"p99": 662, "p95": 130, "p90": 64}
-VIOLATED = ("outside", "saturated")
 
 
 @dataclass(frozen=True)
@@ -133,19 +130,21 @@ def choose_percentile(plan: LadderPlan, lowest_qps: float | None) -> tuple[str |
 
 
 def best_of(runs: Sequence[BenchRun]) -> Best | None:
-    """Return the best rate; None without a Server run that has a verdict.
+    """Return the best rate; None without a Server run that shows it.
 
-    A rate with several runs is within the limits if more of them are within than not.
+    A rate with several runs is within the limits if more of them are within than not. If the lowest violated rate has
+    lower rates, and no lower rate has a verdict on the limits, the best rate is unknown.
     """
-    judged = [run for run in runs if run.kind == "server" and run.verdict in ("within", "measured", *VIOLATED)]
-    if not judged:
-        return None
+    served = [run for run in runs if run.kind == "server" and run.verdict != "failed"]
+    judged = [run for run in served if run.verdict in (*MET, *VIOLATED)]
     votes: dict[float, int] = {}
     for run in judged:
         assert run.asked_qps is not None
         votes[run.asked_qps] = votes.get(run.asked_qps, 0) + (-1 if run.verdict in VIOLATED else 1)
     violated = min((rate for rate, vote in votes.items() if vote <= 0), default=math.inf)
     low = max((rate for rate, vote in votes.items() if rate < violated), default=None)
+    if low is None and (not judged or any((run.asked_qps or 0) < violated for run in served)):
+        return None
     at_low = [run for run in judged if run.asked_qps == low and run.verdict not in VIOLATED]
     return Best(
         low=low,

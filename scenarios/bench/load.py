@@ -19,7 +19,7 @@ from runs.record.official_inputs import model_reasons
 from scenarios.bench import mistakes as parse
 from scenarios.bench.ladder import MAX_RUNS, Step, default_steps
 from scenarios.bench.mistakes import Mistakes
-from scenarios.bench.options import DATA_NAMES, IGNORED, REFUSED, Bench, BenchOptions, benchmark_of, fix_of
+from scenarios.bench.options import DATA_NAMES, IGNORED, REASONS, REFUSED, Bench, BenchOptions, benchmark_of, fix_of
 from scenarios.bench.prompts import FilePrompts, Lengths, Prompts, Synthetic, read_prompts
 from scenarios.run.config import make_config
 from sut.endpoint.address import Access, addresses, route_at_end, with_route
@@ -96,7 +96,7 @@ class _Loader:
     def load(self, command: list[str], targets: Sequence[str], others: Mapping[str, str]) -> Bench:
         for name, value in others.items():
             if name in REFUSED:
-                self.add(f"{_flag(name)} {value}: not an option of bench", fix_of(name, value))
+                self.add(f"{_flag(name)} {value}: {REASONS.get(name, 'not an option of bench')}", fix_of(name, value))
             else:
                 self.notes.append(f"{_flag(name)} is ignored; {IGNORED[name]}")
         like = self._like()

@@ -16,7 +16,11 @@ from scenarios.run.config import LOWEST_QPS
 MAX_SHOWN = 20
 MAX_LENGTH = 2**20  # tokens
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
-_LIMITS = {"ttft": "ttft", "time_to_first_token": "ttft", "tpot": "tpot", "inter_token_latency": "tpot"}
+_LIMITS = {
+    **dict.fromkeys(("ttft", "time_to_first_token"), "ttft"),
+    **dict.fromkeys(("tpot", "inter_token_latency"), "tpot"),
+    **dict.fromkeys(("e2el", "request_latency"), "e2el"),
+}
 Value = TypeVar("Value", int, float)
 
 
@@ -139,7 +143,7 @@ def limits(text: str) -> dict[str, float]:
         name, _, value = part.replace(":", "=").partition("=")
         known = _LIMITS.get(name.lower())
         if known is None:
-            raise ValueError(f"{name!r} is not a limit; limits are ttft and tpot, in ms")
+            raise ValueError(f"{name!r} is not a limit; limits are ttft, tpot and e2el (the whole latency), in ms")
         if known in found:
             raise ValueError(f"{known} is given twice")
         found[known] = number(value)

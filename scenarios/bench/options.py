@@ -27,7 +27,7 @@ NOT_FOR_BENCHES = frozenset(
 DATA_NAMES: "dict[str, FileKind | None]" = {"random": None, "custom": "custom", "sharegpt": "sharegpt"}
 # Options of other programs → what to type here.
 REFUSED = {
-    "burstiness": "remove this option; arrivals are Poisson and depend on LoadGen's seed",
+    "burstiness": "remove --burstiness",
     "data": "give --dataset-path FILE, or --input-len 1024 --output-len 128",
     "extra_inputs": "remove this option; --ignore-eos and --sampling-arg KEY=VALUE set the sampling",
     "header": "give a key with --api-key-env VARIABLE; other headers are not sent",
@@ -37,6 +37,8 @@ REFUSED = {
     "rate_type": "give --rates 5,10, --rates inf, or --concurrency 1,8,32",
     "traffic_scenario": "give --input-len 100 --output-len 100, or a range such as --input-len 80-120",
 }
+# Options of other programs that a bench cannot have → the reason.
+REASONS = {"burstiness": "LoadGen draws Poisson arrivals, and its schedule is official"}
 # Options of other programs that have no effect → the reason.
 IGNORED = {
     "batch_size": "the engine batches continuously",
@@ -89,8 +91,8 @@ class BenchOptions(BaseModel):
         "LIST",
     )
     limits: str | None = _field(
-        "Latency limits in ms, such as ttft=2000,tpot=100, or none. Default: the limits of the benchmark for its own "
-        "model; none for other models.",
+        "Latency limits in ms, such as ttft=2000,tpot=100, or none. e2el limits the whole latency. Default: the limits "
+        "of the benchmark for its own model; none for other models.",
         "LIST",
     )
     duration: str | None = _field(
@@ -127,7 +129,7 @@ class BenchOptions(BaseModel):
     metadata: list[str] = option_field([], "Fact to write into bench.json. Repeatable.", "bench", "KEY=VALUE")
     output_log_dir: Path | None = _field("Directory of the bench. Default: output/bench-<label>.", "DIR")
     # Options of other programs
-    goodput: str | None = _field("Same as --limits, in the form ttft:500 tpot:50.", "LIST", "compat")
+    goodput: str | None = _field("Same as --limits, in the form ttft:500 tpot:50 e2el:5000.", "LIST", "compat")
     ttft_sla_ms: str | None = _field("Same as --limits ttft=MS.", "MS", "compat")
     tpot_sla_ms: str | None = _field("Same as --limits tpot=MS.", "MS", "compat")
     model: str | None = _field(

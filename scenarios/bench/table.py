@@ -13,8 +13,8 @@ WIDTH = 100
 _NAME = 13
 _COLUMNS = (7, 7, 7, 7, 9, 7, 7, 9, 6, 10)  # widths after the name
 _STYLES = {
-    "maximum": "bold", "within": "green", "outside": "red", "saturated": "bold red", "unclear": "yellow",
-    "failed": "bold red",
+    "maximum": "bold", "within": "green", "outside": "red", "saturated": "bold red", "unchecked": "yellow",
+    "unclear": "yellow", "failed": "bold red",
 }  # fmt: skip
 
 
@@ -64,6 +64,8 @@ def closing(record: BenchRecord) -> Iterator[str]:
     """Yield lines on the best rate, its second run, and the causes that may distort the numbers."""
     runs = {run.number: run for run in record.runs}
     best = record.best
+    if record.undecided is not None:
+        yield f"no best rate: {record.undecided}"
     if best is not None:
         yield _best(record, best)
         if best.run is not None and best.again is not None:
@@ -74,7 +76,7 @@ def closing(record: BenchRecord) -> Iterator[str]:
 
 
 def _best(record: BenchRecord, best: Best) -> str:
-    has_limits = bool(record.limits and record.percentile)
+    has_limits = record.limits is not None
     what = "within limits" if has_limits else "without saturation"
     if best.low is None:
         over = f"{rate(best.high)} q/s already {'exceeds a limit or ' if has_limits else ''}saturates the system"

@@ -243,9 +243,7 @@ def _bench(root: Path, runs: tuple[RunStatus, ...]) -> GroupStatus:
     if low is not None:
         text += f", best rate {low:.4g}/s" + (" within the limits" if record.limits else "")
     if record.status == "complete":
-        failed = any(run.verdict == "failed" for run in record.runs)
-        has_rate = low is not None or not record.limits
-        code = ExitCode.FAILED if failed else ExitCode.OK if has_rate else ExitCode.NEGATIVE
+        code = record.exit_code
     return _group("bench", root, runs, pid, text, code)
 
 

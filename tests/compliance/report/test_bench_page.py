@@ -10,7 +10,7 @@ import pytest
 from compliance.report.bench_page import bench_page, draw_records, write_bench_page
 from compliance.report.page import render
 from compliance.report.pictures import Picture
-from runs.bench.bench_record import BenchRecord, Best
+from runs.bench.bench_record import BenchRecord, Best, Limits
 from runs.errors import InputError
 from tests.support.bench_records import bench_record, bench_run, latency, write_folder
 from tests.support.recorded import recorded
@@ -54,6 +54,8 @@ def test_saturated_runs_are_hollow_and_the_repeated_rate_is_a_mark_of_its_own() 
     assert fills(draw_records([record]), "#ffffff") == 0
     without = record.model_copy(update={"runs": [run for run in record.runs if not run.again]})
     assert draw_records([record]).words.count(" at ") == draw_records([without]).words.count(" at ") + 2
+    limited = record.model_copy(update={"limits": Limits(e2el=9000)})
+    assert "p99 latency: " in draw_records([limited]).words
     both = draw_records([record, bench_record("other", 44)])
     assert {"base", "other"} <= {
         "".join(one.itertext()) for one in ElementTree.fromstring(both.svg).iter() if one.tag == f"{NS}text"
@@ -66,6 +68,10 @@ def test_saturated_runs_are_hollow_and_the_repeated_rate_is_a_mark_of_its_own() 
         ({"best": Best(low=36, high=None)}, "36 queries/s; no measured rate is too high."),
         ({"limits": None}, "Highest rate without saturation: 36 queries/s"),
         ({"best": Best(low=None, high=10)}, "TPOT 100 ms) was found; lowest measured rate: 10 queries/s."),
+        (
+            {"best": None, "percentile": None, "runs": [bench_run(1, 10).model_copy(update={"verdict": "unchecked"})]},
+            "No best rate: limits not checked: 700 queries, 64 are needed for p90.",
+        ),
         ({"best": None, "runs": [bench_run(1, None)]}, "Highest throughput: 5,120 output tokens/s (Offline)."),
         ({"best": None, "runs": []}, "No run has numbers."),
     ],

@@ -1,18 +1,21 @@
 """The numbers of a bench's run from the files of recorded runs."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from runs.bench.bench_record import BenchRun, Limits
+from runs.bench import measure
+from runs.bench.bench_record import NEEDED, BenchRun, Limits
 from runs.bench.measure import failed_run, measure_run, supported_percentile
 from runs.files.writing import sha256_of
 from runs.numbers.derive_result import result_of
-from runs.record.finished_run import finished_run
+from runs.record.finished_run import FinishedRun, finished_run
 from runs.record.layout import RunDir
 from runs.record.requests_log import read_requests
-from scenarios.bench.ladder import NEEDED
 from tests.support.dummy_runs import DummyRuns
 
 DUMMY_RUNS = DummyRuns()
@@ -65,9 +68,70 @@ def test_limits_are_judged_at_the_percentile_with_early_stopping() -> None:
     assert (within.verdict, outside.verdict) == ("within", "outside")
     assert outside.reasons[0].startswith("p95 TTFT 21 ms, limit ")
     assert within.within_limits == pytest.approx(0.96, abs=0.02)
-    few = measured(folder, percentile=None)
-    assert (few.verdict, few.reasons) == ("measured", [])
     assert measured(folder, limits=None).verdict == "measured"
+
+
+def test_a_limit_on_the_whole_latency_is_judged() -> None:
+    folder = DUMMY_RUNS("Server")
+    latency = measured(folder).latency
+    assert latency is not None
+    within, outside = (measured(folder, limits=Limits(e2el=limit)) for limit in (latency.bound, latency.p95))
+    assert (within.verdict, outside.verdict) == ("within", "outside")
+    assert within.within_limits == pytest.approx(0.96, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"percentile": None}, "another run has too few queries"),
+        ({"percentile": "p99", "queries": 400}, "400 queries, 662 are needed for p99"),
+        ({"percentile": None, "queries": 8}, "8 queries, 64 are needed for p90"),
+        ({"limits": Limits(tpot=100), "tokens": 1}, "the responses have no TPOT"),
+        ({"limits": Limits(ttft=2000, tpot=100), "tokens": 1}, "the responses have no TPOT"),
+    ],
+)
+def test_a_limit_that_cannot_be_checked_is_not_met(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], reason: str
+) -> None:
+    queries, tokens = changes.pop("queries", 640), changes.pop("tokens", None)
+    complete = measure._queries
+
+    def some(run: FinishedRun) -> measure._Queries:
+        table = complete(run)
+        parts = {name: value[:queries] for name, value in vars(table).items() if isinstance(value, np.ndarray)}
+        if tokens is not None:
+            parts["output_tokens"] = np.full(queries, tokens)
+        if queries < 100:  # the latencies are short against the gaps between arrivals
+            parts["arrived_ns"] = np.arange(queries) * 10**9
+        return replace(table, **parts)
+
+    monkeypatch.setattr(measure, "_queries", some)
+    run = measured(DUMMY_RUNS("Server"), **changes)
+    assert run.verdict == "unchecked"
+    assert run.reasons[0].startswith(f"limits not checked: {reason}")
+    # A limit that is exceeded decides, although another limit cannot be checked.
+    if tokens is not None:
+        assert measured(DUMMY_RUNS("Server"), limits=Limits(ttft=0.001, tpot=100)).verdict == "outside"
+
+
+def test_a_late_client_makes_a_run_unclear(tmp_path: Path) -> None:
+    """p99 TTFT is 21 ms: a delay of the event loop of 1 ms and more is above 5%."""
+    folder = DUMMY_RUNS.copy(tmp_path / "run", "Server").root
+    ttft = measured(folder).ttft
+    assert ttft is not None
+
+    def judged(lag_ms: float, **changes: object) -> BenchRun:
+        manifest = json.loads(RunDir(folder).manifest.read_text())
+        manifest["observed"]["loop_lag"]["p99_ms"] = lag_ms
+        RunDir(folder).manifest.write_text(json.dumps(manifest))
+        return measured(folder, **changes)
+
+    assert judged(1.1).verdict == "within"
+    assert judged(3.0).verdict == judged(3.0, limits=None).verdict == "unclear"
+    assert judged(3.0).reasons[0].startswith("client: event loop p99 2 ms of p99 TTFT")
+    # A delay that does not explain the violation changes nothing.
+    assert judged(3.0, limits=Limits(ttft=ttft.p50 - 5)).verdict == "outside"
+    assert judged(30.0, limits=Limits(ttft=ttft.p50 - 5)).verdict == "unclear"
 
 
 def test_short_responses_are_counted() -> None:

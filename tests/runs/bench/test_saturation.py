@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from runs.bench.saturation import growth_text, is_unclear, not_steady, steady_offline_rate
+from runs.bench.saturation import growth_text, not_steady, signs_of_saturation, steady_offline_rate
 from runs.loadgen.schedule import poisson_offsets_ns
 from runs.numbers.load import ArrivalWindow, arrival_window
 from runs.rounds import CURRENT_ROUND
@@ -34,7 +34,11 @@ class Judged:
 def judged(arrived_s: NDArray[np.float64], latency_s: NDArray[np.float64]) -> Judged:
     window = arrival_window(arrived_s, latency_s)
     assert window is not None
-    return Judged(window.is_saturated, is_unclear(window), not_steady(window, arrived_s, latency_s) is None)
+    return Judged(
+        window.is_saturated,
+        bool(signs_of_saturation(window)) and not window.is_saturated,
+        not_steady(window, arrived_s, latency_s) is None,
+    )
 
 
 def minute(queries: int, use: float, seed: int = SEED, *, latency_s: float = 5.0, run_s: float = 60.0) -> Judged:

@@ -74,6 +74,8 @@ def test_a_bench_without_options() -> None:
         ({"limits": "ttft=200"}, {"limits": Limits(ttft=200)}),
         ({"limits": "none"}, {"limits": None}),
         ({"goodput": "ttft:500"}, {"limits": Limits(ttft=500)}),
+        ({"goodput": "e2el:5000"}, {"limits": Limits(e2el=5000)}),
+        ({"limits": "e2el=5000,ttft=500"}, {"limits": Limits(ttft=500, e2el=5000)}),
         ({"ttft_sla_ms": "500", "tpot_sla_ms": "9"}, {"limits": Limits(ttft=500, tpot=9)}),
         ({"duration": "10m"}, {"duration_s": 600, "is_duration_given": True}),
         ({"duration": "60s"}, {"duration_s": 60}),
@@ -104,12 +106,12 @@ def test_open_queries_are_bounded_at_a_rate(tmp_path: Path) -> None:
 
 def test_all_mistakes_are_reported_at_once() -> None:
     text = mistakes(
-        rates="5,x", limits="e2el=3", duration="3x", output_len="1", repeats="0", metadata=["a"], scenario="D(100,100)",
+        rates="5,x", limits="itl=3", duration="3x", output_len="1", repeats="0", metadata=["a"], scenario="D(100,100)",
         dataset_name="c4", seed="-1", runs={"stall_timeout_s": "x"}, others={"profile": "kind=sweep"},
     )  # fmt: skip
     for line in (
         "--rates 5,x: 'x' is not a number\n  fix: write, for example, --rates 5,10,20",
-        "--limits e2el=3: 'e2el' is not a limit",
+        "--limits itl=3: 'itl' is not a limit",
         "--duration 3x: must be a number of seconds",
         "--output-len 1: must be at least 2 tokens",
         "--repeats 0: '0' must be a whole number from 1",
@@ -170,12 +172,13 @@ def test_options_without_effect_are_noted() -> None:
     said = mistakes(others={"data": "prompt_tokens=64,output_tokens=16", "max_time_per_run": "90s"})
     assert "give --input-len 64 --output-len 16" in said
     assert "give --duration 90s" in said
+    assert "--burstiness 0.5: LoadGen draws Poisson arrivals" in mistakes(others={"burstiness": "0.5"})
     assert "give --input-len 100 --output-len 20" in mistakes(others={"traffic_scenario": "D(100,20)"})
     assert "--num-workers is ignored" in loaded(others={"num_workers": "4"}).notes[0]
 
 
 def test_like_an_earlier_bench(tmp_path: Path) -> None:
-    bench = loaded(seed="1795719000", input_len="64", output_len="16", limits="ttft=300", duration="20")
+    bench = loaded(seed="1795719000", input_len="64", output_len="16", limits="ttft=300,e2el=900", duration="20")
     runs = [BenchRun(number=1, kind="offline", scenario="Offline", verdict="maximum")]
     runs += [
         BenchRun(number=i, kind="server", scenario="Server", verdict="within", asked_qps=qps)

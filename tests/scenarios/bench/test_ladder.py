@@ -2,14 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runs.bench.bench_record import BenchRun, RunVerdict
+from runs.bench.bench_record import NEEDED, BenchRecord, BenchRun, RunVerdict
+from runs.errors import ExitCode
 from scenarios.bench.ladder import (
-    NEEDED,
     LadderPlan,
     RunSpec,
     Step,
@@ -18,6 +19,7 @@ from scenarios.bench.ladder import (
     low_rates,
     next_run,
 )
+from tests.support.bench_records import LIMITS, bench_record
 
 OFFLINE_QPS = 40.0
 
@@ -126,6 +128,64 @@ def test_an_unclear_or_failed_run_does_not_end_the_ascent_and_sets_no_rate() -> 
         best = best_of(runs)
         assert best is not None
         assert (best.low, best.high) == (30.0, None)
+
+
+def bench(verdicts: dict[float, RunVerdict], **fields: Any) -> BenchRecord:
+    """A bench with one run of 8 queries at each rate."""
+    runs = [
+        measured(RunSpec(number, "server", 8, 0, qps), verdict).model_copy(update={"reasons": ["a reason"]})
+        for number, (qps, verdict) in enumerate(verdicts.items(), start=1)
+    ]
+    return bench_record(**{"runs": runs, "best": best_of(runs), "limits": LIMITS, "percentile": "p90"} | fields)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "low", "exit_code"),
+    [
+        ({5: "within"}, 5, ExitCode.OK),
+        ({5: "within", 9: "unchecked"}, 5, ExitCode.OK),
+        ({5: "unclear", 9: "within"}, 9, ExitCode.OK),
+        ({5: "outside", 9: "within"}, None, ExitCode.NEGATIVE),
+        ({5: "outside", 9: "unchecked"}, None, ExitCode.NEGATIVE),
+        ({5: "unchecked"}, None, ExitCode.REFUSED),
+        ({5: "unclear"}, None, ExitCode.REFUSED),
+        ({5: "unchecked", 9: "saturated"}, None, ExitCode.REFUSED),
+        ({5: "unclear", 9: "outside"}, None, ExitCode.REFUSED),
+        ({5: "within", 9: "failed"}, 5, ExitCode.FAILED),
+        ({5: "unchecked", 9: "failed"}, None, ExitCode.FAILED),
+    ],
+)  # fmt: skip
+def test_a_bench_without_a_decided_rate_has_no_best_rate(
+    verdicts: dict[float, RunVerdict], low: float | None, exit_code: ExitCode
+) -> None:
+    record = bench(verdicts)
+    assert (record.best and record.best.low, record.exit_code) == (low, exit_code)
+    assert bench(verdicts, limits=None).exit_code in (ExitCode.OK, ExitCode.FAILED)
+
+
+def test_the_reason_for_a_missing_best_rate_is_the_lowest_percentile() -> None:
+    few = bench({5: "unclear", 9: "unchecked"}, percentile=None)
+    assert few.undecided == "limits not checked: 8 queries, 64 are needed for p90"
+    assert bench({5: "unclear", 9: "unchecked"}).undecided == "run 2 is unchecked: a reason"
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "exit_code"),
+    [
+        (["outside", "outside"], ExitCode.NEGATIVE),
+        (["within", "outside"], ExitCode.OK),
+        (["unchecked", "outside"], ExitCode.REFUSED),
+        (["unclear"], ExitCode.REFUSED),
+    ],
+)
+def test_the_exit_code_of_a_closed_loop(verdicts: list[RunVerdict], exit_code: ExitCode) -> None:
+    runs = [
+        measured(RunSpec(number, "concurrency", 70, 0, concurrency=number), verdict).model_copy(
+            update={"reasons": ["a reason"]}
+        )
+        for number, verdict in enumerate(verdicts, start=1)
+    ]
+    assert bench({}, runs=runs, best=best_of(runs)).exit_code == exit_code
 
 
 def test_a_violated_limit_leaves_the_curve_whole() -> None:
