@@ -126,7 +126,7 @@ def test_the_endpoints_client_is_run_if_it_is_named(tmp_path: Path, monkeypatch:
 
 def test_an_unknown_part_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["z"]) == 2
-    assert "'z' is not one of 'a', 'b', 'c', 'd', 'e', 'i', 'l', 'm'" in capsys.readouterr().err
+    assert "'z' is not one of 'a', 'b', 'c', 'd', 'e', 'i', 'l', 'm', 't'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("platform", "engines"), [("cpu", ["+", "leg", "leg", "-"]), ("cuda", ["+", "-", "leg"] * 2)])

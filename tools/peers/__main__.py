@@ -28,6 +28,7 @@ PARTS = {
     "i": ("an Offline query of 307,464 samples", "real_size.run"),
     "l": ("a server over HTTP", "over_http.run"),
     "m": ("highest valid Server rate over HTTP ÷ in the run's process", "rates.over_http"),
+    "t": ("clients beside a scripted server", "truth.run"),
 }
 WIDTH = 120  # width of the tables in a file
 

@@ -46,6 +46,14 @@ class Figure:
         return {**asdict(self), "median": self.median, "target": target, "met": self.met}
 
 
+@dataclass(frozen=True)
+class Grid:
+    """A table of a measurement with more than one number per row."""
+
+    headings: tuple[str, ...]
+    rows: list[tuple[str | float, ...]]
+
+
 @dataclass
 class PeerPart:
     """A measurement and its figures."""
@@ -53,6 +61,7 @@ class PeerPart:
     name: str
     title: str
     figures: list[Figure] = field(default_factory=list)
+    grids: list[Grid] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # method and limits of the measurement
     seconds: float = 0.0
     load_average: tuple[float, float] = (0.0, 0.0)  # over one minute, before and after
@@ -88,10 +97,22 @@ def print_part(console: Console, part: PeerPart) -> None:
         numbers = (number(value) for value in (figure.median, min(figure.runs), max(figure.runs)))
         table.add_row(figure.name, figure.unit, *numbers, str(len(figure.runs)), str(figure.target or ""), verdict)
     console.print(table)
+    for grid in part.grids:
+        console.print(_grid_table(grid))
     for note in part.notes:
         console.print(f"  {note}", highlight=False, soft_wrap=True, markup=False)
     first, last = part.load_average
     console.print(f"  {part.seconds:.0f} s; load average {first:g} before, {last:g} after\n", highlight=False)
+
+
+def _grid_table(grid: Grid) -> Table:
+    table = Table()
+    for place, heading in enumerate(grid.headings):
+        is_text = all(isinstance(row[place], str) for row in grid.rows)
+        table.add_column(heading, justify="left" if is_text else "right")
+    for row in grid.rows:
+        table.add_row(*(cell if isinstance(cell, str) else number(cell) for cell in row))
+    return table
 
 
 def number(value: float) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of the measurements. The defaults are those of `make peers`, almost an hour on two idle cores."""
+    """Sizes of the measurements. The defaults are those of `make peers`, about an hour on two idle cores."""
 
     repeats: int = 3  # repetitions of each short measurement
     # (a) and (d)
@@ -30,6 +30,10 @@ class Sizes:
     real_seconds: float = 215.0
     memory_seconds: float = 60.0
     short_runs: tuple[int, int] = (832, 3_000)
+    # (t)
+    truth_rates: tuple[float, ...] = (50.0, 100.0, 200.0, 500.0, 800.0)  # requests/s
+    truth_seconds: float = 8.0  # duration of the load at each rate
+    truth_limit_s: float = 120.0  # time limit of a client's run
 
 
 SMALLEST = Sizes(
@@ -49,4 +53,6 @@ SMALLEST = Sizes(
     real_seconds=4.0,
     memory_seconds=1.0,
     short_runs=(64, 128),
+    truth_rates=(20.0, 40.0),
+    truth_seconds=1.0,
 )
