@@ -20,7 +20,8 @@ BENCH_FILE = layout.BENCH_FILE
 Kind = Literal["offline", "server", "concurrency"]
 # maximum: an Offline run. within, outside: by the limits. unchecked: the run cannot show whether the limits are met.
 # measured: no limits apply. saturated: open queries grew, so the latencies depend on the length of the run. unclear: a
-# part of the signs of saturation is present, or the client may explain the latencies.
+# part of the signs of saturation is present, the client may explain the latencies, or the tokenizer contradicts the
+# server's numbers of tokens.
 RunVerdict = Literal["maximum", "within", "outside", "unchecked", "measured", "saturated", "unclear", "failed"]
 MET: tuple[RunVerdict, ...] = ("within", "measured")
 VIOLATED: tuple[RunVerdict, ...] = ("outside", "saturated")
@@ -78,7 +79,7 @@ class TokenCounts(_Part):
     """Output tokens of all responses; None if unknown."""
 
     server: int | None  # number that the server reports in `usage`
-    counted: int | None  # number of received token IDs, or of tokens in the received text
+    counted: int | None  # number of received token IDs, or of tokens of the received text by the tokenizer
     estimated: bool = False  # True if neither the server nor a tokenizer counts the tokens
 
 

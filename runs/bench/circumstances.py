@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runs.bench.bench_record import ClientLateness, Latency, TokenCounts
+from runs.record.engines.server_facts import COUNTS_SHARE
 from runs.record.manifest import Manifest
 from runs.record.observed import FOREIGN_SHARE, Contention, ServerClient
 from runs.wording import milliseconds
@@ -16,9 +17,9 @@ from runs.wording import milliseconds
 CACHED_SHARE = 0.01  # prompt tokens from a cache, as a share of all prompt tokens
 CLIENT_SHARE = 0.05  # delay of the client, as a share of a latency
 HELD_SHARE = 0.05  # first tokens that arrived together with later tokens, as a share of all queries
+# Difference between the token IDs that the client received and the increase of the server's counter.
+METRICS_SHARE = 0.01
 LOOP_TIMER_MS = 1.0  # resolution of the timers by which the lag of the event loop is measured
-# Allowed difference between the output tokens that the server reports and those that the client counted.
-TOKENS_SHARE = 0.01
 
 
 @dataclass(frozen=True)
@@ -111,13 +112,24 @@ class Circumstances:
             if late_ms > CLIENT_SHARE * value_ms:
                 yield f"client: {what} p99 {milliseconds(late_ms)} ms of {statistic} {name} {milliseconds(value_ms)} ms"
 
+    @property
+    def doubtful_tokens(self) -> str | None:
+        """The numbers of tokens in words if the tokenizer contradicts the server's numbers; otherwise None."""
+        is_text = any(one.text is not None for one in self.servers)
+        return self._different_counts(COUNTS_SHARE) if is_text else None
+
+    def _different_counts(self, share: float) -> str | None:
+        server, counted = self.tokens.server, self.tokens.counted
+        if server is None or counted is None or abs(server - counted) <= share * server:
+            return None
+        return f"tokens: the server counts {server:,} output tokens, the client {counted:,}"
+
     def distortions(self) -> Iterator[str]:
         """Yield the reasons of the engine and the machine."""
         if self.cached_share is not None and self.cached_share > CACHED_SHARE:
             yield f"cache: {self.cached_share:.1%} of the prompt tokens were read from a cache"
-        theirs, ours = self.tokens.server, self.tokens.counted
-        if theirs is not None and ours is not None and abs(theirs - ours) > TOKENS_SHARE * ours:
-            yield f"tokens: the server counts {theirs:,} output tokens, the client {ours:,}"
+        if all(one.text is None for one in self.servers) and (different := self._different_counts(METRICS_SHARE)):
+            yield different
         if self.tokens.estimated:
             yield "tokens: estimated from chunks"
         if self.short_responses:
@@ -148,9 +160,11 @@ def _cached_tokens(servers: list[ServerClient]) -> int | None:
 def token_counts(servers: list[ServerClient], counted: int) -> TokenCounts:
     """Return the number of output tokens of all responses: as the servers report it, and as received."""
     if texts := [one.text for one in servers if one.text is not None]:
+        has_usage = all(one.has_usage for one in servers)
+        own = sum(one.tokens_by_tokenizer for one in texts) if has_usage else counted
         return TokenCounts(
-            server=sum(one.tokens_by_usage for one in texts) if all(one.has_usage for one in servers) else None,
-            counted=counted if all(one.is_tokenized for one in texts) else None,
+            server=sum(one.tokens_by_usage for one in texts) if has_usage else None,
+            counted=own if all(one.is_tokenized for one in texts) else None,
             estimated=any(one.responses_estimated for one in texts),
         )
     # Tokens that the counters of the servers report in addition to the received tokens: of probes and warm-up.

@@ -139,6 +139,9 @@ def _measured(
             verdict, reasons = "unclear", late + reasons
         else:
             reasons += late
+    if (doubt := seen.doubtful_tokens) is not None:
+        reasons.append(doubt)
+        verdict = "unclear" if verdict in (*MET, "outside") else verdict
     if detail.error_count:
         reasons.append(f"LoadGen: {errors_found(detail)}")
     elif verdict in MET and detail.validity != "VALID":

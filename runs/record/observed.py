@@ -140,7 +140,11 @@ class TextResponses(StrictModel):
     tokens_by_tokenizer: Count
     responses_estimated: Count  # responses whose tokens are the number of chunks
     short: Count
-    empty: Count
+    empty: Count  # responses without text
+    # with_finish_reason includes responses before the timed run; without_finish_reason are responses with text.
+    with_finish_reason: Count = 0
+    without_finish_reason: Count = 0
+    tokens_for_loadgen: Count = 0  # number that LoadGen received for the responses with usage; 0 in earlier versions
     issue_to_text: LatenessSummary  # until the first text after reasoning
 
 
@@ -166,6 +170,10 @@ class ServerClient(StrictModel):
     tokens_that_came: Count
     issue_to_wire: LatenessSummary
     read_to_loadgen: LatenessSummary  # in the client's own process
+    # From the last token of a stream to the read that completed the query, and to the end of the response; None in
+    # earlier versions.
+    last_token_to_loadgen: LatenessSummary | None = None
+    last_token_to_end: LatenessSummary | None = None
     text: TextResponses | None = None  # None for a server that sends token IDs
 
     @property

@@ -145,8 +145,8 @@ def _with_facts(bench: Bench, facts: Facts, before: Conditions) -> Conditions:
     dialect = DIALECTS.get(bench.values.get("api_dialect", ""))
     counting: dict[str, Fact] = {"token_counting": "token IDs"}
     if dialect is not None and dialect.sends_text:
-        is_tokenized = bench.values.get("model_path") != BYTES
-        counting = {"token_counting": "tokenizer on text" if is_tokenized else "usage of the server"}
+        otherwise = "chunks" if bench.values.get("model_path") == BYTES else "tokenizer on text"
+        counting = {"token_counting": f"usage of the server, else {otherwise}"}
     return Conditions(
         equal=before.equal | equal | counting | bench.equal_conditions(),
         system=before.system | system | bench.other_conditions(),

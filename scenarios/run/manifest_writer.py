@@ -31,7 +31,7 @@ from runs.machine.accelerators import accelerators
 from runs.machine.environment import host_facts, loadgen_facts, software_versions
 from runs.numbers.result import Result, write_result
 from runs.processes.interrupts import result_of as wait_for
-from runs.record.engines.server_facts import late_client, prompt_reuse
+from runs.record.engines.server_facts import late_client, late_ends, prompt_reuse
 from runs.record.manifest import Manifest, Status, read_manifest, write_manifest
 from runs.record.new_run import taken
 from runs.record.observed import Harness, Host, Loadgen, Model, Observed
@@ -158,7 +158,8 @@ def judge(run: PreparedRun, hashing: "Future[dict[str, str]]", console: Console)
     manifest.observed.model = manifest.model.model_copy(update={"sha256": wait_for(hashing)})
     _refuse_other_weights(run, manifest)
     manifest.notes += [one.sentence for one in misdeclared(manifest.mechanism, facts_of_run(evidence.dir, manifest))]
-    manifest.notes += late_client(manifest.observed, _limits_ns(evidence.detail))
+    limits_ns = _limits_ns(evidence.detail)
+    manifest.notes += [*late_client(manifest.observed, limits_ns), *late_ends(manifest.observed, limits_ns)]
     for sentence in manifest.notes[len(run.notes) :]:  # The earlier notes were shown before the start.
         say(console, f"  note: {sentence}")
     found = judge_evidence(evidence, AT_THE_END[run.plan.mode])

@@ -29,6 +29,7 @@ from runs.loadgen.early_stopping import PERCENTILE
 from runs.processes.age import age_s
 from runs.processes.interrupts import ENDING
 from runs.record.engines.engine_stages import StageClock, last_error, start_stage
+from runs.record.engines.server_facts import FAILED_SHARE, too_many_failed
 from runs.record.layout import RunDir
 from runs.record.manifest import EngineState, ReplicaRecord, RunPlan, WarmUp, read_manifest, write_manifest
 from runs.record.observed import EngineSeen, LatenessSummary, LoopLag
@@ -279,6 +280,11 @@ class RunProcess:
         self.manifest.observed.engines = [EngineSeen.model_validate(one) for one in observed.engines]
         if observed.read_to_loadgen is not None:
             self.manifest.observed.read_to_loadgen = LatenessSummary.model_validate(observed.read_to_loadgen)
+        if failures := too_many_failed(self.manifest.observed):
+            raise ExecutionError(
+                f"{failures}; at most {FAILED_SHARE:.0%} may fail",
+                "check the server, and a proxy in front of it, for limits on the time or length of a response",
+            )
         self.manifest.notes += observed.notes
         self.manifest.unofficial_reasons += observed.unofficial_reasons
         self.manifest.official = not self.manifest.unofficial_reasons

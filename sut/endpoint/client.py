@@ -15,12 +15,13 @@ from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.connection import ConnectionPool, request_head
 from sut.endpoint.dialects import BodyTemplate, Completion, Dialect, EventForm
 from sut.endpoint.exchange import GAP_FACTOR, Exchange
-from sut.endpoint.text import TextExchange, TextRecord, Texts
+from sut.endpoint.text import TextExchange, TextRecord, Texts, TokenCounts
 from sut.engine import Request
 from sut.event_loop import LagMeter
 from sut.request_log import Lateness
 
 CHECK_INTERVAL_S = 1.0
+END_POLL_S = 0.005
 
 
 @dataclass
@@ -43,6 +44,9 @@ class ClientRecord:
     cached_tokens: int = 0  # prompt tokens that the server read from a cache
     issue_to_wire: Lateness = field(default_factory=Lateness)
     read_to_loadgen: Lateness = field(default_factory=Lateness)
+    # From the last token of a stream to the read that completed its query, and to the end of the response.
+    last_token_to_loadgen: Lateness = field(default_factory=Lateness)
+    last_token_to_end: Lateness = field(default_factory=Lateness)
     text: TextRecord | None = None  # for a server that sends text
 
     def count(self, response: Completion, *, own_id: bool) -> None:
@@ -75,6 +79,8 @@ class Client:
 
     def __post_init__(self) -> None:
         self.record = ClientRecord(text=TextRecord(self.texts.counts) if self.texts else None)
+        self.token_counts = TokenCounts(self.texts is not None and self.texts.counts)  # of all responses of text
+        self.reasons_come_early = False  # True if text follows a finish reason, so that the reason is not the end
         self._lag = LagMeter(asyncio.get_running_loop())  # lag of the event loop
         self.moved = 0  # events so far
         self.generated = 0  # number of received IDs; for text, number of chunks until the response is complete
@@ -89,6 +95,8 @@ class Client:
         # Prefix of request IDs, unique over all clients, so that no cache contains the IDs.
         self.name = uuid.uuid4().hex
         self.asked = 0  # requests so far
+        self.open_responses = 0  # requests whose response has not ended
+        self.late_failure: ExecutionError | None = None  # failure of a response after its last token
         self.ids_come_back = False  # True if the server has returned the ID of a request
         self.pool = ConnectionPool(
             self.address,
@@ -137,12 +145,24 @@ class Client:
         facts = {**_plain(self.record), "loop_lag": lag.model_dump() if lag else None}
         return facts | ({"text": _plain(self.record.text)} if self.record.text else {})
 
-    def fail(self, request: Request, reason: str, fix: str) -> None:
+    async def all_ended(self) -> None:
+        """Wait for the ends of all responses, and check them. `_check_overdue` bounds the wait.
+
+        Raises:
+            ExecutionError: If the end of a response was missing or wrong.
+        """
+        while self.open_responses:
+            await asyncio.sleep(END_POLL_S)
+        if self.late_failure is not None:
+            raise self.late_failure
+
+    def fail(self, request: Request, reason: str, fix: str) -> ExecutionError:
         """End the run with a message that names the server, the query and the problem."""
         timed = request.seq >= 0
         which = f"query {request.seq}, sample {request.sample_index}" if timed else "a request before the timed run"
-        text = f"server {self.address.url}, {which}: {self.access.hidden(reason)}"
-        request.sink.failed(request, ExecutionError(text, fix))
+        error = ExecutionError(f"server {self.address.url}, {which}: {self.access.hidden(reason)}", fix)
+        request.sink.failed(request, error)
+        return error
 
     def _check_overdue(self) -> None:
         """End the run if a response is overdue; called once a second."""

@@ -97,6 +97,8 @@ class HttpConnection(asyncio.Protocol):
             self._parser.feed_data(data)
             if self._head_bytes > MAX_HEAD_BYTES:
                 self._break(f"the response's head is larger than {MAX_HEAD_BYTES >> 10} KiB")
+            elif self.exchange is not None:
+                self.exchange.read_over(self._read_ns)
         except httptools.HttpParserCallbackError as error:  # an error of the exchange
             cause = error.__context__
             self._break(str(cause) if isinstance(cause, BadResponse) else f"{type(cause).__name__}: {cause}")

@@ -27,6 +27,10 @@ class BadResponse(Exception):
     """The problem of an invalid response; the client adds server and query."""
 
 
+class UnrelatedEvent(BadResponse):
+    """An event without a part of a response and without an error, such as a ping. A stream may contain such events."""
+
+
 @dataclass(slots=True)
 class Completion:
     """The content of a response so far; None for parts that the server has not reported."""
@@ -38,6 +42,7 @@ class Completion:
     prompt_ids: bytes | None = None  # JSON text, if the server repeats the prompt's IDs
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    counts_all: bool = False  # True if completion_tokens counts all parts so far
     cached_tokens: int | None = None
     request_id: str | None = None
 
@@ -75,7 +80,8 @@ class EventForm:
 
 
 # Reads one event, or the whole body of an unstreamed response, into a completion. Raises BadResponse if the server
-# reports an error, msgspec.DecodeError if the JSON is not that of the dialect.
+# reports an error, UnrelatedEvent if there is neither a part of a response nor an error, and msgspec.DecodeError if the
+# JSON is not that of the dialect.
 Read = Callable[[bytes, Completion, EventForm], None]
 
 
@@ -161,8 +167,40 @@ def error_words(text: bytes) -> str:
     return " ".join(text.decode("utf-8", "replace").split())[:_ERROR_LENGTH]
 
 
-def _reported(text: bytes) -> BadResponse:
+def error_event(text: bytes) -> BadResponse:
+    """Return the problem of an event that reports an error."""
     return BadResponse(f"the server reports an error: {error_words(text)}")
+
+
+class _Event(msgspec.Struct):
+    error: Any = None
+
+    def check_error(self) -> None:
+        """Check that the event reports no error.
+
+        Raises:
+            BadResponse: If it does.
+        """
+        if self.error:
+            raise error_event(orjson.dumps(self.error))
+
+
+class _Kind(msgspec.Struct):
+    """The fields by which some servers mark an error."""
+
+    object: Any = None
+    type: Any = None
+
+
+_decode_kind = msgspec.json.Decoder(_Kind).decode
+
+
+def _without_response(payload: bytes) -> BadResponse:
+    """Return the problem of an event that has no part of a response."""
+    kind = _decode_kind(payload)
+    if "error" in (kind.object, kind.type):
+        return error_event(payload)
+    return UnrelatedEvent(f"the response has no part that is known: {error_words(payload)}")
 
 
 class _Choice(msgspec.Struct):
@@ -181,15 +219,9 @@ class _Usage(msgspec.Struct):
     prompt_tokens_details: _Details | None = None
 
 
-class _OpenAiEvent(msgspec.Struct):
+class _OpenAiEvent(_Event):
     usage: _Usage | None = None
     id: Name | None = None
-    error: msgspec.Raw = _NOTHING
-    message: str | None = None  # text of an error that is not an object
-
-    def reported(self, payload: bytes) -> BadResponse:
-        """Return the error of an event without a response."""
-        return _reported(bytes(self.error) or (self.message or "").encode() or payload)
 
 
 class _CompletionEvent(_OpenAiEvent):
@@ -204,8 +236,9 @@ _decode_completion = msgspec.json.Decoder(_CompletionEvent).decode
 def _read_completion(payload: bytes, response: Completion, _: EventForm) -> None:
     """Read a completion of OpenAI's API, with token IDs added."""
     event = _decode_completion(payload)
+    event.check_error()
     if event.choices is None:
-        raise event.reported(payload)
+        raise _without_response(payload)
     _read_usage(event.usage, response)
     response.request_id = event.request_id or event.id
     _keep_prompt(event.prompt_token_ids, response)
@@ -220,6 +253,7 @@ def _read_completion(payload: bytes, response: Completion, _: EventForm) -> None
 def _read_usage(usage: _Usage | None, response: Completion) -> None:
     if usage is not None:
         response.prompt_tokens, response.completion_tokens = usage.prompt_tokens, usage.completion_tokens
+        response.counts_all = bool(usage.completion_tokens)
         if usage.prompt_tokens_details is not None:
             response.cached_tokens = usage.prompt_tokens_details.cached_tokens
 
@@ -243,10 +277,9 @@ class _MetaInfo(msgspec.Struct):
     id: Name | None = None
 
 
-class _SglangEvent(msgspec.Struct):
+class _SglangEvent(_Event):
     output_ids: list[Int31] | None = None
     meta_info: _MetaInfo | None = None
-    error: msgspec.Raw = _NOTHING
 
 
 _decode_sglang = msgspec.json.Decoder(_SglangEvent).decode
@@ -255,8 +288,9 @@ _decode_sglang = msgspec.json.Decoder(_SglangEvent).decode
 def _read_sglang(payload: bytes, response: Completion, form: EventForm) -> None:
     """Read an event of SGLang: all IDs so far, or only new IDs (with --incremental-streaming-output)."""
     event = _decode_sglang(payload)
+    event.check_error()
     if event.meta_info is None:
-        raise _reported(bytes(event.error) or payload)
+        raise _without_response(payload)
     if event.output_ids is None:
         raise BadResponse("the response has no output_ids: the server sends text only")
     before, ids, meta = len(response.ids), event.output_ids, event.meta_info
@@ -286,7 +320,7 @@ class _Timings(msgspec.Struct):
     cache_n: Int31 | None = None
 
 
-class _LlamaEvent(msgspec.Struct):
+class _LlamaEvent(_Event):
     tokens: list[Int31] | None = None
     stop: bool = False
     stop_type: Name | None = None
@@ -294,7 +328,6 @@ class _LlamaEvent(msgspec.Struct):
     tokens_evaluated: Int31 | None = None
     timings: _Timings | None = None
     truncated: bool = False
-    error: msgspec.Raw = _NOTHING
 
 
 _decode_llama = msgspec.json.Decoder(_LlamaEvent).decode
@@ -304,8 +337,9 @@ _FINISH_REASONS = {"limit": "length", "eos": "stop", "word": "stop"}
 def _read_llama(payload: bytes, response: Completion, _: EventForm) -> None:
     """Read an event of llama.cpp. A stream omits IDs whose text ends within a character; the final count shows this."""
     event = _decode_llama(payload)
+    event.check_error()
     if event.tokens is None:
-        raise _reported(bytes(event.error) or payload)
+        raise _without_response(payload)
     response.ids += event.tokens
     if event.tokens_predicted is not None and event.tokens_predicted != len(response.ids):
         raise BadResponse(
@@ -344,16 +378,21 @@ _ENDS = {"eos": "stop", "eos_token": "stop", "stop_sequence": "stop", "end_turn"
 def _read_text(payload: bytes, response: Completion, _: EventForm) -> None:
     """Read a completion or a chat completion of OpenAI's API. A chunk with a role only, or empty text, adds nothing."""
     event = _decode_text(payload)
+    event.check_error()
     if event.choices is None and event.usage is None:
-        raise event.reported(payload)
-    _read_usage(event.usage, response)
+        raise _without_response(payload)
     response.request_id = event.id
     for choice in (event.choices or ())[:1]:
         message = choice.delta or choice.message or _Message(choice.text)
-        response.reasoning += filter(None, (message.reasoning or message.reasoning_content,))
-        response.text += filter(None, (message.content,))
+        if reasoning := message.reasoning or message.reasoning_content:
+            response.reasoning.append(reasoning)
+        if message.content:
+            response.text.append(message.content)
+        if reasoning or message.content:
+            response.counts_all = False
         if choice.finish_reason:  # some servers send "" before the end
             response.finish_reason = _ENDS.get(choice.finish_reason, choice.finish_reason)
+    _read_usage(event.usage, response)
 
 
 # vLLM's `/v1/completions` also generates text, which the client ignores.

@@ -176,6 +176,7 @@ class EndpointEngine(Engine):
         client, learned = self._client, self._learned
         assert client is not None, "observed before start, or after stop"
         assert learned is not None
+        await client.all_ended()
         try:
             now = await read_counters(self._address, self._access)
         except SetupError as error:
@@ -214,6 +215,11 @@ class EndpointEngine(Engine):
             notes.append(
                 f"server {url} returns neither a request's ID nor its prompt: responses that a proxy exchanged would "
                 "not be noticed"
+            )
+        if client.reasons_come_early:
+            notes.append(
+                f"server {url} sends a finish reason before the last text: a response ends at its requested number of "
+                "tokens, or at [DONE]"
             )
         if record.first_tokens_with_others > max(FEW_RESPONSES, LEFT_OUT_SHARE * record.answers):
             notes.append(

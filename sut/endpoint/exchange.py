@@ -9,13 +9,14 @@ import msgspec
 import orjson
 
 from runs.benchmark import SamplingPolicy
-from sut.endpoint.dialects import BadResponse, BodyTemplate, Completion, error_words
+from sut.endpoint.dialects import BadResponse, BodyTemplate, Completion, UnrelatedEvent, error_event, error_words
 from sut.engine import Request
 
 if TYPE_CHECKING:
     from sut.endpoint.client import Client
 
 DONE = b"[DONE]"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 STREAM, JSON = b"text/event-stream", b"application/json"
 MAX_BODY_BYTES = 16 << 20  # limit for the body of a response; 128 IDs with text and prompt take about 20 kB
 MAX_ERROR_BYTES = 64 << 10
@@ -30,12 +31,15 @@ LONGEST_EVENT_BYTES = 4 << 20  # five times the size of a returned prompt of 100
 class EventStream:
     """A parser of server-sent events in parts of any size. It returns the undecoded content of `data:`.
 
-    [WHATWG HTML, server-sent events: lines end in LF or CR LF here]
+    [WHATWG HTML, server-sent events]
     """
 
     def __init__(self) -> None:
         self._rest = b""
         self._data: list[bytes] = []
+        self._is_begun = False  # True after the first bytes, where a byte-order mark may be
+        self._swallows_lf = False  # True if the bytes so far end in CR, so that a LF belongs to the same line end
+        self.event_name = b""  # value of `event:` of the event that `feed` yields
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Yield the payloads of all events that these bytes complete.
@@ -43,17 +47,39 @@ class EventStream:
         Raises:
             BadResponse: If a line is longer than LONGEST_EVENT_BYTES.
         """
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        if self._swallows_lf or b"\r" in data:
+            data = self._with_lf(data)
+        data = self._rest + data
+        if not self._is_begun:
+            if BYTE_ORDER_MARK.startswith(data):  # also a part of the mark
+                self._rest = data
+                return
+            self._is_begun = True
+            data = data.removeprefix(BYTE_ORDER_MARK)
+        *lines, self._rest = data.split(b"\n")
         if len(self._rest) > LONGEST_EVENT_BYTES:
             raise BadResponse(f"an event is larger than {LONGEST_EVENT_BYTES >> 20} MiB")
         for line in lines:
-            line = line.removesuffix(b"\r")
             if line.startswith(b"data:"):
                 self._data.append(line[5:].strip())
-            elif not line and self._data:
-                yield b"\n".join(self._data)
-                self._data = []
+            elif not line:
+                if payload := b"\n".join(self._data):
+                    yield payload
+                self._data, self.event_name = [], b""
+            elif line.startswith(b"event:"):
+                self.event_name = line[6:].strip()
             # comments (`:`) and other fields are ignored
+
+    def _with_lf(self, data: bytes) -> bytes:
+        """Return bytes whose lines end in LF instead of CR or CR LF."""
+        if self._swallows_lf:
+            data = data.removeprefix(b"\n")
+        self._swallows_lf = data.endswith(b"\r")
+        return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+    def ends_with(self, payload: bytes) -> bool:
+        """Return whether the bytes so far end with an event with this payload that lacks its empty line."""
+        return [*self._data, *(part.strip() for part in self._rest.split(b"data:") if part)] == [payload]
 
     @property
     def is_between_events(self) -> bool:
@@ -80,16 +106,22 @@ class Exchange:
     _chunks: int = 0
     _first_read_ns: int = 0
     _last_read_ns: int = 0  # time of the last read of IDs
+    _first_count: int = 0  # number of IDs in the first chunk
+    _completed_ns: int = 0  # time of the read at which the response was passed on
     _sent_ns: int = 0
     _progress_ns: int = 0  # time of the last progress of the response
     _done: bool = False
     _is_stream: bool = False
+    _is_over: bool = False  # True after the end of the response, or its failure
+    _completes_early: bool = field(init=False)  # True if the last token completes the query, not the end of the stream
     _request_id: str = field(init=False)
     _sampling: SamplingPolicy = field(init=False)
 
     def __post_init__(self) -> None:
         self._sampling = self._request.sampling(self._client.sampling)
         self._client.asked += 1
+        self._client.open_responses += 1
+        self._completes_early = self._client.streaming and self._client.times_count and self._request.seq >= 0
         self._request_id = f"{self._client.name}-{self._client.asked}"
 
     # The request ------------------------------------------------------------------------------------------
@@ -138,13 +170,33 @@ class Exchange:
         else:
             self._parts.append(data)
 
+    def read_over(self, read_ns: int) -> None:
+        """Pass the response on if its last token has arrived. The rest of the response is checked when it arrives.
+
+        The connection calls this after each read that does not end the response.
+        """
+        if self._completes_early and not self._completed_ns and self._is_stream and self._has_last_token():
+            self._complete(read_ns)
+
+    def _has_last_token(self) -> bool:
+        """Return whether the last token has arrived, and the number of tokens is certain."""
+        response = self._response
+        ends = response.finish_reason in FINISH_REASONS or len(response.ids) >= self._sampling.max_tokens
+        return ends and bool(response.ids)
+
     def _event(self, payload: bytes, read_ns: int) -> None:
         if self._done:
             raise BadResponse("data arrived after the end of the stream")
         if payload == DONE:
             self._done = True
-        else:
+            return
+        name = self._events.event_name
+        if name == b"error":
+            raise error_event(payload)
+        try:
             self._read(payload, read_ns)
+        except UnrelatedEvent:
+            return  # such as a ping while the prompt is computed
 
     def _read(self, payload: bytes, read_ns: int) -> None:
         response, client, request = self._response, self._client, self._request
@@ -152,6 +204,8 @@ class Exchange:
         try:
             client.dialect.read(payload, response, client.event_form)
         except (msgspec.DecodeError, RecursionError) as error:
+            if self._is_stream and self._events.event_name not in (b"", b"message"):
+                raise UnrelatedEvent(f"an event of type {error_words(self._events.event_name)}") from error
             raise BadResponse(
                 f"the response is not of dialect {client.dialect.name} ({error}): {error_words(payload)}"
             ) from error
@@ -163,8 +217,8 @@ class Exchange:
         new = self._amount() - before
         if not new:
             return
-        if finished:
-            raise BadResponse(f"{self.UNIT} arrived after the finish reason")
+        if self._completed_ns or finished:
+            self._refuse_later(after_reason=finished)
         if len(response.ids) > (most := self._sampling.max_tokens):
             raise BadResponse(f"the response has {len(response.ids)} token IDs; at most {most} were requested")
         client.generated += new
@@ -175,47 +229,92 @@ class Exchange:
             client.slowest_token_ns = max(client.slowest_token_ns, (read_ns - self._progress_ns) // new)
         elif client.streaming:
             self._first_read_ns = request.heard_ns = read_ns
-            first_ids = self._first_ids()
-            request.sink.first_token(request, first_ids[0])
+            request.sink.first_token(request, self._first_id())
             if timed:
                 record.read_to_loadgen.add(time.time_ns() - read_ns)
-                record.first_tokens_with_others += len(first_ids) > 1
         self._last_read_ns = self._progress_ns = read_ns
 
     def _amount(self) -> int:
         """Return the number of IDs (of chunks, if the server sends text) so far."""
         return len(self._response.ids)
 
-    def _first_ids(self) -> list[int]:
-        """Return the IDs of the first chunk."""
-        return self._response.ids
+    def _first_id(self) -> int:
+        """Return the first ID of the first chunk."""
+        self._first_count = len(self._response.ids)
+        return self._response.ids[0]
+
+    def _refuse_later(self, *, after_reason: bool) -> None:
+        """Refuse tokens after the last token.
+
+        Raises:
+            BadResponse: Always, unless the server reports finish reasons before the last token.
+        """
+        end = "the finish reason" if after_reason else f"the response had all {self._sampling.max_tokens} {self.UNIT}"
+        raise BadResponse(f"{self.UNIT} arrived after {end}")
 
     def end(self, read_ns: int) -> None:
-        """Check the complete response, and pass it on."""
+        """Check the complete response, and pass it on unless its last token did this."""
         try:
             self._end(read_ns)
         except BadResponse as fault:
             self.cut_off(str(fault))
+        self._close()
+
+    def _close(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._client.open_responses -= 1
 
     def _end(self, read_ns: int) -> None:
+        if self._is_over:
+            return
         if self._status != 200:
             raise BadResponse(self._refusal())
         if not self._is_stream:
             self._read(b"".join(self._parts), read_ns)
         elif not self._events.is_between_events:
-            raise BadResponse("the stream ends within an event")
+            if self._done or not self._events.ends_with(DONE):
+                raise BadResponse("the stream ends within an event")
+            self._done = True
         client, response, request = self._client, self._response, self._request
         self._check()
-        if request.seq >= 0:
-            client.record.count(response, own_id=(response.request_id or "").endswith(self._request_id))
+        self._fix_ids()
+        self._count()
         if client.streaming and len(response.ids) > 1 and self._last_read_ns == self._first_read_ns:
             self._without_tpot()
         client.latest_answered_ns = max(client.latest_answered_ns, self._sent_ns)
         client.longest_answer_ns = max(client.longest_answer_ns, read_ns - self._sent_ns)
-        request.heard_ns = read_ns
-        request.sink.complete(request, response.ids, response.finish_reason or "unknown", response.cached_tokens or 0)
+        if not self._completed_ns:
+            self._complete(read_ns)
+        if request.seq >= 0 and self._is_stream and self._last_read_ns:
+            client.record.last_token_to_end.add(read_ns - self._last_read_ns)
+
+    def _complete(self, read_ns: int) -> None:
+        """Pass the response on."""
+        client, response, request = self._client, self._response, self._request
+        self._fix_ids()
+        self._completed_ns = request.heard_ns = read_ns
+        is_longest = len(response.ids) >= self._sampling.max_tokens
+        reason = response.finish_reason or ("length" if is_longest else "unknown")
+        request.sink.complete(request, response.ids, reason, response.cached_tokens or 0)
         if request.seq >= 0:
             client.record.read_to_loadgen.add(time.time_ns() - read_ns)
+            if self._last_read_ns:
+                client.record.last_token_to_loadgen.add(read_ns - self._last_read_ns)
+
+    def _fix_ids(self) -> None:
+        """Set the IDs that LoadGen receives, before their count and their use."""
+
+    def _count(self) -> None:
+        """Count a complete response to a timed query."""
+        if self._request.seq >= 0:
+            record, response = self._client.record, self._response
+            record.count(response, own_id=(response.request_id or "").endswith(self._request_id))
+            record.first_tokens_with_others += self._began_with_several()
+
+    def _began_with_several(self) -> bool:
+        """Return whether the first chunk had several tokens."""
+        return self._first_count > 1
 
     def _check(self) -> None:
         """Check a complete response.
@@ -282,9 +381,14 @@ class Exchange:
 
     def cut_off(self, reason: str) -> None:
         """Record that the connection or the response was cut."""
+        if self._is_over:
+            return
         if self._status != 200 and self._parts and not reason.startswith("status"):
             reason = self._refusal()
-        self._client.fail(self._request, reason, self._fix())
+        error = self._client.fail(self._request, reason, self._fix())
+        if self._completed_ns:
+            self._client.late_failure = self._client.late_failure or error
+        self._close()
 
     def _fix(self) -> str:
         if self._status in (401, 403):
@@ -301,7 +405,7 @@ class Exchange:
         waited_s = (now_ns - self._progress_ns) / 1e9
         if self._status != 200:
             return self._refusal() if waited_s > END_LIMIT_S else None
-        if self._response.finish_reason is not None or amount >= self._sampling.max_tokens:
+        if self._completed_ns or self._response.finish_reason is not None or amount >= self._sampling.max_tokens:
             late = f"all {unit} arrived, but no end of the response for {waited_s:.0f} s"
             return late if waited_s > END_LIMIT_S else None
         if amount:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from sut.loadgen_sut import LoadgenSut
 
 CONNECTIONS = 1024
+# Connections in SingleStream: the next query is sent while the end of an earlier response is still arriving.
+SINGLE_STREAM_CONNECTIONS = 16
 CLIENT = "MLPERF_ENDPOINT_CLIENT"  # environment variable: number of a client process, and number of clients
 _endpoint = options_in("endpoint")
 
@@ -54,7 +56,7 @@ class EndpointOptions(BaseModel):
     )
     api_connections: int | None = _endpoint(
         "Connections per server, which is also the maximum number of concurrent requests. The harness opens them "
-        f"before the timed run. Default: {CONNECTIONS}; 1 in SingleStream.",
+        f"before the timed run. Default: {CONNECTIONS}; {SINGLE_STREAM_CONNECTIONS} in SingleStream.",
         "N",
         ge=1,
     )
@@ -160,7 +162,8 @@ class EndpointKind(EngineKind[EndpointOptions]):
                 "api_omit": asked.api_omit,
                 "api_key_env": asked.api_key_env,
                 "api_ca": str(ca_file) if ca_file else None,
-                "api_connections": asked.api_connections or (1 if run.scenario == "SingleStream" else CONNECTIONS),
+                "api_connections": asked.api_connections
+                or (SINGLE_STREAM_CONNECTIONS if run.scenario == "SingleStream" else CONNECTIONS),
                 "network_sut": asked.network_sut,
                 "serve": asked.serve,
                 "probe_tokens": min(PROBE_TOKENS, run.longest_prompt_tokens),

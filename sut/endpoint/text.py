@@ -1,7 +1,9 @@
 """Responses of servers that send text: their tokens, their first token, and missing facts.
 
-LoadGen needs token IDs. They come from the text, with the tokenizer of the run's model; without that tokenizer, LoadGen
-gets as many zeros as the server reports tokens, or as many as chunks came.
+LoadGen counts the token IDs that it receives. In a performance run, it receives as many IDs as the server reports
+tokens: those of the text, by the tokenizer of the run's model, or zeros without this tokenizer. The number is needed
+when the last token arrives, and many servers report it later. `TokenCounts` chooses the source of the number. In an
+accuracy run, LoadGen receives the IDs of the text.
 """
 
 from collections.abc import Iterator
@@ -9,7 +11,7 @@ from dataclasses import dataclass, field
 
 from runs.benchmark import MIN_TOKENS_LOADGEN_ACCEPTS as LEAST
 from runs.benchmark import SamplingPolicy
-from runs.wording import counted
+from runs.record.engines.server_facts import failed_responses
 from sut.endpoint.dialects import MAY_OMIT, BadResponse
 from sut.endpoint.exchange import FEW_RESPONSES, FINISH_REASONS, JSON, LEFT_OUT_SHARE, STREAM, Exchange
 from sut.endpoint.tokenizer import Tokenizer
@@ -42,6 +44,60 @@ class Texts:
         return (self.tokenizer.lead or [0])[0] if self.counts else 0
 
 
+@dataclass(slots=True)
+class TokenCounts:
+    """The sources of a response's number of tokens before the server reports it, and their errors so far.
+
+    The number of chunks and the number of tokens of the text are estimates. `max_tokens` is the number after the finish
+    reason `length`. A source is used while it was right in all responses so far; else the source with the smallest
+    error, if this error is smaller than the error of the times that waiting for the server's report would cause.
+    """
+
+    is_tokenized: bool
+    responses: int = 0  # responses so far
+    tokens: int = 0  # tokens of the responses that the server counted
+    # Sums of the differences from the server's number.
+    chunks_error: int = 0
+    text_error: int = 0
+    length_error: int = 0
+    excess_chunks: int = 0  # responses with more chunks than tokens
+    wait_ns: int = 0  # time from the last tokens to the server's reports
+    span_ns: int = 0  # time from the first to the last tokens of the same responses
+
+    def learn(self, tokens: int | None, chunks: int, own: int, most: int | None) -> None:
+        """Compare the sources with the number that the server reported.
+
+        Args:
+            tokens: number that the server reported; None if it reported none.
+            chunks: number of chunks with text.
+            own: number of tokens of the text.
+            most: requested maximum, if the finish reason was `length`.
+        """
+        self.responses += 1
+        if tokens is None:
+            return
+        self.tokens += tokens
+        self.chunks_error += abs(chunks - tokens)
+        self.text_error += abs(own - tokens)
+        self.length_error += 0 if most is None else abs(most - tokens)
+        self.excess_chunks += chunks > tokens
+
+    def choose(self, chunks: int, own: int, most: int | None) -> int | None:
+        """Return the number of tokens; None to wait for the server's report. Arguments: see `learn`."""
+        if most is not None and not self.length_error:
+            return most
+        if not self.tokens:  # The first response shows whether the server reports the number.
+            return (own if self.is_tokenized else chunks) if self.responses else None
+        sources = [(self.chunks_error, chunks), *([(self.text_error, own)] if self.is_tokenized else [])]
+        error, number = min(sources, key=lambda source: source[0])
+        return number if error * self.span_ns <= self.wait_ns * self.tokens else None
+
+    @property
+    def chunks_are_tokens(self) -> bool:
+        """True if the server sent no chunk without a token so far."""
+        return bool(self.tokens) and not self.excess_chunks
+
+
 @dataclass
 class TextRecord:
     """A client's record of the text responses to its timed queries."""
@@ -50,14 +106,26 @@ class TextRecord:
     responses_with_usage: int = 0  # responses whose tokens the server reports
     tokens_by_usage: int = 0
     tokens_by_tokenizer: int = 0  # count for the same responses
+    tokens_for_loadgen: int = 0  # number that LoadGen received for the same responses
     prompt_tokens_by_usage: int = 0
     prompt_tokens_sent: int = 0  # count for the same responses
     responses_estimated: int = 0  # responses whose tokens are the number of chunks
     short: int = 0  # responses with fewer tokens than requested
     long: int = 0  # responses with more tokens than requested
     empty: int = 0  # responses without text
+    with_finish_reason: int = 0
+    without_finish_reason: int = 0  # responses with text, but without a finish reason
     padded: int = 0  # responses with fewer tokens than LoadGen accepts, to which an ID was added
     issue_to_text: Lateness = field(default_factory=Lateness)  # until the first text after reasoning
+
+    @property
+    def failed(self) -> int:
+        """Number of empty and cut responses."""
+        return self.empty + (self.without_finish_reason if self.with_finish_reason else 0)
+
+    def failures(self, responses: int) -> str:
+        """Return the empty and cut responses in words."""
+        return failed_responses(responses, self.empty, self.failed - self.empty)
 
     def notes(self, responses: int, chunks: int, sampling: SamplingPolicy) -> Iterator[str]:
         """Yield notes on the counts of tokens, and on responses of other lengths than requested.
@@ -66,7 +134,7 @@ class TextRecord:
             responses: responses to timed queries.
             chunks: their chunks with text.
         """
-        server, own = self.tokens_by_usage, self.tokens_by_tokenizer
+        server, own, passed = self.tokens_by_usage, self.tokens_by_tokenizer, self.tokens_for_loadgen
         if self.responses_estimated:
             yield (
                 f"the tokens of {self.responses_estimated} of {responses} responses are estimated, one per chunk: the "
@@ -80,8 +148,15 @@ class TextRecord:
         elif abs(own - server) > APART_SHARE * server:
             yield (
                 f"the server reports {server:,} output tokens, but its text has {own:,} with the tokenizer of "
-                f"--model-path ({(own - server) / max(1, server):+.1%}); LoadGen's numbers use {own:,}"
+                f"--model-path ({(own - server) / max(1, server):+.1%})"
             )
+        if abs(passed - server) > APART_SHARE * server:
+            yield (
+                f"LoadGen counted {passed:,} output tokens, but the server reported {server:,} after the responses "
+                f"({(passed - server) / max(1, server):+.1%}): TPOT and tokens/s have this error"
+            )
+        if self.without_finish_reason and not self.with_finish_reason:
+            yield "no response has a finish reason: [DONE] ends a response, and a cut response would not be noticed"
         sent, read = self.prompt_tokens_sent, self.prompt_tokens_by_usage
         if self.is_tokenized and abs(read - sent) > APART_SHARE * sent:
             yield (
@@ -93,6 +168,7 @@ class TextRecord:
             (self.short, f"fewer than {least} tokens: the server does not honor min_tokens or ignore_eos"),
             (self.long, f"more than {most} tokens: the server does not honor max_tokens"),
             (self.empty, "no text"),
+            (self.without_finish_reason if self.with_finish_reason else 0, "no finish reason: they were cut"),
             (self.padded, f"fewer than {LEAST} tokens; LoadGen requires {LEAST}, so the harness reported {LEAST}"),
         ):
             if count:
@@ -110,7 +186,11 @@ class TextExchange(Exchange):
 
     _first_text: str = ""  # text of the first chunk
     _first: list[int] = field(default_factory=list)  # IDs of that text
+    _own: list[int] | None = None  # IDs of the text, by the tokenizer; zeros without it
+    _passed: int = 0  # number of IDs that LoadGen received
+    _counted_ns: int = 0  # time of the read with the server's number of tokens
     _has_text: bool = False
+    _are_ids_fixed: bool = False
 
     def _allowed_types(self) -> tuple[bytes, ...]:
         # A JSON body instead of a stream may have an error to report.
@@ -121,12 +201,13 @@ class TextExchange(Exchange):
         return response.reasoning + response.text if self._client.times_count else response.text
 
     def _amount(self) -> int:
-        return len(self._parts_of_text())
+        response = self._response
+        return len(response.text) + (len(response.reasoning) if self._client.times_count else 0)
 
-    def _first_ids(self) -> list[int]:
+    def _first_id(self) -> int:
         self._first_text = "".join(self._parts_of_text())
         self._first = self._texts.ids_of(self._first_text)
-        return self._first
+        return self._first[0]
 
     @property
     def _texts(self) -> Texts:
@@ -140,34 +221,87 @@ class TextExchange(Exchange):
 
     def _read(self, payload: bytes, read_ns: int) -> None:
         Exchange._read(self, payload, read_ns)
-        if self._is_stream and self._response.text and not self._has_text:
+        if not self._is_stream:
+            return
+        if self._response.counts_all:
+            self._counted_ns = read_ns
+        if self._response.text and not self._has_text:
             self._has_text = True
             if self._response.reasoning and self._record is not None:
                 self._record.issue_to_text.add(read_ns - self._request.issue_ns)
 
+    def _refuse_later(self, *, after_reason: bool) -> None:
+        # Some servers put a finish reason into each chunk. The requests before the timed run show this.
+        if self._request.seq < 0:
+            self._client.reasons_come_early = True
+        elif self._completed_ns or not self._client.reasons_come_early:
+            Exchange._refuse_later(self, after_reason=after_reason)
+
+    def _has_last_token(self) -> bool:
+        response, client, most = self._response, self._client, self._sampling.max_tokens
+        chunks = self._amount()
+        if not chunks:
+            return False
+        counted = (response.completion_tokens or 0) if response.counts_all else 0
+        ends = (
+            self._done
+            or (response.finish_reason in FINISH_REASONS and not client.reasons_come_early)
+            or counted >= most
+            or (chunks >= most and client.token_counts.chunks_are_tokens)
+        )
+        return ends and (self._done or self._number() is not None)
+
+    def _number(self) -> int | None:
+        """Return the number of tokens of the whole response; None if it is unknown as yet."""
+        response, most = self._response, self._sampling.max_tokens
+        if response.counts_all:
+            return response.completion_tokens
+        chunks = self._amount()
+        counts = self._client.token_counts
+        is_longest = self._is_at_limit() or (chunks >= most and counts.chunks_are_tokens)
+        own = len(self._own_ids()) if counts.is_tokenized else 0
+        return counts.choose(chunks, own, most if is_longest else None)
+
+    def _is_at_limit(self) -> bool:
+        return self._response.finish_reason == "length" and not self._client.reasons_come_early
+
     def _check(self) -> None:
-        client, response, request = self._client, self._response, self._request
+        client, response = self._client, self._response
         if client.streaming and not self._is_stream:
             raise BadResponse("the server does not stream: only throughput can be measured (--scenario Offline)")
         if self._is_stream and response.finish_reason is None and not self._done:
             raise BadResponse(f"the response ends after {self._amount()} chunks without a finish reason")
         if response.finish_reason not in (*FINISH_REASONS, None):
             raise BadResponse(f"finish reason {response.finish_reason!r}, not one of {', '.join(FINISH_REASONS)}")
-        ids = self._ids()
+
+    def _fix_ids(self) -> None:
+        if self._are_ids_fixed:
+            return
+        self._are_ids_fixed = True
+        client, request, own = self._client, self._request, self._own_ids()
+        ids = own
+        if client.times_count:
+            chunks, number = self._amount(), self._number()
+            if number is None:
+                number = len(own) if self._texts.counts else chunks
+            ids = own[:number] + [0] * (number - len(own))
         client.generated += len(ids) - self._amount()
-        if self._record is not None:
-            self._count(self._record, ids)
-        ids += [self._texts.blank] * (LEAST - len(ids))
+        self._passed = len(ids)
+        self._response.ids = ids = ids + [self._texts.blank] * (LEAST - len(ids))
         if client.streaming and not self._first_read_ns:  # an empty response
             request.heard_ns = self._progress_ns
             request.sink.first_token(request, ids[0])
-        response.ids = ids
 
-    def _ids(self) -> list[int]:
-        """Return the IDs of the response. They begin with the reported first token."""
+    def _own_ids(self) -> list[int]:
+        """Return the IDs of the text by the tokenizer, or zeros. They begin with the reported first token."""
+        if self._own is None:
+            self._own = self._tokenize()
+        return self._own
+
+    def _tokenize(self) -> list[int]:
         text, texts = "".join(self._parts_of_text()), self._texts
         if not texts.counts:
-            return [0] * (self._response.completion_tokens or self._amount())
+            return [0] * self._amount()
         if not text:
             return []
         ids = texts.ids_of(text)
@@ -177,27 +311,50 @@ class TextExchange(Exchange):
         rest = text[len(self._first_text) :]
         return self._first + (texts.ids_of(rest) if rest else [])
 
-    def _count(self, record: TextRecord, ids: list[int]) -> None:
-        response, sampling, answers = self._response, self._sampling, self._client.record.answers
-        used = response.completion_tokens
+    def _count(self) -> None:
+        response, counts = self._response, self._client.token_counts
+        chunks, own = self._amount(), len(self._own_ids())
+        # Some servers report 0 tokens instead of none.
+        used = response.completion_tokens if response.completion_tokens or not chunks else None
+        counts.learn(used, chunks, own, self._sampling.max_tokens if self._is_at_limit() else None)
+        if used and self._counted_ns and self._first_read_ns:
+            counts.wait_ns += self._counted_ns - self._last_read_ns
+            counts.span_ns += self._last_read_ns - self._first_read_ns
+        record = self._client.record.text
+        if record is not None:
+            record.with_finish_reason += response.finish_reason is not None
+        Exchange._count(self)
+        if self._record is not None:
+            self._count_timed(self._record, used, chunks, own)
+
+    def _count_timed(self, record: TextRecord, used: int | None, chunks: int, own: int) -> None:
+        response, sampling = self._response, self._sampling
+        is_cut = chunks > 0 and response.finish_reason is None
         if used is not None:
             record.responses_with_usage += 1
             record.tokens_by_usage += used
-            record.tokens_by_tokenizer += len(ids)
+            record.tokens_by_tokenizer += own
+            record.tokens_for_loadgen += self._passed
             record.prompt_tokens_by_usage += response.prompt_tokens or 0
             record.prompt_tokens_sent += len(self._request.prompt_ids)
-            record.short += used < sampling.min_tokens
-            record.long += used > sampling.max_tokens
-        else:
-            record.responses_estimated += not record.is_tokenized
+        elif not record.is_tokenized and not self._is_at_limit():
+            record.responses_estimated += 1
+        record.without_finish_reason += is_cut
+        record.empty += not chunks
+        if chunks and not (is_cut and record.with_finish_reason):
             # Tokens of a text may be fewer than the model generated: the finish reason tells short responses apart.
-            record.short += len(ids) < sampling.min_tokens and response.finish_reason != "length"
-        record.padded += len(ids) < LEAST
-        record.empty += not self._amount()
-        if record.empty > max(FEW_RESPONSES, LEFT_OUT_SHARE * answers):
-            raise BadResponse(
-                f"{counted(record.empty, 'response')} of {answers} had no text (finish reason {response.finish_reason})"
-            )
+            number = own if used is None else used
+            record.short += number < sampling.min_tokens and (used is not None or not self._is_at_limit())
+            record.long += used is not None and used > sampling.max_tokens
+        record.padded += self._passed < LEAST
+        answers = self._client.record.answers
+        if record.failed > max(FEW_RESPONSES, LEFT_OUT_SHARE * answers):
+            raise BadResponse(record.failures(answers))
+
+    def _began_with_several(self) -> bool:
+        # The tokenizer may split one token of the model, so the server's own number must confirm several tokens.
+        excess = (self._response.completion_tokens or 0) - self._amount()
+        return 1 < len(self._first) <= excess + 1 and self._client.token_counts.is_tokenized
 
     def _fix(self) -> str:
         if self._status in (400, 422):

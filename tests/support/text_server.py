@@ -123,6 +123,39 @@ def ends_early(body: Body) -> Reply:
     return Reply(list(speak_text(body).steps)[:4], content_type="text/event-stream")
 
 
+def changed_stream(change: Callable[[list[Step]], list[Step]]) -> Callable[[Body], Reply]:
+    """A server that changes the steps of each honest stream."""
+    return lambda body: stream(*change(list(speak_text(body).steps)))
+
+
+def _joined(steps: list[Step], change: Callable[[bytes], bytes]) -> list[Step]:
+    return [change(step) if isinstance(step, bytes) else step for step in steps]
+
+
+cuts_without_reason = changed_stream(lambda steps: [*steps[:4], DONE])
+sends_only_done = changed_stream(lambda steps: [DONE])
+repeats_the_reason = changed_stream(
+    lambda steps: _joined(
+        steps, lambda step: step.replace(b'"finish_reason": null', b'"finish_reason": "stop"')
+        .replace(b'"finish_reason": ""', b'"finish_reason": "stop"')
+        .replace(b'"finish_reason": "length"', b'"finish_reason": "stop"'),
+    )
+)  # fmt: skip
+never_gives_a_reason = changed_stream(
+    lambda steps: _joined(steps, lambda step: step.replace(b'"finish_reason": "length"', b'"finish_reason": null'))
+)
+begins_with_a_mark = changed_stream(lambda steps: [b"\xef", b"\xbb\xbf", *steps])
+ends_lines_with_cr = changed_stream(lambda steps: _joined(steps, lambda step: step.replace(b"\n", b"\r")))
+leaves_out_spaces = changed_stream(lambda steps: _joined(steps, lambda step: step.replace(b"data: ", b"data:")))
+sends_pings = changed_stream(
+    lambda steps: [
+        b'event: ping\ndata: {"type": "ping"}\n\n', b'data: {"type": "ping"}\n\n', b"event: ping\ndata: now\n\n",
+        b"data:\n\n", *steps,
+    ]
+)  # fmt: skip
+leaves_out_the_last_line = changed_stream(lambda steps: [*steps[:-1], b"data: [DONE]\n"])
+
+
 def text_server(name: str, speak: Callable[[Body], Reply] = speak_text, **more: Any) -> HttpServer:
     """A server of OpenAI's form that says nothing of what it is."""
     return HttpServer(PATHS[name], speak, more.pop("owner", "somebody"), **more)

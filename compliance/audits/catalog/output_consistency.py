@@ -1,6 +1,6 @@
 """The audit output_consistency, similar to TEST01: it compares the responses of a performance and an accuracy run."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from compliance.audits.options import Share, audit_field
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import AUDIT_AGAIN, OURS
+from runs.record.engines.server_facts import COUNTS_SHARE, without_ids
 
 if TYPE_CHECKING:
     from compliance.audits.logged_tokens import Ids
@@ -51,14 +52,19 @@ class OutputConsistency(TwoModeAudit):
         self, responses: "dict[int, Ids]", logged: "Responses", performance: "RunArtifacts", threshold: float
     ) -> Iterator[Finding]:
         self.need_ids([performance], zeros_only=True)
+        fit = _with_counted_length if performance.manifest and without_ids(performance.manifest) else _unchanged
         if logged:
-            yield _tokens(logged, responses, 1 - threshold)
+            yield _tokens(logged, responses, 1 - threshold, fit)
         if not performance.dir.requests.exists():
             return
         table, where = performance.request_table, performance.dir.requests
-        digests = {index: sha256(ids.astype("<i4").tobytes()).hexdigest() for index, ids in responses.items()}
-        pairs = zip(table.sample_index.tolist(), table.output_sha256, strict=True)
-        different = [index for index, digest in pairs if digests.get(index) != digest]
+        rows = zip(table.sample_index.tolist(), table.output_tokens.tolist(), table.output_sha256, strict=True)
+        different = [
+            index
+            for index, count, digest in rows
+            if index not in responses
+            or sha256(fit(responses[index], count).astype("<i4").tobytes()).hexdigest() != digest
+        ]
         share, least = 1 - len(different) / max(1, len(table)), 1 - DIFFERENT_RESPONSES_PER_TOKEN * threshold
         passed, found = len(table) > 0 and share >= least, f"{share:.4f} of {len(table):,} responses"
         found += "" if passed else f" (samples {different[:NAMED_IN_MESSAGES]})"
@@ -72,13 +78,31 @@ class OutputConsistency(TwoModeAudit):
         yield compared("consistency-record", not wrong, found, "none", where, text=text)
 
 
-def _tokens(logged: "Responses", responses: "dict[int, Ids]", least: float) -> Finding:
+def _unchanged(ids: "Ids", count: int) -> "Ids":
+    return ids
+
+
+def _with_counted_length(ids: "Ids", count: int) -> "Ids":
+    """Return the IDs of a text with the length that the server reported in the performance run.
+
+    In an accuracy run, the tokenizer counts the tokens of a text. Its number may differ a little.
+    """
+    import numpy as np
+
+    if abs(count - len(ids)) > max(1, COUNTS_SHARE * len(ids)):
+        return ids
+    return np.pad(ids[:count], (0, max(0, count - len(ids))))
+
+
+def _tokens(
+    logged: "Responses", responses: "dict[int, Ids]", least: float, fit: "Callable[[Ids, int], Ids]"
+) -> Finding:
     import numpy as np
 
     agreed = total = 0
     different = []
     for entry, ids in logged:
-        expected = responses.get(entry.qsl_idx, ids[:0])
+        expected = fit(responses.get(entry.qsl_idx, ids[:0]), len(ids))
         both, longer = min(len(ids), len(expected)), max(len(ids), len(expected))
         places = np.flatnonzero(ids[:both] != expected[:both])
         common = int(places[0]) if len(places) else both

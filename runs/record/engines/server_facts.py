@@ -8,6 +8,9 @@ from runs.record.observed import Observed, ServerClient
 
 # Maximum share of the received tokens that may be missing in the metrics of the server, because metrics may be late.
 COUNTED_SHARE = 0.95
+# Difference between a server's number of output tokens and the tokenizer's above which both are doubtful.
+COUNTS_SHARE = 0.05
+FAILED_SHARE = 0.01  # share of failed responses above which a run ends
 OF_A_LIMIT = 0.05  # share of a latency limit above which a delay of the client is reported as a note
 
 
@@ -45,6 +48,22 @@ def without_ids(manifest: Manifest | None, *, zeros_only: bool = False) -> str:
     return ""
 
 
+def failed_responses(responses: int, empty: int, cut: int) -> str:
+    """Return the failed responses of servers that send text, in words."""
+    parts = [f"{empty} had no text"] * (empty > 0) + [f"{cut} had no finish reason, unlike the others"] * (cut > 0)
+    return f"{empty + cut} of {responses} responses failed: {' and '.join(parts)}"
+
+
+def too_many_failed(observed: Observed) -> str | None:
+    """Return the failed responses of a run in words if they are more than `FAILED_SHARE`; otherwise None."""
+    texts = [client.text for client in observed.clients if client.text is not None]
+    responses = sum(client.answers for client in observed.clients)
+    empty, cut = sum(text.empty for text in texts), 0
+    if any(text.with_finish_reason for text in texts):
+        cut = sum(text.without_finish_reason for text in texts)
+    return failed_responses(responses, empty, cut) if empty + cut > FAILED_SHARE * responses else None
+
+
 def any_server_remote(manifest: Manifest) -> bool:
     """Return whether a server was on another machine than LoadGen."""
     return any(not client.on_this_machine for client in manifest.observed.clients)
@@ -54,6 +73,32 @@ def all_servers_remote(manifest: Manifest) -> bool:
     """Return whether the run used servers, all on other machines."""
     found = manifest.observed.clients
     return bool(found) and not any(client.on_this_machine for client in found)
+
+
+def late_ends(observed: Observed, limits_ns: Mapping[str, int]) -> Iterator[str]:
+    """Yield notes on ends of responses that arrive later after the last token than `OF_A_LIMIT` of a limit (p99).
+
+    Args:
+        limits_ns: effective TTFT and TPOT limits.
+    """
+    if not limits_ns:
+        return
+    name, limit_ns = min(limits_ns.items(), key=lambda limit: limit[1])
+    for client in observed.clients:
+        gaps = [client.last_token_to_loadgen, client.last_token_to_end]
+        counted_ms, gap_ms = (gap.p99_ms or 0.0 if gap is not None else 0.0 for gap in gaps)
+        if gap_ms <= OF_A_LIMIT * limit_ns / 1e6:
+            continue
+        effect = "LoadGen's times do not include this gap"
+        if counted_ms > OF_A_LIMIT * limit_ns / 1e6:
+            effect = (
+                f"LoadGen's times include {counted_ms:.0f} ms of this gap, because nothing before shows that the "
+                "response is complete"
+            )
+        yield (
+            f"server {client.server}: the end of a response arrives {gap_ms:.0f} ms (p99) after its last token, more "
+            f"than {OF_A_LIMIT:.0%} of the {name} limit of {limit_ns / 1e6:.0f} ms; {effect}"
+        )
 
 
 def late_client(observed: Observed, limits_ns: Mapping[str, int]) -> Iterator[str]:

@@ -100,6 +100,7 @@ TEXT = {
         ({"cached_tokens_by_metrics": 20_000}, "cache: 2.7% of the prompt tokens were read from a cache"),
         ({"tokens_by_metrics": 60_000}, "tokens: the server counts "),
         ({"text": TEXT}, "tokens: the server counts 70,000 output tokens, the client 65,536"),
+        ({"text": TEXT | {"tokens_by_tokenizer": 67_000}}, None),
         ({"text": TEXT | {"tokens_by_usage": 65_536, "short": 7}}, "tokens: 7 of 512 responses are shorter than"),
         ({"text": TEXT | {"responses_with_usage": 0, "responses_estimated": 9}}, "tokens: estimated from chunks"),
         ({"first_tokens_with_others": 100}, "TTFT: 100 of 512 first tokens arrived together with later"),
@@ -109,7 +110,8 @@ TEXT = {
 def test_what_a_server_and_its_client_did_is_shown(tmp_path: Path, client: dict[str, Any], reason: str | None) -> None:
     run = changed(tmp_path, lambda observed: observed["engines"][0]["client"].update(client))
     is_late = reason is not None and reason.startswith("client: ")
-    assert (run.verdict, run.queries) == ("unclear" if is_late else "within", 512)
+    is_doubtful = client.get("text") == TEXT  # the tokenizer contradicts the server by 6%
+    assert (run.verdict, run.queries) == ("unclear" if is_late or is_doubtful else "within", 512)
     assert [text[: len(reason or "")] for text in run.reasons] == ([] if reason is None else [reason])
 
 

@@ -70,12 +70,18 @@ async def failure_seen(engine: EndpointEngine) -> str:
     return await patiently(watch(), "the failure")
 
 
+async def _ended(engine: EndpointEngine) -> None:
+    while engine._client is not None and engine._client.open_responses:
+        await asyncio.sleep(0.005)
+
+
 async def responses(engine: EndpointEngine, prompts: list[list[int]]) -> list[Events]:
-    """Ask all prompts at once, as timed queries."""
+    """Ask all prompts at once, as timed queries; return after the ends of the responses were checked."""
     listeners = [Listener() for _ in prompts]
     for seq, (prompt, listener) in enumerate(zip(prompts, listeners, strict=True)):
         engine.submit(Request(listener, prompt, 0, seq, seq, time.time_ns()))
     await patiently(asyncio.gather(*(listener.over.wait() for listener in listeners)), "the responses")
+    await patiently(_ended(engine), "the ends of the responses")
     return [listener.events for listener in listeners]
 
 

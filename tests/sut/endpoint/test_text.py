@@ -157,7 +157,13 @@ SAID: dict[str, tuple[Speak, dict[str, int], str]] = {
         "reports no usage in 4 of 4 responses",
     ),
     "an empty usage": (text.with_empty_usage, {"responses_with_usage": 0}, "reports no usage in 4 of 4 responses"),
-    "no text": (text.is_silent, {"empty": 4, "padded": 4, "short": 4}, "4 of 4 responses have no text"),
+    "no text": (text.is_silent, {"empty": 4, "padded": 4, "short": 0}, "4 of 4 responses have no text"),
+    "only [DONE]": (text.sends_only_done, {"empty": 4, "padded": 4, "short": 0}, "4 of 4 responses have no text"),
+    "cut": (
+        text.cuts_without_reason,
+        {"without_finish_reason": 4, "short": 0, "empty": 0},
+        "4 of 4 responses have no finish reason: they were cut",
+    ),
 }
 
 
@@ -183,7 +189,12 @@ async def test_without_a_tokenizer_loadgen_gets_zeros(model: str) -> None:
     assert any(
         "32 tokens arrived in 20 chunks: the first chunk may contain multiple tokens" in note for note in observed.notes
     )
+    # The finish reason `length` states the number; another finish reason does not.
     reported, observed, _ = await asked(lambda body: text.several_at_first({**body, "stream_options": {}}), BYTES)
+    assert [events[1][1][0] for events in reported] == [[0] * 8] * 4
+    reported, observed, _ = await asked(
+        lambda body: text.pieces({**body, "stream_options": {}}, "abcdefgh", reason="stop", first=4), BYTES
+    )
     assert [events[1][1][0] for events in reported] == [[0] * 5] * 4
     assert any("the tokens of 4 of 4 responses are estimated, one per chunk" in note for note in observed.notes)
     with pytest.raises(InputError, match="--accuracy: the tokenizer of"):
@@ -199,10 +210,13 @@ async def test_several_tokens_in_the_first_chunk_are_counted_and_reported(
     assert any("4 of 4 first tokens arrived with later tokens" in note for note in observed.notes)
 
 
-async def test_many_empty_responses_end_the_run(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("speak", [text.is_silent, text.sends_only_done, text.cuts_without_reason])
+async def test_many_failed_responses_end_the_run_before_its_end(
+    speak: Speak, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sut.endpoint.text.FEW_RESPONSES", 0)
-    error = await failure(text.is_silent, model)
-    assert "1 response of 0 had no text (finish reason stop)" in error.message
+    error = await failure(speak, model)
+    assert "1 of 1 responses failed" in error.message
 
 
 ENDS: dict[str, tuple[Speak, str, str]] = {
