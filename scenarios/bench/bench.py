@@ -5,12 +5,12 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from qsl.tokenizers import BYTES
-from runs.bench.bench_record import BENCH_FILE, BenchRecord, BenchRun, Conditions, Fact, read_bench, write_bench
+from runs.bench.bench_record import BENCH_FILE, BenchRecord, BenchRun, Conditions, Fact, Kind, read_bench, write_bench
 from runs.bench.measure import failed_run, measure_run
 from runs.errors import Ending, ExecutionError, ExitCode, HarnessError, InputError, Interrupted, SetupError
 from runs.files.temporary import temporary_folder
@@ -29,7 +29,6 @@ from scenarios.bench.ladder import (
     RunSpec,
     best_of,
     choose_percentile,
-    low_rates,
     lowest_rate,
     next_run,
     offline_rate,
@@ -56,13 +55,14 @@ MAX_FAILED_RUNS = 2  # maximum number of failed runs; one more failed run ends t
 MAX_OFFLINE_QUERIES = 24_576  # rows of a dataset of about 200 MB
 CHECKED_ROWS = 8  # rows of the run that is checked before the bench starts
 
-# A warm-up ends when its rates in two windows agree, or at the planned duration of a run. A warm-up that ends with its
-# queries is repeated with more.
+# A warm-up ends when its rates in two windows agree, or at the planned duration of a run. Without a rate, it sends few
+# queries first, so that a slow system responds in this time, and is repeated with more.
 AGREEMENT = 0.05
 WINDOWS_FROM = 1 / 6  # share of the planned duration of a run
-WARM_UP_QUERIES, MAX_WARM_UP_QUERIES = 256, 8_192
+WARM_UP_QUERIES, MAX_WARM_UP_QUERIES = 8, 8_192
 ENOUGH_RESPONSES = 8
-WARM_UP_TRIES = OFFLINE_TRIES = 3
+WARM_UP_TRIES = 5
+OFFLINE_TRIES = 3
 MAX_DRAIN_S = 60.0  # a saturated run whose drain would take longer ends with its last arrival
 SHORT_SHARE = 1 / 3  # an Offline run shorter than this share of the planned duration is repeated
 
@@ -172,6 +172,8 @@ def _show_plan(plan: LadderPlan, console: Console) -> None:
         say(console, f"  {minimum} (`vllm bench serve` sends exactly this number)")
     least_s = fewest * (plan.duration_s + OVERHEAD_S)
     most_s = most * (plan.duration_s + OVERHEAD_S) + plan.repeats * 2 * (plan.longest_s - plan.duration_s)
+    if plan.warm_up_qps is not None:
+        say(console, f"  warm-up     {plan.warm_up_qps:g} queries/s, at most {duration(plan.duration_s)}")
     for step in plan.steps:
         at = f"{step.concurrency} open queries" if step.concurrency else "all queries at once"
         if step.share is not None:
@@ -252,7 +254,8 @@ class _Runs:
     def __init__(self, bench: Bench, console: Console, record: BenchRecord, keeper: "EngineKeeper | None") -> None:
         self._bench, self._console, self._record, self._keeper = bench, console, record, keeper
         self._ladder = ladder_plan(bench)
-        self._offline_qps: float | None = None  # rate of the warm-up; None = the engine is not warm
+        self._warm_qps: float | None = None  # rate of the warm-up; None = the engine is not warm
+        self._has_started = False  # True after a warm-up: later failures are failures of the system
         # The output of a run would disturb the table. With --verbose, it replaces the live line.
         quiet: Console = Terminal(quiet=True, force_terminal=False)
         self._live_console = quiet if is_verbose() else console
@@ -287,13 +290,28 @@ class _Runs:
             spec = next_run(plan, self._record.runs, self._record.rows_used)
             if spec is None:
                 return
-            if self._offline_qps is None and spec.kind != "concurrency":
-                self._offline_qps = self._warm_up()
-            run = self._offline(spec) if spec.kind == "offline" else self._measured(self._sized(spec))
+            run = self._next(spec)
             self._add(run)
             failed = [run for run in self._record.runs if run.verdict == "failed"]
             if len(failed) > MAX_FAILED_RUNS:
                 raise ExecutionError(f"{len(failed)} runs failed; the last one: {'; '.join(run.reasons)}")
+
+    def _next(self, spec: RunSpec) -> BenchRun:
+        """Execute a run, after a warm-up if the engine is not warm.
+
+        Raises:
+            HarnessError: If the warm-up failed; with the failure of the run before, which is the cause.
+        """
+        try:
+            if self._warm_qps is None and spec.kind != "concurrency":
+                self._warm_qps = self._warm_up(qps=self._ladder.warm_up_qps)
+            return self._offline(spec) if spec.kind == "offline" else self._measured(self._sized(spec))
+        except HarnessError as error:
+            before = self._record.runs[-1] if self._record.runs else None
+            if before is None or before.verdict != "failed":
+                raise
+            cause = f"{table.run_name(before)} failed: {'; '.join(before.reasons)}"
+            raise ExecutionError(f"{cause}\nthe next warm-up failed: {error.message}", error.fix) from error
 
     def _choose_percentile(self, lowest_qps: float | None) -> None:
         if self._record.percentile_reason or lowest_qps is None:
@@ -303,24 +321,28 @@ class _Runs:
         effect = ", so the limits are not checked" if percentile is None and self._record.limits else ""
         self._say(f"  percentile: {percentile or 'none'}; {reason}{effect}")
 
-    def _warm_up(self, concurrency: int | None = None) -> float:
+    def _warm_up(self, *, concurrency: int | None = None, qps: float | None = None) -> float:
         """Return the rate of the engine, once it is stable.
 
         Args:
             concurrency: Number of open queries. None = all.
+            qps: Rate of the arrivals. None = all queries arrive at once.
         """
-        lengths, duration_s, queries = self._bench.output_len, self._bench.duration_s, WARM_UP_QUERIES
+        lengths, left_s = self._bench.output_len, self._bench.duration_s
+        windows_s = WINDOWS_FROM * self._bench.duration_s
         exact = self._bench.exact_output and lengths[0] == lengths[1]
+        kind: Kind = "server" if qps is not None else "concurrency" if concurrency is not None else "offline"
+        queries = max(WARM_UP_QUERIES, 2 * (concurrency or 0)) if qps is None else math.ceil(qps * left_s)
         for _ in range(WARM_UP_TRIES):
             watch = RateWatch(
-                duration_s,
+                left_s,
                 agreement=AGREEMENT,
-                from_s=WINDOWS_FROM * duration_s,
+                from_s=windows_s,
                 tokens_per_query=lengths[1] if exact else None,
                 enough=ENOUGH_RESPONSES,
+                limit_s=left_s,
             )
-            kind: Literal["offline", "concurrency"] = "offline" if concurrency is None else "concurrency"
-            spec = RunSpec(0, kind, queries, -queries, concurrency=concurrency)
+            spec = RunSpec(0, kind, queries, -queries, qps, concurrency=concurrency)
             folder = run_folder(self._bench, spec)
             shutil.rmtree(folder, ignore_errors=True)
             try:
@@ -330,10 +352,12 @@ class _Runs:
                 rate = watch.samples_per_second or 0.0
                 break
             rate = result.reported.samples_per_second or 0.0 if result.reported is not None else 0.0
-            queries = min(math.ceil(2 * WINDOWS_FROM * duration_s * rate), MAX_WARM_UP_QUERIES)
-            if queries <= spec.queries:
+            left_s -= spec.queries / rate if rate else left_s
+            queries = min(math.ceil(2 * windows_s * rate), MAX_WARM_UP_QUERIES)
+            if queries <= spec.queries or left_s <= 0 or qps is not None:
                 break
         shutil.rmtree(folder)  # not a result
+        self._has_started = True
         self._say(f"  warm-up: {rate:.4g} queries/s" + (f" with {concurrency} open" if concurrency else ""))
         return rate
 
@@ -341,7 +365,7 @@ class _Runs:
         """Return a run with its number of queries, and choose the percentile if this is the first rate."""
         if spec.kind != "concurrency" or spec.queries:
             return spec
-        rate = self._warm_up(spec.concurrency)
+        rate = self._warm_up(concurrency=spec.concurrency)
         self._choose_percentile(rate)
         percentile = self._record.percentile
         queries = replace(self._ladder, percentile=percentile).queries_at(rate)
@@ -349,7 +373,7 @@ class _Runs:
 
     def _offline(self, spec: RunSpec) -> BenchRun:
         """Execute the Offline run, with more queries if it was too short."""
-        rate, planned_s = self._offline_qps or 1.0, self._bench.duration_s
+        rate, planned_s = self._warm_qps or 1.0, self._bench.duration_s
         for _ in range(OFFLINE_TRIES):
             most = max(MAX_OFFLINE_QUERIES, self._ladder.queries)
             spec = replace(spec, queries=spec.queries or min(self._ladder.queries_at(rate), most))
@@ -378,7 +402,7 @@ class _Runs:
         except Stopped as stopped:
             return named.model_copy(update={"verdict": "saturated", "reasons": [stopped.message], **live.numbers()})
         except HarnessError as error:
-            self._offline_qps = None  # the next engine is cold
+            self._warm_qps = None  # the next engine is cold
             return named.model_copy(update={"reasons": [error.message]})
         exact = bench.output_len[0] if bench.exact_output else None
         percentile = self._record.percentile
@@ -388,6 +412,10 @@ class _Runs:
         config = run_config(self._bench, spec)
         try:
             return execute_run(config, self._run_console, watch=watch, keeper=self._keeper).result
+        except (InputError, SetupError) as error:
+            if not self._has_started:
+                raise
+            raise ExecutionError(error.message, error.fix) from error  # a system that was usable before
         finally:
             assert config.dataset_path is not None
             config.dataset_path.unlink(missing_ok=True)  # the seed recreates the file
@@ -404,8 +432,6 @@ class _Runs:
             self._choose_percentile(lowest_rate(self._ladder, offline_rate(runs)))
             self._say(table.header(self._record))
         table.show(self._console, self._record, run)
-        if len(runs) == 1 and (warning := low_rates(self._ladder, offline_rate(runs))):
-            self._warn(warning)
         write_files(self._bench, self._record)
 
     def _warn(self, text: str) -> None:
@@ -422,7 +448,7 @@ class _Runs:
         if self._keeper is not None and self._keeper.starts > 1:
             self._warn(f"the engine was started {self._keeper.starts} times")
         self._update(status=status, error=None if error is None else error.message)
-        if not has_page or not self._record.runs:
+        if not has_page:
             return
         page = write_files(self._bench, self._record)
         for text in table.closing(self._record):

@@ -17,7 +17,6 @@ MAX_RUNS = 8
 # Increases of the highest share if it is within the limits.
 UPWARDS = (0.07, 0.05)
 REFINEMENTS = 2
-LOW_SHARE = 0.1  # a bench whose rates are all below this share of the Offline rate gets a warning
 
 LONGEST_S = 180.0  # maximum duration of a run that waits for the queries of the percentile
 
@@ -67,6 +66,12 @@ class LadderPlan:
     percentile: str | None = None  # the percentile of the bench, once it is known
 
     @property
+    def warm_up_qps(self) -> float | None:
+        """Rate of the warm-up: the lowest requested rate; None if the bench has an Offline run or a closed loop."""
+        rates = [step.qps for step in self.steps]
+        return None if None in rates else min(rate for rate in rates if rate is not None)
+
+    @property
     def needed(self) -> int:
         """Number of queries that the percentile requires."""
         return NEEDED.get(self.percentile or "", 1)
@@ -98,17 +103,6 @@ def lowest_rate(plan: LadderPlan, offline_qps: float | None) -> float | None:
     rates = [_rate(step, offline_qps) for step in plan.steps if step.kind == "server"]
     lowest = min((rate for rate in rates if rate is not None), default=None)
     return lowest if lowest is None or not plan.is_adaptive else lowest / 2
-
-
-def low_rates(plan: LadderPlan, offline_qps: float | None) -> str:
-    """Return a warning if all requested rates are far below the maximum; otherwise an empty text."""
-    highest = max((step.qps for step in plan.steps if step.qps), default=None)
-    if not offline_qps or highest is None or highest >= LOW_SHARE * offline_qps:
-        return ""
-    return (
-        f"the highest rate, {highest:g} queries/s, is only {highest / offline_qps:.1%} of the Offline rate, "
-        f"{offline_qps:.3g} queries/s; latencies under load need higher rates, for example --rates 25%,50%,75%,90%"
-    )
 
 
 def choose_percentile(plan: LadderPlan, lowest_qps: float | None) -> tuple[str | None, str]:

@@ -83,6 +83,10 @@ def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+def _has_offline(record: BenchRecord) -> bool:
+    return any(run.kind == "offline" for run in record.runs)
+
+
 class _Loader:
     """The check of one command line. It collects the mistakes."""
 
@@ -109,6 +113,8 @@ class _Loader:
         target = self._target([word for word in targets if word not in words])
         label, metadata = self._label_and_metadata()
         steps = self._steps(scenario)
+        if like is not None and _has_offline(like) and Step("offline") not in steps:
+            steps = (Step("offline"), *steps)
         model, tokenizer = self._model()
         label = label or file_name(Path(self.values.get("api_model_name") or target).name)
         folder = options.output_log_dir or folder_of(label)
@@ -172,7 +178,8 @@ class _Loader:
             "input_len": known.get("input_tokens"),
             "output_len": known.get("output_tokens"),
             "ignore_eos": known.get("exact_output") or None,
-            "rates": ",".join(dict.fromkeys(repr(run.asked_qps) for run in record.runs if run.asked_qps)),
+            "rates": ",".join(dict.fromkeys(repr(run.asked_qps) for run in record.runs if run.asked_qps))
+            or ("inf" if _has_offline(record) else ""),
             "concurrency": ",".join(dict.fromkeys(str(run.concurrency) for run in record.runs if run.concurrency)),
         }
         for name in sorted(self.options.model_fields_set & update.keys()):

@@ -93,7 +93,7 @@ def ratio(text: str) -> float:
 
 
 def rates(text: str) -> tuple[Step, ...]:
-    """Return the steps of `5,10` or `25%,50%`, after an Offline run; `inf` is the Offline run alone."""
+    """Return the steps of `5,10`, of `25%,50%` after an Offline run, or of `inf`, the Offline run alone."""
     parts = [part.strip() for part in text.split(",")]
     if "inf" in parts:
         if len(parts) > 1:
@@ -105,8 +105,9 @@ def rates(text: str) -> tuple[Step, ...]:
         raise ValueError("the list mixes rates and shares")
     if any(not LOWEST_QPS <= rate <= HIGHEST_QPS for rate in qps) or any(share > 10 for share in shares):
         raise ValueError(f"rates are from {LOWEST_QPS:g} to {HIGHEST_QPS:,.0f} queries/s, shares up to 1000%")
-    at = [Step("server", share=share) for share in _ascending(shares)]
-    return Step("offline"), *at, *(Step("server", qps=rate) for rate in _ascending(qps))
+    if shares:
+        return Step("offline"), *(Step("server", share=share) for share in _ascending(shares))
+    return tuple(Step("server", qps=rate) for rate in _ascending(qps))
 
 
 def seconds(text: str) -> float:

@@ -78,8 +78,9 @@ class BenchOptions(BaseModel):
     )
     scenario: str | None = _field("LoadGen scenario: Server, Interactive or Offline. Default: Server.", "NAME")
     rates: str | None = _field(
-        "Rates in queries/s (5,10), or shares of the Offline rate (25%,50%). With inf: only the Offline run. Default: "
-        "25%,50%,75%,90% (Interactive: 25%,50%,70%,85%), and rates near the latency limits.",
+        "Rates in queries/s (5,10), which are the only load then; or shares of the Offline rate (25%,50%), which is "
+        "measured first. With inf: only the Offline run. Default: 25%,50%,75%,90% (Interactive: 25%,50%,70%,85%), and "
+        "rates near the latency limits.",
         "LIST",
     )
     concurrency: str | None = _field(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
-from runs.bench.bench_record import BenchRecord, BenchRun, Best, Latency
+from runs.bench.bench_record import NEEDED, BenchRecord, BenchRun, Best, Latency
 from runs.wording import milliseconds, printable
 from scenarios.console import say
 
@@ -65,7 +65,8 @@ def closing(record: BenchRecord) -> Iterator[str]:
     runs = {run.number: run for run in record.runs}
     best = record.best
     if record.undecided is not None:
-        yield f"no best rate: {record.undecided}"
+        fix = "" if record.percentile else f"; give --queries {NEEDED['p90']} or more, or --limits none"
+        yield f"no best rate: {record.undecided}{fix}"
     if best is not None:
         yield _best(record, best)
         if best.run is not None and best.again is not None:

@@ -27,6 +27,7 @@ class RateWatch:
         from_s: Minimum time for `agreement`.
         tokens_per_query: Output tokens of every query, so that unfinished queries count too. None = unknown.
         enough: Minimum number of responses after the first third of the time.
+        limit_s: Time after which the run ends with any rate. Before the first response, it does not end.
 
     Attributes:
         samples_per_second: Rate after the first third of the time; None before.
@@ -40,9 +41,10 @@ class RateWatch:
         from_s: float = 0.0,
         tokens_per_query: int | None = None,
         enough: int = ENOUGH_RESPONSES,
+        limit_s: float = math.inf,
     ) -> None:
         self._stop_after_s, self._agreement, self._from_s = stop_after_s, agreement, from_s
-        self._tokens_per_query, self._enough = tokens_per_query, enough
+        self._tokens_per_query, self._enough, self._limit_s = tokens_per_query, enough, limit_s
         self._seen: list[tuple[float, float]] = []  # elapsed time in s, finished queries
         self._first_s = math.inf  # time of the first heartbeat with a completed query
         self.samples_per_second: float | None = None
@@ -59,7 +61,10 @@ class RateWatch:
         filled_s, filled = self._since(FILLING_SHARE * now_s)
         middle_s, middle = self._since((1 + FILLING_SHARE) / 2 * now_s)
         if done - filled < self._enough or filled_s < self._first_s or not filled_s < middle_s < now_s:
-            return
+            if now_s < self._limit_s or not done:
+                return
+            self.samples_per_second = done / now_s
+            raise Stopped(f"stopped after {now_s:.0f} s, the time limit")
         self.samples_per_second = (done - filled) / (now_s - filled_s)
         if now_s < self._stop_after_s:
             windows = (middle - filled) / (middle_s - filled_s), (done - middle) / (now_s - middle_s)

@@ -134,7 +134,7 @@ def with_route(url: str, route: str) -> str:
         InputError: If the URL names another route, or is invalid.
     """
     address = ServerAddress.parse(url)
-    if address.route and address.route != route_at_end(route):
+    if route and address.route and address.route != route_at_end(route):
         raise InputError(f"--endpoint {route}: the URL {url} names another route", "remove --endpoint")
     path = "" if address.route else route
     parts = urlsplit(url)

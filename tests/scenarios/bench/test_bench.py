@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import orjson
 import psutil
 import pytest
 
@@ -20,11 +21,12 @@ from runs.bench.bench_record import (
     RunVerdict,
     read_bench,
 )
-from runs.errors import ExecutionError, ExitCode, Interrupted
+from runs.errors import ExecutionError, ExitCode, Interrupted, SetupError
 from runs.record.manifest import read_manifest
 from runs.record.progress import Progress
 from scenarios.bench.bench import UNOFFICIAL
 from scenarios.run.config import RunConfig
+from scenarios.run.run_page import SWITCH
 from tests.conftest import Finished, StartMain, run_here
 from tests.support.patience import until
 
@@ -41,6 +43,10 @@ class FakeRuns:
         self.offline_s = 60.0  # duration of the first Offline run
         self.capacity_qps = CAPACITY_QPS
         self.warm_up_qps = CAPACITY_QPS
+        self.unchecked = False  # whether the runs have too few queries for the limits
+        self.refusals: dict[str, int] = {}  # name → number of the start that is refused
+        self.sent: dict[str, int] = {}  # name → queries
+        self.beats: list[int] = []  # heartbeats of each warm-up
 
     def execute(self, config: RunConfig, console: object, *, watch: Any, keeper: object) -> Any:
         assert config.output_log_dir is not None
@@ -49,9 +55,14 @@ class FakeRuns:
         config.output_log_dir.mkdir(parents=True)
         name = config.output_log_dir.name
         self.ran.append(name)
+        self.sent[name] = len(orjson.loads(config.dataset_path.read_bytes()))
         if name in self.errors:
             raise self.errors.pop(name)
+        if self.ran.count(name) == self.refusals.get(name):
+            raise SetupError("server accepts no connection", "start the server")
         rate = self.warm_up_qps
+        if name.startswith("00-warm-up"):
+            self.beats.append(0)
         for second in range(200):
             done = int(rate * second)
             beat = Progress(
@@ -59,6 +70,7 @@ class FakeRuns:
                 elapsed_s=float(second), output_tokens=32 * done,
             )  # fmt: skip
             if name.startswith("00-warm-up"):
+                self.beats[-1] += 1
                 watch(beat)
         return SimpleNamespace(result=SimpleNamespace(reported=None))
 
@@ -70,10 +82,12 @@ class FakeRuns:
         verdict: RunVerdict = "maximum" if offline else "measured" if limits is None else "within"
         if qps is not None and qps > 0.95 * self.capacity_qps:
             verdict = "saturated"
+        if self.unchecked and limits is not None:
+            verdict = "unchecked"
         latency = Latency(mean=50, p50=50, p90=60, p95=70, p99=80 + number, max=100, bound=None if offline else 95)
         done_s, self.offline_s = (self.offline_s, 60.0) if offline else (60.0, self.offline_s)
         return BenchRun(
-            **of, verdict=verdict, queries=1000,
+            **of, verdict=verdict, queries=8 if self.unchecked else 1000,
             errors=self.failed_requests, duration_s=done_s, offered_qps=qps, output_tokens_per_s=5000.0,
             done_qps=self.capacity_qps if offline else min(qps or 30.0, self.capacity_qps),
             ttft=None if offline else latency, tpot=None if offline else latency,
@@ -88,6 +102,12 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> FakeRuns:
     monkeypatch.setattr("scenarios.bench.bench.execute_run", runs.execute)
     monkeypatch.setattr("scenarios.bench.bench.measure_run", runs.measure)
     return runs
+
+
+@pytest.fixture
+def pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages are written, unlike in most tests."""
+    monkeypatch.delenv(SWITCH)
 
 
 def bench(folder: Path, *more: object) -> Finished:
@@ -186,7 +206,7 @@ def test_no_rate_within_the_limits_is_a_negative_result(tmp_path: Path, runs: Fa
     finished = bench(tmp_path, "--rates", "10,20")
     assert finished.code == ExitCode.NEGATIVE
     assert "no rate within limits: 10 q/s already exceeds a limit or saturates the system" in finished.stdout
-    assert runs.ran == ["00-warm-up", "01-offline", "02-server-10", "03-server-20"]
+    assert runs.ran == ["00-warm-up-10", "01-server-10", "02-server-20"]
 
 
 def test_another_command_is_refused(tmp_path: Path, runs: FakeRuns) -> None:
@@ -200,6 +220,79 @@ def test_another_command_is_refused(tmp_path: Path, runs: FakeRuns) -> None:
     other.mkdir(parents=True)
     (other / "a.txt").touch()
     assert bench(tmp_path / "other").code == ExitCode.REFUSED
+
+
+@pytest.mark.usefixtures("pages")
+def test_limits_that_are_not_checked_give_no_best_rate(tmp_path: Path, runs: FakeRuns) -> None:
+    runs.unchecked = True
+    finished = bench(tmp_path, "--rates", "0.8", "--duration", "10s")
+    assert finished.code == ExitCode.REFUSED
+    assert runs.ran == ["00-warm-up-0.8", "01-server-0.8"]  # without a best rate, none is repeated
+    assert "no best rate: limits not checked: 8 queries, 64 are needed for p90" in finished.stdout
+    page = (tmp_path / "bench/report.html").read_text()
+    assert "No best rate: limits not checked: 8 queries, 64 are needed for p90." in page
+    assert bench(tmp_path / "curve", "--rates", "0.8", "--duration", "10s", "--limits", "none").code == ExitCode.OK
+
+
+@pytest.mark.parametrize(
+    ("options", "ran", "warm_up"),
+    [
+        (("--rates", "4"), ["00-warm-up-4", "01-server-4", "02-server-4"], 240),
+        (("--rates", "50%"), ["00-warm-up", "01-offline", "02-server-20", "03-server-20"], 8),
+        (("--rates", "inf"), ["00-warm-up", "01-offline"], 8),
+        (("--concurrency", "9"), ["00-warm-up-9", "01-concurrency-9"], 18),
+    ],
+)
+def test_only_the_requested_loads_are_measured(
+    tmp_path: Path, runs: FakeRuns, options: tuple[str, ...], ran: list[str], warm_up: int
+) -> None:
+    assert bench(tmp_path, *options).code == ExitCode.OK
+    assert runs.ran == ran
+    assert runs.sent[ran[0]] == warm_up
+
+
+@pytest.mark.parametrize("options", [("--rates", "inf"), ("--rates", "5"), ("--concurrency", "4")])
+def test_a_warm_up_of_a_slow_system_ends_at_the_duration_of_a_run(
+    tmp_path: Path, runs: FakeRuns, options: tuple[str, ...]
+) -> None:
+    runs.warm_up_qps = 0.13
+    assert bench(tmp_path, *options, "--duration", "10s").code == ExitCode.OK
+    assert runs.beats[0] == 11
+
+
+@pytest.mark.usefixtures("pages")
+def test_a_failure_of_the_warm_up_leaves_a_page(tmp_path: Path, runs: FakeRuns) -> None:
+    runs.errors = {"00-warm-up": ExecutionError("lost the server")}
+    finished = bench(tmp_path)
+    assert finished.code == ExitCode.FAILED
+    assert (record(tmp_path).status, record(tmp_path).error) == ("failed", "lost the server")
+    assert "This bench is failed: lost the server." in (tmp_path / "bench/report.html").read_text()
+    assert "report.html" in finished.stdout
+
+
+@pytest.mark.usefixtures("pages")
+@pytest.mark.parametrize("options", [("--rates", "10,20"), ("--concurrency", "1,8")])
+def test_a_server_that_ends_during_a_bench_fails_it_with_the_cause(
+    tmp_path: Path, runs: FakeRuns, options: tuple[str, ...]
+) -> None:
+    """The next start is refused, because the server is gone."""
+    closed = options[0] == "--concurrency"
+    first, warm_up = ("01-concurrency-1", "00-warm-up-8") if closed else ("01-server-10", "00-warm-up-10")
+    runs.errors = {first: ExecutionError("lost the server")}
+    runs.refusals = {warm_up: 1 if closed else 2}
+    finished = bench(tmp_path, *options)
+    assert finished.code == ExitCode.FAILED
+    assert "failed: lost the server" in finished.stderr
+    assert "the next warm-up failed: server accepts no connection" in finished.stderr
+    assert (record(tmp_path).status, [run.verdict for run in record(tmp_path).runs]) == ("failed", ["failed"])
+    assert (tmp_path / "bench/report.html").is_file()
+
+
+@pytest.mark.usefixtures("pages")
+def test_a_refusal_before_the_first_run_is_a_refusal(tmp_path: Path, runs: FakeRuns) -> None:
+    runs.refusals = {"00-warm-up": 1}
+    assert bench(tmp_path).code == ExitCode.REFUSED
+    assert (tmp_path / "bench/report.html").is_file()
 
 
 def test_a_short_offline_run_is_repeated(tmp_path: Path, runs: FakeRuns) -> None:
@@ -230,7 +323,7 @@ def test_real_runs_a_killed_bench_and_an_engine_that_ends(tmp_path: Path, start_
     folder = tmp_path / "bench"
     command = (
         "bench", "--engine", "dummy", "--dummy-slots", 4, "--dummy-ttft-ms", 20, "--input-len", 32, "--output-len", 8,
-        "--duration", 3, "--rates", "20", "--repeats", 2, "--limits", "none", "--output-dir", folder,
+        "--duration", 3, "--rates", "20,40", "--repeats", 2, "--limits", "none", "--output-dir", folder,
     )  # fmt: skip
     killed = start_main(*command)
 

@@ -66,7 +66,7 @@ def test_a_bench_without_options() -> None:
 @pytest.mark.parametrize(
     ("own", "expected"),
     [
-        ({"rates": "10, 5"}, {"steps": (Step("offline"), Step("server", qps=5), Step("server", qps=10))}),
+        ({"rates": "10, 5"}, {"steps": (Step("server", qps=5), Step("server", qps=10))}),
         ({"rates": "25%"}, {"steps": (Step("offline"), Step("server", share=0.25))}),
         ({"rates": "inf"}, {"steps": (Step("offline"),), "is_adaptive": False}),
         ({"concurrency": "8,1"}, {"steps": (Step("concurrency", concurrency=1), Step("concurrency", concurrency=8))}),

@@ -16,21 +16,11 @@ from scenarios.bench.ladder import (
     Step,
     best_of,
     choose_percentile,
-    low_rates,
     next_run,
 )
 from tests.support.bench_records import LIMITS, bench_record
 
 OFFLINE_QPS = 40.0
-
-
-def test_rates_far_below_the_maximum_are_named() -> None:
-    steps = (Step("offline"), Step("server", qps=1.0), Step("server", qps=2.0))
-    plan = LadderPlan(steps, False, 10.0, 10.0, 8)
-    assert low_rates(plan, 24.0).startswith(
-        "the highest rate, 2 queries/s, is only 8.3% of the Offline rate, 24 queries/s"
-    )
-    assert (low_rates(plan, 19.0), low_rates(plan, None), low_rates(replace(plan, steps=steps[:1]), 24.0)) == ("",) * 3
 
 
 def steps(*shares: float) -> tuple[Step, ...]:

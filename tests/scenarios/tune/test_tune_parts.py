@@ -181,6 +181,15 @@ def test_an_estimate_waits_for_enough_responses() -> None:
     assert watch.samples_per_second is None
 
 
+def test_a_warm_up_ends_at_its_limit_with_any_rate() -> None:
+    watch = RateWatch(3, limit_s=10)
+    for second in range(14):
+        watch(heartbeat(elapsed_s=float(second), completed=0))  # a system without a response is not warm
+    with pytest.raises(Stopped, match="after 14 s"):
+        watch(heartbeat(elapsed_s=14.0, completed=7))
+    assert watch.samples_per_second == 0.5
+
+
 def test_a_warm_up_ends_when_two_windows_agree() -> None:
     watch = RateWatch(60, agreement=0.05, from_s=10, tokens_per_query=32, enough=16)
     tokens = [32 * (second if second < 10 else 10 + 4 * (second - 10)) for second in range(60)]  # slower at first
