@@ -21,6 +21,7 @@ import orjson
 
 from runs.errors import ExecutionError
 from runs.files.reading import REQUESTS_LOG
+from runs.files.reserve import FREE_DISK_SPACE, is_disk_full
 from runs.record.requests_log import FIELDS
 from sut.engine import Request
 
@@ -114,8 +115,11 @@ class RequestLogWriter:
             self._on_error(error)
 
     def _unwritten(self, error: OSError) -> ExecutionError:
-        fix = "free disk space, or raise the limit on the size of a file (ulimit -f)"
-        return ExecutionError(f"cannot write {self._path}: {error.strerror}", fix)
+        if is_disk_full(error):
+            return ExecutionError(f"the disk of {self._path.parent} is full", FREE_DISK_SPACE)
+        return ExecutionError(
+            f"cannot write {self._path}: {error.strerror}", "raise the limit on the size of a file (ulimit -f)"
+        )
 
     def _drain(self) -> None:
         """Write all waiting lines; without pauses if that takes longer than an interval."""

@@ -8,10 +8,11 @@ from compliance.judge.check import decides
 from compliance.judge.finding import Finding, fail
 from compliance.judge.rule import OURS
 from runs.attestation.attestation import Attestation, BrokenFile, broken_files, read_attestation
-from runs.errors import InputError
+from runs.errors import HarnessError
 from runs.files.reading import read_record
 from runs.record.finished_run import FinishedRun
 from runs.record.layout import RunDir
+from runs.record.unattested import NotAttestedError
 
 # Line that the official truncation tool appends to accuracy.txt. [tools/submission/truncate_accuracy_log.py]
 _APPENDED_HASH = re.compile(rb"\n?hash=([0-9a-f]{64})\n?$")
@@ -48,12 +49,13 @@ def read_and_attested(run: RunDir) -> tuple[Attestation | None, list[Finding]]:
         changed = list(broken_files(run, attestation))
         if _truncated_since(run, changed, attestation.files):
             changed = [one for one in changed if one.name not in (run.accuracy_log.name, run.accuracy_text.name)]
-    except InputError as error:
-        return None, [fail("attested", error.message, run.seal)]
+    except HarnessError as error:
+        fix = error.fix if isinstance(error, NotAttestedError) else ""
+        return None, [Finding("attested", "error", error.message, (run.seal,), fix=fix)]
     findings = []
     for one in changed:
         stated = f", attested: {one.stated}" if one.stated else "; the attestation does not list it"
-        found = f": SHA-256 {one.found}" if one.found else ""
+        found = f": {one.found}" if one.found else ""
         findings.append(fail("attested", f"{one.name} was {_SAID[one.state]}{found}{stated}", run.root / one.name))
     return attestation, findings
 

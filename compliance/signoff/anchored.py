@@ -13,7 +13,7 @@ from compliance.judge.rule import OURS
 from runs.attestation.anchors import Entry, time_of
 from runs.attestation.attestation import read_attestation
 from runs.attestation.statements import statements_below
-from runs.errors import InputError
+from runs.errors import HarnessError, InputError
 from runs.record.layout import CampaignDir, RunDir
 from runs.record.manifest import Manifest
 from runs.wording import duration, printable
@@ -40,7 +40,7 @@ def anchored(run: RunDir, manifest: Manifest | None, trust: Trust) -> Iterator[F
     make = fail if trust.ledger is not None or trust.authorities else note
     try:
         statement = read_attestation(run)
-    except InputError as error:
+    except HarnessError as error:
         yield make("anchored", f"not signed: {error.message}", run.root)
         return
     if trust.key is not None and statement.key != trust.key:

@@ -1,9 +1,9 @@
 """seal.json: the signed attestation of the files of a finished run, written last.
 
 It is a DSSE envelope around an in-toto Statement v1. The subjects are all other files of the run directory with their
-SHA-256. The predicate (docs/attestation.md) has the version of the manifest, the harness, and the campaign's previous
-statement. The signature is Ed25519. The ID of a key is the public key in 64 hex digits, so the envelope alone is enough
-to check the signature.
+SHA-256 and size. The predicate (docs/attestation.md) has the version of the manifest, the harness, and the campaign's
+previous statement. The signature is Ed25519. The ID of a key is the public key in 64 hex digits, so the envelope alone
+is enough to check the signature.
 
 The holder of the key can sign again. A statement therefore proves integrity; an anchor proves its time
 (runs/attestation/anchors.py).
@@ -12,7 +12,7 @@ The holder of the key can sign again. A statement therefore proves integrity; an
 import contextlib
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -27,6 +27,7 @@ from runs.files.fields import Sha256
 from runs.files.reading import MAX_ATTESTED_BYTES, files_below, first_problem, json_object, read_whole
 from runs.files.writing import sha256_of
 from runs.record.layout import RunDir
+from runs.record.unattested import NotAttestedError
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 
@@ -44,9 +45,14 @@ class FileDigest(_Part):
     sha256: Sha256
 
 
+class Annotations(_Part):
+    size: Annotated[int, Field(ge=0)]  # bytes
+
+
 class Subject(_Part):
     name: str
     digest: FileDigest
+    annotations: Annotations | None = None  # None in attestations of earlier versions
 
 
 class Predicate(_Part):
@@ -85,6 +91,7 @@ class Attestation:
     key: str  # ID of the key
     files: dict[str, str]  # SHA-256 by path relative to the run directory
     predicate: Predicate
+    sizes: dict[str, int] = field(default_factory=dict)  # bytes by path; attestations of earlier versions have none
 
 
 @dataclass(frozen=True)
@@ -93,17 +100,20 @@ class BrokenFile:
 
     name: str
     state: Literal["changed", "missing", "added"]
-    stated: str | None  # SHA-256 in the attestation
-    found: str | None  # SHA-256 of the file; None if it cannot be read
+    stated: str = ""  # SHA-256 or size in the attestation
+    found: str = ""  # SHA-256 or size of the file; empty if it cannot be read
 
 
 def read_attestation(run: RunDir) -> Attestation:
     """Read the attestation of a run and check its signature, but not the files of the run.
 
     Raises:
-        InputError: If the attestation is missing, damaged, of another type, or not signed by its key.
+        NotAttestedError: If the attestation is missing.
+        InputError: If the attestation is damaged, of another type, or not signed by its key.
     """
     path = run.seal
+    if not path.exists() and not path.is_symlink():
+        raise NotAttestedError(run)
     written = read_whole(path, _FIX, within=run.root)
     content = _validated(_Envelope, json_object(written, path, _FIX), path)
     if content.payload_type != PAYLOAD_TYPE:
@@ -119,7 +129,8 @@ def read_attestation(run: RunDir) -> Attestation:
     files = {subject.name: subject.digest.sha256 for subject in statement.subject}
     if len(files) < len(statement.subject):
         raise InputError(f"{path} contains a file name twice", _FIX, path=path)
-    return Attestation(hashlib.sha256(written).hexdigest(), keyid, files, statement.predicate)
+    sizes = {subject.name: subject.annotations.size for subject in statement.subject if subject.annotations is not None}
+    return Attestation(hashlib.sha256(written).hexdigest(), keyid, files, statement.predicate, sizes)
 
 
 def _validated(schema: type[Schema], content: dict[str, Any], path: Path) -> Schema:
@@ -132,17 +143,21 @@ def _validated(schema: type[Schema], content: dict[str, Any], path: Path) -> Sch
 def broken_files(run: RunDir, attestation: Attestation) -> Iterator[BrokenFile]:
     """Yield the files of a run that were changed, removed or added. A later verdict, for example, is ignored."""
     present = dict(attested_files(run))
-    for name, stated in sorted(attestation.files.items()):
+    for name, sha256 in sorted(attestation.files.items()):
         if name not in present:
-            yield BrokenFile(name, "missing", stated, None)
-        elif (found := _digest(present[name])) != stated:
-            yield BrokenFile(name, "changed", stated, found)
+            yield BrokenFile(name, "missing", f"SHA-256 {sha256}")
+            continue
+        size, stated_size = present[name].stat().st_size, attestation.sizes.get(name)
+        if stated_size is not None and size != stated_size:  # The file may be too large to hash, such as a sparse file.
+            yield BrokenFile(name, "changed", f"{stated_size:,} bytes", f"{size:,} bytes")
+        elif (digest := _digest(present[name])) != sha256:
+            yield BrokenFile(name, "changed", f"SHA-256 {sha256}", f"SHA-256 {digest}" if digest else "")
     for name in sorted(run.own_names & present.keys() - attestation.files.keys()):
-        yield BrokenFile(name, "added", None, _digest(present[name]))
+        yield BrokenFile(name, "added")
 
 
 def _digest(path: Path) -> str | None:
-    with contextlib.suppress(InputError):  # an unreadable file, such as a sparse file of terabytes
+    with contextlib.suppress(InputError):  # an unreadable file
         return sha256_of(path, max_bytes=MAX_ATTESTED_BYTES)
     return None
 

@@ -9,6 +9,7 @@ from securesystemslib.signer import CryptoSigner
 
 from runs.attestation.attestation import (
     PAYLOAD_TYPE,
+    Annotations,
     Attestation,
     FileDigest,
     Predicate,
@@ -17,10 +18,12 @@ from runs.attestation.attestation import (
     attested_files,
     read_attestation,
 )
-from runs.errors import InputError
+from runs.errors import ExecutionError, HarnessError, InputError
 from runs.files.reading import MAX_ATTESTED_BYTES
 from runs.files.writing import sha256_of, write_json
 from runs.record.layout import RunDir
+from runs.record.manifest import Manifest, read_manifest
+from runs.record.unattested import sign_command
 
 
 def attest(
@@ -29,7 +32,11 @@ def attest(
     """Write the attestation of a finished run, and return its digest. The files must not change afterwards."""
     statement = Statement(
         subject=[
-            Subject(name=name, digest=FileDigest(sha256=sha256_of(path, max_bytes=MAX_ATTESTED_BYTES)))
+            Subject(
+                name=name,
+                digest=FileDigest(sha256=sha256_of(path, max_bytes=MAX_ATTESTED_BYTES)),
+                annotations=Annotations(size=path.stat().st_size),
+            )
             for name, path in attested_files(run)
         ],
         predicate=Predicate(record_version=record_version, harness_commit=harness_commit, previous=previous),
@@ -38,6 +45,34 @@ def attest(
     envelope.sign(signer)
     write_json(run.seal, envelope.to_dict())
     return sha256_of(run.seal)
+
+
+def attest_run(run: RunDir, manifest: Manifest, signer: CryptoSigner, previous: str | None) -> str:
+    """Write the attestation of a run that is complete, and return its digest.
+
+    Raises:
+        ExecutionError: If the attestation cannot be written.
+    """
+    commit = manifest.observed.harness.git_commit
+    try:
+        return attest(run, signer, record_version=manifest.record, harness_commit=commit, previous=previous)
+    except OSError as error:
+        raise ExecutionError(
+            f"the run is complete, but its attestation {run.seal} cannot be written: {error.strerror}",
+            f"free disk space, then sign the run: {sign_command(run)}",
+        ) from error
+
+
+def unattested_runs(folder: Path) -> list[RunDir]:
+    """Return the complete runs of this harness below a directory that have no attestation."""
+    runs = (RunDir(path.parent) for path in sorted(folder.rglob(RunDir(folder).manifest.name)))
+    return [run for run in runs if not run.seal.exists() and _is_complete(run)]
+
+
+def _is_complete(run: RunDir) -> bool:
+    with contextlib.suppress(HarnessError):  # a damaged manifest, or one of another program
+        return read_manifest(run.manifest).status == "finished"
+    return False
 
 
 def statements_below(folder: Path) -> dict[str, tuple[RunDir, Attestation]]:

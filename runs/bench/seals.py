@@ -5,7 +5,7 @@ from pathlib import Path
 
 from runs.attestation.attestation import broken_files, read_attestation
 from runs.bench.bench_record import BenchRecord
-from runs.errors import InputError
+from runs.errors import HarnessError
 from runs.record.layout import RunDir
 
 
@@ -21,7 +21,7 @@ def changed_runs(folder: Path, record: BenchRecord) -> Iterator[str]:
         directory = RunDir(folder / run.run_dir)
         try:
             attestation = read_attestation(directory)
-        except InputError as error:
+        except HarnessError as error:
             yield error.message
             continue
         if attestation.digest != run.seal_sha256:

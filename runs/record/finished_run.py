@@ -20,6 +20,7 @@ from runs.record.layout import LOADGEN_LOGS, RunDir
 from runs.record.liveness import unfinished
 from runs.record.manifest import Manifest, read_manifest
 from runs.record.requests_log import RequestTable, read_requests
+from runs.record.unattested import NotAttestedError
 
 PERFORMANCE, ACCURACY = "PerformanceOnly", "AccuracyOnly"
 
@@ -107,6 +108,19 @@ def _is_there(path: Path) -> bool:
 
 def finished_run(run_dir: RunDir, scenario_override: Scenario | None = None) -> FinishedRun:
     """Return the run in a directory, if it can be verified.
+
+    Raises:
+        ExecutionError, InputError: If `complete_run` raises it.
+        NotAttestedError: If the run is of this harness, and has no attestation.
+    """
+    run = complete_run(run_dir, scenario_override)
+    if run.manifest is not None and not run_dir.seal.exists():
+        raise NotAttestedError(run_dir)
+    return run
+
+
+def complete_run(run_dir: RunDir, scenario_override: Scenario | None = None) -> FinishedRun:
+    """Return the run in a directory, with or without an attestation.
 
     Raises:
         ExecutionError: If the run did not finish, or a log of LoadGen is missing.

@@ -93,6 +93,8 @@ def ingest(db: Path, paths: tuple[Path, ...], replace: bool, round: str | None, 
         name = "/".join(str(row[part]) for part in ("mechanism", "mechanism_variant") if row[part])
         what = f"{row['scenario']} {row['status'] or 'without a verdict'}, {name or 'no technique named'}"
         tell(f"{done}: {row['run_id']}  {what}  ({row['run_directory']})")
+        if row["status"] is None and row["error_message"]:
+            tell(f"  {row['error_message']}")
         if reason := row["support_status_reason"]:
             tell(f"  stored as {row['support_status']}, not as supported: {reason}")
         issues = (*row["mechanism_eval_validation"]["issues"], *row["evidence"]["misdeclared"])

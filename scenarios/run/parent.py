@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from runs.errors import Ending, ExecutionError
+from runs.files.reserve import DiskReserve
 from runs.processes.interrupts import check, critical, if_abandoned
 from runs.record.layout import RunDir
 from runs.record.new_run import free_directory
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 Previous = Callable[[], str | None]  # digest of the preceding attestation of the campaign
 
 
+RESERVE_BYTES = 4 << 20  # for scores, result, manifest, attestation and page
 KEPT_REASON = "the engine serves multiple runs"
 
 
@@ -119,7 +121,7 @@ def execute_run(
     with _early_run(config, keeper) as process:
         # Import these modules while the run's process imports the engine's code, which takes longer.
         from runs.attestation.signing_key import load_signer
-        from runs.attestation.statements import attest
+        from runs.attestation.statements import attest_run
         from scenarios.run import manifest_writer
         from scenarios.run.plan import prepare
         from scenarios.run.summary import announce, closing_summary
@@ -139,20 +141,16 @@ def execute_run(
             with critical():
                 manifest_writer.open_manifest(run)
                 record.enter_context(_failure_in_manifest(run))
+                reserve = record.enter_context(DiskReserve(run.run_dir.root, RESERVE_BYTES))
             hashing = manifest_writer.start_hashing(run)
             _run(process, run, console, started_s, watch)
+            reserve.release()
             manifest, outcome = manifest_writer.judge(run, hashing, console)
             check()
-            with critical():  # A manifest with status finished must have its attestation.
+            with critical():  # A signal must not separate the manifest with status finished from its attestation.
                 manifest_writer.close_manifest(run, manifest, "finished", outcome.exit_code)
-                seal_sha256 = attest(
-                    run.run_dir,
-                    signer,
-                    record_version=manifest.record,
-                    harness_commit=manifest.observed.harness.git_commit,
-                    previous=previous(),
-                )
                 record.close()
+                seal_sha256 = attest_run(run.run_dir, manifest, signer, previous())
         check()
         page = write_run_page(run.run_dir)
         closing_summary(console, run, manifest, outcome.result, outcome.accuracy, seal_sha256, page)

@@ -25,6 +25,7 @@ import psutil
 from qsl.dataset import Dataset, load_dataset
 from qsl.sample_library import SampleLibrary
 from runs.errors import Ending, ExecutionError, ExitCode, Interrupted, SetupError, error_record
+from runs.files.reserve import FREE_DISK_SPACE, DiskReserve, is_disk_full
 from runs.loadgen.early_stopping import PERCENTILE
 from runs.processes.age import age_s
 from runs.processes.interrupts import ENDING
@@ -54,6 +55,7 @@ TICK_S = 0.25
 ENGINE_STOP_TIMEOUT_S = 15.0
 ADMISSION_TOKENS = 8192  # default limit for an engine without a token budget per step
 FIRST_QUERY_TIMEOUT_S = 300.0  # LoadGen prepares every query before it issues the first.
+RESERVE_BYTES = 1 << 20  # for the manifest, and the last lines of the request log
 
 
 class RunProcess:
@@ -324,6 +326,7 @@ class RunProcess:
             finished.set()
             self._wake.set()
 
+        reserve = DiskReserve(self.run_dir.root, RESERVE_BYTES)
         freeze_garbage_collection()
         self._beat("running")
         pool = self._pool()
@@ -332,8 +335,9 @@ class RunProcess:
         self._lag = lag = LagMeter(self.loop)
         lag.start()
         self._started_s = time.monotonic()
-        threading.Thread(target=run_loadgen, name="loadgen", daemon=True).start()
-        self._wait(finished.is_set, poll)
+        with reserve:
+            threading.Thread(target=run_loadgen, name="loadgen", daemon=True).start()
+            self._wait(finished.is_set, poll)
         lag.stop()
         self._beat("closing")
         self._lag = None  # Later heartbeats keep the values recorded here.
@@ -356,7 +360,9 @@ class RunProcess:
     def report_failure(self, error: BaseException) -> int:
         """Write the reason of the failure to progress.json; return the exit code."""
         traceback.print_exception(error)
-        if not isinstance(error, Ending):
+        if is_disk_full(error):
+            error = ExecutionError(f"the disk of {self.run_dir.root} is full", FREE_DISK_SPACE)
+        elif not isinstance(error, Ending):
             error = ExecutionError(f"{type(error).__name__}: {error}", "read the error in engine.log")
         elif self.progress.phase == "engine" and (cause := last_error(self.run_dir.engine_log)):
             error.message += f"; engine.log: {cause}"

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from runs.errors import ExecutionError, ExitCode, Interrupted, StalledError, error_of
+from runs.files.reserve import FREE_DISK_SPACE
 from runs.files.temporary import temporary_folder
 from runs.harness import HARNESS_ROOT, module_path
 from runs.processes.child import owned
@@ -183,7 +184,7 @@ def _raise_for(code: int, progress: Progress | None, run_dir: RunDir) -> None:
         )
     if code != ExitCode.OK:
         if shutil.disk_usage(run_dir.root).free < FULL_DISK_BYTES:  # The process could not record its error.
-            raise ExecutionError(f"the disk of {run_dir.root} is full", "free disk space and rerun")
+            raise ExecutionError(f"the disk of {run_dir.root} is full", FREE_DISK_SPACE)
         raise ExecutionError(
             f"the run's process exited with code {code} and reported no error", "read engine.log in the run directory"
         )

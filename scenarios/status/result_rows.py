@@ -104,8 +104,8 @@ def rows_of(runs: Sequence[RunStatus]) -> tuple[list[Row], list[Row]]:
 
 
 def no_result(run: Row) -> str:
-    """Return a sentence on a run without a result."""
-    return f"{run['directory']}: no result: {run['state']}{': ' + run['text'] if run['text'] else ''}"
+    """Return a sentence on a run that the table omits."""
+    return f"{run['directory']}: not listed: {run['state']}{': ' + run['text'] if run['text'] else ''}"
 
 
 def as_csv(rows: Sequence[Row]) -> str:

@@ -51,7 +51,9 @@ def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
             except HarnessError as error:
                 damaged.append(error.message)
     endpoints_folders = {path for folder in folders for path in run_folders(folder.resolve())}
-    statuses = [status for status in _runs(places) if status.root not in endpoints_folders]
+    runs = _runs(places)
+    damaged += [f"{run.root}: {run.text}" for run in runs if run.state == "unattested"]
+    statuses = [run for run in runs if run.state == "finished" and run.root not in endpoints_folders]
     without = () if endpoints_folders else without_runs(folders, places)
     if not statuses and not tunes and not damaged and not endpoints_folders:
         shown = f"{', '.join(map(str, folders))}: no finished run found"
@@ -91,14 +93,14 @@ def _written(path: Path, content: str | bytes) -> Path:
 
 
 def _runs(places: Sequence[FoundDir]) -> list[RunStatus]:
-    """Return the finished runs by start time; for a tuning, only the runs that confirm a rate."""
+    """Return the complete runs by start time; for a tuning, only the runs that confirm a rate."""
     tunes = [place.root for place in places if place.kind == "tune"]
     found = [run_status(place.root) for place in places if place.kind == "leg"]
     return sorted(
         (
             run
             for run in found
-            if run.state == "finished"
+            if run.state in ("finished", "unattested")
             and run.manifest is not None
             and (run.root.parent not in tunes or run.root.name.startswith("confirm-"))
         ),

@@ -25,7 +25,8 @@ if TYPE_CHECKING:  # Only commands that read a manifest import this code.
     from runs.record.manifest import Manifest
 
 # "silent": no recent heartbeat, although the process is alive or on another machine.
-State = Literal["running", "silent", "finished", "interrupted", "failed", "killed", "damaged"]
+# "unattested": complete, but the attestation is missing.
+State = Literal["running", "silent", "finished", "unattested", "interrupted", "failed", "killed", "damaged"]
 
 OTHER_CLOCK_S = 60.0  # tolerance for the clock of another machine
 _FIX = "restore the file"
@@ -104,6 +105,8 @@ def run_status(root: Path) -> RunStatus:
         progress=progress,
         manifest=manifest,
     )
+    if manifest.status == "finished" and not run_dir.seal.is_file():
+        return _unattested(run_dir, status, manifest)
     if manifest.status == "finished":
         return _finished(run_dir, status, ExitCode(manifest.exit_code or 0))
     if manifest.status in ("failed", "interrupted"):
@@ -138,6 +141,17 @@ def _finished(run_dir: RunDir, status: RunStatus, code: ExitCode) -> RunStatus:
     verdict = result.verdict if record is None else ACCURACY_OUTCOMES[record.passed]
     scores = {} if record is None else record.scores
     return replace(status, state="finished", text=verdict, exit_code=code, result=result, scores=scores)
+
+
+def _unattested(run_dir: RunDir, run: RunStatus, manifest: "Manifest") -> RunStatus:
+    """Return the state of a complete run without an attestation. It is in progress while its process signs it."""
+    from runs.record.liveness import living_process, on_this_machine
+    from runs.record.unattested import NotAttestedError
+
+    if on_this_machine(manifest) and (pid := living_process(manifest)) is not None:
+        return replace(run, text="signing the run", pid=pid)
+    error = NotAttestedError(run_dir)
+    return replace(run, state="unattested", text=f"{error.message}; {error.fix}", exit_code=ExitCode.FAILED)
 
 
 def _not_closed(run: RunStatus, manifest: "Manifest") -> RunStatus:

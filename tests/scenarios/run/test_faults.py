@@ -9,17 +9,18 @@ from pathlib import Path
 import psutil
 import pytest
 
-from runs.errors import ExitCode
+from runs.attestation.attestation import broken_files, read_attestation
+from runs.errors import ExitCode, SetupError
+from runs.files.reserve import DiskReserve
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
-from tests.conftest import RunMain, StartMain
+from tests.conftest import RunMain, StartMain, run_here
 from tests.support.patience import until
 from tests.support.run_commands import (
     LONG_USER_CONF,
     SLOW_START,
     alive,
     arguments,
-    check_claims_nothing,
     check_failed,
     patched,
     progress,
@@ -125,12 +126,81 @@ def test_full_disk(small_disk: Path, start_main: StartMain, tmp_path: Path) -> N
         except OSError:
             pass
         finished = started.wait()
+    check_failed(finished, out, ExitCode.FAILED, f"the disk of {out} is full")
+
+
+# Fills the disk of the run when a process is about to use its reserve.
+FILL_DISK = """
+from pathlib import Path
+from runs.files.reserve import DiskReserve
+release = DiskReserve.release
+def fill_and_release(self):
+    if self._file is not None:
+        with Path({ballast!r}).open("ab", buffering=0) as ballast:
+            try:
+                while True:
+                    ballast.write(bytes(4096))
+            except OSError:
+                pass
+    release(self)
+DiskReserve.release = fill_and_release
+"""
+
+
+def test_a_disk_that_is_full_at_the_end_holds_the_last_files(
+    small_disk: Path, run_main: RunMain, tmp_path: Path
+) -> None:
+    out, ballast = small_disk / "run", small_disk / "ballast"
+    fill = FILL_DISK.format(ballast=str(ballast))
+    finished = run_main(*arguments("Offline", out), environment=patched(tmp_path, in_run=fill, in_parent=fill))
+    assert finished.code == ExitCode.OK, finished.stderr
+    assert ballast.stat().st_size > 1 << 20
+    assert read_manifest(RunDir(out).manifest).status == "finished"
+    assert list(broken_files(RunDir(out), read_attestation(RunDir(out)))) == []
+
+
+def test_a_disk_without_space_for_the_last_files_is_refused(small_disk: Path) -> None:
+    with pytest.raises(SetupError, match="cannot be reserved"):
+        DiskReserve(small_disk, 1 << 30)
+    assert shutil.disk_usage(small_disk).used == 0
+
+
+UNWRITABLE_SEAL = """
+import errno
+from runs.attestation import statements
+def attest(*arguments, **more):
+    raise OSError(errno.ENOSPC, "No space left on device")
+statements.attest = attest
+"""
+
+
+def test_a_complete_run_without_attestation_is_named_and_can_be_signed(run_main: RunMain, tmp_path: Path) -> None:
+    out, page = tmp_path / "run", tmp_path / "page.html"
+    finished = run_main(*arguments("Offline", out), environment=patched(tmp_path, in_parent=UNWRITABLE_SEAL))
     assert finished.code == ExitCode.FAILED
-    assert "Traceback" not in finished.stderr
-    assert f"error: the disk of {out} is full" in finished.stderr
-    assert not RunDir(out).result.exists()
-    assert read_manifest(RunDir(out).manifest).status == "running"  # no room for another word
-    check_claims_nothing(finished, out)
+    assert read_manifest(RunDir(out).manifest).status == "finished"
+    sign = ("anchor", "--attest", str(out))
+    assert " ".join(sign) in finished.stderr
+    codes = {"status": 4, "results": 4, "verify": 3, "report": 2, "gate": 1, "signoff": 1, "store": 0, "anchor": 1}
+    words = {
+        "report": ("--output", page),
+        "signoff": ("--scope", "harness"),
+        "store": ("--db", tmp_path / "runs.db"),
+        "anchor": ("--ledger", tmp_path),
+    }
+    for command, code in codes.items():
+        path = {"signoff": ("--ref", out), "store": ("ingest", out)}.get(command, (out,))
+        asked = run_here(command, *path, *words.get(command, ()))
+        assert asked.code == code, (command, asked)
+        assert "has no attestation" in asked.stdout + asked.stderr, command
+        assert " VALID" not in asked.stdout, command
+    signed = run_here(*sign)
+    assert signed.code == ExitCode.OK, signed.stderr
+    assert list(broken_files(RunDir(out), read_attestation(RunDir(out)))) == []
+    assert [run_here(command, out).code for command in ("status", "results", "verify", "report")] == [0, 0, 0, 0]
+    seal = RunDir(out).seal.read_bytes()
+    assert run_here(*sign).code == ExitCode.OK
+    assert RunDir(out).seal.read_bytes() == seal
 
 
 # Leaves a line at each start of a run's process: its number, and a variable.

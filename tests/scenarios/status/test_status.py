@@ -296,7 +296,7 @@ def test_results_without_a_result(tmp_path: Path) -> None:
     edit(run.manifest, status="failed", exit_code=4, error={"message": "the engine died"})
     finished = run_here("results", run.root)
     assert (finished.code, finished.stdout) == (ExitCode.FAILED, "")
-    assert "no result: failed: the engine died" in finished.stderr
+    assert "not listed: failed: the engine died" in finished.stderr
     scores = DummyRuns().copy(tmp_path / "scores", "Offline", "accuracy")
     scores.accuracy_json.unlink()
     finished = run_here("results", scores.root)
