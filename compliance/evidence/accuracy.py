@@ -76,7 +76,7 @@ def padding(run: RunEvidence) -> Iterator[Finding]:
 
 
 @decides(
-    "result",
+    "official",
     ("accuracy-no-target", "error", OURS, "reference scores for this dataset and model",
      "run the whole dataset with the benchmark's model"),
     needs=("log",),

@@ -67,6 +67,11 @@ class RunVerdict(Verdict):
         return any(one.rule in ("perf-mode", "accuracy-mode") for one in self.violated)
 
     @property
+    def has_target(self) -> bool:
+        """False for an accuracy run whose dataset or model has no reference scores."""
+        return all(finding.rule != "accuracy-no-target" for finding in self.violated)
+
+    @property
     def checks(self) -> list[Finding]:
         """Findings on rules, met or violated, without contradictions."""
         return [finding for finding in self.findings if finding.kind != "contradiction"]

@@ -15,12 +15,12 @@ _DECLARE = "correct the declaration, or repeat the runs with the technique that 
 
 @decides(
     "gate",
-    ("gate/pair_registered", "warning", OURS, "technique and variant, compared with the registry", _DECLARE),
-    ("gate/status_known", "warning", OURS, "values of quality_eval_status and support_status", _DECLARE),
+    ("gate/pair_registered", "error", OURS, "technique and variant, compared with the registry", _DECLARE),
+    ("gate/status_known", "error", OURS, "values of quality_eval_status and support_status", _DECLARE),
     ("gate/quality_evaluated", "error", OURS, "registered quality evaluation of a supported compression",
      "evaluate the quality of the technique and set quality_eval_id and quality_eval_status, or set support_status to "
      "reviewed_preview"),
-    ("gate/draft_model_declared", "warning", OURS, "draft model and acceptance rate of speculative decoding", _DECLARE),
+    ("gate/draft_model_declared", "error", OURS, "draft model and acceptance rate of speculative decoding", _DECLARE),
     ("gate/review", "note", OURS, "parts of the declaration that need a review by a person", _DECLARE),
 )  # fmt: skip
 def check_declaration(declared: Mapping[str, Any], registries: Registries) -> Iterator[Finding]:
@@ -36,18 +36,18 @@ def check_declaration(declared: Mapping[str, Any], registries: Registries) -> It
     if mechanism == BASELINE:
         for name in OF_TECHNIQUES:
             if declared.get(name) not in (None, NO_VARIANT):
-                yield _field("gate/pair_registered", name, declared, f"no {name} (the row has no technique)")
+                yield _field("gate/pair_registered", name, declared, f"no {name} (the row has no technique)", "error")
     elif entry is None:
         near = registries.closest(mechanism, variant)
         required = f"a pair in the registry of techniques{unread}{f'; closest: {near}' if near else ''}"
-        yield differs("gate/pair_registered", "warning", "technique", f"{mechanism}/{variant}", required)
+        yield differs("gate/pair_registered", "error", "technique", f"{mechanism}/{variant}", required)
     for name in ("compression_method", "compression_scope"):
         if entry is not None and mechanism != BASELINE and declared.get(name) not in (None, getattr(entry, name)):
             required = f"{getattr(entry, name)}, as the registry states for {mechanism}/{variant}"
             yield _field("gate/review", name, declared, required, "note")
     for name, known in (("quality_eval_status", QUALITY_STATUSES), (SUPPORT_STATUS, SUPPORT_STATUSES)):
         if declared.get(name) is not None and declared[name] not in known:
-            yield _field("gate/status_known", name, declared, ", ".join(known))
+            yield _field("gate/status_known", name, declared, ", ".join(known), "error")
     quality_id, status = declared.get("quality_eval_id"), declared.get("quality_eval_status")
     needed = claims_support(declared) and registries.compresses(mechanism)
     of = f"supported {mechanism}"
@@ -62,7 +62,7 @@ def check_declaration(declared: Mapping[str, Any], registries: Registries) -> It
         yield _field(rule, "quality_eval_id", declared, registered, severity)
     for name in ("draft_model_id", "speculative_acceptance_rate"):
         if registries.drafts(mechanism) and declared.get(name) is None:
-            yield _field("gate/draft_model_declared", name, declared, "a value", of=mechanism)
+            yield _field("gate/draft_model_declared", name, declared, "a value", "error", mechanism)
 
 
 def claims_support(declared: Mapping[str, Any]) -> bool:
@@ -76,7 +76,7 @@ def differs(rule: str, severity: Severity, what: str, found: Any, required: str,
 
 
 def _field(
-    rule: str, name: str, declared: Mapping[str, Any], required: str, severity: Severity = "warning", of: str = ""
+    rule: str, name: str, declared: Mapping[str, Any], required: str, severity: Severity, of: str = ""
 ) -> Finding:
     """Return the finding on a declared field."""
     value = declared.get(name)

@@ -39,14 +39,15 @@ GATE_ID = "mechanism_compression_quality"
 GATE_LABEL = "Declared technique, its registration and its quality evaluation"
 # Rules that a row must meet if it declares its technique as supported, in the gate and in the result store.
 _OF_SUPPORT = frozenset({"gate/quality_evaluated", COMPLETED, "gate/mechanism_misdeclared"})
-_ELIGIBLE = {True: "eligible", False: "not eligible", None: "unknown"}
+_ALLOWED = {True: "technique allowed", False: "technique not allowed", None: "unknown"}
 _REFERENCE = ("run_id", "scenario", "lg_model_name", "mechanism", "mechanism_variant", "support_status")
 
 
 @dataclass
 class RowOutcome(Verdict):
-    """The verdict on a row: FAIL if files contradict its declaration, FLAG if evidence is missing."""
+    """The verdict on a row: FAIL if it violates a rule of the gate, FLAG if facts are missing."""
 
+    strict: bool
     source: str
     file: Path  # file with the declaration
     row: dict[str, Any]
@@ -61,12 +62,17 @@ class RowOutcome(Verdict):
 
     @property
     def failed(self) -> list[Finding]:
-        """The rules that the row violates."""
-        return self.of("error", "warning")
+        """The findings that close the gate."""
+        return self.of("error", "warning") if self.strict else self.of("error")
+
+    @property
+    def to_review(self) -> list[Finding]:
+        """The findings that need a review and do not close the gate."""
+        return self.of("note") if self.strict else self.of("warning", "note")
 
     @property
     def word(self) -> str:
-        return "FAIL" if self.failed else "pass"
+        return "FAIL" if self.failed else "warning" if self.of("warning") else "pass"
 
     def with_other_files(self, findings: Iterable[Finding]) -> Iterator[Finding]:
         """Yield the findings without the row's own file, because the report names this file once for the row."""
@@ -95,7 +101,7 @@ class GateOutcome(Verdict):
     @property
     def missing_coverage(self) -> list[str]:
         """Expected techniques (--expect) that no row declares."""
-        return self._pairs("warning")
+        return self._pairs("error")
 
     @property
     def unexpected_coverage(self) -> list[str]:
@@ -107,9 +113,9 @@ class GateOutcome(Verdict):
 
     @property
     def status(self) -> Literal["pass", "fail", "no_rows"]:
-        if self.failing or self.missing_coverage:
-            return "fail"
-        return "pass" if self.matched else "no_rows"
+        if self.matched or self.missing_coverage:
+            return "fail" if self.closed else "pass"
+        return "no_rows"
 
     @property
     def closed(self) -> bool:
@@ -140,7 +146,7 @@ class GateOutcome(Verdict):
                     "review_required_rows": [
                         row.with_reference(review=[one.sentence for one in notes])
                         for row in self.matched
-                        if (notes := row.of("note"))
+                        if (notes := row.to_review)
                     ],
                     "missing_coverage": self.missing_coverage,
                     "unexpected_coverage": self.unexpected_coverage,
@@ -161,7 +167,8 @@ class GateOutcome(Verdict):
                 *([f"  quality evaluation: {row.evaluation.text}"] if row.evaluation.how else []),
             ]
             for division, found in row.divisions.items():
-                lines.append(f"  {division} division: {_ELIGIBLE[found['eligible']]}, {found['reason']}")
+                why = "" if found["eligible"] else f": {found['reason']}"
+                lines.append(f"  {division} division: {_ALLOWED[found['eligible']]}{why}")
         lines += [*finding_lines(self, by_severity(self), with_place=True), self._last_line()]
         return printable("\n".join(lines) + "\n", lines=True)
 
@@ -170,7 +177,7 @@ class GateOutcome(Verdict):
         table = [["row", "tier", "quality evaluation", "outcome", "closed", "open"], ["---"] * 6]
         lines = [f"# {GATE_ID}", "", self._last_line(), ""]
         for row in self.matched:
-            divisions = [_ELIGIBLE[row.divisions[name]["eligible"]] for name in ("closed", "open")]
+            divisions = [_ALLOWED[row.divisions[name]["eligible"]] for name in ("closed", "open")]
             shown = (row.row.get("support_status"), row.evaluation.how)
             table.append([row.title, *(str(cell or "–") for cell in shown), row.word, *divisions])
         lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |" for cells in table]
@@ -268,20 +275,20 @@ def judge_rows(
     """
     every = list(rows)
     declared = [judged for judged in every if judged.engine or not is_empty(judged.row.get("mechanism"))]
-    matched = [_judge_row(RowEvidence(judged, registries, division)) for judged in declared]
+    matched = [_judge_row(RowEvidence(judged, registries, division), strict=strict) for judged in declared]
     not_matched = len(every) - len(declared)
     found = judge(RowsEvidence([one.row for one in matched], not_matched, frozenset(expected)), ROWS_CHECKS)
     lacking = [replace(one, results=(row.title,)) for row in matched for one in row.not_judged]
     return GateOutcome(strict, matched, division, not_matched, findings=found.findings, not_judged=lacking)
 
 
-def _judge_row(of: RowEvidence) -> RowOutcome:
+def _judge_row(of: RowEvidence, *, strict: bool = False) -> RowOutcome:
     found = judge(of, ROW_CHECKS)
     lacking = [one for one in found.not_judged if one.what == WITHOUT_INPUT]
     file = of.judged.file
     findings = [one if one.files else replace(one, files=(file,)) for one in found.findings]
     return RowOutcome(
-        of.judged.source, file, of.row, of.divisions, of.evaluation, findings=findings, not_judged=lacking
+        strict, of.judged.source, file, of.row, of.divisions, of.evaluation, findings=findings, not_judged=lacking
     )
 
 
@@ -393,14 +400,14 @@ def _rows_declared(of: RowsEvidence) -> Iterator[Finding]:
 
 @decides(
     "gate",
-    ("gate/coverage", "warning", OURS, "techniques of the rows, compared with --expect",
+    ("gate/coverage", "error", OURS, "techniques of the rows, compared with --expect",
      "add a row of the technique"),
     applies=lambda of: "" if of.expected else "--expect was not given",
 )  # fmt: skip
 def _coverage(of: RowsEvidence) -> Iterator[Finding]:
     given = {"/".join(pair_of(row)) for row in of.declared}
     for pair in sorted(of.expected - given):
-        yield differs("gate/coverage", "warning", f"row of {pair}", "missing", "at least 1 row", pair=pair)
+        yield differs("gate/coverage", "error", f"row of {pair}", "missing", "at least 1 row", pair=pair)
     for pair in sorted(given - of.expected):
         yield differs("gate/coverage", "note", f"row of {pair}", "given", "only techniques of --expect", pair=pair)
 

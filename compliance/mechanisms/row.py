@@ -15,7 +15,9 @@ from typing import Any
 
 from compliance.audits.state import audit_state, result_homes
 from compliance.endpoints import judge_of
+from compliance.evidence.run_verdict import RunVerdict
 from compliance.evidence.scoring import ScoreSources
+from compliance.judge.finding import Finding
 from compliance.mechanisms.declaration import (
     FIELD_NAMES,
     QUALITY_BASELINE,
@@ -271,7 +273,7 @@ def _status(result: ResultRuns, verdict: ResultVerdict, manifest: Manifest | Non
     """
     error = result.error or verdict.error
     if error is None:
-        failed = [*verdict.of("error"), *(one for part in verdict.parts for one in part.violated if part.counts(one))]
+        failed = [*verdict.of("error"), *(one for part in verdict.parts for one in _decisive(part))]
         mixed = verdict.contradictions or any(part.misplaced for part in verdict.parts)
         valid: int | None = int(verdict.outcome == "PASS")
         if failed and all(one.rule in _NOT_KNOWN for one in failed):  # only the accuracy is unknown
@@ -287,6 +289,11 @@ def _status(result: ResultRuns, verdict: ResultVerdict, manifest: Manifest | Non
     return {"status": status, "valid": None, "error_message": error.message, "certification": None}
 
 
+def _decisive(part: RunVerdict) -> list[Finding]:
+    """Return the violated rules that decide the verdict on a run, and those that leave its accuracy unknown."""
+    return [finding for finding in part.violated if part.counts(finding) or finding.rule in _NOT_KNOWN]
+
+
 def quality_evidence(result: ResultRuns, verdict: ResultVerdict) -> QualityEvidence:
     """Return the verdict on the accuracy run of a result, taken from the verdict of `verify_result`."""
     run, part = result.run(ACCURACY), verdict.part("accuracy")
@@ -297,7 +304,7 @@ def quality_evidence(result: ResultRuns, verdict: ResultVerdict) -> QualityEvide
         return replace(
             found, unknown=(verdict.error.message if verdict.error else "the accuracy run could not be checked",)
         )
-    failed = [one for one in part.violated if part.counts(one)]
+    failed = _decisive(part)
     failures = [one.sentence for one in failed if one.rule not in _NOT_KNOWN]
     unknown = [one.sentence for one in part.contradictions]
     unknown += [one.sentence for one in failed if one.rule in _NOT_KNOWN]

@@ -118,7 +118,8 @@ def _rederived(evidence: Evidence) -> Iterator[Finding]:
     official = part.claims_official and evidence.manifest is not None
     to_ask = [check for check in part.checks if check.severity == "warning"]
     for finding in (*part.contradictions, *part.violated, *to_ask):
-        if finding.rule == _DECIDED_BY_C1 or (finding.kind == "official" and not official):
+        ignored = finding.kind == "official" and not official and finding.rule != _NOTED_ONLY
+        if ignored or finding.rule == _DECIDED_BY_C1:
             continue
         reported[finding.rule] += 1
         if reported[finding.rule] <= MISMATCHES_SHOWN or finding.kind != "contradiction":

@@ -220,7 +220,8 @@ def as_text(verdict: ResultVerdict) -> str:
 
 def _verdict_line(verdict: ResultVerdict) -> str:
     if verdict.outcome == "PASS":
-        return "TEST PASS"
+        without = next((part for part in verdict.parts if not part.has_target), None)
+        return "TEST PASS" if without is None else f"no target applies: {without.details['label']}"
     text = shortened_list(verdict.reasons or ["no run was given"], SHOWN_REASONS)
     return f"{'NO VERDICT' if verdict.no_verdict else 'TEST FAIL'}: {' '.join(text.split())}"
 

@@ -130,8 +130,6 @@ def _judge(runs: list[PlannedRun], ignored: frozenset[str]) -> tuple[dict[str, R
 def _state(part: RunVerdict, ignored: frozenset[str]) -> RunState:
     if part.contradictions:
         return _failed(f"the files contradict each other: {part.contradictions[0].sentence}")
-    if not part.claims_official:  # Scores without a target (small dataset) neither pass nor fail.
-        ignored |= {"accuracy-no-target"}
     failed = [one for one in part.violated if part.counts(one) and one.rule not in ignored]
     return RunState(Verdict(findings=failed), "" if failed else _numbers(part))
 
@@ -139,7 +137,7 @@ def _state(part: RunVerdict, ignored: frozenset[str]) -> RunState:
 def _numbers(part: RunVerdict) -> str:
     if part.mode == "accuracy":
         scores = part.details["scores"]
-        held = "" if part.details.get("target") else "; no target applies"
+        held = "" if part.has_target else "; no target applies"
         metric = METRICS[part.details["metric"]]
         lead, length = metric.means[0], metric.length
         return f"{lead} {scores[lead]:.2f}, {scores[length]:,} {metric.length_unit}{held}"

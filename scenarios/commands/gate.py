@@ -59,7 +59,7 @@ def _judge(targets: tuple[Path, ...], options: dict[str, Any]) -> "GateOutcome":
     ),
 )
 @click.argument("targets", metavar="TARGET...", type=PATH, nargs=-1, required=True)
-@click.option("--strict", is_flag=True, help="Close the gate also if facts are missing or not in the registry.")
+@click.option("--strict", is_flag=True, help="Close the gate also on warnings: declared facts that no file proves.")
 @click.option(
     "--division", type=click.Choice(DIVISIONS), help="Close the gate if a result is not eligible in this division."
 )
@@ -98,10 +98,11 @@ def gate(targets: tuple[Path, ...], **options: Any) -> ExitCode:
     MECHANISM_VARIANT for --mechanism-variant), the file of --declaration, and manifest.json (`run --mechanism`). The
     rows of a store contain their declarations. A result without a declaration is a baseline.
 
-    The gate closes if the engine configuration contradicts the declaration, if a completed evaluation fails, or if the
-    division forbids the technique. A lossy technique that is declared as supported also closes the gate if its
-    evaluation is not complete. An evaluation is complete if an accuracy run passes, or with --quality-results. If
-    another declared fact is missing or unregistered, the command prints advice; with --strict, the gate closes.
+    The gate closes if the technique or its variant is not in the registry, if the engine configuration contradicts the
+    declaration, if a completed evaluation fails, or if the division forbids the technique. Speculative decoding needs a
+    declared draft model and acceptance rate. A lossy technique that is declared as supported needs a complete
+    evaluation: an accuracy run that passes, or --quality-results. If no file proves another declared fact, the command
+    prints a warning; with --strict, the gate closes.
 
     Exit codes: 0 open, 1 closed, 2 bad input, 3 the report cannot be written, 4 the command failed.
     """

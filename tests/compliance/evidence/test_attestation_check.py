@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from compliance.verify.result_verdict import ResultVerdict
-from runs.errors import InputError
+from runs.errors import ExitCode, InputError
 from runs.files.writing import sha256_of
 from runs.record.layout import LOADGEN_LOGS, RunDir
 from runs.record.manifest import read_manifest
+from runs.record.unattested import NotAttestedError
 from tests.support.dummy_runs import DummyRuns, judged
 from tests.support.editing import reseal, set_at, set_record
 from tests.support.signoff_fixtures import FrozenRuns
@@ -156,7 +157,9 @@ def test_a_statement_that_fits_is_named_and_so_is_what_lies_beside_it(run: RunDi
     assert not [note for note in judged(run.root).parts[0].notes if "seal.json" in note]
     run.audit_config.unlink()
     run.seal.unlink()
-    assert rules(judged(run.root)) == {"attested"}
+    unsigned = judged(run.root)
+    assert isinstance(unsigned.error, NotAttestedError)
+    assert unsigned.exit_code() == ExitCode.REFUSED
 
 
 def test_an_edited_time_is_named_with_its_sample_and_line(run: RunDir) -> None:

@@ -54,8 +54,19 @@ def test_an_honest_short_run_passes_and_says_why_it_is_not_official(
 FAILED: dict[str, tuple[str, tuple[str, ...], str]] = {
     "by the official rules": ("Server", ("--official",), "performance: min_duration: 1,500 ms"),
     "an audit's leg": ("caching/audit/output_caching/repeat-3", (), "performance: audit settings: effective_"),
-    "without a target": ("Offline accuracy", ("--accuracy-only",), "accuracy: target scores: no reference scores"),
 }
+
+
+def test_scores_of_a_dataset_without_reference_scores_neither_pass_nor_fail(run_main: RunMain, tmp_path: Path) -> None:
+    run = DummyRuns().copy(tmp_path / "run", "Offline", "accuracy")
+    finished = run_main("verify", run.root)
+    assert finished.code == ExitCode.OK, finished.stdout
+    assert (run.root / TEXT_NAME).read_text().splitlines()[3].startswith("no target applies: ")
+    record = json.loads((run.root / RECORD_NAME).read_bytes())
+    assert any(reason.startswith("target scores: ") for reason in record["not_official"])
+    official = run_main("verify", run.root, "--official")
+    assert official.code == ExitCode.NEGATIVE
+    assert "FAIL accuracy-no-target" in official.stdout
 
 
 @pytest.mark.parametrize("case", FAILED)

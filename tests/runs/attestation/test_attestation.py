@@ -6,12 +6,14 @@ import stat
 import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from securesystemslib.dsse import Envelope
 
+from runs.attestation import attestation
 from runs.attestation.attestation import PAYLOAD_TYPE, Predicate, broken_files, read_attestation
 from runs.attestation.signing_key import load_signer
 from runs.attestation.statements import attest, last_statement
@@ -60,7 +62,11 @@ def test_the_envelope_is_one_that_other_tools_read(run: RunDir) -> None:
     statement = json.loads(payload)
     assert envelope["payloadType"] == PAYLOAD_TYPE == "application/vnd.in-toto+json"
     assert statement["_type"] == "https://in-toto.io/Statement/v1"
-    assert {"name": "manifest.json", "digest": {"sha256": sha256_of(run.manifest)}} in statement["subject"]
+    assert {
+        "name": "manifest.json",
+        "digest": {"sha256": sha256_of(run.manifest)},
+        "annotations": {"size": run.manifest.stat().st_size},
+    } in statement["subject"]
     assert {one["name"] for one in statement["subject"]} == run.own_names - {"audit.config"} | {"replicas/0.log"}
     assert statement["predicateType"] == "urn:mlperf-llama-vllm:leg:v1"
     assert statement["predicate"] == {"record_version": 3, "harness_commit": "abc", "previous": None}
@@ -81,11 +87,27 @@ def test_one_changed_byte_is_found_by_its_name(run: RunDir, name: str) -> None:
     assert broken(run) == [(name, "changed")]
 
 
-def test_a_file_that_cannot_be_read_is_a_changed_one(run: RunDir) -> None:
+def test_a_file_of_another_size_is_refused_without_hashing(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     seal(run)
+    size = run.engine_log.stat().st_size
+    with run.engine_log.open("r+b") as stream:
+        stream.truncate(6 * 10**9)
+    hashed: list[Path] = []
+    monkeypatch.setattr(attestation, "_digest", lambda path: hashed.append(path) or sha256_of(path))
+    (changed,) = broken_files(run, read_attestation(run))
+    assert (changed.name, changed.state) == ("engine.log", "changed")
+    assert (changed.stated, changed.found) == (f"{size:,} bytes", "6,000,000,000 bytes")
+    assert run.engine_log not in hashed
+
+
+def test_an_attestation_without_sizes_is_compared_by_hashes(run: RunDir) -> None:
+    """Attestations of earlier versions."""
+    seal(run)
+    earlier = replace(read_attestation(run), sizes={})
+    assert list(broken_files(run, earlier)) == []
     with run.engine_log.open("r+b") as stream:
         stream.truncate(2**40)
-    assert broken(run) == [("engine.log", "changed")]
+    assert [(one.name, one.state) for one in broken_files(run, earlier)] == [("engine.log", "changed")]
 
 
 def test_a_file_removed_or_added_is_found(run: RunDir) -> None:
