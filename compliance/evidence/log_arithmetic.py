@@ -179,15 +179,15 @@ def _settings(detail: DetailLog) -> Iterator[Told]:
 
 def _dates(detail: DetailLog) -> Iterator[Told]:
     """Compare dates in UTC with local dates, and the length of the run with the time of the last log record."""
-    begin, end = power_time(detail.get("power_begin")), power_time(detail.get("power_end"))
+    begin, window_s = power_time(detail.get("power_begin")), detail.window_s
     dates = [("test_datetime", _date(detail, "test_datetime"), "power_begin", begin)]
     dates.append((_BUILT[0], _date(detail, _BUILT[0]), _BUILT[1], _date(detail, _BUILT[1])))
     for first, one, second, other in dates:
         if one is not None and other is not None and abs(other - one) > ZONES:
             yield f"{first} is {detail.get(first)}, {second} is {detail.get(second)}", first, second
-    if begin is None or end is None or not detail.last_ms:
+    if window_s is None or not detail.last_ms:
         return
-    window_s, logged_s = (end - begin).total_seconds(), detail.last_ms / 1000
+    logged_s = detail.last_ms / 1000
     if logged_s < window_s * (1 - PRINTED) - CLOCK_S:
         said = f"power_begin and power_end are {window_s:.3f} s apart, but the last log record is at {logged_s:.3f} s"
         yield said, "power_end"
@@ -350,10 +350,9 @@ def _duration(detail: DetailLog, numbers: Numbers) -> Iterator[Told]:
 
 def _clock(detail: DetailLog, numbers: Numbers) -> Iterator[Told]:
     took_ns = duration_ns(detail, numbers)
-    begin, end = (power_time(detail.get(key)) for key in ("power_begin", "power_end"))
-    if numbers.latency_ns is None or begin is None or end is None:
+    window_s, keys = detail.window_s, ("power_begin", "power_end")
+    if numbers.latency_ns is None or window_s is None:
         return
-    window_s, keys = (end - begin).total_seconds(), ("power_begin", "power_end")
     apart = f"{' and '.join(keys)} are {window_s:.3f} s apart"
     if detail.scenario in ("SingleStream", "MultiStream"):  # in these scenarios, queries do not overlap
         busy_s = detail.integer("result_query_count") * numbers.latency_ns.mean / 1e9

@@ -25,6 +25,8 @@ _COUNTS_ERRORS = (5, 0, 21)  # first version that ends its results with num_erro
 _COUNTS_PADDING = (5, 0, 11)
 _ONE_OFFLINE_QUERY = (5, 0, 6)  # first version that always generates one Offline query [mlcommons/inference 1f73d4c2]
 SIX_DIGITS = 1e-5  # relative error of LoadGen's floating-point numbers, which have six digits
+_CLOCK_CHANGES_S = (0, 3600, -3600)  # no change of the local clock, to winter time, to summer time
+_LAST_RECORD_S = 1.0  # tolerance for power_end after the last record
 # Part of the name of a system that LoadGen reaches over a network. [inference_rules.adoc; checker constants.py]
 NETWORK_SUT = "Network SUT"
 # Limit of kept error records: LoadGen may write one per sample. Further errors are only counted.
@@ -84,6 +86,20 @@ class DetailLog:
     def finished(self) -> bool:
         """True if LoadGen reached the end of the timed run."""
         return "power_end" in self.values
+
+    @property
+    def window_s(self) -> float | None:
+        """Seconds from power_begin to power_end; None if one of them is missing or invalid.
+
+        LoadGen logs both as local times. An hour is added or subtracted if the times then fit the time of the last
+        record, which counts from the start of the test: the clock changed to or from summer time.
+        """
+        begin, end = power_time(self.get("power_begin")), power_time(self.get("power_end"))
+        if begin is None or end is None:
+            return None
+        window_s, most_s = (end - begin).total_seconds(), self.last_ms / 1000 + _LAST_RECORD_S
+        possible = [length_s for change_s in _CLOCK_CHANGES_S if 0 <= (length_s := window_s + change_s) <= most_s]
+        return max(possible, default=window_s)
 
     @property
     def has_results(self) -> bool:
@@ -218,7 +234,7 @@ def unchanged_sources(detail: DetailLog) -> bool | None:
 
 
 def power_time(value: object) -> datetime | None:
-    """Return the UTC time of `power_begin` or `power_end`; None if invalid."""
+    """Return the local time of `power_begin` or `power_end`, as if it were UTC; None if invalid."""
     try:
         return datetime.strptime(f"{value}+0000", "%m-%d-%Y %H:%M:%S.%f%z")
     except ValueError:

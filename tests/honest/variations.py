@@ -97,7 +97,14 @@ def stepped(by_ms: float) -> Variation:
     return each_run(step)
 
 
+def clock_changed(by_h: int) -> Variation:
+    """The local time changed to or from summer time during each run. LoadGen logs local times."""
+    return each_run(lambda run: _move(run, "power_end", by_h * 3600, POWER_TIME))
+
+
 CLOCKS: dict[str, Variation] = {
+    "to-summer-time": clock_changed(1),
+    "to-winter-time": clock_changed(-1),
     "new-year": at(2026, 12, 31, 23, 59, 59),
     "leap-day": at(2028, 2, 28, 23, 59, 59),
     "after-2038": at(2038, 1, 19, 3, 14, 7),

@@ -6,7 +6,7 @@ from compliance.evidence.log_arithmetic import CLOCK_S, PRINTED
 from compliance.judge.check import check, decides
 from compliance.judge.finding import Finding, compared, fail
 from compliance.submission.check.tree_evidence import TreeRun
-from runs.loadgen.detail_log import DetailLog, power_time
+from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.summary_log import Told
 from runs.numbers.numbers import PERCENTILE_NAMES
 
@@ -42,11 +42,10 @@ def _rate(detail: DetailLog) -> Iterator[Told]:
 
 
 def _duration(detail: DetailLog) -> Iterator[Told]:
-    begin, end = (power_time(detail.get(key)) for key in ("power_begin", "power_end"))
-    least_s = detail.integer("effective_min_duration_ms") / 1000
-    if begin is None or end is None or not detail.flag("result_min_duration_met"):
+    took_s, least_s = detail.window_s, detail.integer("effective_min_duration_ms") / 1000
+    if took_s is None or not detail.flag("result_min_duration_met"):
         return
-    if (took_s := (end - begin).total_seconds()) < least_s - CLOCK_S:
+    if took_s < least_s - CLOCK_S:
         said = f"result_min_duration_met is True, but power_begin to power_end took {took_s:.3f} s of {least_s:g} s"
         yield said, "result_min_duration_met", "power_begin"
 

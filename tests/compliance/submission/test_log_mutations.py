@@ -6,6 +6,7 @@ The logs are short runs of the real LoadGen; nothing is skipped where published 
 import re
 import shutil
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 from compliance.submission.check.check_tree import check_tree
 from compliance.submission.tree import Place, Tree
 from runs.errors import InputError
-from runs.loadgen.detail_log import read_detail
+from runs.loadgen.detail_log import power_time, read_detail
 from runs.record.layout import RunDir
 from tests.support.any_tree import ROUND, any_tree
 from tests.support.editing import edit_detail
@@ -266,6 +267,18 @@ def half_the_time(tree: Tree, place: Place) -> None:
     log.write_bytes(halved)
 
 
+def ended_later(by_s: int) -> Change:
+    """The local time at the end is later than the results allow; only a change of the clock by an hour is possible."""
+
+    def change(tree: Tree, place: Place) -> None:
+        run = tree.performance(place)
+        end = power_time(read_detail(run.detail).get("power_end"))
+        assert end is not None
+        edit_detail(run, "power_end", f"{end + timedelta(seconds=by_s):%m-%d-%Y %H:%M:%S.%f}"[:-3])
+
+    return change
+
+
 def speculative(tree: Tree, place: Place) -> None:
     tree.readme(place).write_text("The server uses speculative decoding.")
 
@@ -284,6 +297,8 @@ FACTS: dict[str, tuple[str, Change, str]] = {
     "system-processor": (GPT, described(system_name="2xEPYC_9575F", host_processor_model_name="AMD EPYC 9554"),
                          "system-hosts"),
     "built-on-another-day": (RESNET, numbers(loadgen_build_date_local="2020-01-01T00:00:00"), "log-clock"),
+    "ended-two-hours-later": (RESNET, ended_later(7200), "log-clock"),
+    "ended-50-minutes-later": (RESNET, ended_later(3000), "log-clock"),
     "records-of-half-the-time": (RESNET, half_the_time, "log-clock"),
     "test07-other-datasets": (GPT, text("TEST07", SCORES, "\n\n", "\naime25 22 54 8 2.75 40.74%\n"),
                               "audit-numbers"),
