@@ -15,17 +15,17 @@ BY_NAME = {
     "curve": [*JUDGES.values()], "runs": [REBUILD],
 }  # fmt: skip
 MAX_LINES = {
-    "verify": 13_275,
-    "verify endpoints": 15_990,
-    "verify audit": 16_445,
-    "check": 19_175,
-    "check curve": 22_625,
-    "check runs": 27_905,
-    "signoff": 32_900,
-    "gate": 16_250,
-    "store": 16_405,
-    "results": 7_100,
-    "status": 6_620,
+    "verify": 13_400,
+    "verify endpoints": 16_120,
+    "verify audit": 16_570,
+    "check": 19_300,
+    "check curve": 22_750,
+    "check runs": 28_050,
+    "signoff": 32_950,
+    "gate": 16_370,
+    "store": 16_530,
+    "results": 7_180,
+    "status": 6_690,
 }
 
 
