@@ -41,7 +41,7 @@ class LiveRun:
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._spec, self._max_drain_s, self._then = spec, max_drain_s, then
-        self._beats: list[tuple[float, int, int, int]] = []  # elapsed s, issued, completed, output tokens
+        self._beats: list[tuple[float, int, int]] = []  # elapsed s, issued, completed
         self._is_terminal = console.is_terminal
         self._display = Display(
             console, name, now_s(), now_s=now_s, lines=self._lines, plain_interval_s=PLAIN_INTERVAL_S
@@ -57,7 +57,7 @@ class LiveRun:
     def __call__(self, progress: Progress) -> None:
         arriving = self._spec.kind == "server" and (not self._beats or self._beats[-1][1] < self._spec.queries)
         if progress.phase == "running" and arriving:
-            self._beats.append((progress.elapsed_s, progress.issued, progress.completed, progress.output_tokens))
+            self._beats.append((progress.elapsed_s, progress.issued, progress.completed))
         self._display(progress)
         self._then(progress)
         left_s = self._drain_s(progress)
@@ -73,19 +73,18 @@ class LiveRun:
         return len(self._window) >= FEWEST_BEATS and self._open().grew
 
     def numbers(self) -> dict[str, Any]:
-        """Return the rates of a stopped run, as fields of `BenchRun`."""
-        (begin_s, _, before, tokens_before), (end_s, issued, completed, tokens) = self._window[0], self._window[-1]
+        """Return the rates of a stopped run, as fields of `BenchRun`. Its tokens include unfinished queries."""
+        (begin_s, _, before), (end_s, issued, completed) = self._window[0], self._window[-1]
         window_s, opened = end_s - begin_s, self._open()
         return {
             "queries": issued,
             "offered_qps": issued / end_s,
             "done_qps": (completed - before) / window_s,
-            "output_tokens_per_s": (tokens - tokens_before) / window_s,
             "open": OpenQueries(mean=opened.mean_open, max=opened.most_open, growth=opened.growth),
         }
 
     @property
-    def _window(self) -> list[tuple[float, int, int, int]]:
+    def _window(self) -> list[tuple[float, int, int]]:
         return [beat for beat in self._beats if beat[0] >= FIRST_SHARE * self._beats[-1][0]]
 
     def _open(self) -> ArrivalWindow:

@@ -118,7 +118,9 @@ class Session:
         self._responses: list[Response] = []
         self._may_gather = not RunPlan.model_validate(spec.plan).reports_first_tokens
         self._engine: Engine | None = None
+        # What a kept engine used and generated before this run.
         self._cpu_before_s = 0.0
+        self._tokens_before = 0
 
     def stop(self) -> None:
         """End the session: the run is over."""
@@ -142,6 +144,7 @@ class Session:
             if spec.kept:
                 await engine.begin(RunPlan.model_validate(spec.plan))
                 self._cpu_before_s = processor_s(host.family)
+                self._tokens_before = engine.generated_tokens() or 0
             self._engine = engine
             transport.send(encode(Ready(info, report)))
             while not self._stopped.is_set():
@@ -239,12 +242,18 @@ class Session:
                 engine = self._engine
                 heartbeat = Heartbeat(
                     engine.activity() if engine else 0,
-                    engine.generated_tokens() if engine else None,
+                    _generated_since(self._tokens_before, engine),
                     round(max(0.0, processor_s(host.family) - self._cpu_before_s), 3),
                 )
                 with contextlib.suppress(zmq.Again):  # the run does not read messages at present
                     socket.send(encode(heartbeat), zmq.NOBLOCK)
                 self._over.wait(HEARTBEAT_S)
+
+
+def _generated_since(before: int, engine: Engine | None) -> int | None:
+    """Return the output tokens that an engine has generated after the first `before`; None if it does not count."""
+    tokens = engine.generated_tokens() if engine is not None else None
+    return None if tokens is None else tokens - before
 
 
 async def _serve_runs(host: EngineHost, listener: socket.socket) -> None:

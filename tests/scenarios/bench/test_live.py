@@ -43,7 +43,7 @@ def test_a_run_at_four_times_the_capacity_ends_with_its_arrivals() -> None:
     numbers = live.numbers()
     assert numbers["offered_qps"] == pytest.approx(40, rel=0.02)
     assert numbers["done_qps"] == pytest.approx(CAPACITY_QPS, rel=0.02)
-    assert numbers["output_tokens_per_s"] == pytest.approx(16 * CAPACITY_QPS, rel=0.02)
+    assert "output_tokens_per_s" not in numbers
     assert numbers["open"].growth == pytest.approx(30 * 40, rel=0.05)
 
 
