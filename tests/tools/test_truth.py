@@ -174,6 +174,11 @@ def test_errors_above_the_limits_are_untrue(reported: dict[str, float], is_true:
     assert measurement(**reported).row()[-1] == ("yes" if is_true else "no")
 
 
+def test_a_client_that_sends_half_of_the_rate_sends_enough() -> None:
+    assert dataclasses.replace(measurement(), sent_per_s=25.0).sends_enough
+    assert not dataclasses.replace(measurement(), sent_per_s=24.0).sends_enough
+
+
 def test_a_row_has_each_number_beside_that_of_the_log() -> None:
     row = dict(zip(enumerate(truth.HEADINGS), measurement(ttft_p50_ms=6.0, tokens_per_s=990.0).row(), strict=True))
     assert [row[place] for place in row if place[1] == "log"] == [5.0, 6.0, 5.0, 1000.0]
@@ -246,11 +251,11 @@ def test_results_of_other_clients_are_read(client: LoadClient, tmp_path: Path) -
 @pytest.mark.long  # two runs of LoadGen, and imports torch
 def test_the_harness_is_measured_and_a_missing_client_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = LoadClient("no client", "no-such-program", HARNESS.arguments, HARNESS.read, variable="NO_CLIENT")
-    failing = LoadClient("failing client", "false", HARNESS.arguments, HARNESS.read)
+    failing = LoadClient("failing client", "sh", lambda *_: ["-c", "echo Error: no; exit 3"], HARNESS.read)
     monkeypatch.setattr(truth, "CLIENTS", (HARNESS, failing, missing))
     part = truth.run(tmp_path / "t", SMALLEST)
     first, second = part.grids[0].rows
     assert (first[:2], second[:2]) == ((HARNESS.name, 20.0), (HARNESS.name, 40.0))
     assert {figure.name for figure in part.figures} >= {f"{HARNESS.name}: processor time per 1,000 tokens"}
     assert any("no client: not installed; NO_CLIENT" in note for note in part.notes)
-    assert any("failing client at 20 requests/s: exit code 1" in note for note in part.notes)
+    assert any("failing client at 20 requests/s: exit code 3, Error: no (" in note for note in part.notes)

@@ -32,7 +32,7 @@ class Sizes:
     short_runs: tuple[int, int] = (832, 3_000)
     # (t)
     truth_rates: tuple[float, ...] = (50.0, 100.0, 200.0, 500.0, 800.0)  # requests/s
-    truth_seconds: float = 8.0  # duration of the load at each rate
+    truth_seconds: float = 6.0  # duration of the load at each rate
     truth_limit_s: float = 120.0  # time limit of a client's run
 
 

@@ -31,6 +31,8 @@ MODEL = "truth"  # name of the model at the server
 TTFT_MS, TPOT_MS, OUTPUT_TOKENS = 5.0, 5.0, 128
 MAX_SHARE = 0.05  # limit for the error of TPOT and tokens/s
 MAX_TTFT_ERROR_MS = TPOT_MS  # limit for the error of the TTFT: the time of a token
+MIN_SENT_SHARE = 0.5  # a client that sends a smaller share of the requested rate is not measured at higher rates
+CLIENT_LOG = "client.log"
 HEADINGS = (
     *("client", "requests/s", "sent/s", "TTFT p50", "log", "TTFT p99", "log", "TPOT p50", "log", "tokens/s", "log"),
     *("late p99", "within limits"),
@@ -60,6 +62,10 @@ class Measurement:
             and abs(reported.tokens_per_s / logged.tokens_per_s - 1) <= MAX_SHARE
         )
 
+    @property
+    def sends_enough(self) -> bool:
+        return self.sent_per_s >= MIN_SENT_SHARE * self.rate
+
     def row(self) -> tuple[str | float, ...]:
         """Return the row of the table, in the order of HEADINGS."""
         names = ("ttft_p50_ms", "ttft_p99_ms", "tpot_p50_ms", "tokens_per_s")
@@ -79,9 +85,12 @@ def run(work: Path, sizes: Sizes) -> PeerPart:
             folder = work / f"{name.replace(' ', '-')}-{rate:g}"
             load = Load("", MODEL, rate, _requests(rate, sizes), OUTPUT_TOKENS, prompts, model)
             try:
-                measured[name].append(_measure(client, load, folder, server, sizes.truth_limit_s))
+                measured[name].append(measurement := _measure(client, load, folder, server, sizes.truth_limit_s))
+                reason = "" if measurement.sends_enough else f"it sent {measurement.sent_per_s:.0f} requests/s"
             except _NoResult as error:
-                part.notes.append(f"{name} at {rate:g} requests/s: {error}; see {folder}. Higher rates were not tried.")
+                reason = f"{error} (see {folder})"
+            if reason:
+                part.notes.append(f"{name} at {rate:g} requests/s: {reason}. It was not measured at higher rates.")
                 del clients[name]
     add_results(part, measured)
     part.notes += _method()
@@ -138,7 +147,7 @@ def _measure(client: LoadClient, load: Load, folder: Path, server: Path, limit_s
     program = client.find()
     assert program is not None
     cpu_s = _children_cpu_s()
-    with truth_server(server, log, TTFT_MS, TPOT_MS) as url, (folder / "client.log").open("wb") as output:
+    with truth_server(server, log, TTFT_MS, TPOT_MS) as url, (folder / CLIENT_LOG).open("wb") as output:
         command = [program, *client.arguments(dataclasses.replace(load, url=url), folder.resolve())]
         environment = {**os.environ, **client.environment}
         try:
@@ -147,7 +156,7 @@ def _measure(client: LoadClient, load: Load, folder: Path, server: Path, limit_s
             raise _NoResult(f"no result within {limit_s:.0f} s") from error
         cpu_s = _children_cpu_s() - cpu_s  # the server still runs, so its time is not included
     if done.returncode not in client.exit_codes:
-        raise _NoResult(f"exit code {done.returncode}")
+        raise _NoResult(f"exit code {done.returncode}{_error_in(folder / CLIENT_LOG)}")
     try:
         reported = client.read(folder)
     except (OSError, KeyError, TypeError, ValueError) as error:
@@ -159,6 +168,12 @@ def _measure(client: LoadClient, load: Load, folder: Path, server: Path, limit_s
     logged, sent_per_s, late_p99_ms = logged_speed(completions[-reported.requests :])
     tokens = sum(one.tokens for one in completions)
     return Measurement(client.name, load.rate, reported, logged, sent_per_s, late_p99_ms, cpu_s, tokens)
+
+
+def _error_in(log: Path) -> str:
+    """Return the last line of an output that begins with `error:`."""
+    errors = [line for line in log.read_text(errors="replace").splitlines() if line.lower().startswith("error:")]
+    return f", {errors[-1]}" if errors else ""
 
 
 def _children_cpu_s() -> float:
