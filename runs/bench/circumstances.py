@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runs.bench.bench_record import ClientLateness, Latency, TokenCounts
-from runs.record.engines.server_facts import COUNTS_SHARE
+from runs.record.engines.server_facts import doubtful_tokens
 from runs.record.manifest import Manifest
 from runs.record.observed import FOREIGN_SHARE, Contention, ServerClient
 from runs.wording import milliseconds
@@ -115,21 +115,17 @@ class Circumstances:
     @property
     def doubtful_tokens(self) -> str | None:
         """The numbers of tokens in words if the tokenizer contradicts the server's numbers; otherwise None."""
-        is_text = any(one.text is not None for one in self.servers)
-        return self._different_counts(COUNTS_SHARE) if is_text else None
-
-    def _different_counts(self, share: float) -> str | None:
-        server, counted = self.tokens.server, self.tokens.counted
-        if server is None or counted is None or abs(server - counted) <= share * server:
-            return None
-        return f"tokens: the server counts {server:,} output tokens, the client {counted:,}"
+        doubt = doubtful_tokens(self.servers)
+        return doubt and f"tokens: {doubt}"
 
     def distortions(self) -> Iterator[str]:
         """Yield the reasons of the engine and the machine."""
         if self.cached_share is not None and self.cached_share > CACHED_SHARE:
             yield f"cache: {self.cached_share:.1%} of the prompt tokens were read from a cache"
-        if all(one.text is None for one in self.servers) and (different := self._different_counts(METRICS_SHARE)):
-            yield different
+        server, received = self.tokens.server, self.tokens.counted
+        if server is not None and received is not None and all(one.text is None for one in self.servers):
+            is_different = abs(server - received) > METRICS_SHARE * received
+            yield from [f"tokens: the server counts {server:,} output tokens, the client {received:,}"] * is_different
         if self.tokens.estimated:
             yield "tokens: estimated from chunks"
         if self.short_responses:

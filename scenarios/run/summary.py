@@ -9,6 +9,7 @@ from rich.console import Console
 from runs.loadgen.early_stopping import PERCENTILE
 from runs.numbers.numbers import rates_by_unit, shows, supported
 from runs.numbers.result import Result
+from runs.record.engines.server_facts import doubtful_tokens
 from runs.record.manifest import Manifest
 from runs.rounds import TokenLimits
 from runs.wording import counted, duration, milliseconds, precise
@@ -89,9 +90,13 @@ def closing_summary(
         if result.load and result.load.warning:
             line(result.load.warning)
         differs = f" (LoadGen itself: {result.loadgen_verdict})" if result.loadgen_verdict != result.verdict else ""
+        doubt = doubtful_tokens(manifest.observed.clients)
+        verdict = f"unclear (LoadGen: {result.verdict})" if doubt else f"{result.verdict}{differs}"
         issued = result.counts.samples_expected or result.counts.samples
         size = f", {counted(issued, 'sample')}" if issued else ""
-        line(f"{plan.scenario} performance: {result.verdict}{differs}{size}")
+        line(f"{plan.scenario} performance: {verdict}{size}")
+        if doubt:
+            line(f"  why: {doubt}: check that the server has the model of --model-path")
         for text in numbers(result, run.benchmark.limits):
             line(f"  {text}")
     else:

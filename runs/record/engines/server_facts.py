@@ -48,6 +48,21 @@ def without_ids(manifest: Manifest | None, *, zeros_only: bool = False) -> str:
     return ""
 
 
+def doubtful_tokens(clients: list[ServerClient]) -> str | None:
+    """Return both numbers of output tokens in words if the tokenizer contradicts the servers' numbers; otherwise None.
+
+    It does if the numbers differ by more than `COUNTS_SHARE`.
+    """
+    texts = [client.text for client in clients if client.has_usage and client.text and client.text.is_tokenized]
+    server, counted = sum(text.tokens_by_usage for text in texts), sum(text.tokens_by_tokenizer for text in texts)
+    if abs(server - counted) <= COUNTS_SHARE * server:
+        return None
+    return (
+        f"the server counts {server:,} output tokens, the tokenizer of --model-path {counted:,} "
+        f"({(counted - server) / max(1, server):+.1%})"
+    )
+
+
 def failed_responses(responses: int, empty: int, cut: int) -> str:
     """Return the failed responses of servers that send text, in words."""
     parts = [f"{empty} had no text"] * (empty > 0) + [f"{cut} had no finish reason, unlike the others"] * (cut > 0)

@@ -99,7 +99,7 @@ TEXT = {
         ({"cached_tokens": 20_000, "answers_with_cached_count": 512}, "cache: 2.7% of the prompt tokens were read"),
         ({"cached_tokens_by_metrics": 20_000}, "cache: 2.7% of the prompt tokens were read from a cache"),
         ({"tokens_by_metrics": 60_000}, "tokens: the server counts "),
-        ({"text": TEXT}, "tokens: the server counts 70,000 output tokens, the client 65,536"),
+        ({"text": TEXT}, "tokens: the server counts 70,000 output tokens, the tokenizer of --model-path 65,536"),
         ({"text": TEXT | {"tokens_by_tokenizer": 67_000}}, None),
         ({"text": TEXT | {"tokens_by_usage": 65_536, "short": 7}}, "tokens: 7 of 512 responses are shorter than"),
         ({"text": TEXT | {"responses_with_usage": 0, "responses_estimated": 9}}, "tokens: estimated from chunks"),
