@@ -165,7 +165,10 @@ def _line(outcome: Outcome, complete_ns: int) -> bytes:
         request.replica,
         *((request.submit_ns,) if request.submit_ns else ()),
     )
-    return orjson.dumps(dict(zip(FIELDS, values, strict=False)), option=orjson.OPT_APPEND_NEWLINE)
+    record = dict(zip(FIELDS, values, strict=False))
+    if request.token_gaps_us is not None:
+        record["token_gaps_us"] = request.token_gaps_us.tolist()
+    return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def partial_path(path: Path) -> Path:

@@ -111,6 +111,10 @@ class BenchRun(_Part):
     short_responses: int = 0  # responses with fewer tokens than requested, where the end token is ignored
     ttft: Latency | None = None  # server: from the scheduled time; concurrency: from the time when the query is sent
     tpot: Latency | None = None  # per token after the first one
+    # Time between two parts of a response (events of a stream), over all responses; None if the engine does not send
+    # parts of a few tokens.
+    itl: Latency | None = None
+    tokens_per_part: float | None = None  # mean number of tokens in a part after the first part
     latency: Latency | None = None
     within_limits: float | None = None  # share of the queries that met all limits
     open: OpenQueries | None = None

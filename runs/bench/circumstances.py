@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runs.bench.bench_record import ClientLateness, Latency, TokenCounts
-from runs.record.engines.server_facts import doubtful_tokens
+from runs.record.engines.server_notes import doubtful_tokens
 from runs.record.manifest import Manifest
 from runs.record.observed import FOREIGN_SHARE, Contention, ServerClient
 from runs.wording import milliseconds

@@ -159,6 +159,7 @@ def _measured(
         "prompt_tokens_mean": float(queries.prompt_tokens.mean()),
         "output_tokens_mean": float(queries.output_tokens.mean()),
         **latencies,
+        **_token_gaps(run.requests),
         "within_limits": None if kind == "offline" else _share_within(queries, limits),
         **seen.fields(),
         "start_time_ns": manifest.start_time_ns,
@@ -180,6 +181,15 @@ def _queries(run: FinishedRun) -> _Queries:
         prompt_tokens=table.prompt_tokens,
         output_tokens=table.output_tokens,
     )
+
+
+def _token_gaps(table: RequestTable) -> dict[str, Any]:
+    """Return the times between the parts of the responses, and the mean number of tokens in a part."""
+    gaps = table.token_gaps
+    if gaps is None or not len(gaps):
+        return {}
+    later_tokens = int(table.output_tokens.sum()) - len(table)
+    return {"itl": _latency(gaps.values_us.astype(np.int64) * 1_000, None), "tokens_per_part": later_tokens / len(gaps)}
 
 
 def _closed_loop(table: RequestTable, submit_ns: Times) -> _Queries:

@@ -7,12 +7,13 @@ from datetime import datetime
 from typing import Any
 
 from runs.bench.bench_record import BenchRecord, BenchRun, Latency
+from runs.record.requests_log import NO_TIME, RequestTable
 from runs.wording import moment
 
-_LATENCIES = ("ttft", "tpot", "latency")
+_LATENCIES = ("ttft", "tpot", "itl", "latency")
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max", "bound")
 # vLLM's name of a latency, and of its statistics.
-_VLLM_LATENCIES = {"ttft": "ttft", "tpot": "tpot", "latency": "e2el"}
+_VLLM_LATENCIES = {"ttft": "ttft", "tpot": "tpot", "itl": "itl", "latency": "e2el"}
 _VLLM_STATISTICS = {"mean": "mean", "std": "std", "p50": "median", "p90": "p90", "p95": "p95", "rank_p99": "p99"}
 # Fields of BenchRun that have no column in `results --csv`.
 _MORE = (
@@ -74,11 +75,13 @@ def vllm_file_name(record: BenchRecord, run: BenchRun) -> str:
     return re.sub(r"[^\w.+-]", "_", name)
 
 
-def vllm_result(record: BenchRecord, run: BenchRun) -> dict[str, Any]:
+def vllm_result(record: BenchRecord, run: BenchRun, requests: RequestTable | None = None) -> dict[str, Any]:
     """Return a run in the form of `vllm bench serve --save-result`, without the keys for which the record has no value.
 
     As in vLLM, rates are over the time to the last completion. Latencies of a Server run begin at the scheduled time.
-    ITL is missing, because the request log has no times of single tokens.
+
+    Args:
+        requests: request log of the run, for the values of each request; None to omit them.
     """
     if run.duration_s is None or run.prompt_tokens_mean is None or run.output_tokens_mean is None:
         raise ValueError(f"run {run.number} has no numbers")
@@ -111,7 +114,24 @@ def vllm_result(record: BenchRecord, run: BenchRun) -> dict[str, Any]:
         if (latency := getattr(run, name)) is not None:
             statistics = {their: latency.at(ours) for ours, their in _VLLM_STATISTICS.items()}
             found |= {f"{their}_{theirs}_ms": value for their, value in statistics.items() if value is not None}
-    return found
+    return found if requests is None else found | _of_each_request(requests)
+
+
+def _of_each_request(requests: RequestTable) -> dict[str, Any]:
+    """Return the lists of `--save-detailed`, in s. Times begin when the query was issued, or sent in a closed loop."""
+    begin_ns = requests.issue_ns if requests.submit_ns is None else requests.submit_ns
+    lists: dict[str, Any] = {
+        "input_lens": requests.prompt_tokens.tolist(),
+        "output_lens": requests.output_tokens.tolist(),
+        "start_times": (begin_ns / 1e9).tolist(),
+        "latencies": ((requests.complete_ns - begin_ns) / 1e9).tolist(),
+        "errors": [""] * len(requests),
+    }
+    if (requests.first_token_ns != NO_TIME).all():
+        lists["ttfts"] = ((requests.first_token_ns - begin_ns) / 1e9).tolist()
+    if requests.token_gaps is not None:
+        lists["itls"] = [(gaps / 1e6).tolist() for gaps in requests.token_gaps.each()]
+    return lists
 
 
 def _request_rate(run: BenchRun) -> float | str:

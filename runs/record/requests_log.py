@@ -24,6 +24,7 @@ DIGEST_BYTES = 32
 MAX_REASONS = 100  # limit for different finish reasons; an engine has five
 
 Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Gap = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 Sha256 = Annotated[str, msgspec.Meta(min_length=64, max_length=64)]
 
 
@@ -41,11 +42,14 @@ class RequestLogLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     output_sha256: Sha256  # SHA-256 of the output token IDs as passed to LoadGen
     replica: Whole | None = None  # number of the replica that responded, in a run with replicas
     submit_ns: Whole | msgspec.UnsetType = msgspec.UNSET  # time when the query was sent; only in a closed loop
+    # Times between the parts of the response in µs, from the first part to the last; only for servers that send parts
+    # of a few tokens.
+    token_gaps_us: list[Gap] | msgspec.UnsetType = msgspec.UNSET
 
 
 FIELDS = RequestLogLine.__struct_fields__
-_COLUMNS = tuple(name for name in FIELDS if name not in ("finish_reason", "output_sha256"))
-_OPTIONAL = (b'"replica":', b'"submit_ns":')
+_COLUMNS = tuple(name for name in FIELDS if name not in ("finish_reason", "output_sha256", "token_gaps_us"))
+_OPTIONAL = (b'"replica":', b'"submit_ns":', b'"token_gaps_us":')
 _numbers = attrgetter(*_COLUMNS)
 _NO_HEX = re.compile("[^0-9a-f]")
 _decode = msgspec.json.Decoder(RequestLogLine).decode
@@ -71,6 +75,31 @@ class Digests:
 
 
 @dataclass(frozen=True)
+class TokenGaps:
+    """The times between the parts of many responses, in µs."""
+
+    values_us: NDArray[np.uint32]  # of all responses, one after the other
+    ends: NDArray[np.int64]  # for each response, the number of values up to its end
+
+    @classmethod
+    def of(cls, values_us: "array[int]", counts: "array[int]", order: NDArray[np.int64]) -> "TokenGaps":
+        """Create the table in the given order of responses, from values in the order of the lines."""
+        values, sizes = np.frombuffer(values_us, np.uint32), np.frombuffer(counts, np.int64)
+        begins = np.cumsum(sizes) - sizes
+        ends = np.cumsum(sizes[order])
+        # Place of each value in the order of the lines: its place within its response, after the response's begin.
+        places = np.arange(len(values)) + np.repeat(begins[order] - (ends - sizes[order]), sizes[order])
+        return cls(values[places], ends)
+
+    def __len__(self) -> int:
+        return len(self.values_us)
+
+    def each(self) -> list[NDArray[np.uint32]]:
+        """Return the times of each response."""
+        return np.split(self.values_us, self.ends[:-1])
+
+
+@dataclass(frozen=True)
 class RequestTable:
     """The request log of one run, in order of `seq`; the columns are of equal length and int64."""
 
@@ -85,6 +114,7 @@ class RequestTable:
     output_sha256: Digests
     replica: NDArray[np.int64] | None = None  # None in a run with one engine
     submit_ns: NDArray[np.int64] | None = None  # None unless the run was a closed loop
+    token_gaps: TokenGaps | None = None  # None unless all responses have them
 
     def __len__(self) -> int:
         return len(self.seq)
@@ -109,11 +139,16 @@ def read_requests(path: Path) -> RequestTable:
     Raises:
         InputError: If the file is missing, a line is damaged, or a `seq` occurs twice.
     """
-    return _sorted_table(path, *_read_columns(path))
+    columns, finish_reason, digests, gaps = _read_columns(path)
+    return _sorted_table(path, columns, finish_reason, digests, gaps)
 
 
-def _read_columns(path: Path) -> tuple[dict[str, "array[int]"], list[str], bytearray]:
-    """Return columns of numbers, finish reasons, and concatenated digests, in the order of the lines."""
+Gaps = tuple["array[int]", "array[int]"]  # values of all lines, and the number of values in each line
+
+
+def _read_columns(path: Path) -> tuple[dict[str, "array[int]"], list[str], bytearray, Gaps]:
+    """Return columns of numbers, finish reasons, concatenated digests, and gaps, in the order of the lines."""
+    gaps_us, gap_counts = array("I"), array("q")
     columns = {name: array("q") for name in _COLUMNS}
     appends = [column.append for column in columns.values()]
     finish_reason: list[str] = []
@@ -139,14 +174,17 @@ def _read_columns(path: Path) -> tuple[dict[str, "array[int]"], list[str], bytea
         if _NO_HEX.search(record.output_sha256):
             raise InputError(f"{path} line {number}: output_sha256 is not 64 lower-case hex digits", _FIX)
         digests += bytes.fromhex(record.output_sha256)
-    return columns, finish_reason, digests
+        if isinstance(record.token_gaps_us, list):
+            gaps_us.extend(record.token_gaps_us)
+            gap_counts.append(len(record.token_gaps_us))
+    return columns, finish_reason, digests, (gaps_us, gap_counts)
 
 
 _FIX = "use the unchanged requests.jsonl of the run; a cut last line means that the run was stopped"
 
 
 def _sorted_table(
-    path: Path, columns: dict[str, "array[int]"], finish_reason: list[str], digests: bytearray
+    path: Path, columns: dict[str, "array[int]"], finish_reason: list[str], digests: bytearray, gaps: Gaps
 ) -> RequestTable:
     seq = np.frombuffer(columns["seq"], np.int64)
     order = np.argsort(seq, kind="stable")
@@ -167,6 +205,7 @@ def _sorted_table(
         **in_order,
         replica=optional["replica"],
         submit_ns=optional["submit_ns"],
+        token_gaps=TokenGaps.of(*gaps, order) if len(gaps[1]) == len(order) > 0 else None,
         finish_reason=[finish_reason[place] for place in order],
         output_sha256=Digests(np.frombuffer(digests, np.uint8).reshape(-1, DIGEST_BYTES)[order].reshape(-1).data),
     )

@@ -150,7 +150,8 @@ class _Loader:
             dataset_path=options.dataset_path.resolve() if options.dataset_path else None,
             like=like,
             metadata=metadata,
-            save_result=bool(options.save_result),
+            save_result=bool(options.save_result or options.save_detailed),
+            save_detailed=bool(options.save_detailed),
             result_filename=options.result_filename,
             notes=self.notes,
         )

@@ -45,7 +45,7 @@ IGNORED = {
     "metric_percentiles": "bench.json has p50, p90, p95 and p99",
     "num_warmups": "each bench warms up until two windows agree within 5%",
     "num_workers": "one event loop serves all queries",
-    "percentile_metrics": "bench.json has TTFT, TPOT and latency",
+    "percentile_metrics": "bench.json has TTFT, TPOT, ITL and latency",
     "streaming": "responses are streamed at each rate",
     "task": "a bench generates text",
     "warmup_request_count": "each bench warms up until two windows agree within 5%",
@@ -126,6 +126,7 @@ class BenchOptions(BaseModel):
         "Random seed of synthetic prompts. Default: 0; with a server, the time of the start.", "N"
     )
     save_result: bool | None = _field("Write a JSON file for each run, with the keys of `vllm bench serve`.")
+    save_detailed: bool | None = _field("Same as --save-result, with the lengths and times of each request.")
     result_filename: str | None = _field("Name of the file of --save-result. Default: <label>-<rate>qps.json.", "FILE")
     metadata: list[str] = option_field([], "Fact to write into bench.json. Repeatable.", "bench", "KEY=VALUE")
     output_log_dir: Path | None = _field("Directory of the bench. Default: output/bench-<label>.", "DIR")
@@ -171,6 +172,7 @@ class Bench:
     like: BenchRecord | None
     metadata: dict[str, str]
     save_result: bool
+    save_detailed: bool
     result_filename: str | None
     notes: list[str]  # defaults, and options without effect
 

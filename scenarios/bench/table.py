@@ -10,6 +10,7 @@ from runs.wording import milliseconds, printable
 from scenarios.console import say
 
 WIDTH = 100
+SEVERAL_TOKENS = 1.02  # mean number of tokens in a part above which the table states the number
 _NAME = 13
 _COLUMNS = (7, 7, 7, 7, 9, 7, 7, 9, 6, 10)  # widths after the name
 _STYLES = {
@@ -72,6 +73,8 @@ def closing(record: BenchRecord) -> Iterator[str]:
         if best.run is not None and best.again is not None:
             yield from _again(record, runs[best.run], runs[best.again])
     trust = [*_client(record), *_cached(record), *_tokens(record)]
+    if any(run.tpot is not None and run.itl is None for run in record.runs):
+        trust.append("ITL not measured")
     if trust:
         yield " · ".join(trust)
 
@@ -153,8 +156,21 @@ def _one_line(text: str, style: str = "") -> Text:
     return Text(text if len(text) <= WIDTH else f"{text[: WIDTH - 3]}...", style, no_wrap=True, overflow="ignore")
 
 
+def token_gaps(run: BenchRun) -> Iterator[str]:
+    """Yield a line with the time between tokens, if it was measured."""
+    if run.itl is None:
+        return
+    statistics = [(name, run.itl.at(name)) for name in ("p50", "p95", "p99")]
+    cells = [f"{name} {_ms(value)}" for name, value in statistics if value is not None]
+    several = run.tokens_per_part is not None and run.tokens_per_part > SEVERAL_TOKENS
+    parts = f" between parts of {run.tokens_per_part:.2f} tokens" if several else ""
+    yield f"  ITL {'  '.join(cells)} ms{parts}"
+
+
 def show(console: Console, record: BenchRecord, run: BenchRun) -> None:
-    """Print the line of a run and its reasons."""
+    """Print the line of a run, its time between tokens and its reasons."""
     console.print(line(record, run), highlight=False, soft_wrap=True)
+    for text in token_gaps(run):
+        say(console, text)
     for text in reasons(run):
         say(console, text)

@@ -31,7 +31,8 @@ from runs.machine.accelerators import accelerators
 from runs.machine.environment import host_facts, loadgen_facts, software_versions
 from runs.numbers.result import Result, write_result
 from runs.processes.interrupts import result_of as wait_for
-from runs.record.engines.server_facts import late_client, late_ends, prompt_reuse
+from runs.record.engines.server_facts import prompt_reuse
+from runs.record.engines.server_notes import late_client, late_ends
 from runs.record.manifest import Manifest, Status, read_manifest, write_manifest
 from runs.record.new_run import taken
 from runs.record.observed import Harness, Host, Loadgen, Model, Observed

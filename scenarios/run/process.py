@@ -30,7 +30,7 @@ from runs.loadgen.early_stopping import PERCENTILE
 from runs.processes.age import age_s
 from runs.processes.interrupts import ENDING
 from runs.record.engines.engine_stages import StageClock, last_error, start_stage
-from runs.record.engines.server_facts import FAILED_SHARE, too_many_failed
+from runs.record.engines.server_notes import FAILED_SHARE, too_many_failed
 from runs.record.layout import RunDir
 from runs.record.manifest import EngineState, ReplicaRecord, RunPlan, WarmUp, read_manifest, write_manifest
 from runs.record.observed import EngineSeen, LatenessSummary, LoopLag

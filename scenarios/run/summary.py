@@ -9,7 +9,7 @@ from rich.console import Console
 from runs.loadgen.early_stopping import PERCENTILE
 from runs.numbers.numbers import rates_by_unit, shows, supported
 from runs.numbers.result import Result
-from runs.record.engines.server_facts import doubtful_tokens
+from runs.record.engines.server_notes import doubtful_tokens
 from runs.record.manifest import Manifest
 from runs.rounds import TokenLimits
 from runs.wording import counted, duration, milliseconds, precise

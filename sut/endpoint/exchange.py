@@ -1,6 +1,7 @@
 """One request over HTTP, from its body to the checked response. An invalid response ends the run."""
 
 import time
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
@@ -25,6 +26,7 @@ END_LIMIT_S = 10.0  # limit from the last ID to the end of the response, and fro
 FINISH_REASONS = ("stop", "length")
 LEFT_OUT_SHARE = 0.01  # share of the responses that a p99 TPOT ignores
 FEW_RESPONSES = 10  # number of such responses that are tolerated in a short run
+MAX_GAP_US = (1 << 32) - 1  # 72 minutes
 LONGEST_EVENT_BYTES = 4 << 20  # five times the size of a returned prompt of 100,000 IDs
 
 
@@ -226,10 +228,14 @@ class Exchange:
         timed, record = request.seq >= 0, client.record
         record.chunks += timed
         if self._chunks > 1:
+            if (gaps := request.token_gaps_us) is not None:
+                gaps.append(min((read_ns - self._last_read_ns) // 1_000, MAX_GAP_US))
             client.slowest_token_ns = max(client.slowest_token_ns, (read_ns - self._progress_ns) // new)
         elif client.streaming:
             self._first_read_ns = request.heard_ns = read_ns
             request.sink.first_token(request, self._first_id())
+            if self._completes_early and not client.dialect.two_chunks:
+                request.token_gaps_us = array("I")
             if timed:
                 record.read_to_loadgen.add(time.time_ns() - read_ns)
         self._last_read_ns = self._progress_ns = read_ns

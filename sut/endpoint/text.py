@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from runs.benchmark import MIN_TOKENS_LOADGEN_ACCEPTS as LEAST
 from runs.benchmark import SamplingPolicy
-from runs.record.engines.server_facts import failed_responses
+from runs.record.engines.server_notes import failed_responses
 from sut.endpoint.dialects import MAY_OMIT, BadResponse
 from sut.endpoint.exchange import FEW_RESPONSES, FINISH_REASONS, JSON, LEFT_OUT_SHARE, STREAM, Exchange
 from sut.endpoint.tokenizer import Tokenizer

@@ -5,6 +5,7 @@ import io
 import json
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
@@ -13,6 +14,9 @@ from runs.bench.measure import failed_run
 from runs.bench.points import points_csv, vllm_file_name, vllm_result
 from runs.bench.single_run import bench_of_run
 from runs.errors import InputError
+from runs.record.layout import RunDir
+from runs.record.requests_log import RequestTable, read_requests
+from scenarios.bench.table import closing, token_gaps
 from scenarios.status.result_rows import COLUMNS
 from tests.support.dummy_runs import DummyRuns
 
@@ -76,13 +80,46 @@ def test_a_run_in_the_form_of_vllm() -> None:
     assert vllm_result(record_of(offline), offline)["request_rate"] == "inf"
 
 
-def test_vllm_has_these_keys() -> None:
+def with_gaps(tmp_path: Path) -> tuple[BenchRun, RequestTable]:
+    """The recorded Server run, as if a server had sent each token on its own; each second gap has 3 ms, others 1 ms."""
+    copytree(DUMMY_RUNS("Server"), tmp_path / "run")
+    path = RunDir(tmp_path / "run").requests
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    for line in lines:
+        line["token_gaps_us"] = [(1_000, 3_000)[place % 2] for place in range(line["output_tokens"] - 1)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return bench_of_run(tmp_path / "run").runs[0], read_requests(path)
+
+
+def test_the_time_between_tokens_is_measured_and_saved(tmp_path: Path) -> None:
+    run, requests = with_gaps(tmp_path)
+    assert run.itl is not None
+    assert (run.itl.p50, run.itl.p95, run.itl.p99, run.tokens_per_part) == (1.0, 3.0, 3.0, 1.0)
+    record = record_of(run)
+    assert list(token_gaps(run)) == ["  ITL p50 1  p95 3  p99 3 ms"]
+    assert "ITL not measured" not in " ".join(closing(record))
+    found = vllm_result(record, run, requests)
+    assert (found["median_itl_ms"], found["p99_itl_ms"]) == (1.0, 3.0)
+    assert [len(gaps) + 1 for gaps in found["itls"]] == found["output_lens"] == requests.output_tokens.tolist()
+    assert found["itls"][0][:2] == [0.001, 0.003]
+    assert found["ttfts"][0] == pytest.approx(float(requests.first_token_ns[0] - requests.issue_ns[0]) / 1e9)
+    assert float(next(csv.DictReader(io.StringIO(points_csv(record))))["itl_p95_ms"]) == 3.0
+
+
+def test_without_times_of_tokens_itl_is_not_measured() -> None:
+    run = bench_of_run(DUMMY_RUNS("Server")).runs[0]
+    assert run.itl is None
+    assert "ITL not measured" in " ".join(closing(record_of(run)))
+    assert not [name for name in vllm_result(record_of(run), run) if "itl" in name]
+
+
+def test_vllm_has_these_keys(tmp_path: Path) -> None:
     found = find_spec("vllm")
     if found is None or found.origin is None:
         pytest.skip("vLLM is not installed")
     source = Path(found.origin).with_name("benchmarks").joinpath("serve.py").read_text()
-    run = bench_of_run(DUMMY_RUNS("Server")).runs[0]
-    names = set(vllm_result(record_of(run), run)) - {"note"}
+    run, requests = with_gaps(tmp_path)
+    names = set(vllm_result(record_of(run), run, requests)) - {"note"}
     plain = {name for name in names if not name.endswith("_ms")}
     assert [name for name in plain if f'"{name}"' not in source] == []
-    assert {name.split("_")[1] for name in names - plain} <= {"ttft", "tpot", "e2el"}
+    assert {name.split("_")[1] for name in names - plain} <= {"ttft", "tpot", "itl", "e2el"}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from runs.record.engines.server_facts import late_client
+from runs.record.engines.server_notes import late_client, late_ends
 from runs.record.liveness import unfinished
 from runs.record.manifest import Manifest
 from runs.record.observed import EngineSeen, LatenessSummary, Observed, QueryTimes, ServerClient
@@ -50,6 +50,27 @@ def test_more_than_a_twentieth_of_a_limit_is_flagged(
     said = list(late_client(found, limits))
     assert len(said) == len(flagged)
     assert all(f"of the {name} limit" in sentence for name, sentence in zip(flagged, said, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("p50_ms", "p99_ms", "limits", "noted"),
+    [
+        (4.0, 99.0, LIMITS, ""),
+        (6.0, 9.0, LIMITS, "6 ms (p50)"),
+        (0.1, 101.0, LIMITS, "101 ms (p99)"),
+        (500.0, 500.0, {}, ""),
+    ],
+)
+def test_a_long_gap_after_the_last_token_is_noted(
+    p50_ms: float, p99_ms: float, limits: dict[str, int], noted: str
+) -> None:
+    found = seen([0.0], None)
+    gap = LatenessSummary.model_validate({"count": 10, "p50_ms": p50_ms, "p99_ms": p99_ms})
+    for client in found.clients:
+        vars(client).update(server="http://host", last_token_to_end=gap, last_token_to_loadgen=None)
+    notes = list(late_ends(found, limits))
+    assert len(notes) == bool(noted)
+    assert not notes or noted in notes[0]
 
 
 ONE = {"queries": 2, "queued_s": 0.5, "prefill_s": 1.0, "decode_s": 3.5}

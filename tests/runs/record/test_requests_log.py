@@ -27,6 +27,7 @@ records = st.builds(
     finish_reason=st.sampled_from(["stop", "length", "Ende – ß"]),
     output_sha256=st.text("0123456789abcdef", min_size=64, max_size=64),
     submit_ns=st.just(UNSET) | whole,
+    token_gaps_us=st.lists(st.integers(0, 2**32 - 1), max_size=5),
 )
 # Other tools rely on these names.
 NAMES = (
@@ -53,6 +54,8 @@ def test_round_trip_in_order_of_issue(tmp_path: Path, rows: list[RequestLogLine]
     assert (table.submit_ns is None) == (set(submitted) <= {NO_TIME})
     assert table.submit_ns is None or table.submit_ns.tolist() == submitted
     assert table.finish_reason == [row.finish_reason for row in rows]
+    gaps = [] if table.token_gaps is None else [values.tolist() for values in table.token_gaps.each()]
+    assert gaps == [row.token_gaps_us for row in rows]
     assert list(table.output_sha256) == [row.output_sha256 for row in rows]
 
 
@@ -76,7 +79,7 @@ def test_a_bad_field_is_named_with_its_line(tmp_path: Path, name: str, value: An
         (encode(GOOD)[:-2] + b',"other":3}\n', "unknown field `other`"),
         (encode(replace(GOOD, submit_ns=12))[:-2] + b',"submit_ns":13}\n', "line 1 contains a field twice"),
         (encode(GOOD)[:-2] + b',"submit_ns":null}\n', "line 1 is not a line of a request log"),
-        (b"x" * 100_000, "line 1 is longer than 64 KiB"),
+        (b"x" * 1_100_000, "line 1 is longer than 1,024 KiB"),
         (encode(GOOD) * 2, "line 2: field 'seq' is 0, as on line 1"),
         *(
             (encode(GOOD).replace(b'"%s":' % name, b'"x":'), "line 1 is not a line of a request log")
@@ -115,6 +118,16 @@ def test_times_per_later_token_leave_out_requests_without_any(tmp_path: Path) ->
 def test_a_line_has_the_agreed_names() -> None:
     assert tuple(json.loads(encode(GOOD))) == NAMES
     assert tuple(json.loads(encode(replace(GOOD, submit_ns=12)))) == (*NAMES, "submit_ns")  # a closed loop
+    assert tuple(json.loads(encode(replace(GOOD, token_gaps_us=[9])))) == (*NAMES, "token_gaps_us")  # a server
+
+
+def test_gaps_count_only_if_all_responses_have_them(tmp_path: Path) -> None:
+    path = tmp_path / "requests.jsonl"
+    path.write_bytes(encode(replace(GOOD, token_gaps_us=[9])) + encode(replace(GOOD, seq=1)))
+    assert read_requests(path).token_gaps is None
+    path.write_bytes(encode(replace(GOOD, token_gaps_us=[-1])))
+    with pytest.raises(InputError, match="token_gaps_us"):
+        read_requests(path)
 
 
 def test_a_refusal_does_not_keep_what_was_read(tmp_path: Path) -> None:

@@ -290,6 +290,12 @@ def test_a_run_on_a_server_that_sends_text(
     )
     assert set(requests.output_tokens.tolist()) == {16}
     assert set(requests.finish_reason) == {"length"}
+    assert requests.token_gaps is not None
+    assert {len(gaps) for gaps in requests.token_gaps.each()} == {15}
+    spans_us = (requests.complete_ns - requests.first_token_ns) / 1e3
+    assert all(
+        sum(gaps.tolist()) <= span + 1e5 for gaps, span in zip(requests.token_gaps.each(), spans_us, strict=True)
+    )
     assert (requests.first_token_ns - requests.issue_ns).min() >= SPACED_S * 1e9  # the role came at once
     (client,) = manifest.observed.clients
     assert client.text is not None

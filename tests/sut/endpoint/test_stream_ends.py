@@ -14,11 +14,11 @@ from sut.endpoint.tokenizer import BYTES
 from sut.engine import Request
 from tests.support import text_server as text
 from tests.support.http_campaign import make_model
-from tests.support.http_server import RESET, Reply, Step, event
+from tests.support.http_server import PAUSE_S, RESET, Reply, Step, event
 from tests.support.patience import patiently
 from tests.support.server_dialects import DONE
 from tests.support.text_server import PATHS, Body, chunk, text_server
-from tests.sut.endpoint.endpoint_runs import PROMPTS, SAMPLING, SERVERS, failure_of, responses, started
+from tests.sut.endpoint.endpoint_runs import PROMPTS, SAMPLING, SERVERS, Listener, failure_of, responses, started
 from tests.sut.endpoint.test_text import EXACT, Noting, asked, speaking
 
 
@@ -95,6 +95,24 @@ async def test_the_last_token_completes_a_query_in_every_dialect(name: str, kept
         listener = await complete_before_the_end(engine, held)
         assert len(listener.events[1][1][0]) == SAMPLING.max_tokens
         await engine.observed()
+
+
+@pytest.mark.parametrize("name", ["openai-chat", "tensorrt-llm", "llama.cpp", "vllm"])
+async def test_the_times_between_tokens_are_recorded_unless_a_response_comes_in_two_parts(name: str) -> None:
+    server = text_server("openai-chat") if name == "openai-chat" else SERVERS[name]()
+    more: dict[str, Any] = {"sampling": EXACT, "model_path": BYTES} if name == "openai-chat" else {}
+    async with server, started(server.url, **more) as engine:
+        request = Request(Listener(), PROMPTS[0], 0, 0, 0, 1)
+        engine.submit(request)
+        assert isinstance(request.sink, Listener)
+        await patiently(request.sink.over.wait(), "the response")
+    gaps = request.token_gaps_us
+    if name == "vllm":
+        assert gaps is None
+    else:
+        assert gaps is not None
+        assert len(gaps) == (7 if name in ("openai-chat", "llama.cpp") else 1)
+        assert sum(gaps) >= PAUSE_S * 1e6
 
 
 LATE: dict[str, tuple[list[Step], str]] = {
