@@ -1,7 +1,11 @@
 """Options of other programs for LLM inference, and the options of this harness that replace them."""
 
 # Field of a run → other spellings of its option, which the command line accepts.
-ACCEPTED = {"model_path": ("model_name",), "output_log_dir": ("output_dir",), "total_sample_count": ("total_count",)}
+ACCEPTED = {
+    "extra_body": ("extra_request_body",), "header": ("H", "headers"), "model_path": ("model_name",),
+    "output_log_dir": ("output_dir",), "request_timeout": ("request_timeout_seconds",),
+    "total_sample_count": ("total_count",),
+}  # fmt: skip
 
 # Field of a run or bench → other options of MLCommons' scripts, of benchmarks of other servers, and of MLPerf clients.
 # `bench` accepts them; other commands name their option.

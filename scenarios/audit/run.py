@@ -143,7 +143,7 @@ def _refuse_text(audit: str, plan: RunPlan) -> None:
     dialect = DIALECTS.get(options["api_dialect"] or "")
     if dialect is None:
         address = addresses(options["api_server"])[0]
-        access = Access.from_environment(options["api_key_env"], options["api_ca"])
+        access = Access.of(options)
         card = asyncio.run(read_card(address, access, options["api_model_name"]))
         dialect = asyncio.run(choose_dialect(address, access, card.owned_by, None))
     if dialect.sends_text:

@@ -286,7 +286,7 @@ class _Loader:
         values = self.values
         if not values.get("api_server") or values.get("serve"):
             return None
-        access = Access.from_environment(values.get("api_key_env"), values.get("api_ca"))
+        access = Access.of(values)
         address = addresses(values["api_server"])[0]
         card = asyncio.run(read_card(address, access, values.get("api_model_name")))
         if values.get("api_dialect") in (None, *DIALECTS):

@@ -11,6 +11,7 @@ import click
 from runs.errors import InputError
 from scenarios.command_line.command import PATH, GroupedOption
 from scenarios.spellings import ACCEPTED
+from sut.endpoint.secret_options import SECRET_FIELDS, without_secrets
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -73,7 +74,26 @@ def given_values(schema: "type[BaseModel]", parsed: dict[str, Any]) -> dict[str,
             values[name] = _pairs("--" + name.replace("_", "-"), value)
         else:
             values[name] = list(value) if isinstance(value, tuple) else value
-    return values
+    return without_secrets(values)
+
+
+def words_without_secrets(words: Sequence[str]) -> list[str]:
+    """Return the words of a command line with references instead of values that may be secret."""
+    spelled = {name: field for field in SECRET_FIELDS for name in (field, *ACCEPTED[field])}
+    shown: list[str] = []
+    waiting = ""  # field whose value is the next word
+    for word in words:
+        option, equals, value = word.partition("=")
+        if word.startswith("-H") and word != "-H":  # `-HNAME=VALUE`
+            option, equals, value = "-H", "", word[2:]
+        field = spelled.get(option.lstrip("-").replace("-", "_"), "") if word.startswith("-") and not waiting else ""
+        if waiting or (value and field):
+            reference = without_secrets({waiting or field: value if field else word})[waiting or field]
+            shown.append(option * bool(field) + equals * bool(field) + "".join(reference))
+        else:
+            shown.append(word)
+        waiting = field if field and not value else ""
+    return shown
 
 
 def _pairs(flag: str, texts: tuple[str, ...]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from runs.errors import ExitCode
 from scenarios.bench.options import FLAGS, IGNORED, NOT_FOR_BENCHES, REFUSED, BenchOptions
 from scenarios.command_line import command_output
 from scenarios.command_line.command import Command
-from scenarios.command_line.schema_options import dry_run_option, given_values, options_of
+from scenarios.command_line.schema_options import dry_run_option, given_values, options_of, words_without_secrets
 from scenarios.run.config import RunConfig
 from scenarios.spellings import bench_spellings
 
@@ -32,7 +32,7 @@ class _BenchCommand(Command):
     """A command that keeps the words of its command line."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.meta[_WORDS] = ["bench", *args]
+        ctx.meta[_WORDS] = ["bench", *words_without_secrets(args)]
         return super().parse_args(ctx, args)
 
 

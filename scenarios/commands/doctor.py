@@ -39,6 +39,8 @@ def print_report(console: "Console", asked: "DoctorRequest") -> ExitCode:
 @click.option("--api-server", metavar="URL", help="Also check this server; separate multiple servers with commas.")
 @click.option("--api-model-name", metavar="NAME", help="Name of the model on the server. Default: its only model.")
 @click.option("--api-key-env", metavar="VAR", help="Environment variable with the server's API key.")
+@click.option("--header", "-H", "--headers", multiple=True, metavar="NAME=VALUE", help="HTTP header for the server.")
+@click.option("--insecure", is_flag=True, help="Accept any certificate of an https server, for tests.")
 @click.option("--api-ca", type=PATH, metavar="FILE", help="Certificate authority of the server (PEM).")
 @click.option(
     "--cluster",

@@ -16,6 +16,7 @@ from runs.files.yaml_file import place_of, read_yaml, with_underscores
 from runs.harness import HARNESS_ROOT, PROGRAM
 from runs.loadgen.conf_lines import HIGHEST_QPS
 from scenarios.spellings import field_and_key
+from sut.endpoint.secret_options import SECRET_FIELDS, without_secrets
 from sut.engines import DEFAULT, ENDPOINT, KINDS, EngineOptions
 
 # Default user.conf: for the benchmark's dataset; for fewer rows; for the embedded dataset, unless the run is a trial
@@ -236,7 +237,7 @@ def load_yaml(path: Path) -> dict[str, Any]:
     Raises:
         InputError: If the file is unreadable, is not YAML or not a mapping, or has a key twice.
     """
-    return with_underscores(read_yaml(path, "--config"))
+    return without_secrets(with_underscores(read_yaml(path, "--config")))
 
 
 def merged(file: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
@@ -320,4 +321,5 @@ def _problem(problem: Any, values: dict[str, Any], schema: type[BaseModel], file
         if field in schema.model_fields:
             hint = f"; here: {field}" + (f": {{{pair}: VALUE}}" if pair else "")
         return f"{key}: unknown {'key' if place else 'option'}{hint}"
-    return f"{key} {problem.get('input')!s:.80}: {problem['msg'].removeprefix('Value error, ')}"
+    value = "" if name in SECRET_FIELDS else f" {problem.get('input')!s:.80}"
+    return f"{key}{value}: {problem['msg'].removeprefix('Value error, ')}"

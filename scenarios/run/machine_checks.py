@@ -56,6 +56,8 @@ class DoctorRequest:
     api_model_name: str | None = None
     api_key_env: str | None = None
     api_ca: Path | None = None
+    header: Sequence[str] = ()
+    insecure: bool = False
     cluster: str | None = None
     put_facts: Callable[..., None] = lambda **_: None  # receives the full facts, for --json
 
@@ -271,7 +273,7 @@ def _server(asked: DoctorRequest) -> Iterator[Row]:
     from sut.endpoint.address import Access, addresses
     from sut.endpoint.server import choose_dialect, learn
 
-    access = Access.from_environment(asked.api_key_env, asked.api_ca)
+    access = Access.of(vars(asked))
     for address in addresses(str(asked.api_server)):
         facts = asyncio.run(learn(address, access, asked.api_model_name))
         dialect = asyncio.run(choose_dialect(address, access, facts.owner, None))

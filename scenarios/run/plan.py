@@ -210,7 +210,7 @@ def _run_plan(
         compiles=engine.compiles,
         trial=trial,
         engine_start_timeout_s=config.engine_start_timeout_s,
-        stall_timeout_s=config.stall_timeout_s,
+        stall_timeout_s=max(config.stall_timeout_s, config.request_timeout or 0.0),
     )
 
 

@@ -5,16 +5,20 @@ import os
 import re
 import socket
 import ssl
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import Any
+from urllib.parse import urljoin, urlsplit
 
 from runs.errors import InputError, SetupError
 from sut.endpoint.dialects import DIALECTS, ROUTES, Dialect
+from sut.endpoint.secret_options import body_fields, header_values, texts_in
 
+USER_AGENT = "mlperf-llama-vllm"
 _API_ROOT = "/v1"  # first part of the paths of OpenAI's API; some servers have another part
 _HIDDEN = "[key]"
-_MIN_CUT = 4  # minimum length of a beginning of the key that is hidden at the end of a text
+_MIN_CUT = 4  # minimum length of a secret, and of a beginning of it at the end of a text, that is hidden
 # Names of a query's parameters that contain a key.
 _KEY_PARAMETER = re.compile(r"(?i)(^|[-_&])(key|apikey|token|sig|signature|secret|password|auth)=")
 
@@ -103,6 +107,17 @@ class ServerAddress:
         """Value of the HTTP header Host."""
         return self.url.split("://", 1)[1].removesuffix(self.path)
 
+    def fix_of_redirect(self, path: str, location: bytes) -> str:
+        """Return what to type if the server redirects requests for a path; the client follows no redirect."""
+        target = urljoin(f"{self.url}{path}", location.decode("ascii", "replace"))
+        try:
+            address = ServerAddress.parse(target.removesuffix(path) if path == self.models_path else target)
+        except InputError:
+            address = self
+        if address == self and address.route in ("", self.route):
+            return "turn off the redirect of the server; the client follows no redirect"
+        return f"give --api-server {address.text}; the client follows no redirect"
+
     def no_connection(self, error: BaseException) -> SetupError:
         """Return why a connection could not be opened, from an exception or its causes."""
         reasons = [error]
@@ -112,7 +127,7 @@ class ServerAddress:
             if isinstance(reason, ssl.SSLCertVerificationError):
                 return SetupError(
                     f"server {self.url}: its certificate is not valid: {reason.verify_message}",
-                    "give the certificate authority's file with --api-ca",
+                    "give the certificate authority's file with --api-ca, or accept a test certificate with --insecure",
                 )
         texts = [reason.strerror for reason in reasons if isinstance(reason, OSError) and reason.strerror]
         return SetupError(
@@ -128,7 +143,7 @@ def route_at_end(path: str) -> str:
 
 
 def with_route(url: str, route: str) -> str:
-    """Return a URL with a route, which the URL may have already.
+    """Return a URL with a route, which the URL may have already; without a route, the URL.
 
     Raises:
         InputError: If the URL names another route, or is invalid.
@@ -157,19 +172,45 @@ def addresses(text: str) -> list[ServerAddress]:
 
 @dataclass(frozen=True)
 class Access:
-    """API key and certificate authority of a server. `repr` and `hidden` never show the key."""
+    """API key, headers and TLS settings of the requests to a server. `repr` and `hidden` never show secrets."""
 
     key: str | None = field(default=None, repr=False)
     ca_file: Path | None = None
     variable: str = ""  # environment variable of the key
+    own_headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # headers that the user added
+    is_insecure: bool = False  # True if any certificate is accepted
+    other_secrets: tuple[str, ...] = field(default=(), repr=False)  # texts in the fields that the user added
 
     @classmethod
-    def from_environment(cls, key_variable: str | None, ca_file: Path | None = None) -> "Access":
+    def of(cls, options: Mapping[str, Any]) -> "Access":
+        """Read the options of a run; the environment has the key and the values of headers and fields.
+
+        Raises:
+            InputError: If the key is invalid, or options contradict each other.
+        """
+        access = cls.from_environment(options.get("api_key_env"), options.get("api_ca"))
+        headers = header_values(options.get("header") or ())
+        if access.key is not None and "authorization" in map(str.lower, headers):
+            raise InputError(
+                "--header Authorization: --api-key-env sends this header, too", "remove --header or --api-key-env"
+            )
+        if options.get("insecure") and access.ca_file is not None:
+            raise InputError("--insecure: contradicts --api-ca", "remove --insecure or --api-ca")
+        return replace(
+            access,
+            own_headers=headers,
+            is_insecure=bool(options.get("insecure")),
+            other_secrets=tuple(texts_in(body_fields(options.get("extra_body")))),
+        )
+
+    @classmethod
+    def from_environment(cls, key_variable: str | None, ca_file: Path | str | None = None) -> "Access":
         """Read the key from an environment variable.
 
         Raises:
             InputError: If the variable is not set, or a header cannot contain its value.
         """
+        ca_file = Path(ca_file) if ca_file else None
         if key_variable is None:
             return cls(None, ca_file)
         key = os.environ.get(key_variable)
@@ -182,6 +223,13 @@ class Access:
             )
         return cls(key, ca_file, key_variable)
 
+    def headers(self) -> dict[str, str]:
+        """Return the headers of a request, with names in lower case; the user's headers replace those of the client."""
+        headers = {"user-agent": USER_AGENT, "accept-encoding": "identity", "content-type": "application/json"}
+        if self.key is not None:
+            headers["authorization"] = f"Bearer {self.key}"
+        return headers | {name.lower(): value for name, value in self.own_headers.items()}
+
     @property
     def key_fix(self) -> str:
         """Fix for a server that refuses the key, or refuses requests without a key."""
@@ -190,7 +238,7 @@ class Access:
         return "export the key, and name its environment variable with --api-key-env"
 
     def tls_context(self, address: ServerAddress) -> ssl.SSLContext | None:
-        """Return the TLS context; certificates are always verified, against a private CA if one is given.
+        """Return the TLS context, which verifies certificates, against a private CA if one is given.
 
         Raises:
             SetupError: If the CA's file is unreadable.
@@ -198,15 +246,21 @@ class Access:
         if not address.tls:
             return None
         try:
-            return ssl.create_default_context(cafile=self.ca_file)
+            context = ssl.create_default_context(cafile=self.ca_file)
         except (OSError, ssl.SSLError) as error:
             raise SetupError(f"--api-ca {self.ca_file}: {error}", "give a readable PEM file") from error
+        if self.is_insecure:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
 
     def hidden(self, text: str) -> str:
-        """Return a text of a server with the API key removed, because the server may repeat the key."""
-        if not self.key:
-            return text
-        text = text.replace(self.key, _HIDDEN)
-        # A shortened error may end within the key.
-        cut = next((size for size in range(len(self.key) - 1, _MIN_CUT - 1, -1) if text.endswith(self.key[:size])), 0)
-        return text[:-cut] + _HIDDEN if cut else text
+        """Return a text of a server with all secrets removed, because the server may repeat them."""
+        secrets = {self.key or "", *self.own_headers.values(), *self.other_secrets}
+        for secret in sorted((secret for secret in secrets if len(secret) >= _MIN_CUT), key=len, reverse=True):
+            text = text.replace(secret, _HIDDEN)
+            # A shortened error may end within the secret.
+            sizes = range(len(secret) - 1, _MIN_CUT - 1, -1)
+            cut = next((size for size in sizes if text.endswith(secret[:size])), 0)
+            text = text[:-cut] + _HIDDEN if cut else text
+        return text

@@ -74,6 +74,8 @@ class Client:
     times_count: bool  # True if LoadGen measures times; then responses without a TPOT end the run
     texts: Texts | None = None  # for a dialect of text
     omitted: Collection[str] = ()  # fields that are not sent
+    request_timeout_s: float | None = None  # maximum time from sending a request to the end of its response
+    server_log: str = ""  # file with the output of the server, if the run starts it
     vocab_size: int | None  # IDs are below it; None if unknown
     on_error: Callable[[BaseException], None]  # called when a lost connection cannot be opened again
 
@@ -88,7 +90,7 @@ class Client:
         self.latest_answered_ns = 0  # send time of the latest request that has a response
         self.longest_answer_ns = 0
         self.event_form = EventForm()
-        self.head = request_head(self.address, self.dialect.path, self.access.key)
+        self.head = request_head(self.address, self.dialect.path, self.access)
         self._template = cache(self.template)  # one body for each sampling policy
         self._exchange: type[Exchange] = TextExchange if self.texts else Exchange
         self._closed = False

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 import httptools
 
 from runs.errors import ExecutionError, SetupError
-from sut.endpoint.address import ServerAddress
+from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.dialects import BadResponse
 from sut.event_loop import allow_open_files
 
 if TYPE_CHECKING:
     from sut.endpoint.exchange import Exchange
 
-USER_AGENT = "mlperf-llama-vllm"
 MAX_HEAD_BYTES = 64 << 10  # maximum size of a response's head
 CONNECT_TIMEOUT_S = 10.0
 OPENED_AT_A_TIME = 64
@@ -149,17 +148,10 @@ class HttpConnection(asyncio.Protocol):
         exchange.end(self._read_ns)
 
 
-def request_head(address: ServerAddress, path: str, key: str | None) -> bytes:
+def request_head(address: ServerAddress, path: str, access: Access) -> bytes:
     """Return the head of a POST up to the value of content-length. `HttpConnection.send` adds the value."""
-    lines = [
-        f"POST {address.target(path)} HTTP/1.1",
-        f"host: {address.authority}",
-        f"user-agent: {USER_AGENT}",
-        "accept-encoding: identity",
-        "content-type: application/json",
-    ]
-    if key is not None:
-        lines.append(f"authorization: Bearer {key}")
+    headers = {"host": address.authority} | access.headers()
+    lines = [f"POST {address.target(path)} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
     return ("\r\n".join(lines) + "\r\ncontent-length: ").encode("ascii")
 
 

@@ -133,7 +133,7 @@ class Dialect:
             # vLLM's min_tokens holds back the end of the response; other servers have ignore_eos instead. Neither is in
             # OpenAI's API, so servers that refuse them get them only if they have an effect.
             if sampling.min_tokens <= 1:
-                del named["min_tokens"]
+                named.pop(self.renamed.get("min_tokens", "min_tokens"), None)
             if sampling.min_tokens == sampling.max_tokens:
                 named["ignore_eos"] = True
         if self.two_chunks and streaming:
@@ -472,9 +472,39 @@ OPENAI = Dialect(
     openai_fields=True,
 )
 OPENAI_CHAT = replace(OPENAI, name="openai-chat", path="/v1/chat/completions", prompt_field=CHAT_FIELD)
-# Fields that `--api-omit` may name.
+# Fields that `--api-omit` and `--api-rename` may name.
+MAY_RENAME = ("max_tokens", "min_tokens", "temperature", "top_p", "seed")
 MAY_OMIT = ("temperature", "top_p", "seed", "min_tokens", "ignore_eos", "stream_options")
 DIALECTS = {
     dialect.name: dialect for dialect in (VLLM, VLLM_TOKENS, SGLANG, TENSORRT_LLM, LLAMA_CPP, OPENAI, OPENAI_CHAT)
 }
 ROUTES = tuple(dict.fromkeys(dialect.path for dialect in DIALECTS.values()))
+_ALIASES = {"max_completion_tokens": "max_tokens", "max_output_tokens": "max_tokens"} | {
+    sent: name for dialect in DIALECTS.values() for name, sent in dialect.renamed.items() if sent
+}
+SENT_FIELDS = frozenset(
+    {
+        *SamplingPolicy.__dataclass_fields__, *_TOKEN_PARAMETERS, "ignore_eos", "model", "sampling_params", "stream",
+        "stream_interval", "stream_options",
+    }
+).union(
+    *((dialect.prompt_field, dialect.id_field or "", *dialect.own_fields) for dialect in DIALECTS.values()),
+    *(dialect.own_parameters for dialect in DIALECTS.values()),
+)  # fmt: skip
+# Other fields that change the prompts, or how many tokens a response has.
+_OTHER_FIELDS = frozenset(
+    {
+        "beam_width", "best_of", "echo", "input", "length_penalty", "n", "prompt_embeds", "prompt_token_ids", "stop",
+        "stop_sequences", "suffix", "text", "truncate_prompt_tokens", "use_beam_search",
+    }
+)  # fmt: skip
+
+
+def fix_of_field(name: str) -> str:
+    """Return what to type instead of a field of `--extra-body` that changes what is measured; "" for other fields."""
+    parameter = _ALIASES.get(name, name)
+    if parameter in SamplingPolicy.__dataclass_fields__:
+        return f"give --sampling-arg {parameter}=VALUE"
+    if name == "model":
+        return "give --api-model-name NAME"
+    return f"remove {name} from --extra-body" if name in SENT_FIELDS | _OTHER_FIELDS else ""

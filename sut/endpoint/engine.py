@@ -7,7 +7,8 @@ process; so does one server if one core is too slow for its client.
 import asyncio
 import contextlib
 import time
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -38,8 +39,10 @@ class EndpointEngine(Engine):
     clients: int = 1  # number of clients of this server
     dialect: str | None = None  # name of the server's API; None = detect it
     model_name: str | None = None  # name at the server; None if the server has one model
-    key_variable: str | None = None  # name of the environment variable that contains the key
-    ca_file: str | None = None  # certificate authority of the server
+    access: Access = field(default_factory=Access)
+    renamed: Mapping[str, str] = field(default_factory=dict)  # sampling parameter → its name at the server
+    extra_fields: Mapping[str, Any] = field(default_factory=dict)  # fields that the user added to requests
+    request_timeout_s: float | None = None  # maximum time of a request
     connections: int = 1024  # number of connections, and maximum number of concurrent requests
     probe_tokens: int = PROBE_TOKENS  # length of the prompts that are sent before the clock starts
     vocab_size: int | None = None  # IDs are below it; None if unknown
@@ -54,7 +57,6 @@ class EndpointEngine(Engine):
 
     def __post_init__(self) -> None:
         self._address = ServerAddress.parse(self.url)
-        self._access = Access.from_environment(self.key_variable, Path(self.ca_file) if self.ca_file else None)
         self._served = ServedServer(self.serve, self.server_log, self._address) if self.serve else None
         self._is_here = False
         self._learned: ServerFacts | None = None
@@ -64,12 +66,17 @@ class EndpointEngine(Engine):
         self._generated = 0.0  # the server's count of generated tokens; 0 without a counter
 
     async def start(self) -> EngineReport:
-        address, access = self._address, self._access
+        address, access = self._address, self.access
         self._is_here = await asyncio.to_thread(address.is_here)
         if self._served is not None:
             await self._served.start(access, owner=self.place == 0)
         learned = self._learned = await learn(address, access, self.model_name)
         dialect = await choose_dialect(address, access, learned.owner, self.dialect)
+        dialect = replace(
+            dialect,
+            renamed={**dialect.renamed, **self.renamed},
+            own_fields={**dialect.own_fields, **self.extra_fields},
+        )
         texts = await self._texts(dialect)
         allowed = min(self.connections, learned.slots or self.connections)
         connections = -(-allowed // self.clients)
@@ -85,6 +92,8 @@ class EndpointEngine(Engine):
             times_count=self.times_count,
             texts=texts,
             omitted=self.omitted,
+            request_timeout_s=self.request_timeout_s,
+            server_log=self.server_log.name if self.serve else "",
             vocab_size=self.vocab_size,
             on_error=self._server_lost,
         )
@@ -148,9 +157,8 @@ class EndpointEngine(Engine):
             self._served.check()
         if self._lost is not None:
             reason = self._lost.message if isinstance(self._lost, HarnessError) else str(self._lost)
-            raise ExecutionError(
-                f"lost the server: {reason}", "read the error in the server's log; the client does not retry requests"
-            )
+            fix = f"read the error in {self.server_log.name}" if self.serve else "check that the server still runs"
+            raise ExecutionError(f"lost the server: {reason}", fix)
 
     def activity(self) -> int:
         return (self._client.moved if self._client else 0) + int(self._generated)
@@ -166,7 +174,7 @@ class EndpointEngine(Engine):
                 moved, moved_s = self._client.moved, time.monotonic()
             elif time.monotonic() - moved_s > QUIET_S:
                 with contextlib.suppress(SetupError):  # the watchdog notices the missing progress
-                    self._generated = (await read_counters(self._address, self._access)).generated or 0.0
+                    self._generated = (await read_counters(self._address, self.access)).generated or 0.0
             await asyncio.sleep(QUIET_POLL_S)
 
     def generated_tokens(self) -> int | None:
@@ -178,7 +186,7 @@ class EndpointEngine(Engine):
         assert learned is not None
         await client.all_ended()
         try:
-            now = await read_counters(self._address, self._access)
+            now = await read_counters(self._address, self.access)
         except SetupError as error:
             raise ExecutionError(error.message, error.fix) from error
         generated = _risen(learned.counters.generated, now.generated)

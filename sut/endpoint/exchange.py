@@ -11,6 +11,7 @@ import orjson
 
 from runs.benchmark import SamplingPolicy
 from sut.endpoint.dialects import BadResponse, BodyTemplate, Completion, UnrelatedEvent, error_event, error_words
+from sut.endpoint.refusals import fix_of_status, is_success, refusal
 from sut.engine import Request
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class Exchange:
     _events: EventStream = field(default_factory=EventStream)
     _parts: list[bytes] = field(default_factory=list)  # parts of an unstreamed body
     _status: int = 200
+    _location: bytes = b""  # target of a redirect
     _body_bytes: int = 0
     _chunks: int = 0
     _first_read_ns: int = 0
@@ -145,7 +147,8 @@ class Exchange:
     def head(self, status: int, headers: dict[bytes, bytes]) -> None:
         self._status = status
         self._progress_ns = time.time_ns()
-        if status != 200:
+        if not self._is_accepted:
+            self._location = headers.get(b"location", b"")
             return
         encoding = headers.get(b"content-encoding", b"identity")
         if encoding != b"identity":
@@ -163,7 +166,7 @@ class Exchange:
         self._body_bytes += len(data)
         if self._body_bytes > MAX_BODY_BYTES:
             raise BadResponse(f"the response is larger than {MAX_BODY_BYTES >> 20} MiB")
-        if self._status != 200:
+        if not self._is_accepted:
             if self._body_bytes <= MAX_ERROR_BYTES:
                 self._parts.append(data)
         elif self._is_stream:
@@ -274,7 +277,7 @@ class Exchange:
     def _end(self, read_ns: int) -> None:
         if self._is_over:
             return
-        if self._status != 200:
+        if not self._is_accepted:
             raise BadResponse(self._refusal())
         if not self._is_stream:
             self._read(b"".join(self._parts), read_ns)
@@ -381,15 +384,20 @@ class Exchange:
                 "(p99), which more client processes (--replicas N) or cores reduce"
             )
 
+    @property
+    def _is_accepted(self) -> bool:
+        """True unless the status reports an error or a redirect."""
+        return is_success(self._status)
+
     def _refusal(self) -> str:
         first_line = b"".join(self._parts).strip().split(b"\n")[0]
-        return f"status {self._status}: {error_words(first_line) or 'empty body'}"
+        return refusal(self._status, first_line, self._location)
 
     def cut_off(self, reason: str) -> None:
         """Record that the connection or the response was cut."""
         if self._is_over:
             return
-        if self._status != 200 and self._parts and not reason.startswith("status"):
+        if not self._is_accepted and self._parts and not reason.startswith("status"):
             reason = self._refusal()
         error = self._client.fail(self._request, reason, self._fix())
         if self._completed_ns:
@@ -397,9 +405,10 @@ class Exchange:
         self._close()
 
     def _fix(self) -> str:
-        if self._status in (401, 403):
-            return self._client.access.key_fix
-        return "read the error in the server's log; the client does not retry requests"
+        client = self._client
+        if self._location:
+            return client.address.fix_of_redirect(client.dialect.path, self._location)
+        return fix_of_status(self._status, client.access.key_fix, client.server_log)
 
     def overdue(self, now_ns: int, silence_s: float) -> str | None:
         """Return why this response is overdue, or None.
@@ -409,7 +418,10 @@ class Exchange:
         """
         client, amount, unit = self._client, self._amount(), self.UNIT
         waited_s = (now_ns - self._progress_ns) / 1e9
-        if self._status != 200:
+        limit_s = client.request_timeout_s or float("inf")
+        if self._sent_ns and not self._completed_ns and now_ns - self._sent_ns > limit_s * 1e9:
+            return f"no complete response within {limit_s:g} s (--request-timeout)"
+        if not self._is_accepted:
             return self._refusal() if waited_s > END_LIMIT_S else None
         if self._completed_ns or self._response.finish_reason is not None or amount >= self._sampling.max_tokens:
             late = f"all {unit} arrived, but no end of the response for {waited_s:.0f} s"

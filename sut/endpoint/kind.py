@@ -4,14 +4,15 @@ import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
 from runs.benchmark import SamplingPolicy
 from runs.errors import InputError
 from runs.files.fields import options_in
-from sut.endpoint.dialects import DIALECTS, MAY_OMIT
+from sut.endpoint.dialects import DIALECTS, MAY_OMIT, MAY_RENAME, SENT_FIELDS, fix_of_field
+from sut.endpoint.secret_options import HEADER_VARIABLE, SECRET_FIELDS, body_fields
 from sut.engine_kind import EngineKind, EnginePlan, ModelPart, RunFacts
 
 if TYPE_CHECKING:
@@ -46,6 +47,32 @@ class EndpointOptions(BaseModel):
         "FIELD",
         [],
     )
+    api_rename: dict[str, Any] = _endpoint(
+        "Send a sampling parameter under another name, such as max_tokens=max_completion_tokens. Repeatable.",
+        "PARAMETER=NAME",
+        {},
+    )
+    extra_body: str | None = _endpoint(
+        "Add the fields of a JSON object to the body of each request. No file contains the values. The run is not "
+        "eligible for submission.",
+        "JSON",
+    )
+    header: list[str] = _endpoint(
+        "Send an HTTP header with each request. Repeatable. No file contains the value. With NAME alone, the "
+        f"environment variable {HEADER_VARIABLE}NAME contains the value. The run is not eligible for submission.",
+        "NAME=VALUE",
+        [],
+    )
+    request_timeout: float | None = _endpoint(
+        "Maximum time in seconds from sending a request to the end of its response. A later response ends the run. "
+        "Default: no limit.",
+        "S",
+        gt=0,
+        allow_inf_nan=False,
+    )
+    insecure: bool = _endpoint(
+        "Accept any certificate of an https server, for tests. The run is not eligible for submission.", default=False
+    )
     api_key_env: str | None = _endpoint(
         "Name of the environment variable that contains the API key of the server. The key is never written to a file.",
         "VAR",
@@ -74,6 +101,11 @@ class EndpointOptions(BaseModel):
         "COMMAND",
         [],
     )
+
+    @field_validator(*SECRET_FIELDS, mode="before")
+    @classmethod
+    def _reference(cls, value: object, info: ValidationInfo) -> object:
+        return value if value is None else SECRET_FIELDS[str(info.field_name)](value)
 
     @field_validator("serve", "api_omit", mode="before")
     @classmethod
@@ -114,6 +146,7 @@ class EndpointKind(EngineKind[EndpointOptions]):
         return "one client process per server, so that HTTP does not delay LoadGen"
 
     def plan(self, asked: EndpointOptions, run: RunFacts) -> EnginePlan:
+        from runs.record.engines.servers import request_reasons
         from sut.endpoint.address import Access, addresses
         from sut.endpoint.declaration import read_declaration
         from sut.endpoint.probes import PROBE_TOKENS  # only a run with a server imports the client
@@ -131,7 +164,10 @@ class EndpointKind(EngineKind[EndpointOptions]):
             raise InputError(f"--api-dialect {asked.api_dialect}: unknown", f"use one of {', '.join(DIALECTS)}")
         for name in asked.api_omit:
             if name not in MAY_OMIT:
-                raise InputError(f"--api-omit {name}: cannot be omitted", f"choose from {', '.join(MAY_OMIT)}")
+                fix = f"choose from {', '.join(MAY_OMIT)}"
+                if name in MAY_RENAME:
+                    fix += f"; --api-rename {name}=NAME sends it under another name"
+                raise InputError(f"--api-omit {name}: cannot be omitted", fix)
         for server in servers:
             if asked.api_dialect and DIALECTS[asked.api_dialect] not in server.dialects():
                 raise InputError(
@@ -139,29 +175,53 @@ class EndpointKind(EngineKind[EndpointOptions]):
                     f"{DIALECTS[asked.api_dialect].path}",
                     "give the server's address without a path, or remove --api-dialect",
                 )
+        for name, sent in asked.api_rename.items():
+            if name not in MAY_RENAME:
+                raise InputError(f"--api-rename {name}: cannot be renamed", f"choose from {', '.join(MAY_RENAME)}")
+            if not str(sent).isidentifier() or sent in SENT_FIELDS:
+                raise InputError(
+                    f"--api-rename {name}={sent}: must be the name of a field that the harness does not send",
+                    "write, for example, --api-rename max_tokens=max_completion_tokens",
+                )
+        extra = body_fields(asked.extra_body)
+        for name in extra:
+            if fix := fix_of_field(name):
+                raise InputError(
+                    f"--extra-body: the harness sets the field {name}, which changes what is measured", fix
+                )
         ca_file = asked.api_ca.resolve() if asked.api_ca else None
-        access = Access.from_environment(asked.api_key_env, ca_file)
+        options = {
+            "api_key_env": asked.api_key_env,
+            "api_ca": str(ca_file) if ca_file else None,
+            "header": asked.header,
+            "extra_body": asked.extra_body,
+            "extra_fields": sorted(extra),
+            "insecure": asked.insecure,
+        }
+        access = Access.of(options)
         for server in servers:
             access.tls_context(server)
         for command in asked.serve:
             words(command)
             if access.hidden(command) != command:
                 raise InputError(
-                    "--serve: the command contains the key, and the manifest records the command",
-                    f"let the server read the key from {asked.api_key_env} or another variable",
+                    "--serve: the command contains a key or a header's value, and the manifest records the command",
+                    f"let the server read it from {asked.api_key_env or 'an environment variable'}",
                 )
         declared = read_declaration(asked.api_declaration) if asked.api_declaration else None
         reasons = ["the server's model and precision are not declared (--api-declaration)"]
         if declared is not None:
             reasons = declared.unofficial_reasons(run.official_model)
+        reasons += request_reasons(options)
         return EnginePlan(
             {
                 "api_server": asked.api_server,
                 "api_model_name": asked.api_model_name,
                 "api_dialect": asked.api_dialect,
                 "api_omit": asked.api_omit,
-                "api_key_env": asked.api_key_env,
-                "api_ca": str(ca_file) if ca_file else None,
+                "api_rename": asked.api_rename,
+                **options,
+                "request_timeout": asked.request_timeout,
                 "api_connections": asked.api_connections
                 or (SINGLE_STREAM_CONNECTIONS if run.scenario == "SingleStream" else CONNECTIONS),
                 "network_sut": asked.network_sut,
@@ -175,7 +235,7 @@ class EndpointKind(EngineKind[EndpointOptions]):
         )
 
     def make(self, plan: "RunPlan") -> "Engine":
-        from sut.endpoint.address import addresses
+        from sut.endpoint.address import Access, addresses
         from sut.endpoint.engine import EndpointEngine
 
         options = plan.engine_options
@@ -192,8 +252,10 @@ class EndpointKind(EngineKind[EndpointOptions]):
             dialect=options["api_dialect"],
             model_name=options["api_model_name"],
             omitted=tuple(options["api_omit"]),
-            key_variable=options["api_key_env"],
-            ca_file=options["api_ca"],
+            renamed=options["api_rename"],
+            access=Access.of(options),
+            extra_fields=body_fields(options["extra_body"]),
+            request_timeout_s=options["request_timeout"],
             connections=options["api_connections"],
             probe_tokens=options["probe_tokens"],
             vocab_size=options["vocab_size"],
@@ -215,6 +277,6 @@ class EndpointKind(EngineKind[EndpointOptions]):
         return functools.partial(
             NetworkSut,
             servers=addresses(options["api_server"]),
-            access=Access.from_environment(options["api_key_env"], options["api_ca"] and Path(options["api_ca"])),
+            access=Access.of(options),
             model_name=options["api_model_name"],
         )

@@ -106,13 +106,14 @@ async def _show_min_tokens(client: Client, prompt: list[int], ids: list[int]) ->
 async def _ask(client: Client, prompt: list[int], template: BodyTemplate | None = None) -> OneResponse:
     response = OneResponse()
     client.submit(Request(response, prompt), template)
+    limit_s = client.request_timeout_s or PROBE_TIMEOUT_S
     try:
-        async with asyncio.timeout(PROBE_TIMEOUT_S):
+        async with asyncio.timeout(limit_s):
             await response.done
     except TimeoutError as error:
+        fix = f"read the error in {client.server_log}" if client.server_log else "give --request-timeout SECONDS"
         raise SetupError(
-            f"server {client.address.url} did not respond to a request within {PROBE_TIMEOUT_S:.0f} s",
-            "read the error in the server's log",
+            f"server {client.address.url} did not respond to a request within {limit_s:g} s", fix
         ) from error
     except HarnessError as error:
         fix = "use a server that supports the sampling parameters of the benchmark (docs/servers.md)"

@@ -20,8 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from runs.errors import ExecutionError, HarnessError, InputError, SetupError
 from runs.record.engines.engine_stages import end_of
 from sut.endpoint.address import Access, ServerAddress
-from sut.endpoint.connection import USER_AGENT
-from sut.endpoint.dialects import DIALECTS, VLLM, VLLM_TOKENS, Dialect, Name, error_words
+from sut.endpoint.dialects import DIALECTS, VLLM, VLLM_TOKENS, Dialect, Name
+from sut.endpoint.refusals import is_success, refusal
 
 RESPONSE_TIMEOUT_S = 10.0
 MAX_RESPONSE_BYTES = 4 << 20
@@ -43,6 +43,7 @@ class Reply:
 
     status: int
     content: bytes
+    location: bytes = b""  # target of a redirect
 
 
 async def ask(address: ServerAddress, access: Access, path: str, body: bytes = b"") -> Reply:
@@ -55,8 +56,6 @@ async def ask(address: ServerAddress, access: Access, path: str, body: bytes = b
     import httpx  # importing it takes 0.1 s, and every command imports this module
 
     fix = "check that it is an HTTP server"
-    key = {"authorization": f"Bearer {access.key}"} if access.key is not None else {}
-    headers = {"user-agent": USER_AGENT, "accept-encoding": "identity", "content-type": "application/json", **key}
     verify = access.tls_context(address) or False  # False: not https, so there is no certificate
     url = address.url.removesuffix(address.path) + address.target(path)
     content = b""
@@ -64,7 +63,7 @@ async def ask(address: ServerAddress, access: Access, path: str, body: bytes = b
         async with (
             asyncio.timeout(RESPONSE_TIMEOUT_S),
             httpx.AsyncClient(verify=verify, trust_env=False, timeout=None) as client,
-            client.stream("POST" if body else "GET", url, content=body, headers=headers) as response,
+            client.stream("POST" if body else "GET", url, content=body, headers=access.headers()) as response,
         ):
             async for part in response.aiter_raw():
                 content += part
@@ -75,7 +74,7 @@ async def ask(address: ServerAddress, access: Access, path: str, body: bytes = b
     except TimeoutError as error:
         raise SetupError(
             f"server {address.url} did not respond to {path} within {RESPONSE_TIMEOUT_S:.0f} s",
-            "start the server, correct --api-server, or read the error in the server's log",
+            "start the server, or correct --api-server",
         ) from error
     except (httpx.InvalidURL, UnicodeError) as error:  # raised for an invalid host name
         raise InputError(f"--api-server {address.url}: {error}", "correct the address") from error
@@ -83,7 +82,7 @@ async def ask(address: ServerAddress, access: Access, path: str, body: bytes = b
         raise address.no_connection(error) from error
     except httpx.TransportError as error:
         raise SetupError(f"server {address.url}, {path}: the response is not a complete HTTP response", fix) from error
-    return Reply(response.status_code, content)
+    return Reply(response.status_code, content, response.headers.get("location", "").encode())
 
 
 Positive = Annotated[int, msgspec.Meta(ge=1, lt=1 << 31)]
@@ -188,14 +187,17 @@ async def read_card(address: ServerAddress, access: Access, model_name: str | No
     path = address.models_path
     reply = await ask(address, access, path)
     own_address = "give the server's own address, http://HOST:PORT"
-    if reply.status not in (200, 401, 403) and model_name is not None:
+    is_listed = is_success(reply.status)
+    if not is_listed and reply.status not in (401, 403) and model_name is not None:
         return ModelCard(model_name)  # a server that cannot list its models
-    if reply.status != 200:
-        reason = access.hidden(error_words(reply.content.strip().split(b"\n")[0]))
-        raise SetupError(
-            f"server {address.url}, GET {path}: status {reply.status}: {reason or 'empty body'}",
-            access.key_fix if reply.status in (401, 403) else f"{own_address}, or --api-model-name MODEL",
-        )
+    if not is_listed:
+        reason = refusal(reply.status, reply.content.strip().split(b"\n")[0], reply.location)
+        fix = f"{own_address}, or --api-model-name MODEL"
+        if reply.location:
+            fix = address.fix_of_redirect(path, reply.location)
+        elif reply.status in (401, 403):
+            fix = access.key_fix
+        raise SetupError(f"server {address.url}, GET {path}: {access.hidden(reason)}", fix)
     listed = _decoded(reply, _ModelList)
     if listed is None or not listed.data:
         raise SetupError(f"server {address.url} lists no models at {path}", own_address)
@@ -261,7 +263,7 @@ async def read_counters(address: ServerAddress, access: Access) -> Counters:
         SetupError: If the server does not respond.
     """
     reply = await ask(address, access, "/metrics")
-    if reply.status != 200:
+    if not is_success(reply.status):
         return Counters()
     sums: defaultdict[str, float] = defaultdict(float)
     configuration: dict[str, str] = {}
@@ -343,7 +345,7 @@ class ServedServer:
 
     async def _responses(self, access: Access) -> bool:
         try:
-            return (await ask(self.address, access, self.address.models_path)).status == 200
+            return is_success((await ask(self.address, access, self.address.models_path)).status)
         except HarnessError:
             return False
 

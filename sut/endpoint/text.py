@@ -6,6 +6,7 @@ when the last token arrives, and many servers report it later. `TokenCounts` cho
 accuracy run, LoadGen receives the IDs of the text.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -17,6 +18,8 @@ from sut.endpoint.exchange import FEW_RESPONSES, FINISH_REASONS, JSON, LEFT_OUT_
 from sut.endpoint.tokenizer import Tokenizer
 from sut.request_log import Lateness
 
+# Words of servers that do not accept a field.
+_UNSUPPORTED = r"(?i:unsupported|not support|unknown|unrecogni|unexpected|not permitted|not allowed|deprecated|extra)"
 APART_SHARE = 0.01  # minimum difference between two counts of tokens that is reported as a note
 
 
@@ -358,9 +361,17 @@ class TextExchange(Exchange):
 
     def _fix(self) -> str:
         if self._status in (400, 422):
-            said = b"".join(self._parts)
-            refused = [name for name in MAY_OMIT if name in self._template.fields and name.encode() in said]
-            if refused:
-                options = " ".join(f"--api-omit {name}" for name in refused)
-                return f"if the server rejects {' and '.join(refused)}, omit these fields with {options}"
+            return self._fix_of_fields(b"".join(self._parts).decode("utf-8", "replace")) or Exchange._fix(self)
         return Exchange._fix(self)
+
+    def _fix_of_fields(self, error: str) -> str:
+        """Return what to type if the error of the server names a field of the request; "" if it names none."""
+        fields = self._template.fields.keys()
+        if "max_tokens" in fields and (
+            "max_completion_tokens" in error
+            or re.search(rf"\bmax_tokens\b.*{_UNSUPPORTED}|{_UNSUPPORTED}.*\bmax_tokens\b", error)
+        ):
+            return "if the server rejects max_tokens, give --api-rename max_tokens=max_completion_tokens"
+        refused = [name for name in MAY_OMIT if name in fields and re.search(rf"\b{name}\b", error)]
+        options = " ".join(f"--api-omit {name}" for name in refused)
+        return f"if the server rejects {' and '.join(refused)}, omit these fields with {options}" if refused else ""

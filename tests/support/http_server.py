@@ -88,6 +88,7 @@ class HttpServer:
     port: int = 0  # 0: any
     tls: ssl.SSLContext | None = None
     requests: list[dict[str, Any]] = field(default_factory=list)
+    heads: list[bytes] = field(default_factory=list)  # heads of the requests for completions
     lines: list[str] = field(default_factory=list)  # method and target of each request
     url: str = ""
     writers: list[asyncio.StreamWriter] = field(default_factory=list)
@@ -151,6 +152,7 @@ class HttpServer:
         if not body:
             return json_reply({"error": "every field is missing"}, 400)
         self.requests.append(body)
+        self.heads.append(head)
         return self.speak(body)
 
     async def _send(self, writer: asyncio.StreamWriter, reply: Reply) -> bool:

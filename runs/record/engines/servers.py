@@ -1,5 +1,8 @@
 """The declaration of the operator of a run's servers, and its violations of the benchmark's rules."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runs.benchmark import OfficialModel
@@ -40,9 +43,23 @@ class ServerDeclaration(BaseModel):
         return reasons
 
 
+def request_reasons(options: Mapping[str, Any]) -> list[str]:
+    """Return the reasons that the options of requests give."""
+    reasons = []
+    if names := options.get("header"):
+        reasons.append(f"requests have headers that may change how the server computes: {', '.join(names)} (--header)")
+    if options.get("extra_body"):
+        fields = ", ".join(options.get("extra_fields") or ())
+        reasons.append(f"requests have fields that the benchmark does not have: {fields} (--extra-body)")
+    if options.get("insecure"):
+        reasons.append("the certificate of the server is not verified (--insecure)")
+    return reasons
+
+
 def unofficial_servers(manifest: Manifest, official: OfficialModel) -> list[str]:
     """Return the violations of the benchmark's rules by the servers' declaration, their responses and their counts."""
     reasons = [why] if (why := without_ids(manifest)) else []
+    reasons += request_reasons(manifest.plan.engine_options)
     try:
         declared = ServerDeclaration.model_validate(manifest.engine.configuration.get("declared"))
     except ValidationError:

@@ -28,6 +28,8 @@ from tests.support.run_commands import check_failed
 from tests.support.text_server import speak_text
 
 KEY = "sk-a-key-of-the-tests"
+HEADER, FIELD = "a-header-of-the-tests", "a-field-of-the-tests"
+SECRETS = (KEY, HEADER, FIELD)
 CONF = """
 *.Server.target_qps = 20
 *.Server.min_duration = 3000
@@ -67,11 +69,12 @@ def _processes(started: StartedMain) -> set[tuple[str, bool]]:
     return seen
 
 
-def test_a_run_runs_to_its_end_and_the_key_is_nowhere(
+def test_a_run_runs_to_its_end_and_its_secrets_are_nowhere(
     arguments: Callable[..., list[object]], start_main: StartMain, tmp_path: Path
 ) -> None:
     with serving(HttpServer("/v1/completions", Computing(0.0, SPACED_S), "vllm", key=KEY)) as server:
-        more = ("--api-key-env", "SERVER_KEY", "--api-declaration", "declared.yaml")
+        more = ["--api-key-env", "SERVER_KEY", "--api-declaration", "declared.yaml"]
+        more += ["--header", f"X-Key={HEADER}", "--extra-body", json.dumps({"priority": {"name": FIELD}})]
         declaration = Path("configs/endpoint-declaration.yaml").read_text()
         (tmp_path / "working-directory" / "declared.yaml").write_text(declaration)
         started = start_main(*arguments(server.url, "Server", *more), environment={"SERVER_KEY": KEY})
@@ -79,7 +82,9 @@ def test_a_run_runs_to_its_end_and_the_key_is_nowhere(
         finished = started.wait()
     assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stderr
     assert any("sut.replicas.replica" in line for line, _ in seen)
-    assert not any(KEY in line for line, _ in seen)
+    assert not any(secret in line for line, _ in seen for secret in SECRETS if "main.py" not in line)
+    assert all(f"x-key: {HEADER}\r\n".encode() in head for head in server.heads)
+    assert all(request["priority"] == {"name": FIELD} for request in server.requests)
     # git tells main.py its commit
     need_it = ("main.py", "scenarios.run.start", "sut.replicas.replica", "git --no-optional-locks ")
     assert not [line for line, has_key in seen if has_key and not any(name in line for name in need_it)]
@@ -95,9 +100,11 @@ def test_a_run_runs_to_its_end_and_the_key_is_nowhere(
     assert manifest.engine.configuration["probes"]["greedy_twice_equal"] is True
     assert not any("declare" in reason for reason in manifest.unofficial_reasons)
     assert not any("embedded model" in note for note in manifest.notes)  # the server's is named
-    for path in tmp_path.rglob("*"):
-        assert path.is_dir() or KEY.encode() not in path.read_bytes(), path
-    assert KEY not in finished.stdout + finished.stderr
+    assert any("X-Key" in reason for reason in manifest.unofficial_reasons)
+    assert any("priority" in reason for reason in manifest.unofficial_reasons)
+    for path in filter(Path.is_file, tmp_path.rglob("*")):
+        assert not [secret for secret in SECRETS if secret.encode() in path.read_bytes()], path
+    assert not [secret for secret in SECRETS if secret in finished.stdout + finished.stderr]
 
 
 def test_a_server_that_reuses_prompts_is_never_official(
@@ -152,7 +159,7 @@ def test_a_fault_in_mid_run_ends_it(arguments: Callable[..., list[object]], run_
         (("--api-declaration", "missing.yaml"), "--api-declaration missing.yaml"),
         (("--serve", "'open"), "--serve"),
         (("--serve", "one", "--serve", "two"), "2 command(s), but --api-server names 1 server(s)"),
-        (("--serve", f"serve --key {KEY}", "--api-key-env", "SERVER_KEY"), "--serve: the command contains the key"),
+        (("--serve", f"serve --key {KEY}", "--api-key-env", "SERVER_KEY"), "--serve: the command contains a key"),
         (("--dtype", "half"), "takes no --dtype"),
         (("--api-server", "http://127.0.0.1:1,http://127.0.0.1:2", "--replicas", "3"), "multiple of 2"),
         (("--cluster", "auto"), "engine endpoint has its own servers"),

@@ -84,7 +84,7 @@ REDIRECT = b"HTTP/1.1 307 Temporary Redirect\r\nlocation: http://127.0.0.1:1/\r\
 
 FAULTS: dict[str, tuple[Change, str]] = {
     "204": (_bare(b"HTTP/1.1 204 No Content\r\n\r\n"), "status 204: empty body"),
-    "a redirect": (_bare(REDIRECT), "status 307: empty body"),
+    "a redirect": (_bare(REDIRECT), "status 307: the server redirects to "),
     "an id beyond the vocabulary": (
         _other_ids([1_000]),
         "the response has token ID 1000, but the vocabulary of the model has 1000",

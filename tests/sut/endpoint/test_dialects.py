@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from runs.errors import SetupError
+from sut.endpoint.address import Access
 from sut.endpoint.engine import EndpointEngine
 from sut.engine import Request
 from tests.support import server_dialects as speak
@@ -95,7 +96,7 @@ async def test_the_key_is_sent_and_shown_nowhere(monkeypatch: pytest.MonkeyPatch
         with pytest.raises(SetupError, match="status 401") as refused:
             await ask_all(server.url)
         assert "--api-key-env" in refused.value.fix
-        report, _ = await ask_all(server.url, key_variable="SERVER_KEY")
+        report, _ = await ask_all(server.url, access=Access.from_environment("SERVER_KEY"))
         assert key not in repr(report)
 
     def repeats(body: dict[str, Any]) -> Any:
@@ -103,7 +104,7 @@ async def test_the_key_is_sent_and_shown_nowhere(monkeypatch: pytest.MonkeyPatch
 
     async with HttpServer("/v1/completions", repeats, "vllm") as server:
         with pytest.raises(SetupError, match=r"status 403: .*\[key\] is not welcome") as refused:
-            await ask_all(server.url, key_variable="SERVER_KEY")
+            await ask_all(server.url, access=Access.from_environment("SERVER_KEY"))
         assert key not in str(refused.value)
 
 

@@ -60,6 +60,7 @@ def test_a_key_in_the_query_is_refused_and_not_repeated(query: str) -> None:
         ("http://host/v1/", CHAT, f"http://host{CHAT}"),
         ("http://host/v1?a=b", CHAT, f"http://host{CHAT}?a=b"),
         (f"http://host{CHAT}", CHAT, f"http://host{CHAT}"),
+        (f"http://host{CHAT}", "", f"http://host{CHAT}"),
         ("http://host/v3", "/chat/completions", "http://host/v3/chat/completions"),
     ],
 )

@@ -220,18 +220,18 @@ async def test_many_failed_responses_end_the_run_before_its_end(
 
 
 ENDS: dict[str, tuple[Speak, str, str]] = {
-    "dies": (text.dies, "closed|reset", "read the error in the server's log"),
-    "ends early": (text.ends_early, "without a finish reason", "read the error in the server's log"),
-    "no stream": (text.does_not_stream, "does not stream: only throughput can be measured", "server's log"),
+    "dies": (text.dies, "closed|reset", "with curl"),
+    "ends early": (text.ends_early, "without a finish reason", "with curl"),
+    "no stream": (text.does_not_stream, "does not stream: only throughput can be measured", "with curl"),
     "an error without a stream": (
         lambda _: json_reply({"error": {"message": "model is loading"}}),
         "the server reports an error: {",
-        "server's log",
+        "with curl",
     ),
     "401": (lambda _: json_reply({"error": "no key"}, 401), "status 401", "--api-key-env"),
-    "404": (lambda _: json_reply({"error": "no model"}, 404), 'status 404: {"error": "no model"}', "server's log"),
-    "429": (lambda _: json_reply({"error": "slow down"}, 429), "status 429", "server's log"),
-    "a filter": (lambda body: text.pieces(body, "ab", reason="content_filter"), "content_filter", "server's log"),
+    "404": (lambda _: json_reply({"error": "no model"}, 404), 'status 404: {"error": "no model"}', "--api-model-name"),
+    "429": (lambda _: json_reply({"error": "slow down"}, 429), "status 429", "--api-connections"),
+    "a filter": (lambda body: text.pieces(body, "ab", reason="content_filter"), "content_filter", "with curl"),
     "an unknown field": (
         text.refuses_unknown,
         "status 422",
