@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import patience, warm
+from tests.support import once, patience, warm
 
 os.environ.setdefault("MLPERF_LLAMA_VLLM_REPORT", "0")  # a run's page takes a second to draw; its tests ask for it
 
@@ -60,6 +60,32 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
     asyncio.run(pyfuncitem.obj(**given))
     return True
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if not hasattr(session.config, "workerinput"):  # before any process uses them
+        once.remove_unusable()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared_files() -> Iterator[None]:
+    """The tests of a file fail if they changed a file that other tests read."""
+    yield
+    _expect_no_changes(once.find_changes())
+
+
+@pytest.fixture(autouse=True)
+def shared_directories(shared_files: None) -> Iterator[None]:
+    """A test fails if it wrote a file into a directory that other tests read."""
+    yield
+    _expect_no_changes(once.find_changes(by_directory=True))
+
+
+def _expect_no_changes(changes: list[str]) -> None:
+    if changes:
+        pytest.fail(
+            f"shared files changed during this test; copy them before you change them: {changes}", pytrace=False
+        )
 
 
 @pytest.fixture(scope="module", autouse=True)

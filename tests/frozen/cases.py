@@ -134,11 +134,12 @@ def _check() -> Iterator[Case]:
 
 
 def _signoff() -> Iterator[Case]:
-    yield from _each(inputs.results(), "signoff", "--scope", "harness", "--ref", "{input}")
+    out = ("--out", "{made}/verdict.json")  # recorded runs are read only
+    yield from _each(inputs.results(), "signoff", "--scope", "harness", "--ref", "{input}", *out)
     bundle = ("signoff", "--scope", "bundle", "--ref", "{input}")
     for one in inputs.results():
         if one.name.endswith("campaign"):
-            yield Case(f"{one.name} (bundle)", one, bundle, one.name)
+            yield Case(f"{one.name} (bundle)", one, (*bundle, *out), one.name)
     yield from _each(inputs.pairs(), *bundle)
     for case, made in inputs.signoff_cases():
         ref, cand = ([f"{{input}}/{name}" for name in side] for side in case.sides())

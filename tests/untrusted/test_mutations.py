@@ -155,8 +155,9 @@ INPUTS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 @pytest.fixture(scope="module")
-def run() -> Path:
-    return DummyRuns()("Offline")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy, because `signoff` writes its verdict into it."""
+    return DummyRuns().copy(tmp_path_factory.mktemp("run") / "run_1", "Offline").root
 
 
 def _words(name: str, run: Path, folder: Path) -> list[str]:

@@ -15,7 +15,7 @@ from qsl.dataset import Dataset, load_dataset
 from qsl.embedded.articles import bundled_dataset
 from tests.support.greedy import Response, make_model_and_responses, read_responses
 from tests.support.nltk_data import nltk_sentences
-from tests.support.once import once
+from tests.support.once import once, session_folder
 from tests.support.ray_nodes import SharedNodes, TwoNodes
 from tests.vllm.vllm_runs import Runs
 
@@ -24,7 +24,7 @@ from tests.vllm.vllm_runs import Runs
 def own_environment(tmp_path_factory: pytest.TempPathFactory, environment: None) -> None:
     """A cache of our own, a small key-value cache and a thread, for this process and all runs: a second thread has
     nothing to do in so small a model but to wait, which it does computing."""
-    os.environ[CACHE_VARIABLE] = str(once(tmp_path_factory, "cache", lambda _: None))
+    os.environ[CACHE_VARIABLE] = str(session_folder(tmp_path_factory) / "cache")
     os.environ["VLLM_CPU_KVCACHE_SPACE"] = os.environ["OMP_NUM_THREADS"] = "1"
 
 
