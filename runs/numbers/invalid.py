@@ -69,10 +69,16 @@ def invalid_reasons(
         reasons.append(_too_short(detail, reported, derived, settings))
     if detail.flag("result_min_queries_met") is False:
         reasons.append(_too_few(detail, derived, settings))
-    if detail.flag("result_perf_constraints_met") is False:
-        reasons += _over_limit(detail, reported, _rate_advice(detail, reported, derived, settings))
+    late = _over_limit(detail, reported) if detail.flag("result_perf_constraints_met") is False else {}
     if detail.flag("early_stopping_met") is False:
-        reasons += _early_stopping(detail, reported, derived, settings)
+        if derived is None or derived.early_stopping.met:
+            reasons.append(_early_stopping_of_loadgen(detail))
+        elif derived.query_count < derived.early_stopping.queries_needed:
+            reasons.append(_too_few_to_stop(derived, settings))
+        else:
+            late = _early_stopping(derived) | late
+    if late:
+        reasons.append(f"{'; '.join(late.values())}: {_rate_advice(detail, reported, derived, settings)}")
     if detail.validity != "VALID" and not reasons:
         reason = " ".join(str(detail.get("result_invalid_reason", "no reason given")).split())
         reasons.append(f"LoadGen reports {detail.validity}: {reason}")
@@ -155,37 +161,42 @@ def _limited(detail: DetailLog, reported: Numbers) -> list[tuple[str, LatencyNum
     return [(name, numbers, detail.integer(key)) for name, (numbers, key) in names.items() if numbers is not None]
 
 
-def _over_limit(detail: DetailLog, reported: Numbers, advice: str) -> list[str]:
+def _over_limit(detail: DetailLog, reported: Numbers) -> dict[str, str]:
+    """Return a sentence on each latency that is above its limit, by its name."""
     share = detail.number("effective_target_latency_percentile")
     statistic = next((name for name, known in PERCENTILE_SHARES.items() if known == share), None)
-    reasons = [
-        f"p{100 * share:g} {name} {_time(value_ns)} > {_time(limit_ns)} limit: {advice}"
+    sentences = {
+        name: f"p{100 * share:g} {name} {_time(value_ns)} > {_time(limit_ns)} limit"
         for name, numbers, limit_ns in _limited(detail, reported)
         if statistic is not None and (value_ns := getattr(numbers, statistic)) > limit_ns
-    ]
-    return reasons or [f"the latencies at p{100 * share:g} are above their limits: {advice}"]
+    }
+    return sentences or {"": f"the latencies at p{100 * share:g} are above their limits"}
 
 
 def _time(value_ns: int) -> str:
     return f"{value_ns / 1e9:.3f} s" if abs(value_ns) >= 1_000_000_000 else f"{value_ns / 1e6:.2f} ms"
 
 
-def _early_stopping(detail: DetailLog, reported: Numbers, derived: Derived | None, settings: Settings) -> list[str]:
-    if derived is not None and not derived.early_stopping.met:
-        verdicts = derived.early_stopping.verdicts
-        needed = derived.early_stopping.queries_needed
-        if derived.query_count < needed:
-            advice = "" if settings.by_audit else f": set {settings.to('min_query_count', str(needed))}"
-            return [
-                f"early stopping: the query count {derived.query_count:,} is too small; "
-                f"at least {needed:,} queries are needed{advice}"
-            ]
-        return [
-            f"early stopping ({'latency' if name == 'latency' else name.upper()}): {verdict}: "
-            + _rate_advice(detail, reported, derived, settings)
-            for name, verdict in verdicts.items()
-            if not verdict.met
-        ]
+def _early_stopping(derived: Derived) -> dict[str, str]:
+    """Return a sentence on each latency with too many late queries for early stopping, by its name."""
+    names = {name: name if name == "latency" else name.upper() for name in derived.early_stopping.verdicts}
+    return {
+        names[name]: f"early stopping ({names[name]}): {verdict}"
+        for name, verdict in derived.early_stopping.verdicts.items()
+        if not verdict.met
+    }
+
+
+def _too_few_to_stop(derived: Derived, settings: Settings) -> str:
+    needed = derived.early_stopping.queries_needed
+    advice = "" if settings.by_audit else f": set {settings.to('min_query_count', str(needed))}"
+    return (
+        f"early stopping: the query count {derived.query_count:,} is too small; "
+        f"at least {needed:,} queries are needed{advice}"
+    )
+
+
+def _early_stopping_of_loadgen(detail: DetailLog) -> str:
     texts = [detail.get(f"early_stopping_{part}result") for part in ("tpot_", "ttft_", "")]
     said = " ".join(" ".join(text.split()) for text in texts if isinstance(text, str) and "unsuccess" in text)
-    return [f"early stopping: {said or 'too few queries, or too many of them late'}"]
+    return f"early stopping: {said or 'too few queries, or too many of them late'}"
