@@ -15,6 +15,8 @@ from runs.files.writing import write_json
 HEARTBEAT_INTERVAL_S = 1.0
 SILENCE_RUNNING_S = 20.0  # limit without a heartbeat during a run: the main thread is stuck
 SILENCE_STARTING_S = 180.0  # limit before: imports and engine start may hold the interpreter lock for long
+MUCH_LONGER = 1.5  # factor on the planned duration from which a run is reported as slower than planned
+NOTICEABLE_S = 10.0  # minimum difference from the planned duration
 
 PHASES = {
     "importing": "importing the engine's code",  # before the first heartbeat of the run's process
@@ -45,6 +47,8 @@ class Progress:
     output_tokens: Count = 0  # so far; includes unfinished responses if the engine counts them
     elapsed_s: Amount = 0.0  # since LoadGen started
     min_duration_s: Amount | None = None
+    planned_s: Amount | None = None  # planned duration of a run with a known rate
+    forecast_s: Amount | None = None  # duration that follows from the samples completed so far
     samples_per_second: Amount = 0.0
     tokens_per_second: Amount = 0.0
     ttft_p50_ms: Amount | None = None
@@ -64,6 +68,11 @@ class Progress:
     @property
     def outstanding(self) -> int:
         return self.issued - self.completed
+
+
+def is_slower(planned_s: float, duration_s: float) -> bool:
+    """Return whether a duration is much longer than planned."""
+    return duration_s > MUCH_LONGER * planned_s and duration_s - planned_s > NOTICEABLE_S
 
 
 _HEARTBEAT = TypeAdapter(Progress)

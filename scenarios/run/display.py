@@ -10,8 +10,8 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from runs.numbers.numbers import shows
-from runs.record.progress import Progress
-from runs.wording import clock, duration, milliseconds, precise, printable
+from runs.record.progress import Progress, is_slower
+from runs.wording import clock, duration, milliseconds, per_second, precise, printable
 from scenarios.console import say
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ OVER_LIMIT = "bold red"
 
 
 def progress_lines(name: str, progress: Progress, waited_s: float, stage_s: float) -> list[Text]:
-    """Return one or two lines of at most 80 columns, with the most important numbers first.
+    """Return one to three lines of at most 80 columns, with the most important numbers first.
 
     Args:
         name: Scenario, with the mode for an accuracy run.
@@ -38,7 +38,8 @@ def progress_lines(name: str, progress: Progress, waited_s: float, stage_s: floa
     rate = f"{done:,.0f}/s" if done >= 1000 else f"{precise(done)}/s"
     tokens = f"{progress.tokens_per_second:,.0f} tokens/s"
     counts = [name, f"{progress.completed:,}/{total} samples", rate, tokens, f"{progress.outstanding:,} open"]
-    return [first, _line("  ".join(counts))]
+    late = [_line(text)] if (text := slowness(progress)) else []
+    return [first, _line("  ".join(counts)), *late]
 
 
 def _line(text: str) -> Text:
@@ -63,6 +64,16 @@ def _latency(label: str, value_ms: float | None, limit_ms: float | None) -> list
 def _to_go(progress: Progress) -> str:
     remaining_s = time_to_go_s(progress)
     return "" if remaining_s is None else f", {clock(remaining_s)} to go"
+
+
+def slowness(progress: Progress) -> str:
+    """Return a line on a run that will take much longer than planned; empty for other runs."""
+    planned_s, forecast_s, expected = progress.planned_s, progress.forecast_s, progress.expected
+    if not planned_s or forecast_s is None or not expected or not is_slower(planned_s, forecast_s):
+        return ""
+    rates = f"{per_second(progress.samples_per_second)}, {per_second(expected / planned_s)} planned"
+    length = ("at least " if forecast_s == progress.elapsed_s else "") + duration(forecast_s)
+    return f"slower than planned: {length} instead of {duration(planned_s)}; {rates}"
 
 
 def time_to_go_s(progress: Progress) -> float | None:
@@ -136,7 +147,8 @@ class Display:
                 self._live.update(Group(*lines), refresh=True)
         elif lines and (changed or now - self._last_plain >= self._plain_interval_s):
             self._last_plain = now
-            self._console.print("  ".join(line.plain for line in reversed(lines)), highlight=False, soft_wrap=True)
+            plain = "  ".join(line.plain for line in (*lines[1::-1], *lines[2:]))  # the name of the run first
+            self._console.print(plain, highlight=False, soft_wrap=True)
 
     def _show_log(self) -> None:
         for line in self._tail.lines() if self._tail else ():

@@ -7,7 +7,7 @@ from typing import Any
 from runs.benchmarks import BENCHMARKS
 from runs.errors import ExecutionError, SetupError
 from runs.loadgen.conf_lines import lookup, read_stored
-from runs.loadgen.counts import count_run, settings_of
+from runs.loadgen.counts import RunCount, count_run, settings_of
 from runs.record.manifest import RunPlan
 from runs.rounds import CURRENT_ROUND
 
@@ -43,14 +43,16 @@ def build_log_settings(lg: Any, plan: RunPlan, out_dir: Path) -> Any:
     return log
 
 
-def expected_samples(plan: RunPlan, user_conf: Path) -> int | None:
-    """Return the number of samples that LoadGen will issue; None if an audit or the engine's speed decides it."""
-    if plan.mode == "performance" and (plan.audit or plan.loadgen_scenario == "SingleStream"):
+def expected_size(plan: RunPlan, user_conf: Path) -> RunCount | None:
+    """Return the size of a run; None if an audit or the engine's speed decides it."""
+    if plan.mode == "performance" and plan.audit:
         return None
-    settings = read_stored(user_conf)
-    value = partial(lookup, settings, plan.loadgen_key, plan.loadgen_scenario)
-    benchmark = BENCHMARKS[plan.loadgen_key]
-    return count_run(settings_of(plan.scenario, benchmark, CURRENT_ROUND, plan.sample_count, value), plan.mode).samples
+    value = partial(lookup, read_stored(user_conf), plan.loadgen_key, plan.loadgen_scenario)
+    settings = settings_of(plan.scenario, BENCHMARKS[plan.loadgen_key], CURRENT_ROUND, plan.sample_count, value)
+    is_fixed = not settings.min_duration_ms and not settings.equal_issue
+    if plan.mode == "performance" and plan.loadgen_scenario == "SingleStream" and not is_fixed:
+        return None
+    return count_run(settings, plan.mode)
 
 
 def check_engaged(detail: Any, plan: RunPlan) -> None:

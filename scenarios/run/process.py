@@ -36,7 +36,8 @@ from runs.record.manifest import EngineState, ReplicaRecord, RunPlan, WarmUp, re
 from runs.record.observed import EngineSeen, LatenessSummary, LoopLag
 from runs.record.progress import HEARTBEAT_INTERVAL_S, PHASES, Progress, write_progress
 from scenarios.run.cpu_times import contention_between, read_cpu
-from scenarios.run.loadgen_settings import build_log_settings, build_settings, expected_samples
+from scenarios.run.loadgen_settings import build_log_settings, build_settings, expected_size
+from scenarios.run.pace import Pace
 from scenarios.run.trial import write_trial_conf
 from scenarios.run.warmup import warm_up
 from sut.admission import Admission
@@ -74,6 +75,7 @@ class RunProcess:
         self._lag: LagMeter | None = None
         self._started_s = 0.0
         self._engine: Engine | None = None
+        self._pace: Pace | None = None
         self._tokens_before = 0  # output tokens before the timed run
         self._stages = StageClock(PHASES["importing"], time.time() - (age_s(psutil.Process()) or 0.0))
         self.loop = new_event_loop()
@@ -136,6 +138,8 @@ class RunProcess:
             progress.output_tokens = max(request_log.output_tokens, (made or 0) - self._tokens_before)
             progress.samples_per_second = request_log.done / max(progress.elapsed_s, 1e-9)
             progress.tokens_per_second = progress.output_tokens / max(progress.elapsed_s, 1e-9)
+            if self._pace is not None:
+                progress.forecast_s = self._pace.forecast_s(progress.elapsed_s, progress.issued, progress.completed)
             progress.ttft_p50_ms = request_log.ttft.percentile_ms(50)
             progress.ttft_p99_ms = request_log.ttft.percentile_ms(99)
             progress.tpot_p99_ms = request_log.tpot.percentile_ms(99)
@@ -270,7 +274,13 @@ class RunProcess:
         self.manifest.pid = os.getpid()
         self.manifest.status = "running"
         write_manifest(self.run_dir.manifest, self.manifest)
-        progress.expected = expected_samples(plan, self.run_dir.user_conf)
+        size = expected_size(plan, self.run_dir.user_conf)
+        progress.expected = size.samples if size is not None else None
+        trial = self.manifest.trial
+        is_rate_known = trial is not None or not {"target_qps", "user_conf"}.isdisjoint(self.manifest.asked)
+        if size is not None and is_rate_known:
+            progress.planned_s = size.expected_s + (trial.seconds if trial else 0.0)
+            self._pace = Pace(plan.scenario, size.samples, progress.planned_s)
         progress.min_duration_s = None if plan.mode == "accuracy" else settings.min_duration_ms / 1e3
         # The heartbeat shows p99 latencies, which cannot be compared with limits at another percentile.
         if plan.loadgen_scenario == "Server" and settings.server_target_latency_percentile == PERCENTILE["Server"]:

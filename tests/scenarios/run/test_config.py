@@ -8,8 +8,9 @@ import pytest
 
 from runs.benchmarks import BENCHMARKS
 from runs.errors import ExecutionError, InputError, SetupError
+from runs.record.manifest import RunPlan
 from scenarios.run.config import RunConfig, load_yaml, make_config, merged
-from scenarios.run.loadgen_settings import build_settings, check_engaged, expected_samples
+from scenarios.run.loadgen_settings import build_settings, check_engaged, expected_size
 from scenarios.run.plan import prepare
 
 
@@ -81,11 +82,18 @@ def plan_of(**values: Any) -> Any:
 def test_samples_to_expect(tmp_path: Path) -> None:
     conf = tmp_path / "user.conf"
     conf.write_text("*.Offline.target_qps = 6\n*.*.min_duration = 10000\n*.*.min_query_count = 64\n")
-    assert expected_samples(plan_of(), conf) == 128  # 1.1 × 10 s × 6/s = 66, rounded up to whole datasets
-    assert expected_samples(plan_of(accuracy=True), conf) == 64
-    assert expected_samples(plan_of(accuracy=True).model_copy(update={"audit": True}), conf) == 64
-    assert expected_samples(plan_of().model_copy(update={"audit": True}), conf) is None
-    assert expected_samples(plan_of(scenario="SingleStream"), conf) is None
+
+    def samples(plan: RunPlan) -> int | None:
+        size = expected_size(plan, conf)
+        return size and size.samples
+
+    assert samples(plan_of()) == 128  # 1.1 × 10 s × 6/s = 66, rounded up to whole datasets
+    assert samples(plan_of(accuracy=True)) == 64
+    assert samples(plan_of(accuracy=True).model_copy(update={"audit": True})) == 64
+    assert samples(plan_of().model_copy(update={"audit": True})) is None
+    assert samples(plan_of(scenario="SingleStream")) is None
+    conf.write_text("*.*.min_duration = 0\n*.*.sample_concatenate_permutation = 0\n*.*.min_query_count = 12\n")
+    assert samples(plan_of(scenario="SingleStream")) == 12
 
 
 @pytest.mark.parametrize(
