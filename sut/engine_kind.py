@@ -40,6 +40,7 @@ class RunFacts:
     quantization: dict[str, Any] = field(default_factory=dict)  # quantization in the model's config.json
     vocab_size: int | None = None  # the model's IDs are below it; None without a model
     light: bool = False  # the embedded model with few queries at a time
+    cores_taken: int = 0  # cores that other programs use, in a trial; 0 if unknown
 
     @property
     def streamed(self) -> bool:
@@ -58,6 +59,7 @@ class EnginePlan:
     # reasons why a run with these options is not eligible for submission; sentences
     unofficial_reasons: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # sentences for the user before the start
+    hints: list[str] = field(default_factory=list)  # such sentences that are shown without --verbose too
 
 
 class EngineKind(ABC, Generic[Options]):

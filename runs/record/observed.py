@@ -96,6 +96,11 @@ class Contention(StrictModel):
         """The share of the usable cores' time that other processes used, 0 to 1."""
         return self.foreign_cpu_s / (self.window_s * self.usable_cores)
 
+    @property
+    def cores_taken(self) -> int:
+        """The number of cores that other processes used, rounded."""
+        return min(self.usable_cores, int(self.foreign_cpu_s / self.window_s + 0.5))
+
 
 class LoopLag(StrictModel):
     """The wait of a message for the loop's next turn, sampled at regular moments."""

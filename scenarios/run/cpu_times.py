@@ -7,7 +7,7 @@ and never fails a run.
 import contextlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import psutil
@@ -18,6 +18,7 @@ from runs.record.observed import Contention, NotRecorded
 # Linux already counts the CPU time of guest virtual machines as user time.
 _COUNTED_TWICE = ("guest", "guest_nice")
 _WAITING = ("idle", "iowait")
+SHORTEST_WINDOW_S = 0.2  # Linux counts CPU time in steps of 10 ms per core
 
 
 @dataclass(frozen=True)
@@ -39,18 +40,32 @@ def read_cpu(parent_pid: int, replica_pids: Sequence[int] = ()) -> CpuReading | 
         parent_pid: Process that started the run, which belongs to the harness.
         replica_pids: Processes of replicas, which may be children of Ray.
     """
-    try:
-        cores = tuple(usable_cores())
-        own_s = {pid: seconds for pid in _group(replica_pids) if (seconds := _used_s(pid)) is not None}
+
+    def own_s() -> dict[int, float]:
+        seconds = _used(_group(replica_pids))
         with contextlib.suppress(psutil.Error):
             times = psutil.Process(parent_pid).cpu_times()
-            own_s[parent_pid] = times.user + times.system  # Its children include earlier runs, so they do not count.
+            seconds[parent_pid] = times.user + times.system  # Its children include earlier runs, so they do not count.
+        return seconds
+
+    return _read(own_s)
+
+
+def _read(own_s: Callable[[], dict[int, float]]) -> CpuReading | str:
+    """Return the counters, or the reason why they cannot be read.
+
+    Args:
+        own_s: Returns the CPU time of each process of the harness.
+    """
+    try:
+        cores = tuple(usable_cores())
+        own = own_s()
         every_core = psutil.cpu_times(percpu=True)
         used = [every_core[core]._asdict() for core in cores]
         idle = (*_WAITING, *_COUNTED_TWICE)
         busy_s = sum(seconds for core in used for name, seconds in core.items() if name not in idle)
         stolen_s = sum(core.get("steal", 0.0) for core in used)
-        return CpuReading(time.monotonic(), cores, busy_s, stolen_s, own_s, os.getloadavg()[0])
+        return CpuReading(time.monotonic(), cores, busy_s, stolen_s, own, os.getloadavg()[0])
     except Exception as error:  # A failed measurement must not end the run.
         return f"{type(error).__name__}: {error}"
 
@@ -82,13 +97,44 @@ def contention_between(start: CpuReading | str, end: CpuReading | str) -> Conten
         return NotRecorded(not_recorded=f"invalid CPU times: {str(error).splitlines()[0]}")
 
 
+class ForeignLoad:
+    """The load of other programs since this object was made.
+
+    The descendants of this process belong to the harness. Its process group may contain other programs, for example in
+    a shell script.
+    """
+
+    def __init__(self) -> None:
+        self._start = _read(_used_by_descendants)
+
+    def cores_taken(self) -> int:
+        """Return the number of cores that other programs use; 0 if it is unknown."""
+        contention = contention_between(self._start, _read(_used_by_descendants))
+        if isinstance(contention, NotRecorded) or contention.window_s < SHORTEST_WINDOW_S:
+            return 0
+        return contention.cores_taken
+
+
+def _used_by_descendants() -> dict[int, float]:
+    return _used(_with_descendants(os.getpid()))
+
+
+def _with_descendants(pid: int) -> set[int]:
+    with contextlib.suppress(psutil.Error):
+        return {pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))}
+    return set()
+
+
+def _used(pids: set[int]) -> dict[int, float]:
+    return {pid: seconds for pid in pids if (seconds := _used_s(pid)) is not None}
+
+
 def _group(others: Sequence[int]) -> set[int]:
     """Return the IDs of this process's group and descendants, and of other processes with their descendants."""
     group = os.getpgrp()
     members: set[int] = set()
     for pid in (os.getpid(), *others):
-        with contextlib.suppress(psutil.Error):
-            members |= {pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))}
+        members |= _with_descendants(pid)
     for pid in psutil.pids():
         with contextlib.suppress(OSError):
             if os.getpgid(pid) == group:

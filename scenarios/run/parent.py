@@ -119,6 +119,9 @@ def execute_run(
     """
     started_s = time.monotonic()
     with _early_run(config, keeper) as process:
+        from scenarios.run.cpu_times import ForeignLoad
+
+        load = ForeignLoad()
         # Import these modules while the run's process imports the engine's code, which takes longer.
         from runs.attestation.signing_key import load_signer
         from runs.attestation.statements import attest_run
@@ -127,7 +130,7 @@ def execute_run(
         from scenarios.run.summary import announce, closing_summary
 
         check()
-        run = prepare(config, partial(say, console))
+        run = prepare(config, partial(say, console), cores_taken=load.cores_taken)
         if keeper is not None:
             run.plan = keeper.take(run.plan)
             run.unofficial_reasons.append(KEPT_REASON)

@@ -72,7 +72,12 @@ class PreparedRun:
 
 
 def prepare(
-    config: RunConfig, say: Say = print, kind: EngineKind[Any] | None = None, *, rate_follows: bool = False
+    config: RunConfig,
+    say: Say = print,
+    kind: EngineKind[Any] | None = None,
+    *,
+    rate_follows: bool = False,
+    cores_taken: Callable[[], int] = lambda: 0,
 ) -> PreparedRun:
     """Check a configuration and resolve every default.
 
@@ -80,6 +85,8 @@ def prepare(
         say: Called with a line before a slow step (creating the embedded model).
         kind: Kind of the engine; None = the kind in `config`.
         rate_follows: True if the caller sets the rate of each run later.
+        cores_taken: Returns the number of cores that other programs use. Only a trial asks, because the number of
+            threads of other runs must not depend on it.
 
     Raises:
         InputError, SetupError: If the run cannot start.
@@ -91,10 +98,11 @@ def prepare(
     inputs = _inputs(config, kind, say)
     run_dir = RunDir(_output_dir(config, inputs.mode))
     conf = read_conf(config, inputs.benchmark, len(inputs.dataset), rate_follows=rate_follows)
-    engine, replicas = plan_engine(kind, config, _run_facts(inputs))
+    facts = _run_facts(inputs, cores_taken() if conf.trial else 0)
+    engine, replicas = plan_engine(kind, config, facts)
     plan = _run_plan(inputs, engine, replicas, audit=conf.audit_config is not None, trial=conf.trial)
     declared = _declaration_findings(config)
-    hints = [*_hints(config, engine.environment), *conf.notes]
+    hints = [*engine.hints, *_hints(config, engine.environment), *conf.notes]
     hints += [one.sentence for one in declared if one.violated]
     notes = [*engine.notes, f"LoadGen settings from {conf.path}", *hints]
     if Path("audit.config").exists() and conf.audit_config is None:
@@ -166,7 +174,7 @@ def _inputs(config: RunConfig, kind: EngineKind[Any], say: Say) -> _Inputs:
     )
 
 
-def _run_facts(inputs: _Inputs) -> RunFacts:
+def _run_facts(inputs: _Inputs, cores_taken: int) -> RunFacts:
     return RunFacts(
         scenario=inputs.config.scenario,
         sampling=inputs.sampling,
@@ -180,6 +188,7 @@ def _run_facts(inputs: _Inputs) -> RunFacts:
         quantization=inputs.model.quantization if inputs.model else {},
         vocab_size=inputs.model.vocab_size if inputs.model else None,
         light=inputs.config.is_light,
+        cores_taken=cores_taken,
     )
 
 

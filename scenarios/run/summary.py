@@ -120,7 +120,7 @@ def closing_summary(
         line(f"            and {len(run.unofficial_reasons) - 1} more reasons in manifest.json")
     if run.is_trial:
         line(f"  trial: {sentence(manifest)}")
-        if note := slower_than_measured(result.duration_ns):
+        if note := slower_than_measured(result.duration_ns, manifest.observed.contention):
             line(f"  note: {note}")
         for text in next_steps(manifest, run.benchmark, result) if result.verdict == "VALID" else ():
             line(f"  {text}")

@@ -18,15 +18,16 @@ from runs.loadgen.conf_lines import with_setting
 from runs.loadgen.schedule import poisson_offsets_ns
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, RunPlan, Trial
+from runs.record.observed import Contention, NotRecorded
+from runs.record.progress import is_slower
 from runs.rounds import CURRENT_ROUND
-from runs.wording import duration
+from runs.wording import counted, duration
 
 TRIAL_CONF = HARNESS_ROOT / "configs/trial.conf"
 
 AT_A_TIME = 4  # concurrent queries of the measurement; SingleStream: 1
 LOAD_SHARE = 0.65  # rate of the trial in Server and Interactive, as a share of the measured rate
 LONGEST_S = 100.0  # maximum time from the first query to the last
-MUCH_LONGER = 1.5  # factor on LONGEST_S from which a trial is reported as slower than planned
 SHORTEST_S = 10.0  # minimum time on a machine that completes `USUAL` queries faster
 USUAL = 24
 FEWEST = 8  # minimum number of queries; early stopping needs 7 at p50
@@ -120,14 +121,18 @@ def sentence(manifest: Manifest) -> str:
     return words
 
 
-def slower_than_measured(duration_ns: int | None) -> str:
+def slower_than_measured(duration_ns: int | None, contention: Contention | NotRecorded | None = None) -> str:
     """Return a note on a trial that took much longer than planned from its warm-up; empty for other trials."""
     took_s = (duration_ns or 0) / 1e9
-    is_slower = "the machine was slower than during warm-up"
-    text = (
-        f"the run took {duration(took_s)} instead of at most {LONGEST_S:.0f} s, because {is_slower}: end other programs"
+    if not is_slower(LONGEST_S, took_s):
+        return ""
+    why = "the machine was slower than during warm-up"
+    if isinstance(contention, Contention) and contention.cores_taken:
+        why = f"other programs used {contention.cores_taken} of {counted(contention.usable_cores, 'core')}"
+    return (
+        f"the run took {duration(took_s)} instead of at most {LONGEST_S:.0f} s, because {why}: end other programs, "
+        "and repeat the trial"
     )
-    return f"{text}, and repeat the trial" if took_s > MUCH_LONGER * LONGEST_S else ""
 
 
 def _three_digits(value: float) -> float:

@@ -20,6 +20,7 @@ KV_CACHE_GIB_ON_CPU = 4  # filled with zeros at the start, which takes at least 
 LIGHT_KV_CACHE_GIB = 1  # enough for 35 of the embedded model's longest queries at a time
 # Cores per data-parallel rank from which binding pays: vLLM's waiting process then costs at most 1/8 of them.
 BINDING_PAYS_FROM = 8
+NOT_BOUND = "nobind"  # vLLM's value for threads on any core
 CORE_PROCESS = "VLLM_ENABLE_V1_MULTIPROCESSING"  # vLLM's switch: "0" = schedule and compute in one process
 # glibc returns freed large buffers to the kernel. The CPU engine frees and allocates its activations at every step,
 # which causes hundreds of thousands of page faults per minute. These settings keep the buffers. [mallopt(3)]
@@ -149,7 +150,7 @@ def openmp_library() -> str:
 
 
 def cpu_environment(
-    options: dict[str, Any], cores: list[int], engines: int = 1, *, light: bool = False
+    options: dict[str, Any], cores: list[int], engines: int = 1, *, light: bool = False, taken: int = 0
 ) -> dict[str, str]:
     """Return the environment variables of an engine on the CPU.
 
@@ -158,16 +159,20 @@ def cpu_environment(
         cores: IDs of the usable cores.
         engines: number of engines that share the machine's memory.
         light: whether the run uses the embedded model with few queries at a time.
+        taken: number of cores that other programs use.
 
     Raises:
         InputError: If a parallel size is not a whole number from 1.
     """
     ranks = parallel_size(options, "tensor_parallel_size") * parallel_size(options, "data_parallel_size")
-    environment = {"VLLM_CPU_OMP_THREADS_BIND": core_binding(cores, ranks)}
-    if computes_in_core(options, len(cores)):
+    # Which cores are free changes with each moment, so the threads are not bound to cores beside other programs.
+    environment = {"VLLM_CPU_OMP_THREADS_BIND": NOT_BOUND if taken else core_binding(cores, ranks)}
+    in_core = computes_in_core(options, len(cores))
+    if in_core or taken:
+        environment["OMP_NUM_THREADS"] = str(threads_per_rank(len(cores), taken, ranks))
+    if in_core:
         # AsyncLLM's core still is a separate process; SingleStream's engine computes in the run's process.
         environment[CORE_PROCESS] = "0"
-        environment["OMP_NUM_THREADS"] = str(max(1, len(cores) // ranks))
         if ranks == 1:  # vLLM binds a worker's threads
             environment["OMP_PLACES"] = "{" + ",".join(map(str, cores)) + "}"
             environment["OMP_PROC_BIND"] = "true"
@@ -179,6 +184,15 @@ def cpu_environment(
     if library := openmp_library():
         environment[PRELOAD] = library
     return environment | KEEP_FREED_MEMORY | HUGE_PAGES
+
+
+def threads_per_rank(cores: int, taken: int, ranks: int = 1) -> int:
+    """Return the number of threads of each rank, so that each thread has a core of its own.
+
+    OpenMP's threads wait for each other in a busy loop. If they share cores with another program, each step takes as
+    long as the program's time slices.
+    """
+    return max(1, (cores - taken) // ranks)
 
 
 def core_binding(cores: list[int], ranks: int) -> str:

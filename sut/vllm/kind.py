@@ -14,6 +14,7 @@ from runs.errors import InputError, SetupError
 from runs.files.fields import options_in
 from runs.harness import PROGRAM
 from runs.record.official_inputs import OTHER_WEIGHTS, option_reasons
+from runs.wording import counted
 from sut.engine_kind import EngineKind, EnginePlan, ModelPart, RunFacts
 from sut.vllm.cpu import (
     CORE_PROCESS,
@@ -22,6 +23,7 @@ from sut.vllm.cpu import (
     computes_in_core,
     cpu_batch_limits,
     cpu_environment,
+    threads_per_rank,
 )
 from sut.vllm.machine import Machine, likely_machine, machine_at, replica_places, this_machine
 from sut.vllm.parallel import Layout, choose_layout, copy_need, parallel_size
@@ -106,6 +108,7 @@ class VllmKind(EngineKind[VllmOptions]):
         machine = self._machine()
         _refuse_machine(asked, machine)
         dtype = asked.dtype or _dtype(run, machine)
+        taken = run.cores_taken if machine.on_cpu and machine.engines == 1 else 0
         layout = self.layout(asked, run)
         options: dict[str, Any] = {
             "dtype": dtype,
@@ -118,7 +121,7 @@ class VllmKind(EngineKind[VllmOptions]):
             # On CPUs, torch.compile takes 30 s at each start and needs a C++ compiler. [docs/engine-options.md]
             options["enforce_eager"] = True
             if run.streamed and run.parameters:
-                cores = max(1, len(machine.cores) // layout.copies)
+                cores = threads_per_rank(len(machine.cores), taken, layout.copies)
                 options |= cpu_batch_limits(asked.engine_arg, run.scenario, parameters=run.parameters, cores=cores)
         if run.admission == "priority":
             options["scheduling_policy"] = "priority"
@@ -127,11 +130,12 @@ class VllmKind(EngineKind[VllmOptions]):
             check_data_types(options, run.precision, run.quantization)
         return EnginePlan(
             options,
-            _environment(options, machine, light=run.light),
+            _environment(options, machine, light=run.light, taken=taken),
             # Kernels for accelerators are compiled and tuned for new shapes, with or without graphs.
             compiles=not (machine.on_cpu and options.get("enforce_eager")),
             unofficial_reasons=_unofficial(options, run.official_model),
             notes=[layout.why] if layout.why else [],
+            hints=[_beside_others(len(machine.cores), taken)] if taken else [],
         )
 
     def layout(self, asked: VllmOptions, run: RunFacts) -> Layout:
@@ -316,7 +320,15 @@ def _value_bytes(dtype: str) -> int:
     return 4 if dtype in ("float32", "float") else 1 if dtype.startswith("fp8") else 2
 
 
-def _environment(options: dict[str, Any], machine: Machine, *, light: bool) -> dict[str, str]:
+def _beside_others(cores: int, taken: int) -> str:
+    threads = counted(threads_per_rank(cores, taken), "thread")
+    return (
+        f"other programs use {taken} of {counted(cores, 'core')}, so the engine computes with {threads}, and the trial "
+        "offers fewer queries: end the programs, and repeat the trial"
+    )
+
+
+def _environment(options: dict[str, Any], machine: Machine, *, light: bool, taken: int = 0) -> dict[str, str]:
     """Return the environment variables that vLLM, OpenMP and the C library read when they are loaded."""
     environment = {
         "VLLM_NO_USAGE_STATS": "1",
@@ -325,7 +337,7 @@ def _environment(options: dict[str, Any], machine: Machine, *, light: bool) -> d
         "HF_HUB_OFFLINE": "1",
     }
     if machine.on_cpu:
-        environment |= cpu_environment(options, machine.cores, machine.engines, light=light)
+        environment |= cpu_environment(options, machine.cores, machine.engines, light=light, taken=taken)
     else:
         # On CUDA, vLLM forks its engine core by default. A fork of the run's process would keep the locks of its
         # threads.

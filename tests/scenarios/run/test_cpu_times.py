@@ -1,6 +1,7 @@
 """CPU times around a run: what is the run's own, and what is not."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -8,7 +9,7 @@ import pytest
 
 from runs.record.observed import Contention, NotRecorded
 from scenarios.run import cpu_times
-from scenarios.run.cpu_times import CpuReading, contention_between, read_cpu
+from scenarios.run.cpu_times import CpuReading, ForeignLoad, contention_between, read_cpu
 
 BURNT_S = 0.4
 BURN = f"import time\nwhile time.process_time() < {BURNT_S}: pass"
@@ -34,6 +35,44 @@ def test_work_of_a_child_is_the_runs_own_and_that_of_others_is_foreign(
         assert found.busy_cpu_s >= least_s
     else:
         assert found.foreign_cpu_s >= least_s
+
+
+@pytest.mark.parametrize(
+    ("foreign_s", "taken"), [(0.0, 0), (0.4, 0), (0.49, 0), (0.67, 1), (1.0, 1), (1.4, 1), (1.6, 2), (3.0, 2)]
+)
+def test_a_core_is_taken_from_half_of_its_time(foreign_s: float, taken: int) -> None:
+    for window_s in (0.5, 3.0):
+        end = reading(window_s, foreign_s * window_s, {1: 0.0})
+        contention = contention_between(reading(0.0, 0.0, {1: 0.0}), end)
+        assert isinstance(contention, Contention)
+        assert contention.cores_taken == taken
+
+
+def test_before_the_start_only_descendants_are_the_harness() -> None:
+    """A shell script has its other programs in the process group of main.py."""
+    child = subprocess.Popen(
+        ["sh", "-c", "(exec sleep 60) & echo $!; exec sleep 60"], stdout=subprocess.PIPE, text=True
+    )
+    orphan = subprocess.run(
+        ["sh", "-c", "sleep 60 >/dev/null & echo $!"], stdout=subprocess.PIPE, text=True, check=True
+    )
+    pids = [child.pid, int(child.stdout.readline()), int(orphan.stdout)]  # type: ignore[union-attr]
+    try:
+        assert [pid in cpu_times._used_by_descendants() for pid in pids] == [True, True, False]
+        assert {os.getpgid(pid) for pid in pids} == {os.getpgrp()}
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        child.communicate()
+
+
+@pytest.mark.parametrize("lost", ["start", "end", "window"])
+def test_unknown_load_takes_no_core(lost: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    readings: list[CpuReading | str] = [reading(0.0, 0.0, {}), reading(0.1 if lost == "window" else 1.0, 2.0, {})]
+    if lost != "window":
+        readings[lost == "end"] = "PermissionError"
+    monkeypatch.setattr(cpu_times, "_read", lambda _: readings.pop(0))
+    assert ForeignLoad().cores_taken() == 0
 
 
 def test_processes_that_come_and_go_count_once() -> None:

@@ -9,6 +9,7 @@ import pytest
 from runs.benchmarks import default_benchmark
 from runs.numbers.load import Load
 from runs.numbers.numbers import LatencyNumbers, Numbers
+from runs.record.observed import Contention
 from scenarios.run.next_step import next_steps
 from scenarios.run.trial import slower_than_measured
 
@@ -95,3 +96,8 @@ def test_without_limits_the_scores_are_next(scenario: str) -> None:
 def test_a_trial_slower_than_its_warm_up_is_reported() -> None:
     assert slower_than_measured(None) == slower_than_measured(150 * 10**9) == ""
     assert "the run took 7 min instead of at most 100 s" in slower_than_measured(395 * 10**9)
+    contention = Contention(
+        window_s=395.0, usable_cores=2, busy_cpu_s=700.0, stolen_cpu_s=0.0, own_cpu_s=350.0, foreign_cpu_s=350.0,
+        load_average_start=1.0, load_average_end=1.0,
+    )  # fmt: skip
+    assert "other programs used 1 of 2 cores" in slower_than_measured(395 * 10**9, contention)

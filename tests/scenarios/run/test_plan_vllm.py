@@ -9,7 +9,7 @@ from runs.errors import InputError
 from scenarios.run.config import make_config
 from scenarios.run.plan import PreparedRun, prepare
 from sut.engines import make_engine
-from sut.vllm.cpu import computes_in_core, core_binding
+from sut.vllm.cpu import computes_in_core, core_binding, cpu_environment
 from sut.vllm.engine import OneProcessVllmEngine, VllmEngine
 from sut.vllm.kind import VllmKind
 from sut.vllm.machine import Machine
@@ -25,8 +25,9 @@ def for_vllm(
     path = make_dataset([1] * 10, [2] * 20)
     common = {"scenario": "Offline", "engine": "vllm", "model_path": str(small_model), "dataset_path": path}
 
-    def prepared(machine: Machine = ON_CPU, **values: object) -> PreparedRun:
-        return prepare(make_config({**common, **values}), lambda text: None, VllmKind(lambda: machine))
+    def prepared(machine: Machine = ON_CPU, cores_taken: int = 0, **values: object) -> PreparedRun:
+        config = make_config({**common, **values})
+        return prepare(config, lambda text: None, VllmKind(lambda: machine), cores_taken=lambda: cores_taken)
 
     return prepared
 
@@ -57,6 +58,30 @@ def test_a_cpu_engine_computes_where_it_schedules(for_vllm: Callable[..., Prepar
         plan = for_vllm(machine, engine_arg=worker).plan
         assert plan.engine_options.get("distributed_executor_backend", "mp") == "mp"
         assert not any(name.startswith("OMP") or "MULTIPROCESSING" in name for name in plan.environment)
+
+
+@pytest.mark.parametrize(("cores", "taken", "threads"), [(2, 1, 1), (2, 2, 1), (1, 1, 1), (16, 3, 13)])
+def test_a_trial_beside_other_programs_computes_with_a_thread_for_each_free_core(
+    for_vllm: Callable[..., PreparedRun], cores: int, taken: int, threads: int
+) -> None:
+    machine = Machine("cpu", 0, list(range(cores)))
+    busy, idle = (for_vllm(machine, number, scenario="Server") for number in (taken, 0))
+    assert busy.is_trial
+    assert busy.plan.environment["OMP_NUM_THREADS"] == str(threads)
+    assert busy.plan.environment["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"  # other cores are free in the next moment
+    assert [f"other programs use {taken} of " in hint for hint in busy.hints] == [True]
+    assert idle.plan.environment["OMP_NUM_THREADS"] == str(cores)
+    assert idle.hints == []
+
+
+def test_a_run_with_a_rate_computes_on_all_cores_beside_other_programs(for_vllm: Callable[..., PreparedRun]) -> None:
+    plans = [for_vllm(cores_taken=number, scenario="Server", target_qps=1.0).plan for number in (0, 1)]
+    assert plans[0] == plans[1]
+
+
+def test_workers_beside_other_programs_share_the_free_cores() -> None:
+    environment = cpu_environment({"tensor_parallel_size": 2}, list(range(8)), taken=2)
+    assert (environment["OMP_NUM_THREADS"], environment["VLLM_CPU_OMP_THREADS_BIND"]) == ("3", "nobind")
 
 
 def test_only_single_stream_on_a_cpu_needs_no_process_beside_the_run(for_vllm: Callable[..., PreparedRun]) -> None:
