@@ -17,7 +17,7 @@ from compliance.judge.rule import find_rule
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
 from compliance.signoff import requests
 from compliance.signoff.evidence import Evidence, checks, damaged
-from runs.loadgen.detail_log import unchanged_sources
+from runs.loadgen.detail_log import NO_GIT, unchanged_sources
 from runs.record.engines.server_facts import prompt_reuse
 from runs.record.fingerprint import (
     CHANGED_OPTION,
@@ -91,7 +91,8 @@ def _one_log(evidence: Evidence) -> Iterator[Finding]:
         text = f"log records that occur twice: {len(detail.repeated)}, first {key}; the log contains records of"
         text += " multiple runs"
         yield fail("P-2/joined_logs", text, run.detail, line=line, repeated=list(detail.repeated)[:10])
-    if detail.get("loadgen_git_status_message"):
+    # A build from the source distribution has no Git status; the hashes of its files decide.
+    if detail.get("loadgen_git_status_message") not in (None, "", NO_GIT):
         yield fail("P-2/patched_loadgen", "LoadGen was built from changed sources", run.detail)
     if not detail.get("loadgen_file_sha1") or not isinstance(detail.get("loadgen_version"), str):
         yield fail("P-2/forged_log", "LoadGen's version or the hashes of its sources are missing", run.detail)

@@ -17,11 +17,14 @@ from compliance.signoff.claim import Claim, fields_read, read_claim
 from compliance.signoff.judge import sign_off
 from compliance.signoff.signoff_verdict import SCOPES, Scope
 from runs.errors import ExitCode, InputError
+from runs.loadgen.detail_log import read_detail
 from runs.record import finished_run as run_module
+from runs.record.layout import RunDir
 from scenarios.commands.signoff import MAX_DIRECTORIES
 from tests.conftest import ROOT, run_here
+from tests.support.editing import edit_detail, reseal
 from tests.support.published import PUBLISHED, needs_published
-from tests.support.signoff_fixtures import FrozenRuns
+from tests.support.signoff_fixtures import FrozenRuns, slugs
 
 READERS = ("read_detail", "read_summary", "read_requests", "read_accuracy_log", "read_trace", "read_engine_log")
 SHORT_S = 0.05
@@ -309,3 +312,23 @@ def test_a_mistake_of_the_user_is_named_with_its_value(
     assert done.code == ExitCode.BAD_INPUT
     assert why in done.stderr
     assert "fix:" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("revision", "status", "changed", "failed"),
+    [
+        ("d6147c7eb7", "M loadgen.cc", {}, {"patched_loadgen"}),
+        ("NA", "NA", {"/README_FAQ.md": None, "/PKG-INFO": "0" * 40}, set()),  # built from the source distribution
+        ("NA", "NA", {"/loadgen.cc": "0" * 40}, {"patched_loadgen"}),
+    ],
+)
+def test_changed_sources_of_loadgen_fail_with_and_without_git(
+    runs: FrozenRuns, tmp_path: Path, revision: str, status: str, changed: dict[str, str | None], failed: set[str]
+) -> None:
+    run = RunDir(runs.copy(tmp_path / "run", "off-1"))
+    files = read_detail(run.detail).values["loadgen_file_sha1"] | changed
+    edit_detail(run, "loadgen_file_sha1", {name: sha1 for name, sha1 in files.items() if sha1 is not None})
+    edit_detail(run, "loadgen_version", f"6.0.17 @ {revision}")
+    edit_detail(run, "loadgen_git_status_message", status)
+    reseal(run)
+    assert slugs(sign_off("baseline", [run.root, runs("off-2")])) & {"patched_loadgen", "forged_log"} == failed
