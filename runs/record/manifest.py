@@ -61,7 +61,7 @@ _CLIENT = "observed.engines.client"
 _LATER = frozenset({
     *("trial", "plan.trial", "plan.replicas.kept", "plan.concurrency", f"{_CLIENT}.text"),
     *(f"{_CLIENT}.last_token_to_loadgen", f"{_CLIENT}.last_token_to_end", f"{_CLIENT}.text.tokens_for_loadgen"),
-    *(f"{_CLIENT}.text.with_finish_reason", f"{_CLIENT}.text.without_finish_reason"),
+    *("observed.loadgen.build", f"{_CLIENT}.text.with_finish_reason", f"{_CLIENT}.text.without_finish_reason"),
 })  # fmt: skip
 
 Status = Literal["planned", "running", "finished", "failed", "interrupted"]

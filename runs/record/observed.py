@@ -6,7 +6,7 @@ parts of the queries' time inside vLLM, from its statistics. Queries are compute
 the queries' time, not of the accelerator's time; prefill and decode include the cost of preemption.
 """
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -34,10 +34,20 @@ class Harness(StrictModel):
     git_changed: bool | None
 
 
+class LoadgenBuild(StrictModel):
+    """How LoadGen's extension module was built."""
+
+    kind: Literal["wheel", "source"]  # wheel: built by MLCommons
+    # compiler, pybind11: versions; None for a wheel, and for a build without `make setup`
+    compiler: Text | None
+    pybind11: Text | None
+
+
 class Loadgen(StrictModel):
     version: Text
     extension: Text
     extension_sha256: Sha256
+    build: LoadgenBuild | None = None  # None in earlier manifests
 
 
 class Host(StrictModel):

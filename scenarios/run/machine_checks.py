@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import importlib.util
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -173,8 +173,18 @@ def _host(_: DoctorRequest) -> Iterator[Row]:
     if not found:
         yield "accelerator", "note", "none found; vLLM runs on the CPU, which suits small models only"
     if loadgen["extension"]:
-        yield "LoadGen", "pass", f"mlcommons-loadgen {loadgen['version']}, {loadgen['extension']}"
+        built = f"{_built(loadgen['build'])}, SHA-256 {loadgen['extension_sha256'][:12]}"
+        yield "LoadGen", "pass", f"mlcommons-loadgen {loadgen['version']}, {built}, {loadgen['extension']}"
     yield from _no_loadgen()
+
+
+def _built(build: Mapping[str, str | None]) -> str:
+    """Return how LoadGen's extension module was built."""
+    if build["kind"] == "wheel":
+        return "wheel"
+    if build["compiler"] is None:
+        return "built from source without `make setup`"
+    return f"built from source with {build['compiler']} and pybind11 {build['pybind11']}"
 
 
 def _no_loadgen() -> Iterator[Row]:

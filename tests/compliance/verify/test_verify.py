@@ -124,6 +124,13 @@ OTHER_SYSTEMS: dict[str, tuple[dict[str, object], str]] = {
         {f"{place}.{key}": value for place in IN_FORCE
          for key, value in (("kv_cache_dtype", "auto"), ("speculative_config", None))}, "",
     ),
+    "another build of LoadGen": (
+        {
+            "observed.loadgen.extension_sha256": "0" * 64,
+            "observed.loadgen.build": {"kind": "source", "compiler": "g++ 12.2.0", "pybind11": "2.11.1"},
+        },
+        f"LoadGen module: {'0' * 64}, source in the performance run, ",
+    ),
     "drafted tokens": (
         {f"{place}.speculative_config": {"method": "ngram"} for place in IN_FORCE},
         "speculative decoding: ngram in the performance run",

@@ -16,6 +16,12 @@ from scenarios.run.machine_checks import DoctorRequest, examine
 from sut.vllm.machine import NO_FLASHINFER, Machine
 
 GPU = {"vendor": "NVIDIA", "name": "H100", "memory.total": "81559", "driver_version": "570"}
+LOADGEN = {
+    "version": "6.0.17",
+    "extension": "/lib/mlperf_loadgen.so",
+    "extension_sha256": "0123456789ab" + "c" * 52,
+    "build": {"kind": "wheel", "compiler": None, "pybind11": None},
+}
 H100 = Machine("cuda", 2, [0, 1], "H100", 80 << 30, "CUDA_VISIBLE_DEVICES")
 
 
@@ -27,7 +33,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         replaced = {
             "accelerators": [],
             "software_versions": {"vllm": "0.32.0", "torch": "2.13.0"},
-            "loadgen_facts": {"version": "6.0.17", "extension": "/lib/mlperf_loadgen.so"},
+            "loadgen_facts": LOADGEN,
             "vllm_is_cpu_build": False,
             "this_machine": H100,
             **facts,
@@ -79,6 +85,25 @@ def test_without_a_commit_it_says_what_will_be_asked(
     assert severity == "note"
     assert why in text
     assert "`submit` will require --source DIR" in text
+
+
+@pytest.mark.parametrize(
+    ("build", "text"),
+    [
+        ({"kind": "wheel", "compiler": None, "pybind11": None}, "wheel"),
+        (
+            {"kind": "source", "compiler": "g++ 12.2.0", "pybind11": "2.11.1"},
+            "built from source with g++ 12.2.0 and pybind11 2.11.1",
+        ),
+        ({"kind": "source", "compiler": None, "pybind11": None}, "built from source without `make setup`"),
+    ],
+)
+def test_the_build_of_loadgen_is_reported(
+    machine: Callable[..., None], build: dict[str, str | None], text: str
+) -> None:
+    machine(loadgen_facts=LOADGEN | {"build": build})
+    expected = f"mlcommons-loadgen 6.0.17, {text}, SHA-256 0123456789ab, /lib/mlperf_loadgen.so"
+    assert states()["LoadGen"] == ("pass", expected)
 
 
 def report(code: ExitCode) -> str:
