@@ -127,7 +127,7 @@ def _go_on_elsewhere(lacking: str, arguments: list[str]) -> int:
         os.execv(python, [str(python), str(here / "main.py"), *arguments])
     fix = f"make -C {here} {'clean ' if inside else ''}setup"
     if (here / "__init__.py").exists():
-        fix = "pip install --force-reinstall mlperf-llama-vllm"  # in a wheel
+        fix = "pip install --force-reinstall . in a clone of the harness"  # in a wheel, which is on no registry
     print(f"error: {sys.executable}: {lacking}\n  fix: {fix}", file=sys.stderr)
     return REFUSED
 

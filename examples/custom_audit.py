@@ -36,6 +36,9 @@ def main(reference: str, candidate: str) -> int:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        print(__doc__, file=sys.stderr)
+        sys.exit(2)
     try:
         sys.exit(main(*sys.argv[1:]))
     except HarnessError as error:

@@ -94,4 +94,7 @@ class Server(ThreadingHTTPServer):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2 or not sys.argv[1].isdecimal():
+        print(__doc__, file=sys.stderr)
+        sys.exit(2)
     Server(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()

@@ -47,6 +47,9 @@ def main(picture: str, *benches: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        print(__doc__, file=sys.stderr)
+        sys.exit(2)
     try:
         main(*sys.argv[1:])
     except HarnessError as error:

@@ -26,6 +26,9 @@ def main(result: str) -> int:
 
 
 if __name__ == "__main__":  # needed, because verify() starts processes for large results
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        print(__doc__, file=sys.stderr)
+        sys.exit(2)
     try:
         sys.exit(main(sys.argv[1]))
     except HarnessError as error:

@@ -15,8 +15,8 @@ IN_WHEEL = not (HARNESS_ROOT / "pyproject.toml").is_file()
 NAME = "mlperf-llama-vllm" if IN_WHEEL else "main.py"
 # The words that start the program, for messages. main.py sets the variable to the words that the user typed.
 PROGRAM = os.environ.get("MLPERF_LLAMA_VLLM_PROGRAM") or (NAME if IN_WHEEL else f"python {NAME}")
-# The command that installs what a run needs.
-SETUP = "pip install 'mlperf-llama-vllm[vllm]'" if IN_WHEEL else "make setup"
+# The fix that installs what a run needs. The package is on no registry, so a wheel is installed from a clone.
+INSTALL = "run `pip install '.[vllm]'` in a clone of the harness" if IN_WHEEL else "run `make setup`"
 
 # Environment variables that make git use a repository other than the repository of the directory.
 _OTHER_REPOSITORY = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"})

@@ -224,7 +224,7 @@ PERFORMANCE_ROWS = (
         "LoadGen's setting performance_sample_count",
         "effective_performance_sample_count", "at least", lambda a: a.entry.performance_samples),
     Row("perf-samples", f"{_CHECK}min_query_count_check", "number of samples in the Offline query",
-        "remove min_query_count from user.conf", "samples in the Offline query",
+        "remove min_query_count from user.conf, or set it to the required number", "samples in the Offline query",
         lambda a: a.detail.samples_per_query if a.detail.scenario == "Offline" else None,
         "at least", lambda a: a.entry.offline_min_samples, keys=("generated_samples_per_query",)),
     Row("perf-percentile", "[loadgen] mlperf.conf", "effective target_latency_percentile",

@@ -28,8 +28,16 @@ from compliance.signoff.evidence import Evidence
 from compliance.signoff.harness import audit_problems
 from compliance.signoff.judge import sign_off as judge_runs
 from compliance.signoff.signoff_verdict import SignOff
-from compliance.submission.build_inputs import Candidate, SubmitRequest, gather
-from compliance.submission.gates import CANDIDATE_CHECKS, SET_CHECKS, CandidateEvidence, SetEvidence, refusal
+from compliance.submission.build_inputs import Candidate, SubmitRequest, gather, manifests_below
+from compliance.submission.gates import (
+    CANDIDATE_CHECKS,
+    SET_CHECKS,
+    CandidateEvidence,
+    SetEvidence,
+    never_eligible,
+    not_official,
+    refusal,
+)
 from compliance.submission.source import CODE_FOLDER, README, Source, read_documentation, read_source
 from compliance.submission.submitted_accuracy import submitted_accuracy
 from compliance.submission.system import SystemDescription, describe
@@ -37,7 +45,7 @@ from compliance.submission.tree import MAX_FILE_BYTES, REHEARSAL_MARK, Place, Tr
 from compliance.submission.weights import Documents, lacking, measurements, model_name, with_calibration
 from runs.attestation.attestation import read_attestation
 from runs.benchmarks import SUBMISSIONS
-from runs.errors import ExecutionError, InputError, SetupError
+from runs.errors import ExecutionError, HarnessError, InputError, SetupError
 from runs.files.reading import read_record
 from runs.files.temporary import remove_folder
 from runs.files.writing import sha256_of
@@ -320,11 +328,16 @@ def submit(request: SubmitRequest, say: Callable[[str], None]) -> SubmitOutcome:
             "--documentation is missing: the network division requires a diagram of the network to the SUT",
             "name the directory of the diagram with --documentation",
         )
-    candidates = gather(request.results)
-    manifests = _manifests(candidates)
-    if manifests:  # results without a manifest are refused below
-        description = describe_system(request, candidates)
-        source = read_source(request.source, manifests)
+    try:
+        candidates = gather(request.results)
+        manifests = _manifests(candidates)
+        if manifests:  # results without a manifest are refused below
+            description = describe_system(request, candidates)
+            source = read_source(request.source, manifests)
+    except HarnessError:
+        if never := _never_eligible(request):  # more runs or files would not help
+            return SubmitOutcome(request, [], findings=never)
+        raise
     with with_scorer(request.sources) as (sources, _):  # verify and sign-off share these scores
         outcome = judge(replace(request, sources=sources), candidates, say)
         if not outcome.findings and request.division != "open":  # the sign-off comes last because it takes longest
@@ -342,6 +355,16 @@ def submit(request: SubmitRequest, say: Callable[[str], None]) -> SubmitOutcome:
         say("building")
         build(outcome, description, source, documents)
     return outcome
+
+
+def _never_eligible(request: SubmitRequest) -> list[Finding]:
+    """Return the facts that make finished and planned runs not eligible for submission, from their manifests alone."""
+    findings: list[Finding] = []
+    for place, manifest in () if request.rehearsal else manifests_below(request.results):
+        reasons = list(not_official([manifest], request.sources.dataset_path))
+        reasons += manifest.unofficial_reasons if request.division != "open" else []
+        findings += [never_eligible(place, reason) for reason in reasons]
+    return list(dict.fromkeys(findings))
 
 
 def judge(request: SubmitRequest, candidates: list[Candidate], say: Callable[[str], None]) -> SubmitOutcome:

@@ -1,6 +1,7 @@
 """The input of `main.py submit`: results with their runs and audits, and their places in a tree."""
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +19,7 @@ from runs.benchmarks import BENCHMARKS, DIRECTORIES, SUBMISSIONS
 from runs.errors import HarnessError, InputError
 from runs.files.reading import read_object
 from runs.harness import PROGRAM
+from runs.processes.lock_holder import holder_of
 from runs.record.fingerprint import Facts, fingerprint
 from runs.record.finished_run import ACCURACY, PERFORMANCE, FinishedRun
 from runs.record.layout import CampaignDir, ResultDir, RunDir, audit_record, campaign_of
@@ -176,9 +178,31 @@ def gather(paths: list[Path], *, beside: bool = True) -> list[Candidate]:
 
 
 def continuation(campaign: CampaignDir) -> str:
-    """Return the fix that continues a campaign: a command line."""
+    """Return the fix for missing runs of a campaign: wait for it while it runs, otherwise continue it."""
+    if (process := holder_of(campaign.lock)) is not None:
+        command = f"{PROGRAM} status {quote(str(campaign.root))} --watch"
+        return f"wait for the end of the campaign (process {process}): `{command}`"
     file = read_object(campaign.configuration, _RESTORE).get("file")
     return f"continue the campaign: `{PROGRAM} campaign --config {quote(str(file)) if file else 'FILE'}`"
+
+
+def unless_running(home: Path, fix: str) -> str:
+    """Return the fix for a missing part of a result; while its campaign runs, the advice to wait."""
+    campaign = campaign_of(home)
+    return fix if campaign is None or holder_of(campaign.lock) is None else continuation(campaign)
+
+
+def manifests_below(paths: Iterable[Path]) -> list[tuple[str, Manifest]]:
+    """Return the readable manifests of the runs below directories, each with benchmark/scenario, without audits."""
+    manifests = []
+    for path in paths:
+        for file in sorted(path.rglob(RunDir(path).manifest.name)):
+            if not {"audit", ResultDir(path).discarded.name} & set(file.relative_to(path).parts):
+                with contextlib.suppress(HarnessError):
+                    plan = (manifest := read_manifest(file)).plan
+                    place = BENCHMARKS[plan.loadgen_key].submission_name if plan.loadgen_key in BENCHMARKS else ""
+                    manifests.append((f"{place}/{plan.scenario}", manifest))
+    return manifests
 
 
 def _refuse_unfinished(paths: list[Path], errors: list[HarnessError], audits: list[Path]) -> None:

@@ -5,7 +5,7 @@ of samples in the Offline query. All other rules apply in every division.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import product
@@ -24,7 +24,14 @@ from compliance.mechanisms.quality_gate import judge_rows
 from compliance.mechanisms.row import row_to_submit
 from compliance.mechanisms.technique_registry import Division, load_registries
 from compliance.signoff.harness import output_caching_passed
-from compliance.submission.build_inputs import SUBMITTED_TESTS, Audit, Candidate, SubmitRequest, continuation
+from compliance.submission.build_inputs import (
+    SUBMITTED_TESTS,
+    Audit,
+    Candidate,
+    SubmitRequest,
+    continuation,
+    unless_running,
+)
 from compliance.submission.refusal_causes import cause_of
 from compliance.submission.tree import NOT_IN_OPEN
 from compliance.verify.result_verdict import ResultVerdict, verify_result
@@ -37,6 +44,7 @@ from runs.record.engines.server_facts import all_servers_remote, prompt_reuse
 from runs.record.fingerprint import RESULT, SERVERS, describe, differences, fingerprint
 from runs.record.finished_run import ACCURACY
 from runs.record.layout import campaign_of
+from runs.record.manifest import Manifest
 from runs.rounds import round_of
 
 # Rules that refuse only runs whose manifest claims that they are eligible for submission.
@@ -87,7 +95,7 @@ class CandidateEvidence:
     @cached_property
     def inputs(self) -> list[str]:
         """Facts in the manifests that make the runs not eligible for submission."""
-        return list(dict.fromkeys(_not_official(self.candidate, self.request.sources.dataset_path)))
+        return list(dict.fromkeys(not_official(self.candidate.manifests().values(), self.request.sources.dataset_path)))
 
     @cached_property
     def unofficial(self) -> list[str]:
@@ -153,6 +161,15 @@ def _verified(of: CandidateEvidence) -> Iterator[Finding]:
         yield of.refuse(rule, reason, f"{find_rule(rule).fix}; {see}")
 
 
+def never_eligible(where: str, reason: str) -> Finding:
+    """Return the finding on a fact that makes a finished run not eligible for submission, whatever runs are added."""
+    fix = (
+        "start new runs with the model, dataset and settings of the benchmark, or build a marked tree with --rehearsal"
+    )
+    found = refusal("submit/not-official", where, f"not eligible for submission: {reason}", fix)
+    return replace(found, numbers={"cause": cause_of(reason)})
+
+
 @decides(
     "submit",
     ("submit/not-official", "error", "[rules] closed division", "reasons why a run is not eligible for submission",
@@ -166,9 +183,7 @@ def _official(of: CandidateEvidence) -> Iterator[Finding]:
     The open division accepts other models and engine options, but no synthetic data and no dummy engine.
     """
     for reason in of.inputs if of.request.division == "open" else of.unofficial:
-        fix = "rerun with the settings of the benchmark, or build a marked tree with --rehearsal"
-        refused = of.refuse("submit/not-official", f"not eligible for submission: {reason}", fix)
-        yield replace(refused, numbers={"cause": cause_of(reason)})
+        yield never_eligible(of.candidate.name, reason)
 
 
 @decides("submit", needs=_WHOLE)
@@ -206,7 +221,7 @@ def _audits(of: CandidateEvidence) -> Iterator[Finding]:
         fix = f"run `{PROGRAM} audit --test {test} --scenario {candidate.scenario} ...` and name its directory"
         if test not in candidate.audits:
             reason = f"{test} is missing; {candidate.benchmark} needs it in every scenario"
-            yield of.refuse("audit-missing", reason, fix)
+            yield of.refuse("audit-missing", reason, unless_running(candidate.result.home, fix))
             continue
         try:
             yield from (of.refuse(*failure, fix) for failure in _audit_failures(candidate.audits[test]))
@@ -313,7 +328,8 @@ def _scenario_set(of: SetEvidence) -> Iterator[Finding]:
         there = {candidate.scenario for candidate in of.candidates if candidate.benchmark == benchmark}
         entry = SUBMISSIONS[benchmark]
         for name in entry.missing(there, entry.suite):
-            fix = f"add a result of {benchmark}/{name}"
+            homes = (candidate.result.home for candidate in of.candidates if candidate.benchmark == benchmark)
+            fix = unless_running(next(homes), f"add a result of {benchmark}/{name}")
             yield refusal("scenario-set", benchmark, f"{name} is missing", fix)
 
 
@@ -340,13 +356,13 @@ CANDIDATE_CHECKS = tuple(
 SET_CHECKS = tuple(map(check, (_reuse_unseen, _scenario_set, _several_systems)))
 
 
-def _not_official(candidate: Candidate, dataset_path: Path | None) -> Iterator[str]:
+def not_official(manifests: Iterable[Manifest], dataset_path: Path | None) -> Iterator[str]:
     """Yield the facts in the manifests that make runs not eligible for submission. The runs may claim to be eligible.
 
     Args:
         dataset_path: path of the dataset, if it was moved.
     """
-    for manifest in candidate.manifests().values():
+    for manifest in manifests:
         if not manifest.plan.engine_record.runs_model:
             yield f"the {manifest.plan.engine} engine runs no model"
         places = [Path(manifest.plan.dataset_path), *([dataset_path] if dataset_path else [])]

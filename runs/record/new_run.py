@@ -11,6 +11,7 @@ from runs.errors import ExitCode, InputError, SetupError
 from runs.files.reading import read_object
 from runs.processes.interrupts import critical
 from runs.record.layout import LOADGEN_LOGS, RunDir
+from runs.wording import printable, shortened_list
 
 
 @contextlib.contextmanager
@@ -53,6 +54,16 @@ def refuse_taken(run: RunDir) -> None:
             f"output directory {run.root} already has a run ({held[0]})",
             "give --output-log-dir a new directory; a run never writes into the directory of another run",
         )
+
+
+def note_on_foreign_files(run: RunDir) -> str:
+    """Return a note on the files in the directory of a new run that belong to no run; empty if there are none."""
+    own = {*run.own_names, run.seal.name, run.time_stamp.name, run.page.name}
+    foreign = sorted({path.name for path in run.root.glob("*")} - own)
+    if not foreign:
+        return ""
+    names = shortened_list([printable(name, 40) for name in foreign], 3)
+    return f"{run.root} has files that do not belong to the run: {names}; the attestation of the run will list them"
 
 
 def never_began(run: RunDir) -> bool:

@@ -8,7 +8,7 @@ from runs.files.writing import write_atomic, write_json
 from runs.record.layout import RunDir
 from runs.record.requests_log import read_requests
 from scenarios.bench.options import Bench
-from scenarios.run.run_page import SWITCH
+from scenarios.run.run_page import SWITCH, failure_of_page
 
 
 def write_files(bench: Bench, record: BenchRecord) -> str:
@@ -25,5 +25,5 @@ def write_files(bench: Bench, record: BenchRecord) -> str:
         from compliance.report.bench_page import write_bench_page
 
         return f"page: {write_bench_page(bench.folder)}"
-    except Exception as error:  # for example a missing font, or a full disk; the numbers stay
-        return f"no page: {type(error).__name__}: {error}"
+    except Exception as error:  # the numbers stay
+        return f"no page: {failure_of_page(error)}"

@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem, shell_complete
 
 from runs.errors import Ending, ExecutionError, ExitCode, InputError, Interrupted, SetupError
-from runs.harness import HARNESS_VERSION, NAME, PROGRAM, SETUP
+from runs.harness import HARNESS_VERSION, INSTALL, NAME, PROGRAM
 from runs.processes import listening
 from scenarios.command_line import command_output
 from scenarios.commands import COMMAND_GROUPS, COMMANDS
@@ -172,7 +172,7 @@ def _known(error: BaseException) -> Ending:
     if isinstance(error, MemoryError):
         return ExecutionError("not enough memory", "free memory, or raise the limit with ulimit -v")
     if isinstance(error, ImportError):
-        return SetupError(f"{sys.executable}: import failed: {error}", f"run `{SETUP.replace('make', 'make clean')}`")
+        return SetupError(f"{sys.executable}: import failed: {error}", INSTALL.replace("make", "make clean"))
     if is_verbose():
         traceback.print_exception(error)
     at = traceback.extract_tb(error.__traceback__)[-1]

@@ -2,11 +2,13 @@
 
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from runs.errors import ExitCode
+from runs.errors import ExitCode, InputError
+from runs.harness import PROGRAM
 from runs.record.layout import RunDir
 from scenarios.command_line import command_output
 from scenarios.command_line.command import PATH, Command
@@ -17,6 +19,9 @@ from scenarios.run.config import RunConfig, load_yaml, make_config, merged
 if TYPE_CHECKING:
     from rich.console import Console
 
+
+# Keys that only the file of another command has, with that command.
+_COMMAND_OF_KEY = {"audit": "audit", "scenarios": "campaign"}
 
 EXAMPLES = (
     "start a first run with the embedded model, on any machine: run --scenario Server --vllm",
@@ -76,7 +81,7 @@ def run(config: Path | None, dry_run: bool, **parsed: Any) -> int:
     Exit codes: 0 VALID, or the accuracy targets are met; 1 INVALID, or a target is missed; 2 bad input; 3 refused to
     start; 4 the run failed; 130 interrupted.
     """
-    asked = make_config(merged(load_yaml(config) if config else {}, given_values(RunConfig, parsed)))
+    asked = make_config(merged(_options_in(config) if config else {}, given_values(RunConfig, parsed)))
     from scenarios.terminal import Terminal
 
     console = Terminal()
@@ -91,3 +96,15 @@ def run(config: Path | None, dry_run: bool, **parsed: Any) -> int:
         for run_dir in run_dirs:
             command_output.put(run_directory=run_dir.root)
             command_output.put_file("result", run_dir.result)
+
+
+def _options_in(file: Path) -> dict[str, Any]:
+    """Return the options in a YAML file; refuse the file of another command."""
+    options = load_yaml(file)
+    if key := next((key for key in _COMMAND_OF_KEY if key in options), None):
+        command = _COMMAND_OF_KEY[key]
+        raise InputError(
+            f"--config {file}: the key {key} belongs to a file of `{command}`",
+            f"{PROGRAM} {command} --config {quote(str(file))}",
+        )
+    return options

@@ -186,7 +186,13 @@ def _refusals(findings: "Sequence[Finding]", *, with_place: bool = False) -> lis
 
     groups = by_cause(findings)
     lines = [f"REFUSED: {counted(len(findings), 'finding')} with {counted(len(groups), 'cause')}, no tree was built"]
-    for group in groups:
+    never = [group for group in groups if any(one.rule == "submit/not-official" for one in group)]
+    if never:
+        lines.append(f"these runs can never be submitted, also with more runs, for {counted(len(never), 'cause')}:")
+    never.sort(key=lambda group: group[0].rule != "submit/not-official")
+    for number, group in enumerate([*never, *(group for group in groups if group not in never)]):
+        if never and number == len(never):
+            lines.append("further causes:")
         first, *others = group
         if with_place:
             lines += [f"  {one.line_with_place}" for one in group]

@@ -22,7 +22,7 @@ from qsl.tokenizers import load_tokenizer
 from qsl.weights import read_weights
 from runs.benchmarks import BENCHMARKS
 from runs.errors import HarnessError, InputError, SetupError
-from runs.harness import HARNESS_ROOT, IN_CHECKOUT, PROGRAM, SETUP, harness_facts
+from runs.harness import HARNESS_ROOT, IN_CHECKOUT, INSTALL, PROGRAM, harness_facts
 from runs.machine.accelerators import accelerators, described
 from runs.machine.environment import host_facts, loadgen_facts, software_versions, usable_cores, vllm_is_cpu_build
 from runs.record.official_inputs import model_reasons
@@ -189,7 +189,7 @@ def _built(build: Mapping[str, str | None]) -> str:
 
 def _no_loadgen() -> Iterator[Row]:
     if importlib.util.find_spec("mlperf_loadgen") is None:
-        yield "LoadGen", "error", f"mlcommons-loadgen is not installed: run `{SETUP}`"
+        yield "LoadGen", "error", f"mlcommons-loadgen is not installed: {INSTALL}"
 
 
 def _vllm(_: DoctorRequest) -> Iterator[Row]:
@@ -207,7 +207,7 @@ def _vllm(_: DoctorRequest) -> Iterator[Row]:
 
 def _installed_wrongly() -> Iterator[Row]:
     if importlib.util.find_spec("vllm") is None or not software_versions().keys() & set(VLLM):
-        yield "vLLM", "error", f"vLLM is not installed: run `{SETUP}`; only --engine dummy can run"
+        yield "vLLM", "error", f"vLLM is not installed: {INSTALL}; only --engine dummy can run"
     for package in UNWANTED if vllm_is_cpu_build() else ():
         if importlib.util.find_spec(package):
             fix = "uninstall this package, or run `make clean setup`"

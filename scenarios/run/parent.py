@@ -17,7 +17,7 @@ from runs.errors import Ending, ExecutionError
 from runs.files.reserve import DiskReserve
 from runs.processes.interrupts import check, critical, if_abandoned
 from runs.record.layout import RunDir
-from runs.record.new_run import free_directory
+from runs.record.new_run import free_directory, note_on_foreign_files
 from runs.record.progress import Progress
 from scenarios.console import say
 from scenarios.run.config import RunConfig
@@ -138,6 +138,9 @@ def execute_run(
         if config.output_log_dir is None:
             run.run_dir = RunDir(free_directory(run.run_dir.root))
         prepared(run)
+        if foreign := note_on_foreign_files(run.run_dir):
+            run.hints.append(foreign)
+            run.notes.append(foreign)
         announce(run, console)
         check()
         with contextlib.ExitStack() as record:

@@ -22,6 +22,15 @@ def write_run_page(run_dir: RunDir) -> str:
         if page.left_out:
             return f"no report: {page.left_out[0]}"
         write_atomic(run_dir.page, render(page))
-    except Exception as error:  # for example a missing font or library, or a full disk
-        return f"no report: {type(error).__name__}: {error}"
+    except Exception as error:
+        return f"no report: {failure_of_page(error)}"
     return f"report: {run_dir.page}"
+
+
+def failure_of_page(error: Exception) -> str:
+    """Return why a page was not written, for example because of a missing font or library, or a full disk."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or 'the page'} cannot be written: {error.strerror}"
+    if isinstance(error, ImportError):
+        return f"a library cannot be imported: {error}"
+    return f"the page cannot be drawn: {error} ({type(error).__name__})"

@@ -104,21 +104,3 @@ def find_running() -> list[FoundDir]:
             if (kind := kind_of(path)) is not None:
                 found[path] = FoundDir(kind, path)
     return list(found.values())
-
-
-def holder_of(lock: Path) -> int | None:
-    """Return the process on this machine that holds a lock file, from the kernel's list; None if there is none.
-
-    An attempt to lock the file could make a starting command fail.
-    """
-    try:
-        facts = lock.stat()
-        locks = Path("/proc/locks").read_text()
-    except OSError:
-        return None
-    name = f"{os.major(facts.st_dev):02x}:{os.minor(facts.st_dev):02x}:{facts.st_ino}"
-    for line in locks.splitlines():
-        words = line.split()
-        if len(words) > 5 and words[1] == "FLOCK" and words[5] == name:
-            return int(words[4])
-    return None

@@ -13,12 +13,13 @@ from runs.endpoints.folder import EndpointsRun, read_folder
 from runs.endpoints.layout import is_run_folder
 from runs.errors import ExitCode, HarnessError
 from runs.files.reading import read_as, read_object
+from runs.processes.lock_holder import holder_of
 from runs.record.group_end import read_end
 from runs.record.layout import CampaignDir, RunDir
 from runs.record.progress import SILENCE_RUNNING_S, SILENCE_STARTING_S, Progress, read_progress
 from runs.record.tune_dir import TuneDir
 from runs.wording import counted
-from scenarios.status.find import FoundDir, Kind, holder_of
+from scenarios.status.find import FoundDir, Kind
 
 if TYPE_CHECKING:  # Only commands that read a manifest import this code.
     from runs.numbers.result import Result

@@ -15,7 +15,7 @@ from typing import Any
 
 from runs.benchmark import SamplingPolicy
 from runs.errors import InputError, SetupError
-from runs.harness import PROGRAM, SETUP
+from runs.harness import INSTALL, PROGRAM
 
 OLDEST = (0, 24)  # older versions were not tested
 
@@ -36,9 +36,7 @@ class Interface:
             from vllm import SamplingParams
             from vllm.engine.arg_utils import AsyncEngineArgs
         except ImportError as error:
-            raise SetupError(
-                f"vLLM cannot be imported: {error}", f"run `{SETUP}`, and see `{PROGRAM} doctor`"
-            ) from error
+            raise SetupError(f"vLLM cannot be imported: {error}", f"{INSTALL}, and see `{PROGRAM} doctor`") from error
         self.version = str(vllm.__version__)
         _refuse_older(self.version)
         try:

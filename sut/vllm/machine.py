@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runs.errors import SetupError
-from runs.harness import HARNESS_ROOT, PROGRAM, SETUP, module_path
+from runs.harness import HARNESS_ROOT, INSTALL, PROGRAM, module_path
 from runs.machine.accelerators import accelerators, described
 from runs.machine.environment import usable_cores, vllm_is_cpu_build
 from runs.processes.child import run_program
@@ -88,7 +88,7 @@ def ask_vllm() -> Machine:
     except subprocess.CalledProcessError as error:
         lines = error.stderr.decode(errors="replace").strip().splitlines() or [f"exit {error.returncode}"]
         raise SetupError(
-            f"vLLM does not report its devices: {lines[-1]}", f"run `{SETUP}`, and see `{PROGRAM} doctor`"
+            f"vLLM does not report its devices: {lines[-1]}", f"{INSTALL}, and see `{PROGRAM} doctor`"
         ) from error
     except (OSError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
         raise SetupError(f"vLLM does not report its devices: {error}", f"see `{PROGRAM} doctor`") from error

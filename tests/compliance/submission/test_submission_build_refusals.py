@@ -1,7 +1,9 @@
 """What `main.py submit` refuses, and how it says so."""
 
+import fcntl
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,9 +21,10 @@ from compliance.submission.refusal_causes import by_cause, cause_of
 from compliance.submission.weights import lacking, with_calibration
 from qsl.dataset import SYNTHETIC_MARK
 from runs.benchmark import Target
-from runs.errors import ExecutionError, InputError
+from runs.errors import ExecutionError, ExitCode, InputError
 from runs.record.layout import CampaignDir, ResultDir, RunDir
 from runs.rounds import ROUNDS
+from scenarios.commands.submit import _refusals
 from tests.support.editing import reseal
 from tests.support.mechanism_rows import weights
 from tests.support.official import DATACENTER, change_benchmarks
@@ -392,6 +395,36 @@ def test_an_interrupted_campaign_names_every_run_that_is_left(campaign: Campaign
         for words, line in zip(("SIGINT", "audit_TEST06.json is missing", "Server x is missing"), said, strict=True)
     ] == [True] * 3
     assert "campaign --config 'my campaign.yaml'" in caught.value.fix
+
+
+def test_runs_that_can_never_be_submitted_are_named_before_what_is_missing(
+    build: Submit, campaign: CampaignDir
+) -> None:
+    server = campaign.result(BENCHMARK, "Server")
+    edit(server.performance.manifest, status="interrupted", exit_code=130, error={"message": "interrupted by SIGINT"})
+    unfinished = build(rehearsal=False)
+    assert {one.rule for one in unfinished.findings} == {"submit/not-official"}
+    assert unfinished.exit_code() == ExitCode.NEGATIVE
+    with pytest.raises(ExecutionError, match="SIGINT"):
+        build()
+    shutil.rmtree(server.root)
+    lines = _refusals(build(rehearsal=False).findings)
+    rules = [line.split(":")[0].removeprefix("  FAIL ") for line in lines if line.startswith("  FAIL ")]
+    assert rules[0] == "submit/not-official"
+    assert rules[-1] == "scenario-set"
+
+
+def test_missing_runs_of_a_running_campaign_are_waited_for(build: Submit, campaign: CampaignDir) -> None:
+    campaign.configuration.write_text("{}")
+    result = campaign.result(BENCHMARK, "Server")
+    shutil.rmtree(result.accuracy.root)
+    shutil.rmtree(result.audit("TEST06"))
+    with campaign.lock.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        findings = {one.rule: one for one in build().findings if one.text.endswith("/Server")}
+    for rule in ("submit/leg-missing", "audit-missing"):
+        assert "status" in findings[rule].fix
+        assert f"process {os.getpid()}" in findings[rule].fix
 
 
 def test_runs_that_are_named_have_the_audits_of_their_result(campaign: CampaignDir, tmp_path: Path) -> None:

@@ -15,12 +15,13 @@ import psutil
 import pytest
 
 from runs.errors import ExecutionError, ExitCode, Interrupted, SetupError
+from runs.processes.lock_holder import holder_of
 from runs.record.group_end import read_end, record_end
 from runs.record.layout import CampaignDir, RunDir
 from runs.record.manifest import read_manifest, write_manifest
 from runs.record.progress import read_progress, write_progress
 from scenarios.resumed import held
-from scenarios.status.find import find_in, holder_of
+from scenarios.status.find import find_in
 from scenarios.status.snapshot import as_markdown, lines, take_snapshot
 from scenarios.status.state import GroupStatus, run_status
 from tests.conftest import Finished, RunMain, StartMain, run_here
