@@ -36,6 +36,7 @@ OTHERS = (
     "tail",
     "tar",
     "test",
+    "sed",
     "vllm",
 )
 

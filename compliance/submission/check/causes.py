@@ -34,14 +34,30 @@ def weight_of(rule: Rule) -> int:
 EXTRA_TOKEN = "extra-token"
 _SHOWS_EXTRA_TOKEN = frozenset({"test06-begin", "test06-end-last"})
 _FOLLOWS_EXTRA_TOKEN = frozenset({"test06-length", "test06-end-once", "perf-output-tokens"})
+# Rules that a dataset of another size violates. Rules of the first set prove the fault; the other violations follow.
+DATASET_SIZE = "dataset-size"
+_SHOWS_DATASET_SIZE = frozenset({"perf-data-set", "accuracy-samples"})
+_FOLLOWS_DATASET_SIZE = frozenset({"perf-sample-count", "perf-samples", "accuracy-no-target"})
 SELECTION = "selection"  # name of the cause if files are missing because the tree is a part of a round
 _JOINT = {
     EXTRA_TOKEN: (LIMITS, "special token ID at the start of responses that is counted as an output token"),
+    DATASET_SIZE: (LIMITS, "dataset with another number of samples than the dataset of the benchmark"),
     SELECTION: (FILES, "files that are missing because the tree is a part of a round"),
 }
 _OF_A_SELECTION = frozenset(
     {"tree-source", "tree-no-results", "system-unused", "scenario-set", "accuracy-files", "power-files"}
 )
+
+
+_BY_RULES = (
+    (EXTRA_TOKEN, _SHOWS_EXTRA_TOKEN, _FOLLOWS_EXTRA_TOKEN),
+    (DATASET_SIZE, _SHOWS_DATASET_SIZE, _FOLLOWS_DATASET_SIZE),
+)
+
+
+def is_joint(cause: str) -> bool:
+    """Return whether the findings of a cause on one result have one fault, so that a report shows the first of them."""
+    return cause in _JOINT
 
 
 @dataclass(frozen=True)
@@ -139,8 +155,11 @@ def _cause(
         absent = missed and path.name in LOADGEN_LOGS and not (tree.root / path).exists()
         if finding.rule in _OF_A_SELECTION or absent:
             return SELECTION
-    follows = finding.rule in _FOLLOWS_EXTRA_TOKEN and any((subject, rule) in violated for rule in _SHOWS_EXTRA_TOKEN)
-    return EXTRA_TOKEN if follows or finding.rule in _SHOWS_EXTRA_TOKEN else finding.rule
+    for cause, shows, follows in _BY_RULES:
+        proved = finding.rule in follows and any((subject, rule) in violated for rule in shows)
+        if proved or finding.rule in shows:
+            return cause
+    return finding.rule
 
 
 def causes(caused: Iterable[CausedFinding]) -> list[Cause]:

@@ -1,7 +1,7 @@
 """The report that `main.py check` prints."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from compliance.judge.finding import Finding, Severity
-from compliance.submission.check.causes import RANKS, SELECTION, Cause
+from compliance.submission.check.causes import RANKS, SELECTION, Cause, CausedFinding, is_joint
 from compliance.submission.check.check_tree import Checked, catalog
 from compliance.submission.check.findings import in_order, place_of, shortened
 from compliance.submission.check.official_checker import OfficialResult
@@ -32,7 +32,7 @@ def print_report(checked: Checked, console: Console, *, strict: bool) -> None:
     """Print the causes, then the findings grouped by directory."""
     for text, style in head(checked):
         _line(console, text, style)
-    shown = [one.finding for one in checked.caused if one.cause != SELECTION]
+    shown, also = _folded([one for one in checked.caused if one.cause != SELECTION])
     folded = len(checked.findings) - len(shown)
     if len(shown) > MAX_PRINTED:
         shown = in_order(sorted(shown, key=lambda finding: finding.severity != "error")[:MAX_PRINTED])
@@ -40,7 +40,7 @@ def print_report(checked: Checked, console: Console, *, strict: bool) -> None:
     for where, findings in groupby(shown, key=lambda finding: _heading(place_of(finding))):
         _line(console, where or ".", "bold")
         for finding in findings:
-            _print_finding(console, finding, where)
+            _print_finding(console, finding, where, also.get(finding, ()))
     for same in repeated:
         one = same[0]
         _line(console, f"the same finding in {len(same)} places:", "bold")
@@ -57,6 +57,20 @@ def print_report(checked: Checked, console: Console, *, strict: bool) -> None:
         _line(console, text)
     clean = checked.exit_code(strict=strict) is ExitCode.OK
     _line(console, "clean" if clean else "not clean", "green" if clean else "red")
+
+
+def _folded(caused: list[CausedFinding]) -> tuple[list[Finding], dict[Finding, list[str]]]:
+    """Return one finding for each fault of a result, with the further rules that the fault violates."""
+    first: dict[tuple[tuple[str, ...], str], Finding] = {}
+    shown: list[Finding] = []
+    also: dict[Finding, list[str]] = {}
+    for one in caused:
+        leader = first.setdefault((one.subject, one.cause), one.finding) if is_joint(one.cause) else one.finding
+        if leader is one.finding:
+            shown.append(leader)
+        elif one.finding.rule != leader.rule:
+            also.setdefault(leader, []).append(one.finding.rule)
+    return shown, {leader: list(dict.fromkeys(rules)) for leader, rules in also.items()}
 
 
 def _repeated(shown: list[Finding]) -> tuple[list[Finding], list[list[Finding]]]:
@@ -154,12 +168,14 @@ def _heading(file: str) -> str:
     return "/".join(parts[:6]) if len(parts) > 6 else "/".join(parts[:2])
 
 
-def _print_finding(console: Console, finding: Finding, where: str) -> None:
+def _print_finding(console: Console, finding: Finding, where: str, also: Sequence[str] = ()) -> None:
     inside = [file.as_posix().removeprefix(where).lstrip("/") for file in finding.files]
     shown = replace(finding, files=tuple(map(Path, inside)) if inside and inside[0] else ())
     text = Text(f"  {shown.line_with_place}")
     text.stylize(_COLORS[finding.severity], 0, text.plain.index(finding.rule))
     console.print(text, soft_wrap=True, highlight=False)
+    if also:
+        _line(console, f"    also: {', '.join(also)}", "dim")
     _line(console, f"    fix: {finding.fix} ({finding.source})", "dim")
 
 

@@ -74,6 +74,20 @@ def test_an_extra_token_is_one_cause_and_too_many_tokens_alone_another(tmp_path:
     assert (alone.name, alone.results) == ("perf-output-tokens", [str(OTHER)])
 
 
+def test_a_small_dataset_is_printed_as_one_finding_of_each_result(tmp_path: Path) -> None:
+    rules = ("accuracy-samples", "perf-data-set", "perf-sample-count", "perf-samples")
+    checked = checked_of(tmp_path, *((place, rule) for place in (ONE, TWO) for rule in rules), (OTHER, "perf-samples"))
+    small, alone = checked.causes
+    assert (small.name, small.results, len(small.caused)) == ("dataset-size", [str(ONE), str(TWO)], 8)
+    assert (alone.name, alone.results) == ("perf-samples", [str(OTHER)])
+    out = io.StringIO()
+    print_report(checked, Console(file=out, width=200), strict=False)
+    printed = [line for line in out.getvalue().splitlines() if line.startswith("  FAIL ")]
+    assert [line.split(":")[0].removeprefix("  FAIL ") for line in printed].count("accuracy-samples") == 2
+    assert len(printed) == 3
+    assert out.getvalue().count("    also: perf-data-set, perf-sample-count, perf-samples") == 2
+
+
 def test_a_selection_is_told_once(tmp_path: Path) -> None:
     checked = checked_of(tmp_path, (ONE, "log-missing"), (TWO, "log-summary"))
     tree = checked.tree
