@@ -134,6 +134,14 @@ class EngineKind(ABC, Generic[Options]):
         """Return why a run without `--replicas` should have multiple replicas; "" if one engine is better."""
         return ""
 
+    def check_ready(self, asked: Options) -> None:
+        """Check what a run needs besides its own files, before anything starts.
+
+        Raises:
+            InputError, SetupError: If the run could not start.
+        """
+        return
+
     def start_beside(self) -> None:
         """Start helper processes of the engine in the run's process, before the imports."""
         return

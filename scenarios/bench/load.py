@@ -226,7 +226,8 @@ class _Loader:
                 values.setdefault("api_dialect", BACKENDS.get(backend, backend))
             if options.model is not None:
                 values.setdefault("api_model_name", options.model)
-            if os.environ.get(KEY_VARIABLE) and "api_key_env" not in values:
+            own_key = any(name.lower() == "authorization" for name in values.get("header", ()))
+            if os.environ.get(KEY_VARIABLE) and "api_key_env" not in values and not own_key:
                 values["api_key_env"] = KEY_VARIABLE
                 self.notes.append(f"the API key of the server comes from {KEY_VARIABLE}")
         elif backend in KINDS:
@@ -317,6 +318,12 @@ class _Loader:
                     fix = "give --tokenizer with the folder or hub ID of this model"
                     self.add(f"{values['api_server']}: the files of model {card.id} are unknown", fix)
                     return None, ""
+            if values.get("model_path") == BYTES and values.get("api_server"):
+                dialect = DIALECTS.get(values.get("api_dialect") or "")
+                if dialect is not None and not dialect.sends_text:
+                    what = f"--model-path {BYTES}: server {values['api_server']} takes token IDs"
+                    self.add(f"{what} (dialect {dialect.name})", "give the server's model with --tokenizer MODEL")
+                return None, BYTES
             kind = KINDS.get(values.get("engine", DEFAULT))
             if "model_path" not in values and kind is not None and kind.own_model is not None:
                 return None, kind.own_model

@@ -28,10 +28,14 @@ class Mistakes:
     """The mistakes in a command line, with a fix for each."""
 
     def __init__(self) -> None:
-        self._found: list[tuple[str, str]] = []
+        self._errors: list[HarnessError] = []
 
     def add(self, text: str, fix: str) -> None:
-        self._found.append((text, fix))
+        self._add(InputError(text, fix))
+
+    def _add(self, error: HarnessError) -> None:
+        if str(error) not in map(str, self._errors):
+            self._errors.append(error)
 
     @contextlib.contextmanager
     def collected(self, said: str = f"{PROGRAM} run", here: str = f"{PROGRAM} bench") -> Iterator[None]:
@@ -39,14 +43,17 @@ class Mistakes:
         try:
             yield
         except HarnessError as error:
-            self.add(error.message.replace(said, here), error.fix.replace(said, here))
+            message, fix = error.message.replace(said, here), error.fix.replace(said, here)
+            self._add(type(error)(message, fix, cause=error.cause))
 
     def refuse(self) -> None:
-        """Raise an InputError with all mistakes, if there are any."""
-        if self._found:
-            lines = [f"{text}\n  fix: {fix}" for text, fix in self._found[:MAX_SHOWN]]
-            message, _, fix = "\n".join(lines).rpartition("\n  fix: ")
-            raise InputError(message, fix)
+        """Raise an error with all mistakes, if there are any: an InputError, unless none of them is bad input."""
+        if not self._errors:
+            return
+        kind = next((type(error) for error in self._errors if isinstance(error, InputError)), type(self._errors[0]))
+        *others, last = self._errors[:MAX_SHOWN]
+        message = "\n".join([*map(str, others), last.message])
+        raise kind(message, last.fix, cause=last.cause if len(self._errors) == 1 else "")
 
 
 # Each function raises ValueError with the rule that a text violates.

@@ -101,6 +101,7 @@ def prepare(
     facts = _run_facts(inputs, cores_taken() if conf.trial else 0)
     engine, replicas = plan_engine(kind, config, facts)
     plan = _run_plan(inputs, engine, replicas, audit=conf.audit_config is not None, trial=conf.trial)
+    kind.check_ready(config)
     declared = _declaration_findings(config)
     hints = [*engine.hints, *_hints(config, engine.environment), *conf.notes]
     hints += [one.sentence for one in declared if one.violated]

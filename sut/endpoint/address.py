@@ -129,7 +129,11 @@ class ServerAddress:
                     f"server {self.url}: its certificate is not valid: {reason.verify_message}",
                     "give the certificate authority's file with --api-ca, or accept a test certificate with --insecure",
                 )
-        texts = [reason.strerror for reason in reasons if isinstance(reason, OSError) and reason.strerror]
+        # asyncio writes the address instead of the error's text.
+        texts = [
+            os.strerror(reason.errno) for reason in reasons if isinstance(reason, ConnectionError) and reason.errno
+        ]
+        texts += [reason.strerror for reason in reasons if isinstance(reason, OSError) and reason.strerror]
         return SetupError(
             f"server {self.url} accepts no connection: {texts[0] if texts else error}",
             "start the server, or correct the address",
@@ -142,12 +146,16 @@ def route_at_end(path: str) -> str:
     return max((route for route in routes if path.endswith(route)), key=len, default="")
 
 
-def with_route(url: str, route: str) -> str:
-    """Return a URL with a route, which the URL may have already; without a route, the URL.
+def with_route(text: str, route: str) -> str:
+    """Return the URLs of `--api-server` with a route, which they may have already; without a route, the URLs.
 
     Raises:
-        InputError: If the URL names another route, or is invalid.
+        InputError: If a URL names another route, or is invalid.
     """
+    return ",".join(_with_route(url.strip(), route) for url in text.split(","))
+
+
+def _with_route(url: str, route: str) -> str:
     address = ServerAddress.parse(url)
     if route and address.route and address.route != route_at_end(route):
         raise InputError(f"--endpoint {route}: the URL {url} names another route", "remove --endpoint")

@@ -1,5 +1,6 @@
 """A server as a kind of engine: its options, and the plan of a run from them."""
 
+import asyncio
 import functools
 import os
 from collections.abc import Callable
@@ -233,6 +234,21 @@ class EndpointKind(EngineKind[EndpointOptions]):
             },
             unofficial_reasons=reasons,
         )
+
+    def check_ready(self, asked: EndpointOptions) -> None:
+        """Check that each server responds, and has the model and the route. A server of --serve is not started yet."""
+        from sut.endpoint.address import Access, addresses
+        from sut.endpoint.server import choose_dialect, read_card
+
+        access = Access.of(vars(asked))
+
+        async def check() -> None:
+            for address in addresses(str(asked.api_server)):
+                card = await read_card(address, access, asked.api_model_name)
+                await choose_dialect(address, access, card.owned_by, asked.api_dialect)
+
+        if not asked.serve:
+            asyncio.run(check())
 
     def make(self, plan: "RunPlan") -> "Engine":
         from sut.endpoint.address import Access, addresses

@@ -42,7 +42,7 @@ def loaded(
 
 
 def mistakes(*targets: str, **given: Any) -> str:
-    with pytest.raises(InputError) as refused:
+    with pytest.raises((InputError, SetupError)) as refused:
         loaded(*targets, **given)
     return str(refused.value)
 
@@ -271,6 +271,16 @@ def test_a_server_that_sends_text_needs_no_tokenizer(path: str) -> None:
 def test_a_server_of_token_ids_needs_the_models_tokenizer() -> None:
     with serving(HttpServer("/v1/completions", speak.vllm, "vllm", model="somebody/model")) as server:
         assert "give --tokenizer with the folder" in mistakes(server.url, runs={"engine": "endpoint"})
+        runs = {"engine": "endpoint", "model_path": BYTES}
+        assert "takes token IDs (dialect vllm)" in mistakes(server.url, runs=runs)
+
+
+@pytest.mark.parametrize("given", [{"runs": {"engine": "endpoint", "model_path": BYTES}}, {"tokenizer": BYTES}])
+def test_the_byte_tokenizer_of_a_server_that_sends_text_is_named(given: dict[str, Any]) -> None:
+    with serving(text_server("openai-chat", model="somebody/Llama-3.1-8B-Instruct")) as server:
+        bench = loaded(server.url, **{"runs": {"engine": "endpoint"}, **given})
+    assert bench.values["model_path"] == BYTES
+    assert bench.equal_conditions()["input_tokens"] == "1024"
 
 
 @pytest.fixture
@@ -322,7 +332,7 @@ def test_a_server_names_its_model(models: list[dict[str, str]], small_model: Pat
 def test_the_key_of_a_server(models: list[dict[str, str]], small_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     models[0]["key"] = "secret"
     models.append({"id": "served", "root": str(small_model)})
-    with pytest.raises(InputError, match=r"status 401"):
+    with pytest.raises(SetupError, match=r"status 401"):
         served(models)
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     assert served(models).values["api_key_env"] == "OPENAI_API_KEY"
@@ -342,7 +352,7 @@ def test_a_server_that_cannot_be_measured(
     models: list[dict[str, str]], entries: list[str], own: dict[str, Any], words: str
 ) -> None:
     models += [{"id": name} for name in entries]
-    with pytest.raises(InputError, match=words):
+    with pytest.raises((InputError, SetupError), match=words):
         served(models, own=own)
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import shutil
 import socket
 import ssl
 import subprocess
@@ -180,6 +179,21 @@ def test_bad_options_are_refused_before_a_server_is_asked(
     assert not (tmp_path / "run").exists()
 
 
+def test_an_unreachable_server_is_refused_alike_by_all_commands(
+    arguments: Callable[..., list[object]], tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        url = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    run = arguments(url, "Offline")
+    commands = (run, [*run, "--dry-run"], ["bench", url], ["bench", url, "--dry-run"], ["doctor", "--api-server", url])
+    for command in commands:
+        finished = run_here(*command)
+        assert finished.code == ExitCode.REFUSED, command
+        assert f"server {url} accepts no connection: Connection refused" in finished.stdout + finished.stderr
+        assert "start the server, or correct the address" in finished.stdout + finished.stderr
+    assert not (tmp_path / "run").exists()
+
+
 def test_two_servers_share_a_run_of_the_network_division(
     arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
 ) -> None:
@@ -223,7 +237,7 @@ def test_a_run_over_https_with_a_private_authority(
         assert refused.code == ExitCode.REFUSED, refused.stderr
         assert "certificate is not valid" in refused.stderr
         assert "--api-ca" in refused.stderr
-        shutil.rmtree(tmp_path / "run")
+        assert not (tmp_path / "run").exists()
         finished = run_main(*arguments(server.url, "Offline", "--api-ca", ca))
     assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stderr
     (client,) = read_manifest(tmp_path / "run" / "manifest.json").observed.clients

@@ -62,6 +62,7 @@ def test_a_key_in_the_query_is_refused_and_not_repeated(query: str) -> None:
         (f"http://host{CHAT}", CHAT, f"http://host{CHAT}"),
         (f"http://host{CHAT}", "", f"http://host{CHAT}"),
         ("http://host/v3", "/chat/completions", "http://host/v3/chat/completions"),
+        ("http://a, http://b/", CHAT, f"http://a{CHAT},http://b{CHAT}"),
     ],
 )
 def test_a_route_is_added_to_a_url_once(url: str, route: str, expected: str) -> None:
