@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 
+from tests.frozen import golden
 from tests.frozen.cases import COMMANDS, cases_of, file_of, found_by
 from tests.frozen.facts import as_text, by_rule, difference, from_text
 
@@ -28,6 +29,8 @@ def main(names: list[str]) -> int:
         file.write_text(text, "utf-8", "backslashreplace")
         spent = time.process_time() - begun
         print(f"{command}: {len(found)} cases, {len(text) / 1e3:,.0f} kB, {spent:.0f} s of processor time")
+        if command in golden.INPUTS:
+            print(f"{command}: {golden.write(command)} texts")
         print(difference(before, found) if before else "", end="\n" if before else "", flush=True)
     return 0
 

@@ -5,14 +5,14 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 import pytest
 
 from runs.benchmark import Scenario
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_here
 from tests.frozen import inputs
-from tests.frozen.facts import Facts, Said, facts_of, facts_of_page
+from tests.frozen.facts import Facts, Said, facts_of, facts_of_page, with_names
 from tests.frozen.inputs import Input
 from tests.frozen.judge import ask, rule_ids
 from tests.redteam.matrix import KINDS
@@ -22,6 +22,7 @@ from tests.support.cheats import STORE
 from tests.support.recorded import RESULTS, recorded
 
 FROZEN = Path(__file__).parent
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -37,16 +38,26 @@ class Case:
 
     def facts(self, folder: Path) -> Facts:
         """What the command finds, in an empty folder."""
+        said, places = self._run(folder, ask)
+        return facts_of(said, places)
+
+    def text(self, folder: Path) -> str:
+        """Return the exit code and the text that the command prints, in an empty folder."""
+        finished, places = self._run(folder, run_here)
+        return with_names(f"exit code {finished.code}\n{finished.stdout}--- stderr\n{finished.stderr}", places)
+
+    def _run(self, folder: Path, run: Callable[..., T]) -> tuple[T, dict[Path, str]]:
+        """Return what `run` returns for the command, and a name for each directory that it can print."""
         with pytest.MonkeyPatch.context() as monkeypatch:
             monkeypatch.setenv("HF_HUB_OFFLINE", "1")
             self.input.rules(monkeypatch)
             made = folder / "made"
             made.mkdir()
-            given, out = self.input.make(made), folder / "out"
+            path, out = self.input.make(made), folder / "out"
             for words in filter(None, (self.before, self.words)):
-                said = ask(*(word.format(input=given, made=made, out=out) for word in words))
+                finished = run(*(word.format(input=path, made=made, out=out) for word in words))
         places = {ROOT: "CHECKOUT", recorded(): "RECORDED", inputs.endpoints(): "RECORDED", out: "OUT", made: "MADE"}
-        return facts_of(said, places | {given: ""})
+        return finished, places | {path: ""}
 
 
 @dataclass(frozen=True)
@@ -59,10 +70,16 @@ class PageCase:
 
     def facts(self, folder: Path) -> Facts:
         """What the page says."""
-        page, given = folder / "page.md", self.input.make(folder)
-        said = ask("verify", given, "--output", folder / "out", "--document", page)
-        found = facts_of_page(page.read_text(), rule_ids(), {given: ""}) if page.exists() else Facts()
+        page, path = folder / "page.md", self.input.make(folder)
+        said = ask("verify", path, "--output", folder / "out", "--document", page)
+        found = facts_of_page(page.read_text(), rule_ids(), {path: ""}) if page.exists() else Facts()
         return found + Facts([f"code {said.code}"])
+
+    def text(self, folder: Path) -> str:
+        """Return the page, written in an empty folder."""
+        page, path = folder / "page.md", self.input.make(folder)
+        run_here("verify", path, "--output", folder / "out", "--document", page)
+        return with_names(page.read_text(), {path: "", ROOT: "CHECKOUT", recorded(): "RECORDED", folder: "OUT"})
 
 
 @dataclass(frozen=True)
@@ -239,11 +256,11 @@ def found_by(cases: dict[str, AnyCase]) -> dict[str, Facts]:
     for name, case in cases.items():
         with tempfile.TemporaryDirectory(prefix="frozen-") as folder:
             found[name] = case.facts(Path(folder))
-            _let_remove(Path(folder))
+            let_remove(Path(folder))
     return found
 
 
-def _let_remove(folder: Path) -> None:
+def let_remove(folder: Path) -> None:
     """Read-only folders cannot be removed by others than root."""
     for path, folders, _ in os.walk(folder):
         for name in folders:

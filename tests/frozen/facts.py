@@ -64,18 +64,22 @@ def facts_of(said: Said, places: Mapping[Path, str]) -> Facts:
     """
     facts = Facts([f"code {said.code}{' refused' if said.response is None else ''}"])
     facts.update(f"applied: {rule}" for rule in said.applied)
-    names = sorted(((str(path), name) for path, name in places.items()), key=lambda one: -len(one[0]))
 
     def short(text: str) -> str:
-        for path, name in names:
-            text = text.replace(f"{path}/", f"{name}/" if name else "").replace(path, name or ".")
-        return " ".join(text.split())
+        return " ".join(with_names(text, places).split())
 
     for place, value in _leaves(said.response, ""):
         facts.update(_facts_at(place, value, short))
     facts.update(_values((said.response or {}).get(ROWS.get(said.command, ""), [])))
     facts.update(set(_keys(said.response, "")))
     return facts
+
+
+def with_names(text: str, places: Mapping[Path, str]) -> str:
+    """Replace each directory in a text by its name; the deepest directory is replaced first."""
+    for path, name in sorted(((str(path), name) for path, name in places.items()), key=lambda row: -len(row[0])):
+        text = text.replace(f"{path}/", f"{name}/" if name else "").replace(path, name or ".")
+    return text
 
 
 def _leaves(value: Json, place: str) -> Iterator[tuple[str, Json]]:

@@ -1,7 +1,10 @@
 """Each command finds in every recorded input what it found when the facts were frozen (`make freeze`)."""
 
+import difflib
+
 import pytest
 
+from tests.frozen import golden
 from tests.frozen.cases import COMMANDS, cases_of, file_of, found_by, some_of
 from tests.frozen.facts import Facts, as_text, by_rule, difference, from_text, names_of
 
@@ -24,6 +27,15 @@ def test_some_inputs(command: str) -> None:
 def test_all_inputs(command: str) -> None:
     frozen = from_text(file_of(command).read_text())
     _is_empty(difference(frozen, found_by(cases_of(command))))
+
+
+@pytest.mark.parametrize("command", golden.INPUTS)
+def test_printed_texts_are_equal_to_the_files(command: str) -> None:
+    before, after = golden.read(command), golden.texts(command)
+    assert before.keys() == after.keys()
+    for name, text in after.items():
+        lines = difflib.unified_diff(before[name].splitlines(), text.splitlines(), f"golden/{name}", "now", lineterm="")
+        _is_empty("\n".join(lines))
 
 
 def test_a_difference_names_the_case_and_the_rule() -> None:
