@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 from compliance.audits.pace import LATENCY, LENGTH_SHARE, RATE, SLOWEST_SHARE, Pace, compare_paces, deciding_rate
 from compliance.endpoints.load import RERUN, Load, judge_load, read_load
 from compliance.judge.check import decides
-from compliance.judge.finding import Finding, compared, note
+from compliance.judge.finding import Finding, compared, stated
 from compliance.judge.rule import AUDIT_AGAIN, OURS
 from runs.endpoints.events import NO_TIME
 from runs.endpoints.folder import EndpointsRun
@@ -172,7 +172,7 @@ def _judged(
         violated = next((one for one in against if one.severity == "error"), None)
         ours = f"FAIL, {violated.text}" if violated else "no verdict, because the reference run is too short"
         text = f"{_client_verdict(client)}; this program: {ours}"
-        yield note("endpoints-audit-verdict", text, root, client=client.passed, ours=False if violated else None)
+        yield stated("endpoints-audit-verdict", text, root, client=client.passed, ours=False if violated else None)
         return
     paced = findings = compare_paces(*paces, threshold, least_ttft_ns=MIN_TTFT_NS)
     if not all(one.passed for one in paced) and _decodes_alike(reference, cached):
@@ -192,7 +192,7 @@ def _judged(
     ours += f"lengths relative to the reference run: prompts {prompts:.0%}, responses {responses:.0%}"
     ours += f"; cold start of the reference run: {cold_ns / 1e9:.2f} s" if cold_ns else ""
     text = f"{_client_verdict(client)}; this program: {f'FAIL, {violated.text}' if violated else ours}"
-    yield note("endpoints-audit-verdict", text, root, client=client.passed, ours=violated is None)
+    yield stated("endpoints-audit-verdict", text, root, client=client.passed, ours=violated is None)
 
 
 def _client_verdict(client: ClientVerdict) -> str:

@@ -11,7 +11,7 @@ from compliance.endpoints.derive import COMPLETED, FAILED, INPUT, OUTPUT, ROUNDI
 from compliance.endpoints.endpoints_evidence import COMPLETE, EndpointsEvidence
 from compliance.endpoints.load import AGENTIC, RERUN, SECOND
 from compliance.judge.check import decides
-from compliance.judge.finding import Finding, compared, fail, note, warn
+from compliance.judge.finding import Finding, Severity, compared, stated
 from compliance.judge.rule import OURS
 from runs.endpoints.events import NO_TIME, NOTHING, TEXT, Column, Events
 from runs.endpoints.folder import PERFORMANCE
@@ -69,7 +69,7 @@ def order_of_events(case: EndpointsEvidence) -> Iterator[Finding]:
     yield from odd or [compared("endpoints-events", True, found, "", events.path)]
     if run.indices is not None:
         files = run.path(SAMPLES), events.path
-        wrong = [fail("endpoints-samples", text, *files) for text in _samples(run.indices, events)]
+        wrong = [stated("endpoints-samples", text, *files) for text in _samples(run.indices, events)]
         yield from wrong or [compared("endpoints-samples", True, "equal", "", *files)]
 
 
@@ -79,9 +79,9 @@ def _odd(events: Events, agentic: bool, complete: bool) -> Iterator[Finding]:
         if not (agentic and "completion" in what):
             of = f" of sample {printable(odd.uuid, 40)}" if odd.uuid else ""
             more = f", and {odd.count - 1:,} more" if odd.count > 1 else ""
-            yield fail("endpoints-events", f"{what}{of}{more}", events.path, line=odd.line)
+            yield stated("endpoints-events", f"{what}{of}{more}", events.path, line=odd.line)
     if early := int((events.completed & (events.complete_ns < events.issued_ns)).sum()):
-        yield fail("endpoints-events", f"{counted(early, 'sample')} completed before they were issued", events.path)
+        yield stated("endpoints-events", f"{counted(early, 'sample')} completed before they were issued", events.path)
     missing = {
         "start": events.started_ns == NO_TIME,
         "end": events.ended_ns == NO_TIME,
@@ -90,7 +90,7 @@ def _odd(events: Events, agentic: bool, complete: bool) -> Iterator[Finding]:
     }
     if complete and (names := ", no ".join(name for name, is_missing in missing.items() if is_missing)):
         text = f"the client reports a complete session, but its events have no {names}"
-        yield fail("endpoints-events", text, events.path)
+        yield stated("endpoints-events", text, events.path)
 
 
 def _samples(phases: dict[str, dict[str, int]], events: Events) -> Iterator[str]:
@@ -134,7 +134,7 @@ def check_clock(case: EndpointsEvidence) -> Iterator[Finding]:
     }
     for problem in (problem for problem, holds in problems.items() if holds):
         what = "time from the session's start to the last snapshot"
-        yield warn("endpoints-clock", f"{what}: {taken_s:.3f} s, expected: {problem}", *files)
+        yield stated("endpoints-clock", f"{what}: {taken_s:.3f} s, expected: {problem}", *files, severity="warning")
 
 
 @decides(
@@ -169,9 +169,9 @@ def _compared(
         of = CONFIG if name.startswith("run_config") else source
         place = name if source == "recomputed" else f"{files[0].name}: {name}"
         text = f"{place}: {_shown(reported)}, {of}: {_shown(expected)}"
-        yield fail(rule, text, *files, name=name, reported=_plain(reported), expected=_plain(expected))
+        yield stated(rule, text, *files, name=name, reported=_plain(reported), expected=_plain(expected))
     if len(found) > MAX_SHOWN:
-        yield fail(rule, f"{len(found) - MAX_SHOWN} more numbers differ", *files, differences=len(found))
+        yield stated(rule, f"{len(found) - MAX_SHOWN} more numbers differ", *files, differences=len(found))
     if not found:
         yield compared(rule, True, "all numbers agree", "", *files)
 
@@ -215,7 +215,7 @@ def _token_series(case: EndpointsEvidence, events: Events, reported: Metrics) ->
             and _exceeds(reported[name]["percentiles"], of_bytes),
             **{f"{name}: {text}": holds for text, holds in unfit(reported[name]).items()},
         }
-        yield from (fail("endpoints-snapshot", text, path, events.path) for text, holds in problems.items() if holds)
+        yield from (stated("endpoints-snapshot", text, path, events.path) for text, holds in problems.items() if holds)
 
 
 def _exceeds(percentiles: dict[str, Any], sizes: Column) -> bool:
@@ -259,15 +259,15 @@ def failures(case: EndpointsEvidence) -> Iterator[Finding]:
             f"{failed:,} of {completed:,} completed samples failed; the client includes them in its {rate}; "
             f"without them: {alone or 0:.4g}/s"
         )
-        yield warn("endpoints-failed", text, events.path, failed=failed, answered_per_second=alone)
+        yield stated("endpoints-failed", text, events.path, failed=failed, answered_per_second=alone)
     else:
         yield compared("endpoints-failed", True, "0", "0", events.path)
     if case.streaming:
         first_ns, streamed = events.first_ns, events.tracked & events.completed & (events.rest_bytes > 0)
         if late := int((streamed & (first_ns >= events.complete_ns)).sum()):
             text = f"the first token of {counted(late, 'sample')} came with the complete response, so TPOT is 0 or less"
-            make = warn if late > FEW_LATE * completed else note
-            yield make("endpoints-first-token", text, events.path, samples=late)
+            severity: Severity = "warning" if late > FEW_LATE * completed else "note"
+            yield stated("endpoints-first-token", text, events.path, samples=late, severity=severity)
         else:
             yield compared("endpoints-first-token", True, "0", "", events.path)
 
@@ -289,11 +289,12 @@ def honest_tokens(case: EndpointsEvidence) -> Iterator[Finding]:
     if ours is not None:
         off = 100 * (total / ours - 1) if ours else 0.0
         text = f"the client reports {total:,} tokens; the tokenizer of --model-path counts {ours:,} ({off:+.2f}%)"
-        found: dict[str, Any] = {"reported": total, "counted": ours, "difference_pct": off}
+        numbers: dict[str, Any] = {"reported": total, "counted": ours, "difference_pct": off}
         if total == ours:
-            yield compared("endpoints-tokens", True, text, "", *files, **found)
+            yield compared("endpoints-tokens", True, text, "", *files, **numbers)
         else:
-            yield (fail if abs(off) > TOKENS_OFF_PCT else warn)("endpoints-tokens", text, *files, **found)
+            severity: Severity = "error" if abs(off) > TOKENS_OFF_PCT else "warning"
+            yield stated("endpoints-tokens", text, *files, severity=severity, **numbers)
     elif case.model_path is not None:
         case.mark_not_checked("tokens", "counting reasoning and tool calls requires a chat template")
     most = config.model_params.max_new_tokens if config is not None else None
@@ -312,5 +313,7 @@ def honest_tokens(case: EndpointsEvidence) -> Iterator[Finding]:
         f"the client reports {total:,} tokens, {over:.1f}% above the limit of the requests ({limit:,}); the client "
         f"tokenizes the text of each response, so its tokens differ from those that the server generated"
     )
-    make = fail if case.model_path is not None else warn
-    yield make("endpoints-tokens-served", text, files[0], reported=total, allowed=limit, over_pct=over)
+    severity = "error" if case.model_path is not None else "warning"
+    yield stated(
+        "endpoints-tokens-served", text, files[0], reported=total, allowed=limit, over_pct=over, severity=severity
+    )

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compliance.judge.check import decides
-from compliance.judge.finding import Finding, compared, fail, note, warn
+from compliance.judge.finding import Finding, Severity, compared, stated
 from compliance.judge.rule import OURS
 from runs.endpoints.events import NO_TIME, Column, Events
 from runs.endpoints.folder import NO_INDEX, Config, EndpointsRun
@@ -188,7 +188,7 @@ def judge_load(load: Load) -> Iterator[Finding]:
     pattern = load.config.settings.load_pattern
     if pattern.type == AGENTIC:
         # The client issues turns of conversations, and with enable_salt each repetition has other prompts.
-        yield note("endpoints-order", "load not checked: the run is agentic", load.events.path)
+        yield stated("endpoints-order", "load not checked: the run is agentic", load.events.path, severity="note")
         return
     yield from _order(load)
     yield from _whole(load)
@@ -213,14 +213,19 @@ def _order(load: Load) -> Iterator[Finding]:
     index, seed, place = load.index, load.config.settings.runtime.dataloader_random_seed, load.events.path
     if lost := int((index == NO_INDEX).sum()):
         text = f"{lost} of {len(index)} issued samples have no dataset index"
-        yield fail("endpoints-order", text, load.run.path(SAMPLES))
+        yield stated("endpoints-order", text, load.run.path(SAMPLES))
         return
     size, sure = load.size
     if load.repeats is not None:
         wrong = int((index != (index[0] if load.repeats == ANY_SAMPLE else load.repeats)).sum())
         yield _compared(load, "order", "samples other than the repeated sample", not wrong, wrong, 0)
     elif not sure:
-        yield note("endpoints-order", "order not checked: too few samples to find the size of the dataset", place)
+        yield stated(
+            "endpoints-order",
+            "order not checked: too few samples to find the size of the dataset",
+            place,
+            severity="note",
+        )
     else:
         wrong = len(index) if size is None else int((replayed_order(seed, size, len(index)) != index).sum())
         text = f"samples that differ from the order of seed {seed}" + (f" and {size} rows" if size else "")
@@ -274,9 +279,9 @@ def _concurrency(load: Load, target: int) -> Iterator[Finding]:
     last = int(load.issued_ns[-1])  # After the last issue the number of open samples falls.
     first = int(times[np.argmax(count >= min(target, most))])
     if most < target or last <= first:
-        make = note if most >= FULL_SHARE * len(load.rows) else warn
+        severity: Severity = "note" if most >= FULL_SHARE * len(load.rows) else "warning"
         text = f"at most {most} samples were open, requested: {target}"
-        yield make("endpoints-concurrency-kept", text, load.events.path)
+        yield stated("endpoints-concurrency-kept", text, load.events.path, severity=severity)
         return
     inside = (times >= first) & (times < last)
     spans = np.diff(np.append(times[inside], last))
@@ -296,14 +301,14 @@ def _warm_up(load: Load) -> Iterator[Finding]:
     sent, wanted = int(before.sum()), (warm_up.n_requests or load.size[0]) if warm_up.enabled else 0
     if wanted is None:
         text = f"number of warm-up samples ({sent}) not checked: the size of the dataset is unknown"
-        yield note("endpoints-warm-up", text, place)
+        yield stated("endpoints-warm-up", text, place, severity="note")
         return
     yield _compared(load, "warm-up", "samples issued before the measured phase", sent == wanted, sent, wanted)
     # The client records completions of warm-up samples only in the measured phase.
     if still_open := int((before & (load.events.complete_ns >= load.start_ns)).sum()):
         text = f"{still_open} warm-up samples were open when the measured phase began"
         text += ", although warmup.drain is on" if warm_up.drain else ""
-        yield warn("endpoints-warm-up", text, place, still_open=still_open)
+        yield stated("endpoints-warm-up", text, place, still_open=still_open, severity="warning")
 
 
 def _whole(load: Load) -> Iterator[Finding]:
@@ -315,17 +320,19 @@ def _whole(load: Load) -> Iterator[Finding]:
     # The client does not record Ctrl-C: it issues no more samples and waits for no response.
     interrupted = open_ones > 0 and wanted is not None and sent < wanted
     if wanted is None:
-        yield note("endpoints-count", "issued samples not checked: the size of the dataset is unknown", place)
+        yield stated(
+            "endpoints-count", "issued samples not checked: the size of the dataset is unknown", place, severity="note"
+        )
     elif sent < wanted and (time_was_up or interrupted):
         text = f"{sent} of {wanted} samples were issued: {TIME_UP if time_was_up else INTERRUPTED}"
-        yield warn("endpoints-count", text, place, sent=sent, asked=wanted)
+        yield stated("endpoints-count", text, place, sent=sent, asked=wanted, severity="warning")
     else:
         yield _compared(load, "count", "", sent == wanted, sent, wanted)
     if not open_ones:
         yield _compared(load, "drained", "", True, 0, 0)
         if (idle_ns := load.end_ns - int(load.complete_ns.max())) > STALLED_NS:
             text = f"the measured phase ended {idle_ns / SECOND:.3f} s after the last response; samples may be missing"
-            yield warn("endpoints-drained", text, place, idle_s=idle_ns / SECOND)
+            yield stated("endpoints-drained", text, place, idle_s=idle_ns / SECOND, severity="warning")
         return
     # An interrupt after the last issue leaves a time without responses at the end, or open samples that waited no
     # longer than completed ones. If a response was removed, neither is true.
@@ -344,4 +351,4 @@ def _whole(load: Load) -> Iterator[Finding]:
     }
     why = next((reason for reason, holds in reasons.items() if holds), None)
     text = f"{open_ones} of {sent} samples never completed: {why or 'the reason is unknown'}"
-    yield (warn if why else fail)("endpoints-drained", text, place, left=open_ones)
+    yield stated("endpoints-drained", text, place, severity="warning" if why else "error", left=open_ones)

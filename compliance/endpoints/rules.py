@@ -15,7 +15,7 @@ from compliance.accuracy.scores import score_texts
 from compliance.endpoints.endpoints_evidence import EndpointsEvidence
 from compliance.endpoints.load import RERUN
 from compliance.judge.check import decides
-from compliance.judge.finding import Finding, compared, note
+from compliance.judge.finding import Finding, compared, stated
 from compliance.judge.rule import OURS
 from qsl.dataset_file import parse_rows, read_bytes
 from runs.endpoints.folder import PERFORMANCE, Config, EndpointsRun
@@ -168,7 +168,7 @@ def accuracy(case: EndpointsEvidence) -> Iterator[Finding]:
     entries, path = accuracy_entries(case.run), case.run.path(ACCURACY)
     if not entries:
         text = f"{ACCURACY} is missing; four points and the Offline point of a curve need it"
-        yield note("endpoints-rule-accuracy-there", text, path)
+        yield stated("endpoints-rule-accuracy-there", text, path)
         return
     _, rules = model_rules(case)
     if "targets" not in rules:

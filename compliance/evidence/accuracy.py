@@ -7,7 +7,7 @@ from compliance.evidence import performance
 from compliance.evidence.plausibility import scores_within_reach
 from compliance.evidence.run_evidence import RunEvidence, ids_unknown
 from compliance.judge.check import check, decides
-from compliance.judge.finding import Finding, compared, fail
+from compliance.judge.finding import Finding, compared, stated
 from compliance.judge.rule import OURS
 from runs.errors import ExecutionError, SetupError
 from runs.record.finished_run import FinishedRun
@@ -50,7 +50,7 @@ def stated_scores(run: RunEvidence) -> Iterator[Finding]:
     wrong = [f"{name} {there}, rescored {again}" for name, there, again in differ if there != again]
     if wrong:
         said = f"{run.dir.accuracy_text.name} does not match the logged responses: {', '.join(wrong)}"
-        yield fail("accuracy-text-differs", said, run.dir.accuracy_text, run.dir.accuracy_log)
+        yield stated("accuracy-text-differs", said, run.dir.accuracy_text, run.dir.accuracy_log)
 
 
 @decides(

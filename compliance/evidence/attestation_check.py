@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from compliance.judge.check import decides
-from compliance.judge.finding import Finding, fail
+from compliance.judge.finding import Finding, stated
 from compliance.judge.rule import OURS
 from runs.attestation.attestation import Attestation, BrokenFile, broken_files, read_attestation
 from runs.errors import HarnessError
@@ -29,7 +29,7 @@ def unchanged(run: FinishedRun) -> Iterator[Finding]:
     if run.manifest is not None:
         yield from attested(run.dir)
     elif run.dir.seal.is_file() and not run.foreign:
-        yield fail("attested", f"{run.dir.manifest.name} is missing, {run.dir.seal.name} exists", run.dir.manifest)
+        yield stated("attested", f"{run.dir.manifest.name} is missing, {run.dir.seal.name} exists", run.dir.manifest)
 
 
 @decides(
@@ -51,12 +51,12 @@ def read_and_attested(run: RunDir) -> tuple[Attestation | None, list[Finding]]:
             changed = [one for one in changed if one.name not in (run.accuracy_log.name, run.accuracy_text.name)]
     except HarnessError as error:
         fix = error.fix if isinstance(error, NotAttestedError) else ""
-        return None, [Finding("attested", "error", error.message, (run.seal,), fix=fix)]
+        return None, [stated("attested", error.message, run.seal, fix=fix)]
     findings = []
     for one in changed:
-        stated = f", attested: {one.stated}" if one.stated else "; the attestation does not list it"
-        found = f": {one.found}" if one.found else ""
-        findings.append(fail("attested", f"{one.name} was {_SAID[one.state]}{found}{stated}", run.root / one.name))
+        required = f", attested: {one.stated}" if one.stated else "; the attestation does not list it"
+        digest = f": {one.found}" if one.found else ""
+        findings.append(stated("attested", f"{one.name} was {_SAID[one.state]}{digest}{required}", run.root / one.name))
     return attestation, findings
 
 

@@ -8,18 +8,19 @@ import itertools
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import numpy as np
 
 from compliance.judge.check import decides
-from compliance.judge.finding import Finding, fail
+from compliance.judge.finding import Finding, stated
 from compliance.judge.rule import RERUN
 from runs.loadgen.defaults import OFFLINE_SLACK
 from runs.loadgen.detail_log import SIX_DIGITS, DetailLog, power_time
 from runs.loadgen.early_stopping import min_queries
 from runs.loadgen.replay import REPLAYABLE, loaded_samples
 from runs.loadgen.schedule import poisson_offsets_ns
-from runs.loadgen.summary_log import SummaryLog, Told, cross_check
+from runs.loadgen.summary_log import Contradiction, SummaryLog, cross_check
 from runs.numbers.numbers import (
     LATENCIES,
     PERCENTILE_NAMES,
@@ -94,8 +95,8 @@ def log_contradictions(detail: DetailLog, summary: SummaryLog) -> Iterator[Findi
         HarnessError: If a log is damaged.
     """
     if not detail.unknown_version():
-        for sentence, *keys in cross_check(summary, detail):
-            yield fail("log-summary", sentence, summary.path, detail.path, decided_by=keys)
+        for contradiction in cross_check(summary, detail):
+            yield contradicted("log-summary", contradiction, summary.path, detail.path)
     yield from detail_contradictions(detail, reported_numbers(detail) if detail.mode != ACCURACY else None)
 
 
@@ -108,25 +109,26 @@ def detail_contradictions(detail: DetailLog, numbers: Numbers | None) -> Iterato
     if detail.unknown_version():
         return
     if detail.error_count:
-        for sentence, *keys in _error_count(detail):
-            yield fail("log-arithmetic", sentence, detail.path, decided_by=keys)
+        for contradiction in _error_count(detail):
+            yield contradicted("log-arithmetic", contradiction, detail.path)
         return
-    found = [("log-settings", _settings(detail)), ("log-order", _loaded_set(detail)), ("log-clock", _dates(detail))]
+    by_rule = [("log-settings", _settings(detail)), ("log-order", _loaded_set(detail)), ("log-clock", _dates(detail))]
     if numbers is not None and detail.has_results:
-        several = (
-            _error_count(detail),
-            _counts(detail),
-            _order(detail, numbers),
-            _verdict(detail),
-            _duration(detail, numbers),
-        )
-        found += [
-            ("log-arithmetic", sentences) for sentences in (*several, _rates(detail, numbers), _estimates(detail))
-        ]
-        found.append(("log-clock", _clock(detail, numbers)))
-    for rule, sentences in found:
-        for sentence, *keys in sentences:
-            yield fail(rule, sentence, detail.path, decided_by=keys)
+        arithmetic = itertools.chain(
+            _error_count(detail), _counts(detail), _order(detail, numbers), _verdict(detail),
+            _duration(detail, numbers), _rates(detail, numbers), _estimates(detail),
+        )  # fmt: skip
+        by_rule += [("log-arithmetic", arithmetic), ("log-clock", _clock(detail, numbers))]
+    for rule, contradictions in by_rule:
+        for contradiction in contradictions:
+            yield contradicted(rule, contradiction, detail.path)
+
+
+def contradicted(rule: str, contradiction: Contradiction, *files: Path) -> Finding:
+    """Return the finding on values that exclude each other."""
+    return stated(
+        rule, "", *files, found=contradiction.found, required=contradiction.required, decided_by=contradiction.keys
+    )
 
 
 Formula = tuple[str, tuple[str, ...]]  # how a number is computed from the log, and the keys that it is computed from
@@ -165,7 +167,7 @@ def mean_output_tokens(detail: DetailLog, numbers: Numbers) -> float | None:
     return numbers.tokens_per_second / numbers.samples_per_second * (count - 1) / count if count else None
 
 
-def _settings(detail: DetailLog) -> Iterator[Told]:
+def _settings(detail: DetailLog) -> Iterator[Contradiction]:
     pairs = [(f"requested_{name}", f"effective_{name}") for name in _SAME_NAME]
     pairs += _SAME_VALUE.get(detail.scenario, ())
     override = "requested_performance_sample_count_override"
@@ -174,23 +176,26 @@ def _settings(detail: DetailLog) -> Iterator[Told]:
     for first, second in pairs:
         one, other = detail.get(first), detail.get(second)
         if one is not None and other is not None and one != other:
-            yield f"{first} is {one}, {second} is {other}", first, second
+            yield Contradiction(f"{first} is {one}, {second} is {other}", (first, second))
 
 
-def _dates(detail: DetailLog) -> Iterator[Told]:
+def _dates(detail: DetailLog) -> Iterator[Contradiction]:
     """Compare dates in UTC with local dates, and the length of the run with the time of the last log record."""
     begin, window_s = power_time(detail.get("power_begin")), detail.window_s
     dates = [("test_datetime", _date(detail, "test_datetime"), "power_begin", begin)]
     dates.append((_BUILT[0], _date(detail, _BUILT[0]), _BUILT[1], _date(detail, _BUILT[1])))
     for first, one, second, other in dates:
         if one is not None and other is not None and abs(other - one) > ZONES:
-            yield f"{first} is {detail.get(first)}, {second} is {detail.get(second)}", first, second
+            yield Contradiction(f"{first} is {detail.get(first)}, {second} is {detail.get(second)}", (first, second))
     if window_s is None or not detail.last_ms:
         return
     logged_s = detail.last_ms / 1000
     if logged_s < window_s * (1 - PRINTED) - CLOCK_S:
-        said = f"power_begin and power_end are {window_s:.3f} s apart, but the last log record is at {logged_s:.3f} s"
-        yield said, "power_end"
+        yield Contradiction(
+            f"power_begin and power_end are {window_s:.3f} s apart",
+            ("power_end",),
+            f"the last log record is at {logged_s:.3f} s",
+        )
 
 
 def _date(detail: DetailLog, key: str) -> datetime | None:
@@ -199,19 +204,23 @@ def _date(detail: DetailLog, key: str) -> datetime | None:
     return None
 
 
-def _loaded_set(detail: DetailLog) -> Iterator[Told]:
+def _loaded_set(detail: DetailLog) -> Iterator[Contradiction]:
     loaded = detail.loaded_qsl_set
     more = int(detail.get("effective_samples_per_query") or 1) - 1
     if detail.scenario == "MultiStream" and 0 < more < len(loaded) and loaded[-more:] == loaded[:more]:
         loaded = loaded[:-more]  # the last query is filled up with samples from the start
     total, size = detail.integer("qsl_reported_total_count"), detail.integer("effective_performance_sample_count")
     if len(set(loaded)) != len(loaded) or max(loaded, default=-1) >= total:
-        yield f"loaded_qsl_set contains a sample twice, or a sample outside 0 to {total - 1}", "loaded_qsl_set"
+        yield Contradiction(
+            f"loaded_qsl_set contains a sample twice, or a sample outside 0 to {total - 1}", ("loaded_qsl_set",)
+        )
     if detail.mode == PERFORMANCE and len(loaded) != min(total, size):
-        yield f"loaded_qsl_set contains {len(loaded)} samples instead of {min(total, size)}", "loaded_qsl_set"
+        yield Contradiction(
+            f"loaded_qsl_set contains {len(loaded)} samples instead of {min(total, size)}", ("loaded_qsl_set",)
+        )
 
 
-def _order(detail: DetailLog, numbers: Numbers) -> Iterator[Told]:
+def _order(detail: DetailLog, numbers: Numbers) -> Iterator[Contradiction]:
     queries = detail.integer("result_query_count")
     samples = queries * _of_query(detail)
     measured = samples if detail.scenario == "Offline" else queries
@@ -223,14 +232,20 @@ def _order(detail: DetailLog, numbers: Numbers) -> Iterator[Told]:
         steps = [(key, getattr(values, key)) for key in ("min", *PERCENTILE_NAMES, "max")]
         for (low, below), (high, above) in itertools.pairwise(steps):
             if below > above:
-                yield f"{name}: {low} {below} is above {high} {above}", keys[low], keys[high]
+                yield Contradiction(f"{name}: {low} {below} is above {high} {above}", (keys[low], keys[high]))
         overflows = samples * values.max >= 2**63  # LoadGen's 64-bit sum overflows, as in dlrm-v2
         if not overflows and not values.min <= values.mean <= values.max:
-            yield f"{name}: the mean {values.mean} is outside {values.min} to {values.max}", keys["mean"]
+            yield Contradiction(
+                f"{name}: the mean {values.mean} is outside {values.min} to {values.max}", (keys["mean"],)
+            )
         elif not overflows and measured > 0 and not (between := _mean_between(values, measured))[0] <= values.mean:
-            yield f"{name}: the mean {values.mean} is below {between[0]:.0f}, the minimum by percentiles", keys["mean"]
+            yield Contradiction(
+                f"{name}: the mean {values.mean} is below {between[0]:.0f}, the minimum by percentiles", (keys["mean"],)
+            )
         elif not overflows and measured > 0 and not values.mean <= between[1]:
-            yield f"{name}: the mean {values.mean} is above {between[1]:.0f}, the maximum by percentiles", keys["mean"]
+            yield Contradiction(
+                f"{name}: the mean {values.mean} is above {between[1]:.0f}, the maximum by percentiles", (keys["mean"],)
+            )
 
 
 def _mean_between(values: LatencyNumbers, count: int) -> tuple[float, float]:
@@ -244,12 +259,15 @@ def _mean_between(values: LatencyNumbers, count: int) -> tuple[float, float]:
     return least - slack, most + slack
 
 
-def _verdict(detail: DetailLog) -> Iterator[Told]:
+def _verdict(detail: DetailLog) -> Iterator[Contradiction]:
     keys = ("result_min_duration_met", "result_min_queries_met", "result_perf_constraints_met", "early_stopping_met")
     met = all(detail.flag(key) is not False for key in keys)
     if (detail.validity == "VALID") != met:
-        said = f"result_validity is {detail.validity}, but its conditions are {'all met' if met else 'not all met'}"
-        yield said, "result_validity", *keys
+        yield Contradiction(
+            f"result_validity is {detail.validity}",
+            ("result_validity", *keys),
+            f"its conditions are {'all met' if met else 'not all met'}",
+        )
     yield from _conditions(detail)
     if detail.scenario == "Server" and detail.uses_token_latencies:
         pairs = [
@@ -260,10 +278,10 @@ def _verdict(detail: DetailLog) -> Iterator[Told]:
         at_p99 = detail.get("effective_target_latency_percentile") == 0.99
         if at_p99 and detail.flag("result_perf_constraints_met") is not kept:
             key = "result_perf_constraints_met"
-            yield f"{key} is {detail.flag(key)}, but the p99 values and the limits imply {kept}", key
+            yield Contradiction(f"{key} is {detail.flag(key)}", (key,), f"the p99 values and the limits imply {kept}")
 
 
-def _conditions(detail: DetailLog) -> Iterator[Told]:
+def _conditions(detail: DetailLog) -> Iterator[Contradiction]:
     """Compare the conditions of LoadGen's verdict with the numbers that decide them."""
     queries = detail.integer("result_query_count")
     samples = queries * _of_query(detail)
@@ -277,21 +295,24 @@ def _conditions(detail: DetailLog) -> Iterator[Told]:
             follows |= {"early_stopping_met": 0 <= late <= queries and queries >= min_queries(late, share)}
     for key, wanted in follows.items():
         if detail.flag(key) is not None and detail.flag(key) is not wanted:
-            yield f"{key} is {detail.flag(key)}, but the other numbers of the log imply {wanted}", key
+            yield Contradiction(f"{key} is {detail.flag(key)}", (key,), f"the other numbers of the log imply {wanted}")
 
 
-def _late(detail: DetailLog, queries: int, late: int) -> Iterator[Told]:
+def _late(detail: DetailLog, queries: int, late: int) -> Iterator[Contradiction]:
     """Compare the number of late queries with the percentiles of the latency."""
     limit = detail.integer(_TARGET_LATENCY)
     for name, share in PERCENTILE_SHARES.items():
         value, beyond = detail.integer(dict(latency_keys("latency_ns"))[name]), queries * (1 - share)
         if not (late >= beyond - 1 if value > limit else late <= beyond + 1):
-            said = f"{late} of {queries} queries are late, but p{100 * share:g} is {value} ns for a limit of {limit} ns"
-            yield said, "result_overlatency_query_count"
+            yield Contradiction(
+                f"{late} of {queries} queries are late",
+                ("result_overlatency_query_count",),
+                f"p{100 * share:g} is {value} ns for a limit of {limit} ns",
+            )
             return
 
 
-def _issued(detail: DetailLog) -> Iterator[Told]:
+def _issued(detail: DetailLog) -> Iterator[Contradiction]:
     """Compare the number of issued samples with the settings, and with whole sets of samples."""
     samples = _of_query(detail)
     if detail.scenario == "Offline":
@@ -301,16 +322,20 @@ def _issued(detail: DetailLog) -> Iterator[Told]:
         unique = detail.effective("performance_issue_unique")  # then exactly one set of samples is issued
         if not unique and isinstance(least, int) and abs(said - max(int(wanted), least)) > 1 + SIX_DIGITS * wanted:
             key = "effective_samples_per_query"
-            yield f"{key} is {said}, but target_qps and the minimum settings imply {max(int(wanted), least)}", key
+            yield Contradiction(
+                f"{key} is {said}", (key,), f"target_qps and the minimum settings imply {max(int(wanted), least)}"
+            )
         if samples < said:
             first, second = "generated_samples_per_query", "effective_samples_per_query"
-            yield f"{first} is {samples}, {second} {said}", first, second
+            yield Contradiction(f"{first} is {samples}, {second} {said}", (first, second))
     total, size = detail.integer("qsl_reported_total_count"), detail.integer("effective_performance_sample_count")
     whole_sets = detail.effective("sample_concatenate_permutation") is True
     issued, one_set = samples * detail.integer("result_query_count"), min(total, size)
     if whole_sets and detail.scenario in ("Offline", "Server") and one_set > 0 and issued % one_set:
         key = "sample_concatenate_permutation"
-        yield f"{issued} samples were issued, but {key} needs a multiple of {one_set}", f"effective_{key}"
+        yield Contradiction(
+            f"{issued} samples were issued", (f"effective_{key}",), f"{key} needs a multiple of {one_set}"
+        )
 
 
 def _of_query(detail: DetailLog) -> int:
@@ -318,26 +343,28 @@ def _of_query(detail: DetailLog) -> int:
     return detail.samples_per_query or detail.integer("generated_samples_per_query")
 
 
-def _error_count(detail: DetailLog) -> Iterator[Told]:
+def _error_count(detail: DetailLog) -> Iterator[Contradiction]:
     counted = detail.has_results and (detail.counts_errors or "num_errors" in detail.values)
     if counted and detail.get("num_errors") != detail.error_count:
-        yield f"num_errors is {detail.get('num_errors')}, but the log has {detail.error_count} errors", "num_errors"
+        yield Contradiction(
+            f"num_errors is {detail.get('num_errors')}", ("num_errors",), f"the log has {detail.error_count} errors"
+        )
 
 
-def _counts(detail: DetailLog) -> Iterator[Told]:
+def _counts(detail: DetailLog) -> Iterator[Contradiction]:
     queries, generated = detail.integer("result_query_count"), detail.queries_generated
     if queries > generated or (queries < generated and detail.scenario in ("Offline", "Server")):
-        yield f"the result has {queries} queries, but {generated} were generated", "result_query_count"
+        yield Contradiction(f"the result has {queries} queries", ("result_query_count",), f"{generated} were generated")
     late = detail.get("result_overlatency_query_count")
     if late is not None and (late > queries or (detail.get("effective_target_latency_ns") == 0 and late != queries)):
         key = "result_overlatency_query_count"
-        yield f"{key} is {late} of {queries} queries", key
+        yield Contradiction(f"{key} is {late} of {queries} queries", (key,))
     elif late is not None and not detail.uses_token_latencies:
         yield from _late(detail, queries, detail.integer("result_overlatency_query_count"))
     yield from _issued(detail)
 
 
-def _duration(detail: DetailLog, numbers: Numbers) -> Iterator[Told]:
+def _duration(detail: DetailLog, numbers: Numbers) -> Iterator[Contradiction]:
     took_ns = duration_ns(detail, numbers)
     if took_ns is None or numbers.latency_ns is None:
         return
@@ -345,10 +372,10 @@ def _duration(detail: DetailLog, numbers: Numbers) -> Iterator[Told]:
     met = detail.flag("result_min_duration_met")
     if abs(took_ns - needed_ns) > PRINTED * needed_ns and met is not (took_ns >= needed_ns):
         key = "result_min_duration_met"
-        yield f"{key} is {met}, but the run took {took_ns / 1e9:.2f} s of {needed_ns / 1e9:g} s", key
+        yield Contradiction(f"{key} is {met}", (key,), f"the run took {took_ns / 1e9:.2f} s of {needed_ns / 1e9:g} s")
 
 
-def _clock(detail: DetailLog, numbers: Numbers) -> Iterator[Told]:
+def _clock(detail: DetailLog, numbers: Numbers) -> Iterator[Contradiction]:
     took_ns = duration_ns(detail, numbers)
     window_s, keys = detail.window_s, ("power_begin", "power_end")
     if numbers.latency_ns is None or window_s is None:
@@ -357,7 +384,7 @@ def _clock(detail: DetailLog, numbers: Numbers) -> Iterator[Told]:
     if detail.scenario in ("SingleStream", "MultiStream"):  # in these scenarios, queries do not overlap
         busy_s = detail.integer("result_query_count") * numbers.latency_ns.mean / 1e9
         if busy_s > window_s + CLOCK_S:
-            yield f"{apart}, but the queries took {busy_s:.3f} s in total", *keys
+            yield Contradiction(apart, tuple(keys), f"the queries took {busy_s:.3f} s in total")
     if took_ns is None:
         return
     took_s = took_ns / 1e9
@@ -365,10 +392,10 @@ def _clock(detail: DetailLog, numbers: Numbers) -> Iterator[Told]:
     # LoadGen writes power_begin before the first query and power_end after the last completion.
     most_s = took_s + (0 if detail.scenario == "Offline" else numbers.latency_ns.max / 1e9)
     if not took_s - slack_s <= window_s <= most_s + slack_s + 1:
-        yield f"{apart}, but the results state that the run took {took_s:.3f} s", *keys
+        yield Contradiction(apart, tuple(keys), f"the results state that the run took {took_s:.3f} s")
 
 
-def _rates(detail: DetailLog, numbers: Numbers) -> Iterator[Told]:
+def _rates(detail: DetailLog, numbers: Numbers) -> Iterator[Contradiction]:
     latency, queries = numbers.latency_ns, detail.integer("result_query_count")
     if latency is None or latency.max <= 0 or latency.mean <= 0:
         return
@@ -387,8 +414,11 @@ def _rates(detail: DetailLog, numbers: Numbers) -> Iterator[Told]:
         busy_ns, rate = queries * latency.mean - latency.max, numbers.samples_per_second
         if rate is not None and busy_ns > 0 and rate > (queries - 1) * 1e9 / busy_ns * (1 + 3 * PRINTED):
             most = (queries - 1) * 1e9 / busy_ns
-            said = f"queries/s is {rate:.8g}, but queries without overlap allow at most {most:.8g}"
-            yield said, keys["samples_per_second"]
+            yield Contradiction(
+                f"queries/s is {rate:.8g}",
+                (keys["samples_per_second"],),
+                f"queries without overlap allow at most {most:.8g}",
+            )
     else:
         yield from _schedule(detail, queries, numbers)
         yield from _completed(queries, numbers, latency)
@@ -398,7 +428,7 @@ def _rates(detail: DetailLog, numbers: Numbers) -> Iterator[Told]:
         yield from tokens(numbers, latency, mean, mean * queries, took_ns)
 
 
-def _completed(queries: int, numbers: Numbers, latency: LatencyNumbers) -> Iterator[Told]:
+def _completed(queries: int, numbers: Numbers, latency: LatencyNumbers) -> Iterator[Contradiction]:
     """Compare the completed and the scheduled rate in Server. Their ratio implies the latency of the last query."""
     done, scheduled = numbers.samples_per_second, numbers.scheduled_samples_per_second
     if not done or not scheduled:
@@ -412,27 +442,27 @@ def _completed(queries: int, numbers: Numbers, latency: LatencyNumbers) -> Itera
 
 def _last_latency(
     said: str, most: str, last_ns: float, slack_ns: float, latency: LatencyNumbers, keys: Iterable[str]
-) -> Iterator[Told]:
+) -> Iterator[Contradiction]:
     """Compare the latency of the last query, which a completed rate implies, with the range of the latencies.
 
     Args:
         most: The rate without the last query's latency, which the completed rate cannot exceed.
     """
     if last_ns < -slack_ns:
-        yield f"{said}, but must be at most {most}", *keys
+        yield Contradiction(said, tuple(keys), f"must be at most {most}")
     elif not latency.min - slack_ns <= last_ns <= latency.max + slack_ns:
         between = f"the latencies are between {latency.min / 1e6:.3f} and {latency.max / 1e6:.3f} ms"
-        yield f"{said}, which gives a last query latency of {last_ns / 1e6:.3f} ms, but {between}", *keys
+        yield Contradiction(f"{said}, which gives a last query latency of {last_ns / 1e6:.3f} ms", tuple(keys), between)
 
 
-def _differs(name: str, key: str, said: float | None, computed: float) -> Iterator[Told]:
+def _differs(name: str, key: str, said: float | None, computed: float) -> Iterator[Contradiction]:
     if said is not None and not abs(said - computed) <= 3 * PRINTED * abs(computed):
-        yield f"{name} is {said:.8g}, but the other numbers of the log imply {computed:.8g}", key
+        yield Contradiction(f"{name} is {said:.8g}", (key,), f"the other numbers of the log imply {computed:.8g}")
 
 
 def _single_stream_tokens(
     numbers: Numbers, latency: LatencyNumbers, mean: float, total: float, took_ns: float
-) -> Iterator[Told]:
+) -> Iterator[Contradiction]:
     name, keys = "tokens/s with LoadGen's overhead", RATE_KEYS["SingleStream"]
     yield from _differs(
         name, keys["tokens_per_second_with_overhead"], numbers.tokens_per_second_with_overhead, total * 1e9 / took_ns
@@ -449,7 +479,7 @@ def _single_stream_tokens(
 
 def _server_tokens(
     numbers: Numbers, latency: LatencyNumbers, mean: float, total: float, took_ns: float
-) -> Iterator[Told]:
+) -> Iterator[Contradiction]:
     name = "tokens/s over the mean latency"
     key, rate = _SERVER["tokens_per_second_without_overhead"], numbers.tokens_per_second_without_overhead
     yield from _differs(name, key, rate, mean * 1e9 / latency.mean)
@@ -459,11 +489,14 @@ def _server_tokens(
         least = most * took_ns / (took_ns + latency.max)
         if not least * (1 - 3 * PRINTED) <= said <= most * (1 + 3 * PRINTED):
             name = "tokens/s with LoadGen's overhead"
-            between = f"{name} is {said:.8g}, but must be between {least:.8g} and {most:.8g}"
-            yield between, _SERVER["tokens_per_second_with_overhead"]
+            yield Contradiction(
+                f"{name} is {said:.8g}",
+                (_SERVER["tokens_per_second_with_overhead"],),
+                f"must be between {least:.8g} and {most:.8g}",
+            )
 
 
-def _schedule(detail: DetailLog, queries: int, numbers: Numbers) -> Iterator[Told]:
+def _schedule(detail: DetailLog, queries: int, numbers: Numbers) -> Iterator[Contradiction]:
     """Compare the schedule of a Server run with its seed, unless LoadGen's random numbers are unknown."""
     qps = detail.number("effective_target_qps")
     if not qps > 0 or not 1 < queries + 1 <= REPLAYABLE or loaded_samples(detail, queries) is None:
@@ -477,7 +510,7 @@ def _schedule(detail: DetailLog, queries: int, numbers: Numbers) -> Iterator[Tol
     yield from _differs(length, length, detail.number(length), float(offsets_ns[-1]))
 
 
-def _estimates(detail: DetailLog) -> Iterator[Told]:
+def _estimates(detail: DetailLog) -> Iterator[Contradiction]:
     """Compare the early stopping estimates in text and as numbers with each other and with the percentiles."""
     text = detail.get("early_stopping_ttft_result", detail.get("early_stopping_result"))
     if detail.scenario not in ("SingleStream", "MultiStream") or not isinstance(text, str):
@@ -489,7 +522,9 @@ def _estimates(detail: DetailLog) -> Iterator[Told]:
         if not value:
             continue
         if str(value) not in words:
-            yield f"{key} is {value}, but the early stopping text does not contain this value", key
+            yield Contradiction(f"{key} is {value}", (key,), "the early stopping text does not contain this value")
         lowest = detail.integer(keys[name])
         if not detail.uses_token_latencies and not lowest <= value <= highest:
-            yield f"{key} is {value}, but must be between {name} {lowest} and the maximum latency {highest}", key
+            yield Contradiction(
+                f"{key} is {value}", (key,), f"must be between {name} {lowest} and the maximum latency {highest}"
+            )

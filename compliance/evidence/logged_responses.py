@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from compliance.evidence.run_evidence import RunEvidence, ids_unknown
 from compliance.evidence.truncate import hash_in_accuracy_text
 from compliance.judge.check import check, decides
-from compliance.judge.finding import Finding, compared, fail
+from compliance.judge.finding import Finding, compared, stated
 from compliance.judge.rule import OURS, RERUN
 from runs.loadgen.accuracy_log import AccuracyEntry
 from runs.loadgen.detail_log import DetailLog
@@ -28,7 +28,7 @@ def whole_log(run: RunEvidence) -> Iterator[Finding]:
     """Compare an untruncated accuracy log with the request log and with the hash in accuracy.txt."""
     path, log, table, entries = run.dir.requests, run.dir.accuracy_log, run.requests, run.entries
     if table is not None and len(table) != len(entries):
-        yield fail("log-records", f"{log.name} has {len(entries)} responses, {path.name} has {len(table)}", log, path)
+        yield stated("log-records", f"{log.name} has {len(entries)} responses, {path.name} has {len(table)}", log, path)
     else:
         yield from as_recorded(run, entries)
     if run.manifest is not None and run.detail.uses_token_latencies:
@@ -36,7 +36,7 @@ def whole_log(run: RunEvidence) -> Iterator[Finding]:
     said = hash_in_accuracy_text(run.stated_text or "", run.dir.accuracy_text)
     if said and said != (found := run.hashes[log.name]):
         sentence = f"accuracy.txt has hash={said}, {log.name} has SHA-256 {found}"
-        yield fail("record-hash", sentence, run.dir.accuracy_text, log)
+        yield stated("record-hash", sentence, run.dir.accuracy_text, log)
 
 
 @decides("contradiction", needs=("log",), also=("log-order",))
@@ -44,7 +44,7 @@ def as_issued(run: RunEvidence) -> Iterator[Finding]:
     """Compare the logged samples and their order with the seeds, to find a log of another run."""
     path = run.dir.accuracy_log
     if said := not_as_issued(run.detail, run.logged_issue):
-        yield fail("log-order", f"{path.name} has {said}", path, run.dir.detail)
+        yield stated("log-order", f"{path.name} has {said}", path, run.dir.detail)
 
 
 def not_as_issued(detail: DetailLog, pairs: Sequence[tuple[int, int]]) -> str:
@@ -84,16 +84,19 @@ def as_recorded(run: FinishedRun, entries: list[AccuracyEntry]) -> Iterator[Find
     for entry in entries:
         place, seq_id = places.get(entry.seq_id), entry.seq_id
         if place is None:
-            yield fail("log-records", f"seq_id {seq_id} has no line in {path.name}", log, path, seq_id=seq_id)
+            yield stated("log-records", f"seq_id {seq_id} has no line in {path.name}", log, path, seq_id=seq_id)
         elif (index := int(table.sample_index[place])) != entry.qsl_idx:
-            text = f"seq_id {seq_id} has qsl_idx {entry.qsl_idx}, but {path.name} has {index}"
-            yield fail("log-records", text, log, path, seq_id=seq_id)
+            found, required = f"seq_id {seq_id} has qsl_idx {entry.qsl_idx}", f"{path.name} has {index}"
+            yield stated("log-records", "", log, path, found=found, required=required, seq_id=seq_id)
         elif table.output_sha256[place] != hashlib.sha256(entry.data).hexdigest():
             text = f"seq_id {seq_id}: the SHA-256 of the response differs from {path.name}"
-            yield fail("record-answers", text, log, path, seq_id=seq_id)
+            yield stated("record-answers", text, log, path, seq_id=seq_id)
         elif (tokens := int(table.output_tokens[place])) * _ID_BYTES != len(entry.data):
-            text = f"seq_id {seq_id} has {len(entry.data)} bytes of token IDs, but {tokens} tokens in {path.name}"
-            yield fail("record-answers", text, log, path, seq_id=seq_id)
+            found, required = (
+                f"seq_id {seq_id} has {len(entry.data)} bytes of token IDs",
+                f"{tokens} tokens in {path.name}",
+            )
+            yield stated("record-answers", "", log, path, found=found, required=required, seq_id=seq_id)
         else:
             continue
         return  # one difference is enough for the finding
@@ -106,7 +109,7 @@ def _first_tokens(run: FinishedRun, entries: list[AccuracyEntry]) -> Iterator[Fi
     if wrong:
         found = (wrong[0].token_data or b"")[:16].hex() or "nothing"
         text = f"{len(wrong)} reported first tokens differ from their responses: {found} for seq_id {wrong[0].seq_id}"
-        yield fail("record-answers", text, run.dir.accuracy_log, seq_id=wrong[0].seq_id, count=len(wrong))
+        yield stated("record-answers", text, run.dir.accuracy_log, seq_id=wrong[0].seq_id, count=len(wrong))
 
 
 @decides(

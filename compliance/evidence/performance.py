@@ -10,7 +10,7 @@ from compliance.evidence.log_arithmetic import log_contradictions
 from compliance.evidence.logged_responses import as_recorded
 from compliance.evidence.run_evidence import RunEvidence
 from compliance.judge.check import check, decides
-from compliance.judge.finding import Finding, compared, fail
+from compliance.judge.finding import Finding, compared, stated
 from compliance.judge.rule import OURS, RERUN
 from runs.loadgen.detail_log import DetailLog
 from runs.numbers.compare import TOLERANCE_FROM
@@ -103,7 +103,7 @@ def as_derived(run: RunEvidence) -> Iterator[Finding]:
             seq = int(run.requests.seq[item.seq])
             text += f"; sample {run.requests.sample_index[item.seq]} (seq {seq})"
             line = None if by_trace else _line_of(run.dir.requests, seq)
-        yield fail("log-order" if item.about == "order" else "log-records", text, *files, line=line)
+        yield stated("log-order" if item.about == "order" else "log-records", text, *files, line=line)
 
 
 def _line_of(requests: Path, seq: int) -> int | None:
@@ -154,8 +154,8 @@ def foreign_accuracy_log(run: RunEvidence) -> Iterator[Finding]:
     if samples:
         yield from as_recorded(run, entries)
     elif entries:
-        text = f"{path.name} has {len(entries)} responses, but the settings of this run log none"
-        yield fail("log-answers", text, path, answers=len(entries))
+        found, required = f"{path.name} has {len(entries)} responses", "the settings of this run log none"
+        yield stated("log-answers", "", path, found=found, required=required, answers=len(entries))
 
 
 @decides("contradiction", needs=("numbers",), also=("log-summary",))
@@ -163,7 +163,7 @@ def summary_score(run: RunEvidence) -> Iterator[Finding]:
     """Check that the summary has a score. Without a request log, the score is compared with LoadGen's result."""
     if run.result.derived is None and printed_score(run) is None:
         path = run.dir.summary
-        yield fail("log-summary", f"{path.name}: the line {_SUMMARY_SCORE[run.detail.scenario]!r} is missing", path)
+        yield stated("log-summary", f"{path.name}: the line {_SUMMARY_SCORE[run.detail.scenario]!r} is missing", path)
 
 
 def printed_score(run: RunEvidence) -> float | None:

@@ -32,6 +32,7 @@ class Finding:
     line: int | None = None  # line number in the first file, from 1
     decided_by: tuple[str, ...] = ()  # keys of the log records that decided the finding; reports show their lines
     origin: str = ""  # source that differs from the source of the rule
+    is_statement: bool = False  # True: `text` is a whole sentence, which has the values `found` and `required` in it
 
     def __post_init__(self) -> None:
         find_rule(self.rule)
@@ -73,11 +74,11 @@ class Finding:
 
     @property
     def sentence(self) -> str:
-        """The text of the finding without severity and rule ID: what was compared, found and required."""
-        if not self.found:
+        """What was compared, found and required, for people. No code parses it."""
+        if self.is_statement or not self.found:
             return self.text
-        said = f"{self.text}: {self.found}" if self.text else self.found
-        return said + (f", required: {self.required}" if self.required else "")
+        comparison = f"{self.text}: {self.found}" if self.text else self.found
+        return comparison + (f", required: {self.required}" if self.required else "")
 
     def __str__(self) -> str:
         return f"{_WORDS[self.severity]} {self.rule}: {self.sentence}"
@@ -89,17 +90,14 @@ class Finding:
 
     def as_json(self) -> dict[str, Any]:
         """Return the finding for programs, with source and fix of the rule. NumPy's numbers become plain numbers."""
-        found, required = self.found, self.required
-        if self.violated and not required:  # a sentence "A is 1, but B is 2" has both values
-            found, _, required = (found or self.text).partition(", but ")
         rule, plain = self.definition, orjson.dumps(dict(self.numbers), option=orjson.OPT_SERIALIZE_NUMPY)
         return {
             "rule": rule.id,
             "kind": rule.kind,
             "severity": self.severity,
             "text": self.text,
-            "found": found,
-            "expected": required,
+            "found": self.found,
+            "expected": self.required,
             "file": str(self.files[0]) if self.files else "",
             "files": [str(path) for path in self.files],
             "line": self.line,
@@ -116,27 +114,50 @@ def compared(
     required: str,
     *files: Path,
     text: str = "",
+    severity: Severity | None = None,
+    fix: str = "",
+    line: int | None = None,
+    decided_by: Sequence[str] = (),
+    origin: str = "",
+    **numbers: Any,
+) -> Finding:
+    """Return a comparison of a value with the required value.
+
+    Args:
+        text: Name of the value. Default: the summary of the rule.
+        severity: Severity if the rule is violated. Default: the severity of the rule.
+    """
+    definition = find_rule(rule)
+    return Finding(
+        rule, "pass" if passed else severity or definition.severity, text or definition.summary, files, numbers, found,
+        required, fix, line, tuple(decided_by), origin,
+    )  # fmt: skip
+
+
+def stated(
+    rule: str,
+    text: str = "",
+    *files: Path,
+    found: str = "",
+    required: str = "",
+    severity: Severity | None = None,
+    fix: str = "",
+    line: int | None = None,
     decided_by: Sequence[str] = (),
     **numbers: Any,
 ) -> Finding:
-    """Return a finding with the severity pass or the rule's own severity. `text` defaults to the rule's summary."""
-    known = find_rule(rule)
-    severity: Severity = "pass" if passed else known.severity
-    return Finding(rule, severity, text or known.summary, files, numbers, found, required, decided_by=tuple(decided_by))
+    """Return a whole sentence, and the values in it for programs.
 
-
-def fail(
-    rule: str, text: str, *files: Path, line: int | None = None, decided_by: Sequence[str] = (), **numbers: Any
-) -> Finding:
-    """Return an error whose text is a whole sentence."""
-    return Finding(rule, "error", text, files, numbers, line=line, decided_by=tuple(decided_by))
-
-
-def warn(rule: str, text: str, *files: Path, **numbers: Any) -> Finding:
-    """Return a warning: a violated rule that alone does not fail a result."""
-    return Finding(rule, "warning", text, files, numbers)
-
-
-def note(rule: str, text: str, *files: Path, **numbers: Any) -> Finding:
-    """Return a note for the reader."""
-    return Finding(rule, "note", text, files, numbers)
+    Args:
+        text: The sentence. Default: "FOUND, but REQUIRED".
+        found: Value that the sentence states. Default: the sentence, if it states a violation.
+        required: Value that the sentence states as required.
+        severity: Default: the severity of the rule.
+    """
+    severity = severity or find_rule(rule).severity
+    text = text or (f"{found}, but {required}" if required else found)
+    if severity in ("error", "warning"):
+        found = found or text
+    return Finding(
+        rule, severity, text, files, numbers, found, required, fix, line, tuple(decided_by), is_statement=True
+    )  # fmt: skip

@@ -8,7 +8,7 @@ from pathlib import Path
 from cryptography.x509 import Certificate
 
 from compliance.judge.check import decides
-from compliance.judge.finding import Finding, fail, note, warn
+from compliance.judge.finding import Finding, Severity, stated
 from compliance.judge.rule import OURS
 from runs.attestation.anchors import Entry, time_of
 from runs.attestation.attestation import read_attestation
@@ -37,14 +37,14 @@ class Trust:
 )  # fmt: skip
 def anchored(run: RunDir, manifest: Manifest | None, trust: Trust) -> Iterator[Finding]:
     """Report the signature and the anchor of a run, and contradictions to the anchor or to the reviewer's key."""
-    make = fail if trust.ledger is not None or trust.authorities else note
+    severity: Severity = "error" if trust.ledger is not None or trust.authorities else "note"
     try:
         statement = read_attestation(run)
     except HarnessError as error:
-        yield make("anchored", f"not signed: {error.message}", run.root)
+        yield stated("anchored", f"not signed: {error.message}", run.root, severity=severity)
         return
     if trust.key is not None and statement.key != trust.key:
-        yield fail("attested", f"signed by key {statement.key}, required: {trust.key}", run.seal)
+        yield stated("attested", f"signed by key {statement.key}, required: {trust.key}", run.seal)
     times: list[tuple[datetime, str]] = []
     missing: list[str] = []
     if trust.ledger is not None and (entry := trust.ledger.get(statement.digest)) is not None:
@@ -57,23 +57,35 @@ def anchored(run: RunDir, manifest: Manifest | None, trust: Trust) -> Iterator[F
         try:
             times.append((time_of(run, trust.authorities), "by a time stamp"))
         except InputError as error:
-            yield fail("anchored", error.message, run.time_stamp)
+            yield stated("anchored", error.message, run.time_stamp)
     elif run.time_stamp.exists():
         missing.append(f"{run.time_stamp.name} is not checked, because --timestamp-ca is not given")
     elif trust.authorities:
         missing.append(f"{run.time_stamp.name} is missing")
     if not times:
-        yield make("anchored", "; ".join(["signed, not anchored", *missing]), run.seal, digest=statement.digest)
+        yield stated(
+            "anchored",
+            "; ".join(["signed, not anchored", *missing]),
+            run.seal,
+            digest=statement.digest,
+            severity=severity,
+        )
         return
     time, where = min(times)
     text = f"anchored at {time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC, {where}"
     if manifest is None or manifest.end_time_ns is None:
-        yield note("anchored", text, run.seal)
+        yield stated("anchored", text, run.seal, severity="note")
     elif (after_s := time.timestamp() - manifest.end_time_ns / 1e9) < -CLOCKS_DIFFER_S:
-        text += f", but the manifest states that the run ended {duration(-after_s)} after that"
-        yield warn("anchored", text, run.seal, after_s=after_s)
+        ended = f"the manifest states that the run ended {duration(-after_s)} after that"
+        yield stated("anchored", "", run.seal, found=text, required=ended, severity="warning", after_s=after_s)
     else:
-        yield note("anchored", f"{text}, {duration(max(0.0, after_s))} after the run ended", run.seal, after_s=after_s)
+        yield stated(
+            "anchored",
+            f"{text}, {duration(max(0.0, after_s))} after the run ended",
+            run.seal,
+            after_s=after_s,
+            severity="note",
+        )
 
 
 @decides(
@@ -101,10 +113,10 @@ def chained(runs: Iterable[RunDir]) -> Iterator[Finding]:
             seals = [run.seal for run in named_by]
             if previous not in statements:
                 text = f"the preceding attestation {previous} was replaced or removed"
-                yield warn("statement-chain", text, *seals)
+                yield stated("statement-chain", text, *seals)
             elif len(seals) > 1:
                 before = statements[previous][0].root
-                yield warn(
+                yield stated(
                     "statement-chain",
                     f"{len(seals)} runs follow the attestation of {before}, required: at most one",
                     *seals,

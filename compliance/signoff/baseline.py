@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any
 
 from compliance.evidence.same_system import REPEATS
-from compliance.judge.finding import Finding, fail, note, warn
+from compliance.judge.finding import Finding, stated
 from compliance.signoff.coherence import coherent
 from compliance.signoff.evidence import Evidence, Sides, checks
 from compliance.signoff.provenance import one_system
@@ -59,7 +59,7 @@ def baseline(of: Sides) -> Iterator[Finding]:
     repeats = of.before
     if len(repeats) < MIN_REPEATS:
         text = f"performance runs of the baseline: {len(repeats)}, required: at least {MIN_REPEATS}"
-        yield fail("B-1/too_few_repeats", text, *(run.dir.root for run in of.ref[:1]), repeats=len(repeats))
+        yield stated("B-1/too_few_repeats", text, *(run.dir.root for run in of.ref[:1]), repeats=len(repeats))
     else:
         yield from same_conditions(repeats)
         yield from spread(repeats, of.verdict.noise_band_pct)
@@ -78,7 +78,7 @@ def spread(repeats: list[Evidence], band_pct: float) -> Iterator[Finding]:
     values = [metrics_of(evidence).get(name) for evidence in repeats]
     known = [value for value in values if value is not None]
     if len(known) < len(values):
-        yield fail("P-1/null_metric", f"{name} of a repetition cannot be recomputed", repeats[0].dir.root)
+        yield stated("P-1/null_metric", f"{name} of a repetition cannot be recomputed", repeats[0].dir.root)
         return
     yield from judge_spread(name, known, band_pct, repeats[0].dir.root)
 
@@ -104,9 +104,9 @@ def judge_spread(name: str, values: list[float], band_pct: float, *where: Path) 
     text = f"{name} {shown}: spread {spread_pct:.3f}%, noise band {band_pct:g}%"
     if spread_pct <= NOISY_BANDS * band_pct:
         slug = "steady" if spread_pct <= band_pct else "spread"
-        yield note(f"B-1/{slug}", text, *where, **numbers)
+        yield stated(f"B-1/{slug}", text, *where, **numbers)
         return
-    yield warn("B-1/noisy_baseline", text, *where, **numbers)
+    yield stated("B-1/noisy_baseline", text, *where, **numbers)
     place = max(range(len(values)), key=lambda index: abs(values[index] - middle))
     others = [value for index, value in enumerate(values) if index != place]
     rest_pct = (max(others) - min(others)) / middle * 100
@@ -114,4 +114,4 @@ def judge_spread(name: str, values: list[float], band_pct: float, *where: Path) 
         slug = "warmup_outlier" if place == 0 else "outlier"
         off = (values[place] - middle) / middle
         text = f"repetition {place + 1} differs from the median by {off:+.2%}; the others lie within {rest_pct:.3f}%"
-        yield warn(f"B-2/{slug}", text, *where, repeat=place + 1)
+        yield stated(f"B-2/{slug}", text, *where, repeat=place + 1)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from compliance.judge.finding import Finding, fail, note, warn
+from compliance.judge.finding import Finding, stated
 from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import Evidence, checks
 from compliance.signoff.provenance import difference_text
@@ -107,9 +107,9 @@ def judge_changed_options(verdict: SignOff, ref: Evidence, cand: Evidence, claim
     yield from _handicapped(levers, ref, cand, where)
     if confounds:
         text = f"reference and candidate differ in more than their options: {difference_text(confounds)}"
-        yield fail("G-1/confounded", text, *where, keys=sorted(confounds))
+        yield stated("G-1/confounded", text, *where, keys=sorted(confounds))
     if verdict.scope == "patch" and len(levers) > 1:
-        yield fail(
+        yield stated(
             "G-1/several_levers",
             f"changed options of the patch: {', '.join(levers)}, required: one",
             *where,
@@ -120,7 +120,7 @@ def judge_changed_options(verdict: SignOff, ref: Evidence, cand: Evidence, claim
         keys = {key: value for key, value in options.items() if option_of(key) in extra}
         named = ", ".join(levers) or "(none claimed)"
         text = f"differences other than the changed option {named}: {difference_text(keys)}"
-        yield fail("G-1/second_knob", text, *where, options=extra)
+        yield stated("G-1/second_knob", text, *where, options=extra)
     if effects:
         yield inert(effects, ref, cand, claim)
     yield _engaged(verdict, changed, where)
@@ -135,7 +135,7 @@ def _handicapped(levers: list[str], ref: Evidence, cand: Evidence, where: tuple[
     own = [f"{name} {value}" for name, value in before.items() if name in levers and name not in after]
     if own:
         text = f"only the reference sets {', '.join(own)}; the candidate has the engine's default"
-        yield warn("G-1/handicapped_reference", f"{text}, so the gain may come from a slower reference", *where)
+        yield stated("G-1/handicapped_reference", f"{text}, so the gain may come from a slower reference", *where)
 
 
 def _effects_of(names: Iterable[str]) -> frozenset[str]:
@@ -149,14 +149,16 @@ def inert(effects: list[str], ref: Evidence, cand: Evidence, claim: Claim) -> Fi
     shown = ", ".join(effects)
     if problems:
         text = f"changes of {shown} may have affected the numbers: {'; '.join(problems)}"
-        return fail("G-1/unproven_side_effect", text, *where, effects=effects)
+        return stated("G-1/unproven_side_effect", text, *where, effects=effects)
     if claim.conditions == "identical":
-        return warn(
+        return stated(
             "G-1/side_effect_not_told",
-            f"the claim states identical conditions, but {shown} changed; the change had no effect",
+            "",
             *where,
+            found="the claim states identical conditions",
+            required=f"{shown} changed; the change had no effect",
         )
-    return note(
+    return stated(
         "G-1/inert_side_effect",
         f"{shown} changed without effect: neither run reached the limits that {shown} changes",
         *where,
@@ -192,12 +194,12 @@ def _not_inert(evidence: Evidence) -> str | None:
 def _engaged(verdict: SignOff, changed: list[str], where: tuple[Path, Path]) -> Finding:
     """Check that the effective value of each changed option differs between reference and candidate (G-5)."""
     if not verdict.levers:
-        return fail("G-5/no_op", "reference and candidate have the same options", *where)
+        return stated("G-5/no_op", "reference and candidate have the same options", *where)
     if idle := [name for name in verdict.levers if name not in changed]:
         text = f"manifest.json and engine.log show no difference in {', '.join(idle)}"
-        return fail("G-5/no_op", text, *where, levers=idle)
+        return stated("G-5/no_op", text, *where, levers=idle)
     shown = "; ".join(f"{key} {one} / {other}" for key, (one, other) in verdict.lever_evidence.items())
-    return note("G-5/engaged", f"effective values of reference / candidate: {shown}", *where)
+    return stated("G-5/engaged", f"effective values of reference / candidate: {shown}", *where)
 
 
 @checks(
@@ -211,18 +213,18 @@ def _class(verdict: SignOff, claim: Claim, where: tuple[Path, Path]) -> Iterator
     classes = {name: class_of(name) for name in verdict.levers}
     if unknown := [name for name, kind in classes.items() if kind is None]:
         text = f"class of {', '.join(unknown)}: unknown (compliance/signoff/changed_options.py lists the classes)"
-        yield fail("G-8/unknown_lever", text, *where, levers=unknown)
+        yield stated("G-8/unknown_lever", text, *where, levers=unknown)
         return
     if not classes:
         return
     of_b = [name for name, kind in classes.items() if kind == "B"]
     verdict.lever_class = "B" if of_b else "A"
     if claim.lever_class == "A" and of_b:
-        text = f"the claim states a faster kernel, but {', '.join(of_b)} changes serving or algorithm"
-        yield warn("G-8/not_a_kernel_gain", text, *where, levers=of_b)
+        found, required = "the claim states a faster kernel", f"{', '.join(of_b)} changes serving or algorithm"
+        yield stated("G-8/not_a_kernel_gain", "", *where, found=found, required=required, levers=of_b)
     if gated := [name for name in classes if name in NEEDS_QUALITY_GATE]:
         text = f"{', '.join(gated)} changes the model's arithmetic: check the responses with `main.py gate`"
-        yield note("G-8/needs_quality_gate", text, *where, levers=gated)
+        yield stated("G-8/needs_quality_gate", text, *where, levers=gated)
 
 
 def asked_options(manifest: Manifest) -> dict[str, Any]:

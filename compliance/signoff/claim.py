@@ -6,12 +6,12 @@ its first token, including the engine's queue) or decode (until its last token).
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
-from compliance.judge.finding import Finding, note, warn
+from compliance.judge.finding import Finding, stated
 from compliance.signoff.baseline import change_pct
 from compliance.signoff.evidence import Evidence, Sides, checks
 from compliance.signoff.signoff_verdict import Scope, SignOff
@@ -115,7 +115,7 @@ def unused_fields(of: Sides) -> Iterator[Finding]:
     if unused := sorted({*given} - fields_read(scope, with_candidate=with_candidate)):
         side = "" if with_candidate else " without --cand"
         text = f"the sign-off of scope {scope}{side} does not read these fields of the claim: {', '.join(unused)}"
-        yield note("G-2/unused_field", text, fields=unused)
+        yield stated("G-2/unused_field", text, fields=unused)
 
 
 def _values(field: object) -> Iterable[object]:
@@ -133,7 +133,7 @@ def claimed_numbers(of: Sides) -> Iterator[Finding]:
             if value is None:
                 continue
             if known is None:
-                yield warn("G-2/claim_vs_raw", f"claimed {side} {name} {value:g} cannot be recomputed from the runs")
+                yield stated("G-2/claim_vs_raw", f"claimed {side} {name} {value:g} cannot be recomputed from the runs")
             elif abs(value - known) > verdict.noise_band_pct / 100 * abs(known):
                 text = f"claimed {side} {name} {value:.6g}, recomputed from the raw files {known:.6g}"
                 overstates = (change_pct(name, known, value) > 0) == (side == improved_side)
@@ -149,9 +149,9 @@ def claimed_numbers(of: Sides) -> Iterator[Finding]:
 def claim_differs(verdict: SignOff, text: str, claimed: float, raw: float, *, is_overstated: bool) -> Finding:
     """Return a finding on a claimed number that differs. For an overstated claim, state the number that replaces it."""
     if not is_overstated:
-        return warn("G-2/claim_vs_raw", text, claimed=claimed, raw=raw)
+        return stated("G-2/claim_vs_raw", text, claimed=claimed, raw=raw)
     text += f"; corrected headline: {verdict.measured_headline}"
-    return warn("G-2/overstated", text, claimed=claimed, raw=raw, corrected_headline=verdict.measured_headline)
+    return stated("G-2/overstated", text, claimed=claimed, raw=raw, corrected_headline=verdict.measured_headline)
 
 
 # The claimed phase ----------------------------------------------------------------------------------------------------
@@ -193,16 +193,17 @@ def attribution(of: Sides) -> Iterator[Finding]:
         known += [phases] if attributed else []
         if not requests:
             text = f"phases of the {name} cannot be computed"
-            yield from (warn("M-1/unattributed", text, run.dir.root) for run in runs[:1])
+            yield from (stated("M-1/unattributed", text, run.dir.root) for run in runs[:1])
             continue
         share, whole = attributed / requests, sum(phases.values())
         if share < ATTRIBUTED_SHARE:
             text = f"share of the {name}'s requests with a first token: {share:.1%}, required: {ATTRIBUTED_SHARE:.0%}"
-            yield warn("M-1/unattributed", text, runs[0].dir.requests, attributed_share=share)
+            yield stated("M-1/unattributed", text, runs[0].dir.requests, attributed_share=share)
             continue
         shares = ", ".join(f"{phase} {value / whole if whole > 0 else 0:.1%}" for phase, value in phases.items())
         text = f"{name}: {shares} of {whole:.3f} ms per request; longest phase: {max(phases, key=phases.__getitem__)}"
-        yield note("M-1/phases", text, runs[0].dir.requests, **phases, requests=requests, attributed=attributed)
+        numbers: dict[str, Any] = {**phases, "requests": requests, "attributed": attributed}
+        yield stated("M-1/phases", text, runs[0].dir.requests, **numbers)
     if of.claim.phase is not None:
         yield _credited(known, of.claim.phase, of.verdict.noise_band_pct)
 
@@ -216,12 +217,13 @@ def attribution(of: Sides) -> Iterator[Finding]:
 def _credited(known: list[dict[str, float]], claimed: str, band_pct: float) -> Finding:
     """Check that the claimed phase is the one that became shorter (M-2)."""
     if len(known) < 2:
-        return warn("M-2/phase_not_shown", f"claimed phase {claimed}: reference or candidate has no times of phases")
+        return stated("M-2/phase_not_shown", f"claimed phase {claimed}: reference or candidate has no times of phases")
     ref, cand = known
     gains_ms = {name: ref[name] - cand[name] for name in PHASES}
     largest = max(gains_ms, key=gains_ms.__getitem__)
     shown = ", ".join(f"{name} {ref[name]:.3f} to {cand[name]:.3f} ms" for name in PHASES)
     if gains_ms[claimed] <= band_pct / 100 * sum(ref.values()) or largest != claimed:
-        text = f"the claimed phase is {claimed}, but the gain came from {largest}: {shown}"
-        return warn("M-2/wrong_phase", text, **{f"{name}_gain_ms": gain for name, gain in gains_ms.items()})
-    return note("M-2/phase_confirmed", f"{claimed} became shorter: {shown}")
+        found, required = f"the claimed phase is {claimed}", f"the gain came from {largest}: {shown}"
+        numbers: dict[str, Any] = {f"{name}_gain_ms": gain for name, gain in gains_ms.items()}
+        return stated("M-2/wrong_phase", "", found=found, required=required, **numbers)
+    return stated("M-2/phase_confirmed", f"{claimed} became shorter: {shown}")

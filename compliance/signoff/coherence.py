@@ -7,7 +7,7 @@ import numpy as np
 
 from compliance.accuracy.metrics import metric_of
 from compliance.accuracy.scores import TokenIds
-from compliance.judge.finding import Finding, fail, note, warn
+from compliance.judge.finding import Finding, stated
 from compliance.signoff.evidence import FEW_SAMPLES, Evidence, Sides, checks
 from runs.errors import HarnessError
 from runs.record.fingerprint import RESPONSES
@@ -44,12 +44,12 @@ def coherent(runs: list[Evidence]) -> Iterator[Finding]:
     found = accuracy_runs(runs)
     if not found:
         text = "the accuracy run of the reference is missing: the coherence of its responses is unknown"
-        yield warn("C-1/coherence_not_seen", text)
+        yield stated("C-1/coherence_not_seen", text)
     for evidence in found:
         try:
             ids = evidence.response_ids
         except HarnessError as error:
-            yield fail("C-1/unverifiable_noncoherent_reference", error.message, evidence.dir.accuracy_log)
+            yield stated("C-1/unverifiable_noncoherent_reference", error.message, evidence.dir.accuracy_log)
             continue
         unknown = list(ids_known(ids, evidence))
         yield from unknown
@@ -75,12 +75,12 @@ def _ids_coherent(ids: list[TokenIds], evidence: Evidence) -> Iterator[Finding]:
     good = sum(_is_coherent(one) for one in ids)
     if not ids or good < COHERENT_SHARE * len(ids):
         text = f"responses without looping text: {good} of {len(ids)}, required: at least {COHERENT_SHARE:.0%}"
-        yield fail("C-1/unverifiable_noncoherent_reference", text, where, coherent=good, answers=len(ids))
+        yield stated("C-1/unverifiable_noncoherent_reference", text, where, coherent=good, answers=len(ids))
         return
     distinct = len({one.tobytes() for one in ids})
     if len(ids) >= FEW_SAMPLES and distinct < len(ids) / 2:
         text = f"distinct responses: {distinct} of {len(ids)} samples, required: at least half"
-        yield fail("C-1/unverifiable_noncoherent_reference", text, where, distinct=distinct)
+        yield stated("C-1/unverifiable_noncoherent_reference", text, where, distinct=distinct)
 
 
 def _is_coherent(ids: TokenIds) -> bool:
@@ -100,13 +100,13 @@ def _scores_coherent(evidence: Evidence) -> Iterator[Finding]:
         why = next(
             (one.found for one in violated if one.rule == "accuracy-scored-again"), "the responses have no scores"
         )
-        yield fail("C-1/not_scored_again", f"the responses were not rescored: {why}", evidence.dir.root)
+        yield stated("C-1/not_scored_again", f"the responses were not rescored: {why}", evidence.dir.root)
         return
     name = metric_of(evidence.benchmark).means[0]
     score, least = scores[name], ROUGE1_SHARE * target[name] if target else MIN_ROUGE1
     if score < least:
         text = f"{name} of the responses: {score:.2f}, required: at least {least:.2f}"
-        yield fail("C-1/unverifiable_noncoherent_reference", text, evidence.dir.accuracy_log, **{name: score})
+        yield stated("C-1/unverifiable_noncoherent_reference", text, evidence.dir.accuracy_log, **{name: score})
 
 
 @checks(
@@ -119,7 +119,7 @@ def ids_known(ids: Sequence[TokenIds], evidence: Evidence) -> Iterator[Finding]:
     where, size = evidence.dir.accuracy_log, evidence.vocabulary_size
     if size is None:
         text = "the model is missing: the token IDs of the responses were not compared with its vocabulary"
-        yield note("C-1/vocabulary_not_seen", text, where)
+        yield stated("C-1/vocabulary_not_seen", text, where)
         return
     outside = [one[(one < 0) | (one >= size)] for one in ids]
     responses = sum(bool(len(found)) for found in outside)
@@ -128,7 +128,7 @@ def ids_known(ids: Sequence[TokenIds], evidence: Evidence) -> Iterator[Finding]:
         count = sum(map(len, outside))
         text = f"token IDs outside the model's vocabulary of {size}: {count} in {responses} of {len(ids)} responses"
         text += f" (for example {first}), required: none"
-        yield fail("C-1/ids_outside_vocabulary", text, where, ids=count, answers=responses, vocabulary_size=size)
+        yield stated("C-1/ids_outside_vocabulary", text, where, ids=count, answers=responses, vocabulary_size=size)
 
 
 @checks(
@@ -141,13 +141,13 @@ def text_printable(ids: Sequence[TokenIds], evidence: Evidence) -> Iterator[Find
     tokenizer = evidence.tokenizer
     if tokenizer is None:
         text = "the tokenizer is missing: the responses were not decoded"
-        yield note("C-1/text_not_seen", text, evidence.dir.accuracy_log)
+        yield stated("C-1/text_not_seen", text, evidence.dir.accuracy_log)
         return
     share, characters = printable_share(tokenizer.batch_decode([np.asarray(one) for one in ids]))
     if share < PRINTABLE_SHARE:
         text = f"printable characters in the responses: {share:.2%} of {characters:,}"
         text += f", required: at least {PRINTABLE_SHARE:.0%}"
-        yield fail("C-1/not_text", text, evidence.dir.accuracy_log, printable_share=share, characters=characters)
+        yield stated("C-1/not_text", text, evidence.dir.accuracy_log, printable_share=share, characters=characters)
 
 
 def printable_share(texts: Iterable[str]) -> tuple[float, int]:
@@ -190,17 +190,17 @@ def _same_responses(ref: list[Evidence], cand: list[Evidence]) -> Finding:
     equal = sum(expected.get(index) == digest for index, digest in given)
     if given and equal == len(given):
         text = f"all {equal} responses of the candidate are identical to the reference responses"
-        return note("C-2/byte_parity_pass", text, where)
+        return stated("C-2/byte_parity_pass", text, where)
     share = equal / len(given) if given else 0.0
     text = f"{share:.1%} of the candidate's responses are identical to the reference responses"
     if not candidates:
         text += ", and the candidate's accuracy run is missing"
-        return fail("C-3/diverges_needs_accuracy_probe", text, where, equal_share=share)
+        return stated("C-3/diverges_needs_accuracy_probe", text, where, equal_share=share)
     problems = [text for one in candidates for text in (*_below_target(one, reference), *_unknown_ids(one))]
     where = candidates[0].dir.root
     if problems:
-        return fail("C-3/accuracy_gate_fail", "; ".join(problems), where, equal_share=share)
-    return note("C-3/accuracy_gate_pass", f"{text}; its accuracy run meets the targets", where, equal_share=share)
+        return stated("C-3/accuracy_gate_fail", "; ".join(problems), where, equal_share=share)
+    return stated("C-3/accuracy_gate_pass", f"{text}; its accuracy run meets the targets", where, equal_share=share)
 
 
 def _digests(table: RequestTable) -> Iterator[tuple[int, str]]:
@@ -268,4 +268,4 @@ def one_model(runs: list[Evidence]) -> Iterator[Finding]:
 def _unlike(evidence: Evidence, alike: int, again: int, where: str) -> Iterator[Finding]:
     if again >= MIN_REPETITIONS and alike < MIN_ALIKE * again:
         text = f"repetitions with {where}: {alike} of {again}, required with greedy decoding: at least {MIN_ALIKE:.0%}"
-        yield fail("H-5/other_answers", text, evidence.dir.requests, alike=alike, again=again)
+        yield stated("H-5/other_answers", text, evidence.dir.requests, alike=alike, again=again)

@@ -10,7 +10,7 @@ from compliance.evidence.run_evidence import RunEvidence
 from compliance.evidence.run_verdict import RunVerdict, judge_run
 from compliance.evidence.scoring import ScoreSources, expect_scoring
 from compliance.judge.check import Decider, Need, always, decides
-from compliance.judge.finding import Finding, fail
+from compliance.judge.finding import Finding, stated
 from compliance.judge.rule import OURS, RuleSeverity
 from compliance.signoff.signoff_verdict import SignOff
 from compliance.verify.find_results import find_results
@@ -159,7 +159,7 @@ def load(paths: Sequence[Path], sources: ScoreSources | None = None) -> tuple[li
         try:
             results = find_results([path])
         except HarnessError as error:
-            reasons.append(fail("P-1/missing_raw", error.message, path))
+            reasons.append(stated("P-1/missing_raw", error.message, path))
             continue
         for result in results:
             if result.error is not None:
@@ -182,7 +182,7 @@ def _crashed(run: RunDir) -> Finding | None:
         text = f"the run finished with exit code {manifest.exit_code} and the error {manifest.error}"
     else:
         text = f"{unfinished(manifest)}; exit code {manifest.exit_code}"
-    return fail("G-10/crashed", text, run.manifest, exit_code=manifest.exit_code)
+    return stated("G-10/crashed", text, run.manifest, exit_code=manifest.exit_code)
 
 
 @checks(
@@ -194,12 +194,12 @@ def _crashed(run: RunDir) -> Finding | None:
 def unreadable(error: HarnessError | OSError, where: Path) -> Finding:
     """Return a finding on a file that is missing or damaged."""
     if isinstance(error, HarnessError):
-        return fail("P-1/missing_raw" if error.missing else "P-1/damaged_raw", error.message, where)
-    return fail("P-1/damaged_raw", str(error), where)
+        return stated("P-1/missing_raw" if error.missing else "P-1/damaged_raw", error.message, where)
+    return stated("P-1/damaged_raw", str(error), where)
 
 
 def damaged(error: Exception) -> list[Finding]:
     """Return a finding on the input error that ended a check; raise any other exception."""
     if isinstance(error, HarnessError):
-        return [fail("P-1/damaged_raw", error.message)]
+        return [stated("P-1/damaged_raw", error.message)]
     raise error

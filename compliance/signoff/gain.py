@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Any
 
-from compliance.judge.finding import Finding, fail, note, warn
+from compliance.judge.finding import Finding, stated
 from compliance.signoff.baseline import (
     HIGHER_IS_BETTER,
     MIN_REPEATS,
@@ -42,7 +42,7 @@ def real_gain(verdict: SignOff, name: str, ref: list[float], cand: list[float]) 
     """Check that the gain exceeds the noise band and that the repetitions do not overlap (G-4)."""
     if min(len(ref), len(cand)) < MIN_REPEATS:
         text = f"{len(ref)} reference and {len(cand)} candidate repetitions, required: at least {MIN_REPEATS} each"
-        yield fail("G-4/too_few_repeats", text, ref=len(ref), cand=len(cand))
+        yield stated("G-4/too_few_repeats", text, ref=len(ref), cand=len(cand))
         return
     band_pct = verdict.noise_band_pct
     before, after = median(ref), median(cand)
@@ -52,12 +52,15 @@ def real_gain(verdict: SignOff, name: str, ref: list[float], cand: list[float]) 
     numbers: dict[str, Any] = {"delta_pct": pct, "band_pct": band_pct, "ref": ref, "cand": cand}
     shown = f"{name} {before:.6g} to {after:.6g}: {pct:+.3f}%"
     if pct <= band_pct:
-        yield fail("G-4/no_real_gain", f"{shown}, required: more than the noise band of {band_pct:g}%", **numbers)
+        yield stated("G-4/no_real_gain", f"{shown}, required: more than the noise band of {band_pct:g}%", **numbers)
     elif not verdict.non_overlapping:
-        text = f"{shown}, but the worst candidate ({worst:.6g}) is not better than the best reference ({best:.6g})"
-        yield fail("G-4/overlap", text, **numbers)
+        found, required = (
+            f"{shown}",
+            f"the worst candidate ({worst:.6g}) is not better than the best reference ({best:.6g})",
+        )
+        yield stated("G-4/overlap", "", found=found, required=required, **numbers)
     else:
-        yield note("G-4/real_gain", f"{shown}, without overlap of the repetitions", **numbers)
+        yield stated("G-4/real_gain", f"{shown}, without overlap of the repetitions", **numbers)
 
 
 @checks(
@@ -70,16 +73,16 @@ def drift(verdict: SignOff, name: str, claim: Claim) -> Iterator[Finding]:
     """Compare the reference with the baseline that was signed off earlier (G-3)."""
     now, band_pct = verdict.metrics["ref"].get(name), verdict.noise_band_pct
     if claim.baseline is None or now is None:
-        yield note("G-3/no_earlier_baseline", "drift was not checked, because `baseline` is missing in the claim")
+        yield stated("G-3/no_earlier_baseline", "drift was not checked, because `baseline` is missing in the claim")
         return
     pct = abs(now - claim.baseline) / abs(claim.baseline) * 100 if claim.baseline else float("inf")
     verdict.baseline_drift_pct = pct
     text = f"{name} is {now:.6g} in the reference and {claim.baseline:.6g} in the claimed baseline: {pct:.3f}% apart"
     numbers: dict[str, Any] = {"now": now, "baseline": claim.baseline, "drift_pct": pct, "band_pct": band_pct}
     if pct > band_pct:
-        yield fail("G-3/baseline_drift", f"{text}, required: at most the noise band of {band_pct:g}%", **numbers)
+        yield stated("G-3/baseline_drift", f"{text}, required: at most the noise band of {band_pct:g}%", **numbers)
     else:
-        yield note("G-3/no_drift", text, **numbers)
+        yield stated("G-3/no_drift", text, **numbers)
 
 
 @checks(
@@ -103,17 +106,18 @@ def headline_integrity(verdict: SignOff, name: str, claim: Claim) -> Iterator[Fi
     for other in [one for one in before if one in after and one != name]:
         worse_pct = -change_pct(other, before[other], after[other])
         if worse_pct > max(WORSE_PCT, NOISY_BANDS * band_pct):
-            text = f"{name} changed by {pct:+.1f}%, but {other} changed from {before[other]:.4g} to {after[other]:.4g}"
-            text += f" ({worse_pct:.0f}% worse)"
-            yield warn("G-6/hidden_regression", text, metric=other, before=before[other], after=after[other])
+            found, required = f"{name} changed by {pct:+.1f}%", f"{other} changed from {before[other]:.4g}"
+            required += f" to {after[other]:.4g} ({worse_pct:.0f}% worse)"
+            numbers: dict[str, Any] = {"metric": other, "before": before[other], "after": after[other]}
+            yield stated("G-6/hidden_regression", found=found, required=required, **numbers)
     if claim.reported_metrics is None or set(claim.reported_metrics) - {name}:
         return
     pairs = [(side.get("tokens_per_second"), side.get("ttft_p99_ms")) for side in (before, after)]
     rates = [tokens / ttft for tokens, ttft in pairs if tokens and ttft]
     if len(rates) == 2 and rates[1] < rates[0]:
-        text = f"the claim reports only {name}, but the ratio of tokens/s to p99 TTFT fell"
-        text += f" from {rates[0]:.4g} to {rates[1]:.4g}"
-        yield fail("G-6/cherry_picked", text, ref=rates[0], cand=rates[1])
+        found = f"the claim reports only {name}"
+        required = f"the ratio of tokens/s to p99 TTFT fell from {rates[0]:.4g} to {rates[1]:.4g}"
+        yield stated("G-6/cherry_picked", found=found, required=required, ref=rates[0], cand=rates[1])
 
 
 @checks(
@@ -131,8 +135,8 @@ def isolated(verdict: SignOff, claim: Claim, *, real: bool) -> Iterator[Finding]
         return
     claimed = f"{claim.isolated_speedup:g} ×" if claim.isolated_speedup is not None else "a gain"
     if not real:
-        text = f"the claim states a gain of {claimed} in a microbenchmark, but the end-to-end gain is missing"
-        yield fail("G-11/isolated_only", text, isolated=claim.isolated_speedup)
+        found, required = f"the claim states a gain of {claimed} in a microbenchmark", "the end-to-end gain is missing"
+        yield stated("G-11/isolated_only", "", found=found, required=required, isolated=claim.isolated_speedup)
     else:
         text = f"claimed microbenchmark gain: {claimed}; end-to-end gain: {verdict.e2e_delta_pct:+.2f}%"
-        yield warn("G-11/isolated_headline", text, isolated=claim.isolated_speedup)
+        yield stated("G-11/isolated_headline", text, isolated=claim.isolated_speedup)

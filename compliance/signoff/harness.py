@@ -16,7 +16,7 @@ from compliance.audits.catalog.output_length import OutputLength
 from compliance.audits.run_artifacts import RunArtifacts
 from compliance.audits.state import AuditState, audit_beside
 from compliance.evidence.same_system import AUDIT, DATA_OF_MODES, MODES
-from compliance.judge.finding import Finding, fail, note, warn
+from compliance.judge.finding import Finding, Severity, stated
 from compliance.signoff.coherence import coherent, one_model
 from compliance.signoff.evidence import (
     FASTER_FAIL,
@@ -52,7 +52,7 @@ def harness(runs: list[Evidence]) -> Iterator[Finding]:
     modes = {evidence.is_performance for evidence in runs}
     if lacking := [name for name, mode in (("performance", True), ("accuracy", False)) if mode not in modes]:
         text = f"the {lacking[0]} run is missing: the two modes cannot be compared"
-        yield fail("H-1/missing_raw", text, *(run.dir.root for run in runs[:1]))
+        yield stated("H-1/missing_raw", text, *(run.dir.root for run in runs[:1]))
     yield from coherent(runs)
     for evidence in runs:
         if evidence.is_performance:
@@ -99,10 +99,11 @@ def _parity(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
         try:
             result = audit.verify(request_beside(performance, audit), runs)
         except HarnessError as error:
-            yield fail(violated, f"the rules of {audit.name} cannot be applied: {error.message}", performance.dir.root)
+            yield stated(
+                violated, f"the rules of {audit.name} cannot be applied: {error.message}", performance.dir.root
+            )
         else:
-            rule, make = (met, note) if result.passed else (violated, fail)
-            yield make(rule, result.reason, performance.dir.root)
+            yield stated(met if result.passed else violated, result.reason, performance.dir.root)
 
 
 @checks("H-2", ("not_representative", "error", "number of times that each loaded sample was issued"))
@@ -115,11 +116,13 @@ def _load(evidence: Evidence) -> Iterator[Finding]:
     issued, counts = np.unique(table.sample_index, return_counts=True)
     where = evidence.dir.requests
     if len(table) >= len(loaded) and len(issued) != len(loaded):
-        text = f"{len(issued)} distinct samples were issued, but {len(loaded)} were loaded"
-        yield fail("H-2/not_representative", text, where, issued=len(issued), loaded=len(loaded))
+        found, required = f"{len(issued)} distinct samples were issued", f"{len(loaded)} were loaded"
+        yield stated(
+            "H-2/not_representative", "", where, found=found, required=required, issued=len(issued), loaded=len(loaded)
+        )
     elif len(table) % len(loaded) == 0 and counts.min() != counts.max():
         text = f"samples were issued {counts.min()} to {counts.max()} times, required: equally often"
-        yield fail("H-2/not_representative", text, where, fewest=int(counts.min()), most=int(counts.max()))
+        yield stated("H-2/not_representative", text, where, fewest=int(counts.min()), most=int(counts.max()))
 
 
 @checks(
@@ -143,20 +146,20 @@ def caching(evidence: Evidence) -> Iterator[Finding]:
         and prompt_reuse(evidence.manifest).is_unobserved
     ):
         text = "the output_caching audit is missing, and the server does not report cached prompt tokens"
-        yield fail("H-5/caching_audit_absent", text, record)
+        yield stated("H-5/caching_audit_absent", text, record, severity="error")
     elif evidence.part is not None and any(
         one.rule == "plausible-repeats" and one.passed for one in evidence.part.checks
     ):
         text = "the output_caching audit is missing; repeated samples of the run take as long as new samples"
-        yield note("H-5/repetitions_cost", text, evidence.dir.requests)
+        yield stated("H-5/repetitions_cost", text, evidence.dir.requests)
     elif evidence.scenario in _NO_AUDIT:
         text = "a cache cannot be excluded: repeated samples are too few or too fast, and the output_caching audit"
         text += " does not support this scenario"
-        yield note("H-5/caching_not_seen", text, evidence.dir.requests)
+        yield stated("H-5/caching_not_seen", text, evidence.dir.requests)
     else:
         text = "the output_caching audit is missing, and repeated samples of the run are too few or too fast"
         text += " to exclude a cache"
-        yield warn("H-5/caching_audit_absent", text, record)
+        yield stated("H-5/caching_audit_absent", text, record)
 
 
 def output_caching_passed(run: FinishedRun) -> bool:
@@ -168,21 +171,20 @@ def _audited(evidence: Evidence, state: AuditState) -> Iterator[Finding]:
     """Check the output_caching audit by re-evaluating its runs. The verdict in audit_<test>.json does not count."""
     if state.outcome != "PASS":
         rule = {"no verdict": "H-5/caching_audit_absent", "FAIL": "H-5/caching_audit_failed"}
-        make = warn if state.outcome == "no verdict" else fail
         text = f"the output_caching audit {state.why}"
-        yield make(rule.get(state.outcome, "H-5/caching_audit_forged"), text, state.record)
+        yield stated(rule.get(state.outcome, "H-5/caching_audit_forged"), text, state.record)
         return
     # Compare the longest run of each kind, because the audit repeats a run with more samples if it was too short.
     unique = max(run.requested for run in state.runs if run.spec.settings["performance_issue_unique"])
     fewest = max(run.requested for run in state.runs if not run.spec.settings["performance_issue_unique"])
     if fewest < unique:
         text = f"queries of repeated samples in the output_caching audit: {fewest}, required: at least {unique}"
-        yield warn("H-5/caching_audit_absent", text, state.record)
+        yield stated("H-5/caching_audit_absent", text, state.record)
         return
     violated = list(audit_problems(evidence, [run.dir.root for run in state.runs]))
     yield from violated
     if state.result is not None and all(reason.severity != "error" for reason in violated):
-        yield note(_PASSED, f"re-evaluated: {state.result.reason}", state.record)
+        yield stated(_PASSED, f"re-evaluated: {state.result.reason}", state.record)
 
 
 def audit_problems(evidence: Evidence, runs: list[Path]) -> Iterator[Finding]:
@@ -220,11 +222,23 @@ def pace(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
         here_ms, there_ms = median_ms(ours), median_ms(theirs)
         if not here_ms or not there_ms or there_ms < FASTER_FLAG * here_ms:
             continue
-        text = f"median {name}: {here_ms:.4g} ms, but {there_ms:.4g} ms in the accuracy run at equal or lower load"
+        found, required = (
+            f"median {name}: {here_ms:.4g} ms",
+            f"{there_ms:.4g} ms in the accuracy run at equal or lower load",
+        )
         seen = (there_ms - here_ms) * times * 1e6 > STAMP_MEDIAN_NS
-        make = fail if seen and there_ms >= factor * here_ms else warn
+        severity: Severity = "error" if seen and there_ms >= factor * here_ms else "warning"
         where = performance.dir.requests
-        yield make("H-8/faster_than_accuracy", text, where, performance_ms=here_ms, accuracy_ms=there_ms)
+        yield stated(
+            "H-8/faster_than_accuracy",
+            "",
+            where,
+            found=found,
+            required=required,
+            performance_ms=here_ms,
+            accuracy_ms=there_ms,
+            severity=severity,
+        )
 
 
 def _ttft_ms(table: RequestTable) -> float:

@@ -10,7 +10,7 @@ from pathlib import Path
 from compliance.endpoints import judge_of
 from compliance.evidence.scoring import ScoreSources, with_scorer
 from compliance.judge.check import WITHOUT_INPUT, Check, Judgement, check, judge
-from compliance.judge.finding import Finding, fail, note, warn
+from compliance.judge.finding import Finding, stated
 from compliance.judge.rule import UnknownRuleError
 from compliance.signoff import changed_options
 from compliance.signoff import gain as gain_checks
@@ -99,7 +99,7 @@ def sign_off(
     except UnknownRuleError as error:
         verdict.error = error
     except HarnessError as error:
-        verdict.findings.append(fail("P-1/damaged_raw", error.message))
+        verdict.findings.append(stated("P-1/damaged_raw", error.message))
     except OutOfTime:  # return a new verdict, because the checking thread may still write into its own
         late = ExecutionError(f"no verdict within {limit_s:g} s")
         verdict = replace(verdict, findings=[*verdict.findings], error=late)
@@ -166,7 +166,7 @@ def _both_modes(of: Sides) -> Iterator[Finding]:
 def _both_sides(of: Sides) -> Iterator[Finding]:
     of.verdict.compared = not of.absent("both")
     if not of.verdict.compared:
-        yield fail("G-4/missing_raw", "the reference or the candidate has no performance run")
+        yield stated("G-4/missing_raw", "the reference or the candidate has no performance run")
 
 
 def _same_conditions(of: Sides) -> Iterator[Finding]:
@@ -188,12 +188,12 @@ def decomposition(of: Sides) -> Iterator[Finding]:
     product = of_class_a = 1.0
     for lever in verdict.levers:
         if lever not in files:
-            yield fail("G-9/missing_patch_verdict", f"the claim names no patch verdict for {lever}", lever=lever)
+            yield stated("G-9/missing_patch_verdict", f"the claim names no patch verdict for {lever}", lever=lever)
             continue
         try:
             patch = _patch_again(lever, files[lever], of)
         except HarnessError as error:
-            yield fail("G-9/missing_patch_verdict", error.message, files[lever], lever=lever)
+            yield stated("G-9/missing_patch_verdict", error.message, files[lever], lever=lever)
             continue
         gain_pct = patch.e2e_delta_pct or 0.0
         kind = class_of(lever)
@@ -210,9 +210,9 @@ def decomposition(of: Sides) -> Iterator[Finding]:
     text = f"gain of all changed options: {explained_pct:+.2f}%; gain of the bundle: {gained_pct:+.2f}%; class A"
     text += f" alone: {verdict.class_a['delta_pct']:+.2f}%, {share:.0%} of the gain of all changed options"
     if abs(explained_pct - gained_pct) > NOISY_BANDS * verdict.noise_band_pct:
-        yield warn("G-9/unexplained_delta", text, explained_pct=explained_pct, delta_pct=gained_pct)
+        yield stated("G-9/unexplained_delta", text, explained_pct=explained_pct, delta_pct=gained_pct)
     else:
-        yield note("G-9/explained", text, explained_pct=explained_pct)
+        yield stated("G-9/explained", text, explained_pct=explained_pct)
 
 
 def _patch_again(lever: str, path: Path, of: Sides) -> SignOff:
@@ -254,7 +254,7 @@ _TOGETHER = (
 )
 _ALONE = (
     check(lambda of: one_harness(of.runs), one_harness),
-    check(lambda of: far_apart(of.runs, warn), far_apart),
+    check(lambda of: far_apart(of.runs, "warning"), far_apart),
     *_TOGETHER,
 )
 _WHOLE = partial(check, needs=("files",))  # missing files are reported by other checks

@@ -6,13 +6,14 @@ it is a warning. H-9 and B-3: all runs have one system and one version of the ha
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from statistics import mean
+from typing import Any
 
 from compliance.evidence.same_system import BUNDLE, HARNESS, MAX_DAYS_APART, Question, too_far_apart, unlike
 from compliance.judge.check import Judgement, check, decides, judge
-from compliance.judge.finding import Finding, fail, note, warn
+from compliance.judge.finding import Finding, Severity, stated
 from compliance.judge.rule import find_rule
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
 from compliance.signoff import requests
@@ -61,7 +62,9 @@ def _no_nulls(evidence: Evidence) -> Iterator[Finding]:
     """Report results of LoadGen that are null, because they cannot be verified (P-1)."""
     for name, value in evidence.detail.values.items():
         if value is None and name.startswith("result_"):
-            yield fail("P-1/null_metric", f"{name} is null, so it cannot be verified", evidence.dir.detail, metric=name)
+            yield stated(
+                "P-1/null_metric", f"{name} is null, so it cannot be verified", evidence.dir.detail, metric=name
+            )
 
 
 @decides("signoff", needs=("files",), also=("P-1/missing_raw",))
@@ -72,7 +75,7 @@ def _present(evidence: Evidence) -> Iterator[Finding]:
     needed += [] if evidence.is_performance else [run.accuracy_text, run.accuracy_json]
     if missing := [path.name for path in needed if not path.is_file()]:
         text = f"missing files: {', '.join(missing)}, required: none"
-        yield fail("P-1/missing_raw", text, run.root, missing=missing)
+        yield stated("P-1/missing_raw", text, run.root, missing=missing)
 
 
 @checks(
@@ -90,25 +93,25 @@ def _one_log(evidence: Evidence) -> Iterator[Finding]:
         key, line = next(iter(detail.repeated.items()))
         text = f"log records that occur twice: {len(detail.repeated)}, first {key}; the log contains records of"
         text += " multiple runs"
-        yield fail("P-2/joined_logs", text, run.detail, line=line, repeated=list(detail.repeated)[:10])
+        yield stated("P-2/joined_logs", text, run.detail, line=line, repeated=list(detail.repeated)[:10])
     # A build from the source distribution has no Git status; the hashes of its files decide.
     if detail.get("loadgen_git_status_message") not in (None, "", NO_GIT):
-        yield fail("P-2/patched_loadgen", "LoadGen was built from changed sources", run.detail)
+        yield stated("P-2/patched_loadgen", "LoadGen was built from changed sources", run.detail)
     if not detail.get("loadgen_file_sha1") or not isinstance(detail.get("loadgen_version"), str):
-        yield fail("P-2/forged_log", "LoadGen's version or the hashes of its sources are missing", run.detail)
+        yield stated("P-2/forged_log", "LoadGen's version or the hashes of its sources are missing", run.detail)
     unchanged = unchanged_sources(detail)
     if unchanged is False:
         text = f"the hashes in the log differ from the sources of LoadGen {detail.get('loadgen_version')}"
-        yield fail("P-2/patched_loadgen", text, run.detail)
+        yield stated("P-2/patched_loadgen", text, run.detail)
     elif unchanged is None and evidence.manifest is not None:
         version = str(detail.get("loadgen_version"))[:40]
         text = f"the hashes in the log were not checked: unknown LoadGen version {version}"
-        yield warn("P-2/patched_loadgen", text, run.detail)
+        yield stated("P-2/patched_loadgen", text, run.detail, severity="warning")
     if detail.get("sut_name") not in SUT_NAMES and not detail.is_network:
         name = str(detail.get("sut_name"))[:40]
-        yield fail("P-2/foreign_sut", f"name of the SUT: {name!r}, required: {' or '.join(SUT_NAMES)}", run.detail)
+        yield stated("P-2/foreign_sut", f"name of the SUT: {name!r}, required: {' or '.join(SUT_NAMES)}", run.detail)
     if evidence.summary.joined:
-        yield fail("P-2/joined_logs", "the summary file contains multiple summaries", run.summary)
+        yield stated("P-2/joined_logs", "the summary file contains multiple summaries", run.summary)
 
 
 @decides("signoff", needs=("files",))
@@ -128,7 +131,12 @@ def _rederived(evidence: Evidence) -> Iterator[Finding]:
             yield replace(finding, severity=severity, files=finding.files or (evidence.dir.root,))
     for rule, count in reported.items():
         if count > MISMATCHES_SHOWN and find_rule(rule).kind == "contradiction":
-            yield fail(rule, f"{count - MISMATCHES_SHOWN} more findings of this rule on the run", evidence.dir.root)
+            yield stated(
+                rule,
+                f"{count - MISMATCHES_SHOWN} more findings of this rule on the run",
+                evidence.dir.root,
+                severity="error",
+            )
 
 
 @checks("P-7", ("no_engine_start", "error", "configuration printed by the engine"), needs=("files", "manifest"))
@@ -137,17 +145,17 @@ def _engine(evidence: Evidence) -> Iterator[Finding]:
     """Check that the engine started, did not crash, cached no prompt, and ran with the declared technique."""
     run, log, manifest = evidence.dir, evidence.engine_log, evidence.record
     if manifest.plan.engine_record.prints_configuration and run.engine_log.is_file() and not log.configuration:
-        yield fail("P-7/no_engine_start", "engine configuration missing, so the engine did not start", run.engine_log)
+        yield stated("P-7/no_engine_start", "engine configuration missing, so the engine did not start", run.engine_log)
         if not run.engine_log.stat().st_size:
-            yield fail("P-1/missing_raw", "engine.log is empty", run.engine_log)
+            yield stated("P-1/missing_raw", "engine.log is empty", run.engine_log)
     if log.dead_line is not None:
-        yield fail("G-10/crashed", "the engine died or ran out of memory", run.engine_log, line=log.dead_line)
+        yield stated("G-10/crashed", "the engine died or ran out of memory", run.engine_log, line=log.dead_line)
     for found in misdeclared(manifest.mechanism, facts_of_run(run, manifest)):
         yield replace(found, files=(run.manifest,))
     reuse = prompt_reuse(manifest)
     if reuse.is_on or reuse.tokens:
         text = f"prefix caching was on; prompt tokens from a cache: {reuse.tokens}"
-        yield fail("H-6/prefix_caching", text, run.manifest, cached_prompt_tokens=reuse.tokens)
+        yield stated("H-6/prefix_caching", text, run.manifest, cached_prompt_tokens=reuse.tokens)
 
 
 RUN_CHECKS = (*map(check, (_no_nulls, _readable, _present, _one_log, _rederived, _engine)), *requests.CHECKS)
@@ -167,20 +175,20 @@ def _pair(one: Evidence, other: Evidence) -> Iterator[Finding]:
     roots = one.dir.root, other.dir.root
     names = (one.dir.detail.name, one.dir.requests.name)
     if alike := [name for name in names if name in one.hashes and one.hashes[name] == other.hashes.get(name)]:
-        yield fail("H-4/same_run_twice", f"two runs have identical {' and '.join(alike)}", *roots)
+        yield stated("H-4/same_run_twice", f"two runs have identical {' and '.join(alike)}", *roots)
     first, second = one.manifest, other.manifest
     if first is None or second is None:
         return
     if (first.pid, first.start_time_ns) == (second.pid, second.start_time_ns):
-        yield fail("P-5/same_process", f"two runs come from process {first.pid}", *roots)
+        yield stated("P-5/same_process", f"two runs come from process {first.pid}", *roots)
     spans = [(m.start_time_ns or 0, m.end_time_ns or 0) for m in (first, second)]
     overlap_ns = min(end for _, end in spans) - max(start for start, _ in spans)
     if not (one.is_performance or other.is_performance):
         overlap_ns = 0  # the times of accuracy runs are not compared
     if overlap_ns > 0 and (certain := one_machine(first, second)) is not False:
         text = f"the runs overlap by {overlap_ns / 1e9:.1f} s on {first.observed.host.hostname}"
-        make = fail if certain else warn
-        yield make("B-4/contended", text, *roots, overlap_s=overlap_ns / 1e9)
+        severity: Severity = "error" if certain else "warning"
+        yield stated("B-4/contended", text, *roots, overlap_s=overlap_ns / 1e9, severity=severity)
 
 
 def one_machine(first: Manifest, second: Manifest) -> bool | None:
@@ -219,7 +227,7 @@ def contention(runs: Sequence[Evidence]) -> Iterator[Finding]:
             # Only Linux has a boot ID and counts the CPU time of other processes.
             if evidence.is_performance and manifest.observed.host.boot_id:
                 text = f"the CPU time of other processes is missing in the manifest, although Linux counts it: {why}"
-                yield warn("B-4/contention_not_recorded", text, evidence.dir.manifest)
+                yield stated("B-4/contention_not_recorded", text, evidence.dir.manifest, severity="warning")
             else:
                 unknown.append((evidence, why))
         elif found.window_s < MIN_WINDOW_S:
@@ -228,7 +236,7 @@ def contention(runs: Sequence[Evidence]) -> Iterator[Finding]:
             text = f"use of the {found.usable_cores} usable cores: by other processes {found.foreign_share:.1%}"
             text += f", by the run {found.own_cpu_s / found.window_s / found.usable_cores:.1%}"
             numbers = {**found.model_dump(), "foreign_share": found.foreign_share}
-            yield note("B-4/foreign_cpu", text, evidence.dir.manifest, **numbers)
+            yield stated("B-4/foreign_cpu", text, evidence.dir.manifest, **numbers)
             if evidence.is_performance:
                 sides = known.setdefault((evidence.benchmark.loadgen_key, evidence.scenario), {})
                 conditions = repr(sorted((name, str(value)) for name, value in MEASURED.of(evidence.facts).items()))
@@ -236,21 +244,21 @@ def contention(runs: Sequence[Evidence]) -> Iterator[Finding]:
     if unknown:
         first, why = unknown[0]
         text = f"unknown CPU time of other processes: {counted(len(unknown), 'run')}, first {first.dir.root} ({why})"
-        yield note("B-4/contention_not_recorded", text, first.dir.manifest, legs=len(unknown))
+        yield stated("B-4/contention_not_recorded", text, first.dir.manifest, legs=len(unknown))
     for configurations in known.values():
         means = [(mean(share for share, _ in one), one[0][1].dir.root) for one in configurations.values()]
         (quiet, low), (busy, high) = min(means), max(means)
         if len(means) > 1 and busy - quiet > FOREIGN_DIFFERENCE:
             text = f"other processes used {busy:.1%} of the usable cores during {high}, but {quiet:.1%} during {low},"
             text += f" required: at most {FOREIGN_DIFFERENCE:.0%} apart"
-            shares = {"foreign_shares": [quiet, busy], "limit_difference": FOREIGN_DIFFERENCE}
-            yield warn("B-4/contended", text, low, high, **shares)
+            shares: dict[str, Any] = {"foreign_shares": [quiet, busy], "limit_difference": FOREIGN_DIFFERENCE}
+            yield stated("B-4/contended", text, low, high, **shares, severity="warning")
         for share, evidence in itertools.chain(*configurations.values()):
             if share > FOREIGN_SHARE:
                 text = f"other processes used {share:.1%} of the usable cores while LoadGen ran, required: at most"
                 text += f" {FOREIGN_SHARE:.0%}"
-                limits = {"foreign_share": share, "limit_share": FOREIGN_SHARE}
-                yield warn("B-4/contended", text, evidence.dir.manifest, **limits)
+                limits: dict[str, Any] = {"foreign_share": share, "limit_share": FOREIGN_SHARE}
+                yield stated("B-4/contended", text, evidence.dir.manifest, **limits, severity="warning")
 
 
 # Runs together --------------------------------------------------------------------------------------------------------
@@ -259,9 +267,9 @@ def contention(runs: Sequence[Evidence]) -> Iterator[Finding]:
 def one_system(runs: Iterable[Evidence], *questions: Question) -> Iterator[Finding]:
     """Yield a finding for each run of a different system; a warning if only the free memory at its start differs."""
     for question, first, run, found in unlike(runs, *questions):
-        make = warn if found.keys() <= FREE_MEMORY else fail
+        severity: Severity = "warning" if found.keys() <= FREE_MEMORY else "error"
         text = f"{question.text}: {difference_text(found)}"
-        yield make(question.rule, text, first.dir.root, run.dir.root, keys=sorted(found))
+        yield stated(question.rule, text, first.dir.root, run.dir.root, keys=sorted(found), severity=severity)
 
 
 def difference_text(found: Differences) -> str:
@@ -286,13 +294,13 @@ def one_harness(runs: Sequence[Evidence]) -> Iterator[Finding]:
 
 
 @checks("H-9", ("far_apart", "error", "time between the first and the last run"))
-def far_apart(runs: Sequence[Evidence], make: Callable[..., Finding] = fail) -> Iterator[Finding]:
-    """Check that all runs are within half a year (H-9). `make` is `warn` for runs outside a bundle."""
+def far_apart(runs: Sequence[Evidence], severity: Severity = "error") -> Iterator[Finding]:
+    """Check that all runs are within half a year (H-9). The severity is `warning` for runs outside a bundle."""
     starts = ((run.manifest.start_time_ns or 0, run) for run in runs if run.manifest is not None)
     if apart := too_far_apart(starts):
         days, early, late = apart
         text = f"time between the first and the last run: {days} days, required: at most {MAX_DAYS_APART}"
-        yield make("H-9/far_apart", text, early.dir.root, late.dir.root, days=days)
+        yield stated("H-9/far_apart", text, early.dir.root, late.dir.root, severity=severity, days=days)
 
 
 def foreign_runs(runs: Sequence[FinishedRun], bundle: Sequence[Evidence]) -> str:

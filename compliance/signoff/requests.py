@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from compliance.evidence.run_evidence import ids_unknown
 from compliance.judge.check import Need, check
-from compliance.judge.finding import Finding, fail, note, warn
+from compliance.judge.finding import Finding, Severity, stated
 from compliance.signoff.evidence import FASTER_FAIL, FEW_SAMPLES, STAMP_MEDIAN_NS, Evidence, checks
 from runs.errors import InputError
 from runs.loadgen.conf_in_log import mismatches
@@ -61,7 +61,7 @@ def replay(evidence: Evidence) -> Iterator[Finding]:
     expected = expected_order(detail, count) if count else None
     if expected is None:
         text = f"the loaded samples do not follow from qsl_rng_seed {detail.seeds.qsl_rng_seed}"
-        yield fail("P-6/not_loadgens_queries", text, detail.path)
+        yield stated("P-6/not_loadgens_queries", text, detail.path)
         return
     if table is None:
         return
@@ -69,7 +69,7 @@ def replay(evidence: Evidence) -> Iterator[Finding]:
     if evidence.is_performance and detail.scenario == "Server":
         yield from _schedule(evidence, table, scheduled_offsets_ns(detail, count))
         text += f", as do {count} scheduled times"
-    yield note("P-6/replayed", text, detail.path, samples=count)
+    yield stated("P-6/replayed", text, detail.path, samples=count)
 
 
 @checks("P-6", ("not_loadgens_schedule", "error", "times of the queries, compared with the seed"))
@@ -80,7 +80,7 @@ def _schedule(evidence: Evidence, table: RequestTable, offsets_ns: NDArray[np.in
         if len(wrong):
             seq = int(wrong[0])
             text = f"times in the trace that differ from schedule_rng_seed: {len(wrong)}, first at seq {seq}"
-            yield fail("P-6/not_loadgens_schedule", text, evidence.dir.trace, seq=seq, different=len(wrong))
+            yield stated("P-6/not_loadgens_schedule", text, evidence.dir.trace, seq=seq, different=len(wrong))
     lag_ns = table.issue_ns - offsets_ns
     lag_ns -= lag_ns.min()
     median_ms = float(np.median(lag_ns)) / 1e6
@@ -90,8 +90,11 @@ def _schedule(evidence: Evidence, table: RequestTable, offsets_ns: NDArray[np.in
     pause_ms, due_ms = (float(np.median(np.diff(times)[overdue])) / 1e6 for times in (table.issue_ns, offsets_ns))
     if pause_ms > max(AT_ONCE_SHARE * due_ms, AT_ONCE_MS):
         text = f"requests were issued {median_ms:.1f} ms (median) after the time that follows from the seed; overdue"
-        text += f" requests were {pause_ms:.3g} ms apart (scheduled: {due_ms:.3g} ms), but LoadGen issues them at once"
-        yield fail("P-6/not_loadgens_schedule", text, evidence.dir.requests, median_ms=median_ms, pause_ms=pause_ms)
+        text += f" requests were {pause_ms:.3g} ms apart (scheduled: {due_ms:.3g} ms)"
+        yield stated(
+            "P-6/not_loadgens_schedule", "", evidence.dir.requests, found=text,
+            required="LoadGen issues them at once", median_ms=median_ms, pause_ms=pause_ms,
+        )  # fmt: skip
 
 
 @checks("B-4", ("issue_delay", "note", "delay of LoadGen's queries"), needs=("files", "requests"))
@@ -112,9 +115,9 @@ def late_issues(evidence: Evidence) -> Iterator[Finding]:
     numbers: dict[str, Any] = {"p99_ms": p99_ms, "limit_ms": LATE_ISSUE_P99_MS}
     if p99_ms > LATE_ISSUE_P99_MS:
         text = f"delay of LoadGen's queries: {p99_ms:.1f} ms (p99), required: at most {LATE_ISSUE_P99_MS:g} ms"
-        yield warn("B-4/contended", text, evidence.dir.requests, **numbers)
+        yield stated("B-4/contended", text, evidence.dir.requests, **numbers, severity="warning")
     else:
-        yield note(
+        yield stated(
             "B-4/issue_delay", f"delay of LoadGen's queries: {p99_ms:.2f} ms (p99)", evidence.dir.requests, **numbers
         )
 
@@ -126,7 +129,7 @@ def _times(evidence: Evidence) -> Iterator[Finding]:
     lacking = int(np.count_nonzero(table.first_token_ns == NO_TIME))
     if lacking and evidence.detail.scenario != "Offline":  # most statistics need the first token times of all requests
         text = f"requests without the time of their first token: {lacking}, required: none"
-        yield fail("P-4/record_incomplete", text, where, count=lacking)
+        yield stated("P-4/record_incomplete", text, where, count=lacking)
     first_ns = np.where(table.first_token_ns == NO_TIME, table.issue_ns, table.first_token_ns)
     back_ns = np.maximum(table.issue_ns - first_ns, first_ns - table.complete_ns)
     yield from _in_order(back_ns, 0, "requests with times in an impossible order", evidence, table)
@@ -145,8 +148,8 @@ def _in_order(
     if len(wrong):
         once = back_ns.max() <= CLOCK_SET_NS and np.ptp(table.complete_ns[wrong]) <= 4 * CLOCK_SET_NS
         text = f"{what}: {len(wrong)}, first seq {int(table.seq[wrong[0]])}, required: none"
-        make = warn if once else fail
-        yield make("P-4/impossible_times", text, evidence.dir.requests, count=len(wrong))
+        severity: Severity = "warning" if once else "error"
+        yield stated("P-4/impossible_times", text, evidence.dir.requests, count=len(wrong), severity=severity)
 
 
 @checks(
@@ -160,7 +163,7 @@ def _ends(evidence: Evidence) -> Iterator[Finding]:
     table, plan = evidence.table, evidence.record.plan
     if other := set(table.finish_reason) - ENDS:
         text = f"finish reasons: {', '.join(sorted(other))[:80]}, required: {' or '.join(sorted(ENDS))}"
-        yield fail("P-4/other_limit", text, evidence.dir.requests)
+        yield stated("P-4/other_limit", text, evidence.dir.requests)
     least, limit = plan.sampling.get("min_tokens"), plan.sampling.get("max_tokens")
     if not isinstance(limit, int) or not isinstance(least, int):
         return
@@ -172,7 +175,7 @@ def _ends(evidence: Evidence) -> Iterator[Finding]:
         seq, tokens = int(table.seq[wrong[0]]), int(table.output_tokens[wrong[0]])
         text = f"responses with a wrong number of tokens: {len(wrong)}, for example seq {seq} with {tokens}"
         text += f", required: {least} to {limit} ({limit} if the response was cut)"
-        yield fail("P-4/other_limit", text, evidence.dir.requests, count=len(wrong), tokens=tokens, limit=limit)
+        yield stated("P-4/other_limit", text, evidence.dir.requests, count=len(wrong), tokens=tokens, limit=limit)
 
 
 @checks(
@@ -185,7 +188,7 @@ def _prompts(evidence: Evidence) -> Iterator[Finding]:
     """Compare the length of each prompt with the dataset, if it is available (H-2)."""
     references, table, plan = evidence.references, evidence.table, evidence.record.plan
     if references is None or int(table.sample_index.max()) >= len(references.prompt_tokens):
-        yield note(
+        yield stated(
             "H-2/prompts_not_compared",
             "the dataset is missing: prompts were not compared with it",
             evidence.dir.manifest,
@@ -193,8 +196,8 @@ def _prompts(evidence: Evidence) -> Iterator[Finding]:
         return
     recorded, longest = plan.longest_prompt_tokens, references.prompt_tokens[: plan.sample_count].max()
     if recorded != longest:
-        text = f"longest prompt: {recorded} tokens in the manifest, but {longest} in the dataset"
-        yield fail("H-2/other_prompts", text, evidence.dir.manifest, recorded=recorded)
+        found, required = f"longest prompt: {recorded} tokens in the manifest", f"{longest} in the dataset"
+        yield stated("H-2/other_prompts", "", evidence.dir.manifest, found=found, required=required, recorded=recorded)
     expected = references.prompt_tokens[table.sample_index]
     wrong = np.flatnonzero(expected != table.prompt_tokens)
     if len(wrong):
@@ -203,7 +206,7 @@ def _prompts(evidence: Evidence) -> Iterator[Finding]:
             f"prompts whose length differs from the dataset: {len(wrong)}, first seq {int(table.seq[place])} with "
             f"{int(table.prompt_tokens[place])} tokens instead of {int(expected[place])}"
         )
-        yield fail("H-2/other_prompts", text, evidence.dir.requests, count=len(wrong))
+        yield stated("H-2/other_prompts", text, evidence.dir.requests, count=len(wrong))
 
 
 def most_at_once(starts: NDArray[np.int64], ends: NDArray[np.int64], amounts: NDArray[np.int64] | None = None) -> int:
@@ -247,9 +250,9 @@ def at_once(evidence: Evidence) -> Iterator[Finding]:
     pool = evidence.engine_log.kv_cache_tokens
     held = int((table.prompt_tokens + table.output_tokens).max()) * most
     certain = not manifest.plan.engine_record.may_preempt or (pool is not None and held < pool)
-    make = fail if certain and manifest.observed.foreign_share <= FOREIGN_SHARE else warn
+    severity: Severity = "error" if certain and manifest.observed.foreign_share <= FOREIGN_SHARE else "warning"
     text = f"requests between first and last token at once: {most}, required: at most the batch limit {limit}"
-    yield make("P-7/more_than_the_batch", text, evidence.dir.requests, most=most, limit=limit)
+    yield stated("P-7/more_than_the_batch", text, evidence.dir.requests, most=most, limit=limit, severity=severity)
 
 
 @checks("P-7", ("settings_contradict_record", "error", "effective settings, compared with user.conf"), needs=_REQUESTS)
@@ -260,13 +263,16 @@ def _user_conf(evidence: Evidence) -> Iterator[Finding]:
         settings = read_stored(run.user_conf)
         audited = {line.key for line in read_stored(run.audit_config)} if plan.audit else set()
     except InputError as error:
-        yield fail("P-1/damaged_raw", error.message, run.user_conf)
+        yield stated("P-1/damaged_raw", error.message, run.user_conf)
         return
     scenario, models = evidence.detail.scenario, (plan.loadgen_key,)
-    for found in mismatches(settings, models, evidence.detail, audited, defaults(evidence.benchmark, scenario)):
-        given = found.line.value if found.line else "missing"
-        text = f"{found.key} is {given} in user.conf, but {found.record} is {found.logged:g} in LoadGen's log"
-        yield fail("P-7/settings_contradict_record", text, run.user_conf, key=found.key, logged=found.logged)
+    for mismatch in mismatches(settings, models, evidence.detail, audited, defaults(evidence.benchmark, scenario)):
+        value = mismatch.line.value if mismatch.line else "missing"
+        yield stated(
+            "P-7/settings_contradict_record", "", run.user_conf, key=mismatch.key, logged=mismatch.logged,
+            found=f"{mismatch.key} is {value} in user.conf",
+            required=f"{mismatch.record} is {mismatch.logged:g} in LoadGen's log",
+        )  # fmt: skip
 
 
 @checks("P-4", ("silent_replica", "error", "replicas without responses"), needs=_REQUESTS)
@@ -281,13 +287,13 @@ def replicas(evidence: Evidence) -> Iterator[Finding]:
     silent = {record.replica for record in records} - set(table.replica.tolist())
     if silent and len(table) >= len(records):
         text = f"replica {', '.join(map(str, sorted(silent)))} responded to none of the {len(table)} queries"
-        yield fail("P-4/silent_replica", text, evidence.dir.requests, replicas=sorted(silent))
+        yield stated("P-4/silent_replica", text, evidence.dir.requests, replicas=sorted(silent))
     for record in records:
         expected = {file: manifest.model.sha256.get(file) for file in record.weights_sha256}
         if record.weights_sha256 != expected:
             text = f"weights of replica {record.replica} ({record.host}): {value_text(record.weights_sha256, 80)}"
             text += f", required by the manifest: {value_text(expected, 80)}"
-            yield fail("P-7/replicas_differ", text, evidence.dir.manifest, replica=record.replica)
+            yield stated("P-7/replicas_differ", text, evidence.dir.manifest, replica=record.replica)
     if len(records) < 2 or len(table) < FEW_SAMPLES * len(records):
         return
     sizes = [len(record.devices or record.cores) or 1 for record in records]
@@ -309,9 +315,16 @@ def _fastest(
     # A replica with more devices may be faster.
     times = float(speeds[fastest] / others / max(1.0, sizes[fastest] / larger))
     if times > REPLICA_FASTER_FLAG:
-        make = fail if certain and times > FASTER_FAIL else warn
+        severity: Severity = "error" if certain and times > FASTER_FAIL else "warning"
         text = f"replica {fastest} is {times:.1f} times as fast per device or core as the others ({measure})"
-        yield make("H-5/replica_too_fast", text, evidence.dir.requests, replica=fastest, times=round(times, 3))
+        yield stated(
+            "H-5/replica_too_fast",
+            text,
+            evidence.dir.requests,
+            replica=fastest,
+            times=round(times, 3),
+            severity=severity,
+        )
 
 
 def _same_devices(manifest: Manifest) -> bool:

@@ -7,13 +7,21 @@ import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from runs.errors import InputError, names_its_file
 from runs.files.reading import SUMMARY_LOG, read_record
 from runs.loadgen.detail_log import DetailLog
 from runs.numbers.numbers import PERCENTILE_NAMES, RATE_KEYS, latency_keys
 
-Told = tuple[str, ...]  # a sentence, and the log keys in this sentence
+
+class Contradiction(NamedTuple):
+    """Values in LoadGen's logs that exclude each other."""
+
+    found: str  # a whole sentence if `required` is empty
+    keys: tuple[str, ...]  # keys of the log records
+    required: str = ""
+
 
 _COUNT = re.compile(r"^\s*(?P<count>no|\d+) (?P<what>warning|error)s? encountered", re.IGNORECASE)
 # Spelling of older versions → current spelling.
@@ -103,19 +111,19 @@ def _normalize(name: str) -> str:
     return name
 
 
-def cross_check(summary: SummaryLog, detail: DetailLog) -> list[Told]:
+def cross_check(summary: SummaryLog, detail: DetailLog) -> list[Contradiction]:
     """Return the contradictions between a summary and a detail log.
 
     Raises:
         InputError: If the end of a performance run's summary is missing.
     """
-    found: list[Told] = [("the file contains multiple summaries",)] if summary.joined else []
+    found = [Contradiction("the file contains multiple summaries", ())] if summary.joined else []
     if summary.verdict != detail.validity:
         said = f"the summary's verdict is {summary.verdict}; the detail log's {detail.validity}"
-        found.append((said, "result is", "result_validity"))
+        found.append(Contradiction(said, ("result is", "result_validity")))
     if summary.error_count is not None and summary.error_count != detail.error_count:
         said = f"the summary counts {summary.error_count} errors; the detail log has {detail.error_count}"
-        found.append((said, "num_errors"))
+        found.append(Contradiction(said, ("num_errors",)))
     if not detail.has_results:
         return found
     if summary.error_count is None or summary.warning_count is None:
@@ -130,15 +138,16 @@ def cross_check(summary: SummaryLog, detail: DetailLog) -> list[Told]:
         wrong = bool(headline) if known is None else not _same(text, known, *_tolerance(key, detail))
         if wrong:
             said = f"the summary's {name!r} is {text[:40]}; the detail log's {key} {str(known)[:40]}"
-            found.append((said, name, key))
+            found.append(Contradiction(said, (name, key)))
     names = {name for name, _ in summary.fields}
     statistics = _statistics(detail.scenario).items()
     missing = [(name, key) for name, key in statistics if key in detail.values and name not in names]
-    found += [(f"the summary has no {name!r}", key) for name, key in missing]
+    found += [Contradiction(f"the summary has no {name!r}", (key,)) for name, key in missing]
     for key in _EARLY_STOPPING:
         text = " ".join(str(detail.get(key, "")).split())
         if text not in summary.text:
-            found.append((f"the summary does not have the detail log's {key}: {text[:120]}", key))
+            sentence = f"the summary does not have the detail log's {key}: {text[:120]}"
+            found.append(Contradiction(sentence, (key,)))
     return found
 
 

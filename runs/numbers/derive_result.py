@@ -44,8 +44,8 @@ def result_of(run: FinishedRun, *, scenario: Scenario | None = None) -> Result:
         )
     requests, notes = run.requests, []
     found = [
-        Disagreement(run_dir.summary.name, sentence, None, 0, "", "summary")
-        for sentence, *_ in cross_check(run.summary, detail)
+        Disagreement(run_dir.summary.name, contradiction.found, None, 0, "", "summary")
+        for contradiction in cross_check(run.summary, detail)
     ]
     if scenario is not None and LOADGEN_SCENARIO[scenario] != detail.scenario:
         found.append(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from compliance.judge.finding import warn
+from compliance.judge.finding import stated
 from compliance.signoff.signoff_verdict import MAX_ROUNDS, SignOff
 from compliance.verify.find_results import find_results
 from runs.errors import InputError
@@ -62,7 +62,7 @@ def remeasured(
             return verdict, number
     text = f"still noisy or contended after {counted(most, 'repetition')}"
     text += "; comparisons with these runs inherit the noise"
-    verdict.findings.append(warn("B-6/baseline_imperfect", text, rounds=most))
+    verdict.findings.append(stated("B-6/baseline_imperfect", text, rounds=most))
     return verdict, most
 
 

@@ -36,6 +36,7 @@ INPUTS = {
 VOLATILE = (
     (re.compile(r"\b[0-9a-f]{64}\b"), "SHA-256"),
     (re.compile(r"(manifest|seal)\.json \| [\d,]+ "), r"\1.json | SIZE "),
+    (re.compile(r"\(commit [0-9a-f]{40}(, changed)?\)"), "(COMMIT)"),
     (re.compile(r"frozen-\w+"), "TEMPORARY"),
     (re.compile(r"(runs/[a-z-]+)-[0-9a-f]{16}"), r"\1"),
     (re.compile(r"(host_processor_caches|operating_system): .*"), r"\1: DETECTED"),

@@ -55,12 +55,12 @@ def add(findings: Findings, run: RunDir, found: Finding) -> None:
     """Add a violated rule on a run to the findings of its tree."""
     names_all = found.kind == "contradiction" or found.rule == "log-damaged"
     first, *others = found.files if names_all else (run.detail,)
-    text, value = (found.text, found.found) if found.found else ("", found.text)
+    text, value = ("", found.sentence) if found.is_statement else (found.text, found.found)
     findings.add(
         found.rule,
         first,
         without_root(value, run.detail),
-        found.required,
+        "" if found.is_statement else found.required,
         text=without_root(text, run.detail),
         severity=found.severity,
         others=others,

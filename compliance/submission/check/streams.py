@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from compliance.evidence.log_arithmetic import CLOCK_S, PRINTED
+from compliance.evidence.log_arithmetic import CLOCK_S, PRINTED, contradicted
 from compliance.judge.check import check, decides
-from compliance.judge.finding import Finding, compared, fail
+from compliance.judge.finding import Finding, compared
 from compliance.submission.check.tree_evidence import TreeRun
 from runs.loadgen.detail_log import DetailLog
-from runs.loadgen.summary_log import Told
+from runs.loadgen.summary_log import Contradiction
 from runs.numbers.numbers import PERCENTILE_NAMES
 
 SAMPLES_PER_QUERY = 8  # [loadgen] mlperf.conf: *.MultiStream.samples_per_query
@@ -31,30 +31,37 @@ def stream_contradictions(run: TreeRun) -> Iterator[Finding]:
     """Compare the rate, the duration and the latencies of a stream's log with its other numbers."""
     detail = run.detail
     if detail.scenario in _EXPECTED and not detail.error_count:
-        for sentence, *keys in (*_rate(detail), *_duration(detail), *_latencies(detail)):
-            yield fail("log-arithmetic", sentence, detail.path, decided_by=keys)
+        for contradiction in (*_rate(detail), *_duration(detail), *_latencies(detail)):
+            yield contradicted("log-arithmetic", contradiction, detail.path)
 
 
-def _rate(detail: DetailLog) -> Iterator[Told]:
+def _rate(detail: DetailLog) -> Iterator[Contradiction]:
     key, rate = _EXPECTED[detail.scenario], detail.number("effective_target_qps")
     if (expected_ns := detail.get(key)) is not None and abs(rate * detail.number(key) / 1e9 - 1) > PRINTED:
-        yield f"effective_target_qps is {rate:.8g}, {key} is {expected_ns}", "effective_target_qps", key
+        yield Contradiction(
+            f"effective_target_qps is {rate:.8g}, {key} is {expected_ns}", ("effective_target_qps", key)
+        )
 
 
-def _duration(detail: DetailLog) -> Iterator[Told]:
+def _duration(detail: DetailLog) -> Iterator[Contradiction]:
     took_s, least_s = detail.window_s, detail.integer("effective_min_duration_ms") / 1000
     if took_s is None or not detail.flag("result_min_duration_met"):
         return
     if took_s < least_s - CLOCK_S:
-        said = f"result_min_duration_met is True, but power_begin to power_end took {took_s:.3f} s of {least_s:g} s"
-        yield said, "result_min_duration_met", "power_begin"
+        yield Contradiction(
+            "result_min_duration_met is True",
+            ("result_min_duration_met", "power_begin"),
+            f"power_begin to power_end took {took_s:.3f} s of {least_s:g} s",
+        )
 
 
-def _latencies(detail: DetailLog) -> Iterator[Told]:
+def _latencies(detail: DetailLog) -> Iterator[Contradiction]:
     for of_samples, of_queries in _OF_SAMPLES if detail.scenario == "MultiStream" else ():
         if detail.get(of_queries) is not None and detail.integer(of_samples) > detail.integer(of_queries):
-            said = f"{of_samples} {detail.integer(of_samples)} is above {of_queries} {detail.integer(of_queries)}"
-            yield said, of_samples, of_queries
+            yield Contradiction(
+                f"{of_samples} {detail.integer(of_samples)} is above {of_queries} {detail.integer(of_queries)}",
+                (of_samples, of_queries),
+            )
 
 
 @decides(

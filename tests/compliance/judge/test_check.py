@@ -21,7 +21,7 @@ from compliance.judge.check import (
     judge,
     rules_of,
 )
-from compliance.judge.finding import Finding, compared, fail
+from compliance.judge.finding import Finding, compared, stated
 from compliance.judge.rule import RULES, UnknownRuleError
 from compliance.judge.text import not_judged_lines
 from compliance.judge.verdict import Verdict
@@ -58,7 +58,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     @decides("contradiction", ("silent", "error", *ROW), applies=lambda run: run.lacks.get("object", ""))
     def third(run: Run) -> Iterator[Finding]:
         if "silent" in run.bad:
-            yield fail("silent", "it does not fit")
+            yield stated("silent", "it does not fit")
 
     yield SimpleNamespace(first=first, second=second, third=third, all=tuple(map(check, (first, second, third))))
     for name in ("one", "two", "three", "silent"):
@@ -113,7 +113,7 @@ def test_a_check_that_finds_no_input_and_one_that_finds_a_damaged_one(made: Simp
     assert found.not_judged == []  # another check has applied the rule
     with pytest.raises(ZeroDivisionError):
         judge(Run(), of(raises(ZeroDivisionError())))
-    reported = judge(Run(), of(raises(ZeroDivisionError())), lambda error: [fail("two", type(error).__name__)])
+    reported = judge(Run(), of(raises(ZeroDivisionError())), lambda error: [stated("two", type(error).__name__)])
     assert [one.text for one in reported.findings] == ["ZeroDivisionError"]
     assert reported.error is None
     with pytest.raises(UnknownRuleError):

@@ -4,13 +4,12 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from compliance.evidence.run_verdict import CHECKS
-from compliance.judge.finding import fail
+from compliance.judge.finding import compared
 from compliance.judge.rule import all_rules
 from compliance.report import tree_page as page_module
 from compliance.report.tree_page import tree_page
@@ -36,7 +35,7 @@ def checked_of(root: Path) -> Checked:
         tree.performance(place).root.mkdir(parents=True)
         tree.performance(place).detail.write_text(f'{{"key": "result_validity", "value": "{EVIL}{"x" * 9000}"}}\n')
     found = [
-        replace(fail("perf-validity", "", tree.performance(place).detail.relative_to(root), line=1), found=EVIL)
+        compared("perf-validity", False, EVIL, "", tree.performance(place).detail.relative_to(root), line=1)
         for place in places
     ]
     one = {"result_first_token_99.00_percentile_latency_ns": 1.99e9, "requested_server_ttft_latency": 2e9}

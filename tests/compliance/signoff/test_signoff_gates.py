@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from compliance.evidence.scoring import ScoreSources
-from compliance.judge.finding import Finding, fail, note, warn
+from compliance.judge.finding import Finding, stated
 from compliance.signoff import judge
 from compliance.signoff.baseline import judge_spread
 from compliance.signoff.changed_options import (
@@ -54,17 +54,17 @@ def decide(findings: list[Finding]) -> tuple[str, str | None]:
 
 
 def test_a_fail_outranks_a_flag_and_a_flag_a_pass() -> None:
-    notes: list[Finding] = [note("P-6/replayed", "")]
+    notes: list[Finding] = [stated("P-6/replayed", "")]
     assert decide(notes) == ("PASS", "pass")
     flags = [
         *notes,
-        warn("B-1/noisy_baseline", ""),
-        warn("G-8/not_a_kernel_gain", ""),
+        stated("B-1/noisy_baseline", ""),
+        stated("G-8/not_a_kernel_gain", ""),
     ]
     assert decide(flags) == ("FLAG", "downgrade_headline")
-    assert decide([*flags[:2], warn("G-2/overstated", "")]) == ("FLAG", "correct_headline")
-    assert decide([*flags, fail("P-1/missing_raw", "")]) == ("FAIL", "eject")
-    both = patch(findings=[warn("B-4/contended", "busy"), warn("G-2/overstated", "too large")])
+    assert decide([*flags[:2], stated("G-2/overstated", "")]) == ("FLAG", "correct_headline")
+    assert decide([*flags, stated("P-1/missing_raw", "")]) == ("FAIL", "eject")
+    both = patch(findings=[stated("B-4/contended", "busy"), stated("G-2/overstated", "too large")])
     assert both.headline == "FLAG, action correct_headline: G-2/overstated: too large; and 1 more"
 
 
@@ -196,7 +196,7 @@ def test_a_side_effect_is_inert_only_when_nothing_came_near_it(
 
 
 def test_numbers_of_numpy_stand_in_the_record_as_plain_ones() -> None:
-    reason = note("B-4/issue_delay", "", p99_ms=np.float64(1.5), late=np.int64(3))
+    reason = stated("B-4/issue_delay", "", p99_ms=np.float64(1.5), late=np.int64(3))
     record = SignOff("bundle", NOISE_BAND_PCT, "closed", findings=[reason]).record()
     assert json.loads(orjson.dumps(record))["reasons"][0]["numbers"] == {"p99_ms": 1.5, "late": 3}
 

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from compliance.judge.check import rules_of
-from compliance.judge.finding import Finding, fail
+from compliance.judge.finding import Finding, stated
 from compliance.judge.rule import RULES, SOURCES, all_rules, find_rule
 from compliance.submission.check import rebuild
 from compliance.submission.check.causes import AUDITS, COPIES, FILES, LIMITS, SETTINGS, weight_of
@@ -24,7 +24,7 @@ ONE, TWO, OTHER = (
 
 
 def in_place(tree: Tree, place: Place, rule: str, name: str = "performance/run_1/mlperf_log_detail.txt") -> Finding:
-    return fail(rule, f"what was found of {rule}", (tree.scenario(place) / name).relative_to(tree.root))
+    return stated(rule, f"what was found of {rule}", (tree.scenario(place) / name).relative_to(tree.root))
 
 
 def checked_of(root: Path, *found: tuple[Place, str]) -> Checked:
@@ -91,7 +91,7 @@ def test_a_small_dataset_is_printed_as_one_finding_of_each_result(tmp_path: Path
 def test_a_selection_is_told_once(tmp_path: Path) -> None:
     checked = checked_of(tmp_path, (ONE, "log-missing"), (TWO, "log-summary"))
     tree = checked.tree
-    sources = [fail("tree-source", "none", Path("closed", who, "src")) for who in ("Org", "Us")]
+    sources = [stated("tree-source", "none", Path("closed", who, "src")) for who in ("Org", "Us")]
     checked.findings = [*checked.findings, *sources]
     assert [cause.name for cause in checked.causes] == ["log-summary", "selection"]
     assert [cause.results for cause in checked.causes] == [[str(TWO)], [str(ONE)]]
@@ -130,7 +130,7 @@ def test_the_head_has_a_limit_whatever_is_found(tmp_path: Path) -> None:
 )
 def test_what_a_finding_is_about(tmp_path: Path, file: str, subject: str) -> None:
     checked = checked_of(tmp_path)
-    checked.findings = [fail("tree-unknown", "x", Path(file))]
+    checked.findings = [stated("tree-unknown", "x", Path(file))]
     assert "/".join(checked.caused[0].subject) == subject
     (reported,) = checked.record()["findings"]
     parts = [reported[name] for name in ("division", "organisation", "system", "benchmark", "scenario")]
@@ -195,7 +195,7 @@ def test_the_lines_of_all_keys_are_shown(tmp_path: Path) -> None:
 
 
 def test_a_contrast_has_both_values_in_json() -> None:
-    record = fail("log-arithmetic", "a is 1, but b gives 2").as_json()
+    record = stated("log-arithmetic", found="a is 1", required="b gives 2").as_json()
     assert (record["text"], record["found"], record["expected"]) == ("a is 1, but b gives 2", "a is 1", "b gives 2")
 
 
@@ -211,7 +211,7 @@ def test_a_key_twice_has_its_own_source_and_fix(tmp_path: Path) -> None:
 def test_equal_findings_are_printed_once(tmp_path: Path) -> None:
     checked = checked_of(tmp_path)
     files = [f"closed/Org/results/{name}/llama3.1-8b/Offline/user.conf" for name in "abcd"]
-    checked.findings = [fail("scenario-file", "x", Path(file)) for file in files]
+    checked.findings = [stated("scenario-file", "x", Path(file)) for file in files]
     console = Console(file=io.StringIO(), width=200)
     print_report(checked, console, strict=False)
     assert isinstance(console.file, io.StringIO)

@@ -94,7 +94,7 @@ def test_an_edited_summary_is_noticed(copied_run: Callable[[str], RunDir], field
     run.summary.write_text("".join(edited))
     found = cross_check(read_summary(run.summary), read_detail(run.detail))
     assert len(found) == 1
-    assert value.strip() in found[0][0]
+    assert value.strip() in found[0].found
 
 
 def test_a_summary_without_its_counts_is_cut_off(copied_run: Callable[[str], RunDir]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from compliance.evidence.attestation_check import read_and_attested
-from compliance.judge.finding import Finding, fail, note, warn
+from compliance.judge.finding import Finding, stated
 from compliance.judge.rule import find_rule
 from compliance.signoff.signoff_verdict import SignOff, feedback
 from compliance.verify.find_results import find_results
@@ -44,7 +44,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def noisy() -> SignOff:
-    return SignOff("baseline", 0.5, "open", findings=[warn("B-1/noisy_baseline", "text")])
+    return SignOff("baseline", 0.5, "open", findings=[stated("B-1/noisy_baseline", "text")])
 
 
 def test_the_runs_of_both_sides_are_run_anew_and_signed_off_after_the_last(run_main: RunMain, tmp_path: Path) -> None:
@@ -286,9 +286,9 @@ def test_a_verdict_on_other_logs_is_saved_only_where_it_is_asked_for(runs: Froze
 
 def test_the_feedback_names_what_lowers_the_verdict_gravest_first() -> None:
     reasons = [
-        note("B-1/steady", "text"),
-        warn("B-2/outlier", "text", Path("file")),
-        fail("P-5/same_process", "text"),
+        stated("B-1/steady", "text"),
+        stated("B-2/outlier", "text", Path("file")),
+        stated("P-5/same_process", "text"),
     ]
     verdict = SignOff("baseline", 0.5, "open", findings=reasons)
     assert [one["rule"].split("/")[0] for one in feedback(verdict)["to_mend"]] == ["P-5", "B-2"]

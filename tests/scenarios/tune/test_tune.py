@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from compliance.judge.finding import fail
+from compliance.judge.finding import stated
 from compliance.signoff.claim import Claim
 from compliance.signoff.signoff_verdict import Scope, SignOff
 from runs.errors import ExitCode
@@ -256,7 +256,7 @@ def test_other_responses_need_an_accuracy_run_of_each_side(
 
     def sign_off(scope: Scope, ref: list[Path], cand: list[Path], claim: Claim) -> SignOff:
         asked.append([path.name for path in (*ref, *cand)])
-        differ = [fail("C-3/diverges_needs_accuracy_probe", "other responses")]
+        differ = [stated("C-3/diverges_needs_accuracy_probe", "other responses")]
         return SignOff(scope, 0.5, "open", findings=[] if settled and len(asked) > 1 else differ)
 
     monkeypatch.setattr("scenarios.tune.signed_options.sign_off", sign_off)
