@@ -16,10 +16,10 @@ from compliance.evidence.official_rules import seeds
 from compliance.evidence.performance import error_records
 from compliance.evidence.truncate import is_truncated
 from compliance.judge.check import decides
-from compliance.judge.finding import Severity
+from compliance.judge.finding import Finding, Severity, compared
 from compliance.judge.rule import OURS, Rank
-from compliance.submission.check.findings import MISSING, UNSAFE, is_folder, is_regular, is_safe, read_text
-from compliance.submission.check.runs import add_violated, free_seeds, log_findings, scenario_findings
+from compliance.submission.check.findings import MISSING, UNSAFE, Reads, is_folder, is_regular, is_safe, read_text
+from compliance.submission.check.runs import free_seeds, log_findings, scenario_findings, violations
 from compliance.submission.check.tree_evidence import STREAM_LATENCIES, Result, RunIdentity, read_log
 from runs.benchmark import Benchmark, Scenario
 from runs.errors import HarnessError
@@ -78,7 +78,7 @@ MUST_NOT_BE_ZERO = ("num_perf_log_entries", "num_perf_log_qsl_idx_match", "num_m
     ("audit-errors", "error", OURS, "error records in the log of the audit run", "repeat the audit"),
     rank=Rank.AUDITS,
 )  # fmt: skip
-def check_audit_run(result: Result, test: str, run: RunDir, detail: DetailLog) -> None:
+def check_audit_run(result: Result, test: str, run: RunDir, detail: DetailLog) -> Iterator[Finding]:
     """Check the settings and numbers in the log of an audit run. The run need not be VALID."""
     result.met("audit-settings", "audit-errors")
     found = [*log_findings(run, detail), *scenario_findings("audit-settings", result, detail)]
@@ -97,12 +97,12 @@ def check_audit_run(result: Result, test: str, run: RunDir, detail: DetailLog) -
         text = ", ".join(f"effective_{name} is {effective}" for name, (effective, _) in wrong.items())
         required = ", ".join(value for _, value in wrong.values())
         keys = [f"effective_{name}" for name in wrong]
-        result.findings.add("audit-settings", detail.path, text, f"{required} ({test})", decided_by=keys)
+        yield compared("audit-settings", False, text, f"{required} ({test})", detail.path, decided_by=keys)
     expected = (_TWO_FILES, _QUERY_LIMIT) if detail.effective("max_query_count", 0) else (_TWO_FILES,)
     if not all(any(text in str(record.value) for text in expected) for record in detail.errors):
         found.append(error_records("audit-errors", detail))
-    add_violated(result, run, found)
-    _check_order(result, test, detail)
+    yield from violations(run, found)
+    yield from _check_order(result, test, detail)
 
 
 @dataclass(frozen=True)
@@ -125,18 +125,18 @@ class _Audit:
                 return self.result.logged_samples(path).entries
         return None
 
-    def add(
+    def differs(
         self,
         rule: str,
         path: Path,
         found: str,
-        wanted: str,
+        required: str,
         *others: Path,
         decided_by: Sequence[str] = (_FAIL,),
-        warning: bool = False,
-    ) -> None:
-        severity: Severity | None = "warning" if warning or self.result.is_open else None
-        self.result.findings.add(rule, path, found, wanted, severity=severity, others=others, decided_by=decided_by)
+        is_warning: bool = False,
+    ) -> Finding:
+        severity: Severity | None = "warning" if is_warning or self.result.is_open else None
+        return compared(rule, False, found, required, path, *others, severity=severity, decided_by=decided_by)
 
 
 @decides(
@@ -149,7 +149,7 @@ class _Audit:
      "run the audit's verification script on the submitted runs"),
     rank=Rank.AUDITS,
 )  # fmt: skip
-def check_audit_texts(result: Result, test: str, folder: Path, runs: Sequence[RunIdentity]) -> None:
+def check_audit_texts(result: Result, test: str, folder: Path, runs: Sequence[RunIdentity]) -> Iterator[Finding]:
     """Check the texts of an audit. Other checks report missing texts.
 
     Args:
@@ -159,7 +159,7 @@ def check_audit_texts(result: Result, test: str, folder: Path, runs: Sequence[Ru
     audit = _Audit(result, test, folder, runs)
     for name in AUDIT_TEXTS[test]:
         path = folder / name
-        text = read_text(path, result.findings, "audit-verdict") if is_regular(path) else None
+        text = (yield from read_text(path, "audit-verdict")) if is_regular(path) else None
         if text is None:
             continue
         result.met("audit-verdict", "audit-numbers", *(["audit-fallback"] if test == "TEST01" else []))
@@ -168,29 +168,34 @@ def check_audit_texts(result: Result, test: str, folder: Path, runs: Sequence[Ru
         scores = [folder / "accuracy" / one for one in FALLBACK]
         fails = next(chain(_refuting(stated), _refuting_runs(audit, stated)), None)
         if test == "TEST01" and _PASS not in text and _FAIL in text and all(map(is_regular, scores)):
-            for apart in _scores_apart(result, *scores):
-                audit.add("audit-verdict", path, f"{_FAIL}, and {apart}", _PASS, *scores)
+            baseline = (yield from read_text(scores[0], "audit-verdict")) or ""
+            of_audit = (yield from read_text(scores[1], "audit-verdict")) or ""
+            for apart in _scores_apart(result, baseline, of_audit):
+                yield audit.differs("audit-verdict", path, f"{_FAIL}, and {apart}", _PASS, *scores)
             different, of = (stated.get(f"num_perf_log_{one}", "?") for one in ("data_mismatch", "entries"))
             found = f"{different} of {of} ({_FAIL}; both runs have scores)"
-            audit.add("audit-fallback", path, found, "0", *scores, warning=True)
+            yield audit.differs("audit-fallback", path, found, "0", *scores, is_warning=True)
         elif _FAIL in text or _PASS not in text:
-            audit.add("audit-verdict", path, _FAIL if _FAIL in text else "none", _PASS)
+            yield audit.differs("audit-verdict", path, _FAIL if _FAIL in text else "none", _PASS)
         elif fails is not None:
             key, said = fails
             found, required = f"{_PASS}, but {said}", "a verdict that follows from the numbers"
-            audit.add("audit-verdict", path, found, required, decided_by=[key])
+            yield audit.differs("audit-verdict", path, found, required, decided_by=[key])
         for key, wanted, slack, *others in _expected(audit, name, text):
             for value in dict.fromkeys(value for name, value in shown if name == key):
                 if not _is_close(value, wanted, slack):
-                    audit.add("audit-numbers", path, f"{key} is {value}", f"{wanted:.10g}", *others, decided_by=[key])
+                    yield audit.differs(
+                        "audit-numbers", path, f"{key} is {value}", f"{wanted:.10g}", *others, decided_by=[key]
+                    )
 
 
-def _scores_apart(result: Result, baseline: Path, audit: Path) -> Iterator[str]:
+def _scores_apart(result: Result, baseline: str, audit: str) -> Iterator[str]:
     """Yield the scores in which the two runs of TEST01 differ too much. [checker] configuration.get_delta_perc"""
-    texts = [read_text(path, result.findings, "audit-verdict") or "" for path in (baseline, audit)]
     for score in result.entry.targets_of(result.scenario_name):
         most = result.entry.audit_deltas.get(score, 0.1 if "99.9" in result.place.benchmark else 1.0)
-        one, other = (next(iter(stated_score(text.splitlines(), score, one=False).values), 0.0) for text in texts)
+        one, other = (
+            next(iter(stated_score(text.splitlines(), score, one=False).values), 0.0) for text in (baseline, audit)
+        )
         if not one or not other or abs(1 - one / other) * 100 > most:
             yield f"{score} of the runs is {one:g} and {other:g} (allowed difference: {most:g}%)"
 
@@ -286,20 +291,20 @@ def _score(test: str, run: RunIdentity) -> float | None:
 TEST = OfficialTest06.name
 
 
-def check_audit(result: Result) -> RunIdentity | None:
+def check_audit(result: Result) -> Reads[RunIdentity | None]:
     """Check TEST06 if its directory exists. Return its run, which is later compared with other runs."""
-    findings, scenario = result.findings, result.scenario
+    scenario = result.scenario
     folder = result.tree.audit(result.place, TEST)
     if scenario is None or not is_folder(folder):
         return None
     text = folder / OfficialTest06.text_name
-    lines = _check_text(result, scenario, text)
+    lines = yield from _check_text(result, scenario, text)
     responses = RunDir(folder / "accuracy").accuracy_log
-    entries = _read_entries(result, responses, required=not result.is_open and TEST in result.entry.audits)
+    entries = yield from _read_entries(result, responses, required=not result.is_open and TEST in result.entry.audits)
     if entries is not None:
-        _check_entries(result, result.benchmark, scenario, responses, entries)
+        yield from _check_entries(result, result.benchmark, scenario, responses, entries)
         if lines is not None:
-            _check_text_of_entries(result, scenario, text, lines, entries)
+            yield from _check_text_of_entries(result, scenario, text, lines, entries)
     run = RunDir(folder / "performance" / "run_1")
     if not is_folder(run.root):
         # The official script deletes the detail log of the audit run. So only the responses identify this run.
@@ -307,10 +312,10 @@ def check_audit(result: Result) -> RunIdentity | None:
         if is_regular(responses) and responses.stat().st_size > LOGGED_SAMPLES:
             known.responses, known.responses_file = sha256_of(responses), responses
         return known
-    detail = read_log(run, findings)
+    detail = yield from read_log(run)
     if detail is None:
         return None
-    check_audit_run(result, TEST, run, detail)
+    yield from check_audit_run(result, TEST, run, detail)
     return RunIdentity.of("audit", run, detail)
 
 
@@ -320,15 +325,15 @@ def check_audit(result: Result) -> RunIdentity | None:
      "check in verify_accuracy.txt", "repeat the audit"),
     rank=Rank.AUDITS,
 )  # fmt: skip
-def _check_text(result: Result, scenario: Scenario, path: Path) -> set[str] | None:
+def _check_text(result: Result, scenario: Scenario, path: Path) -> Reads[set[str] | None]:
     """Check the lines of verify_accuracy.txt, and return them; None if it is unreadable."""
     result.met("audit-text")
-    text = read_text(path, result.findings, "audit-text")
+    text = yield from read_text(path, "audit-text")
     if text is None:
         return None
     lines = {line.strip() for line in text.splitlines()}
     for found, wanted, line in faults_in_text(lines, scenario):
-        result.findings.add("audit-text", path, found, wanted, decided_by=[line] if line else [])
+        yield compared("audit-text", False, found, wanted, path, decided_by=[line] if line else [])
     return lines
 
 
@@ -340,10 +345,10 @@ def _check_text(result: Result, scenario: Scenario, path: Path) -> set[str] | No
 )  # fmt: skip
 def _check_text_of_entries(
     result: Result, scenario: Scenario, text: Path, lines: set[str], entries: list[AccuracyEntry]
-) -> None:
+) -> Iterator[Finding]:
     result.met("audit-text-differs")
     for found, wanted, line in text_not_of(entries, lines, scenario):
-        result.findings.add("audit-text-differs", text, found, wanted, decided_by=[line] if line else [])
+        yield compared("audit-text-differs", False, found, wanted, text, decided_by=[line] if line else [])
 
 
 @decides(
@@ -352,14 +357,14 @@ def _check_text_of_entries(
      "copy LoadGen's complete mlperf_log_accuracy.json into TEST06/accuracy"),
     rank=Rank.AUDITS,
 )  # fmt: skip
-def _read_entries(result: Result, path: Path, *, required: bool) -> list[AccuracyEntry] | None:
+def _read_entries(result: Result, path: Path, *, required: bool) -> Reads[list[AccuracyEntry] | None]:
     result.met("audit-log")
     if not is_regular(path):
         if required or path.is_symlink():
-            result.findings.add("audit-log", path, MISSING, "LoadGen's own log")
+            yield compared("audit-log", False, MISSING, "LoadGen's own log", path)
         return None
     if not is_safe(path.parent):
-        result.findings.add("log-damaged", path.parent, UNSAFE)
+        yield compared("log-damaged", False, UNSAFE, "", path.parent)
         return None
     try:
         return result.logged_samples(path).entries
@@ -367,9 +372,9 @@ def _read_entries(result: Result, path: Path, *, required: bool) -> list[Accurac
         # No official rule requires the log of TEST06, so a truncated log is a warning. A damaged log is an error.
         found, cut = error.message.replace(f"{path.parent}/", ""), is_truncated(RunDir(path.parent))
         if cut:
-            result.findings.add("audit-log", path, found, "LoadGen's complete log", decided_by=["..."])
+            yield compared("audit-log", False, found, "LoadGen's complete log", path, decided_by=["..."])
         else:
-            result.findings.add("log-damaged", path, found)
+            yield compared("log-damaged", False, found, "", path)
         return None
 
 
@@ -380,7 +385,7 @@ def _read_entries(result: Result, path: Path, *, required: bool) -> list[Accurac
 )
 def _check_entries(
     result: Result, benchmark: Benchmark | None, scenario: Scenario, path: Path, entries: list[AccuracyEntry]
-) -> None:
+) -> Iterator[Finding]:
     model = None if result.is_open or benchmark is None else benchmark.model
     checks = judge_entries(
         entries,
@@ -396,13 +401,13 @@ def _check_entries(
         if check.violated and (entries or check.rule == "test06-count"):
             found, required = check.found, check.required
             keys = check.decided_by
-            result.findings.add(
-                check.rule, path, found, required, severity=check.severity, text=check.text, decided_by=keys
+            yield compared(
+                check.rule, False, found, required, path, text=check.text, severity=check.severity, decided_by=keys
             )
     result.met("audit-answers")
     if (different := len({entry.seq_id for entry in entries})) < len(entries):
         found = f"{len(entries)} for {different} queries"
-        result.findings.add("audit-answers", path, found, "one for each query")
+        yield compared("audit-answers", False, found, "one for each query", path)
 
 
 @decides(
@@ -411,7 +416,7 @@ def _check_entries(
      "submit the logs of the audit run"),
     rank=Rank.AUDITS,
 )  # fmt: skip
-def _check_order(result: Result, test: str, detail: DetailLog) -> None:
+def _check_order(result: Result, test: str, detail: DetailLog) -> Iterator[Finding]:
     """Compare the logged responses with the samples that the audit run issued."""
     path = RunDir(result.tree.audit(result.place, test) / "accuracy").accuracy_log
     if not is_regular(path) or not is_safe(path.parent):
@@ -420,10 +425,10 @@ def _check_order(result: Result, test: str, detail: DetailLog) -> None:
     try:
         said = not_as_issued(detail, result.logged_samples(path).issued)
     except Exception as error:  # Untrusted numbers must not end the other checks.
-        result.findings.add("log-damaged", detail.path, f"the issued samples cannot be computed: {error}")
+        yield compared("log-damaged", False, f"the issued samples cannot be computed: {error}", "", detail.path)
         return
     if said:
-        result.findings.add("audit-order", path, said, others=[detail.path])
+        yield compared("audit-order", False, said, "", path, detail.path)
 
 
 OF_TEST06 = (_check_text, _check_text_of_entries, _read_entries, _check_entries, _check_order, judge_entries)

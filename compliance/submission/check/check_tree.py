@@ -4,7 +4,7 @@ In each result a rule is violated (it has findings), met (applied without findin
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, astuple, dataclass, field, replace
@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from compliance.judge.check import NOT_APPLICABLE, WITHOUT_INPUT, Judgement, NotJudged, grouped, rules_of
+from compliance.judge.finding import Finding
 from compliance.judge.verdict import Outcome, Verdict
 from compliance.signoff.signoff_verdict import SignOff
 from compliance.submission.check import copies, descriptions, layout, scenario, system_names, tree_evidence
 from compliance.submission.check import findings as readers
 from compliance.submission.check.causes import RANKS, SUBJECT, Cause, CausedFinding, causes, with_causes
-from compliance.submission.check.findings import Findings, in_order, located
+from compliance.submission.check.findings import in_order, presented
 from compliance.submission.check.official_checker import OfficialResult
 from compliance.submission.check.scenario import ON_RUNS, RESULT, ScenarioOutcome, check_scenario
 from compliance.submission.tree import DIVISIONS, FREE_IN_OPEN, OPEN_IS_FREE, Place, Tree
@@ -202,29 +203,38 @@ def check_tree(
     """
     if not any((root / division).is_dir() for division in DIVISIONS):
         raise what_is(root).refused("a submission tree: the directory with closed/ or open/ in it")
-    root = root.resolve()
-    tree, findings = Tree(root, in_round), Findings(root)
-    contents = layout.scan(root, findings)
-    if not contents.files:
-        raise InputError(
-            f"{root}: no files in {', '.join(f'{name}/' for name in DIVISIONS)}",
-            f"build a tree with `{PROGRAM} submit`",
-        )
-    places = list(tree.places())
-    layout.check_names(contents, findings)
-    layout.check_layout(tree, contents, findings)
-    layout.check_rehearsal(tree, contents, findings)
-    descriptions.check_systems(tree, contents, findings)
-    descriptions.check_sources(tree, contents, findings)
-    descriptions.check_models(tree, places, findings)
-    outcomes = _check_all(tree, places, parallel_from)
-    copies.check_duplicates(outcomes, findings, against)
-    every = located(root, findings.items) + [finding for outcome in outcomes for finding in outcome.findings]
+    tree = Tree(root.resolve(), in_round)
+    outcomes: list[ScenarioOutcome] = []
+    findings = presented(tree.root, _findings(tree, outcomes, parallel_from, against))
+    findings += (finding for outcome in outcomes for finding in outcome.findings)
     for outcome in outcomes:
         outcome.judged.applied |= rules_of(*_TREE_WIDE)
     judged = {outcome.place: outcome.judged for outcome in outcomes}
     numbers = {outcome.place: run.numbers for outcome in outcomes for run in outcome.runs if run.name == "performance"}
-    return Checked(tree, places, findings=in_order(every), judgements=judged, numbers=numbers)
+    return Checked(
+        tree, [outcome.place for outcome in outcomes], findings=in_order(findings), judgements=judged, numbers=numbers
+    )
+
+
+def _findings(
+    tree: Tree, outcomes: list[ScenarioOutcome], parallel_from: int, against: Sequence[Path]
+) -> Iterator[Finding]:
+    """Yield the findings on the whole tree, and add the outcome of each scenario to `outcomes`."""
+    contents = yield from layout.scan(tree.root)
+    if not contents.files:
+        raise InputError(
+            f"{tree.root}: no files in {', '.join(f'{name}/' for name in DIVISIONS)}",
+            f"build a tree with `{PROGRAM} submit`",
+        )
+    places = list(tree.places())
+    yield from layout.check_names(contents)
+    yield from layout.check_layout(tree, contents)
+    yield from layout.check_rehearsal(tree, contents)
+    yield from descriptions.check_systems(tree, contents)
+    yield from descriptions.check_sources(tree, contents)
+    yield from descriptions.check_models(tree, places)
+    outcomes += _check_all(tree, places, parallel_from)
+    yield from copies.check_duplicates(tree.root, outcomes, against)
 
 
 def _check_all(tree: Tree, places: list[Place], parallel_from: int) -> list[ScenarioOutcome]:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compliance.judge.check import decides
+from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import OURS, Rank
-from compliance.submission.check.findings import Findings, is_regular
+from compliance.submission.check.findings import is_regular, name_in
 from compliance.submission.check.scenario import ScenarioOutcome
 from compliance.submission.check.tree_evidence import INFERRED, RunIdentity, fingerprints
 from compliance.submission.tree import MAX_FILE_BYTES, Place
@@ -59,13 +60,13 @@ class _Copy:
      "write accuracy.txt from the run's own accuracy log"),
     rank=Rank.COPIES,
 )  # fmt: skip
-def check_duplicates(outcomes: list[ScenarioOutcome], findings: Findings, others: Sequence[Path] = ()) -> None:
+def check_duplicates(root: Path, outcomes: list[ScenarioOutcome], others: Sequence[Path] = ()) -> Iterator[Finding]:
     """Find logs with identical bytes, different logs of one run, and identical responses of two systems.
 
     Args:
         others: trees of any round; none of their runs may be in this one.
     """
-    known = SeenRuns(findings.root, dict(_runs_of(others)))
+    known = SeenRuns(root, dict(_runs_of(others)))
     copies = [copy for outcome in outcomes for run in outcome.runs for copy in _copies(run, outcome.place, known)]
     between: defaultdict[tuple[str, ...], list[_Copy]] = defaultdict(list)
     for copy in copies:
@@ -74,28 +75,32 @@ def check_duplicates(outcomes: list[ScenarioOutcome], findings: Findings, others
     for several in between.values():
         if len(several) <= MAX_SINGLE:
             for copy in several:
-                findings.add("log-duplicate", copy.run, copy.sign, "a log from a separate run", decided_by=copy.keys)
+                yield compared(
+                    "log-duplicate", False, copy.sign, "a log from a separate run", copy.run, decided_by=copy.keys
+                )
         else:
-            _add_system(several, findings)
-    _check_responses(outcomes, {copy.run for copy in copies}, findings)
+            yield _copied_system(root, several)
+    yield from _check_responses(root, outcomes, {copy.run for copy in copies})
 
 
 def _system(place: Place) -> str:
     return "/".join((place.division, place.organization, place.system))
 
 
-def _add_system(copies: list[_Copy], findings: Findings) -> None:
-    """Add a single finding for all logs that two systems have in common."""
-    example, names = copies[0], [findings.name(copy.run) for copy in copies]
+def _copied_system(root: Path, copies: list[_Copy]) -> Finding:
+    """Return a single finding for all logs that two systems have in common."""
+    example, names = copies[0], [name_in(root, copy.run) for copy in copies]
     assert example.other is not None
     found = f"{len(copies)} logs are copies of logs of {_system(example.other)}, for example {names[0]}"
     folder = next(path for path in example.run.parents if path.name == example.place.system)
-    others = [example.run, example.first]
-    numbers = {"results": sorted({str(copy.place) for copy in copies}), "logs": names}
-    findings.add("log-duplicate", folder, found, "logs from separate runs", others=others, numbers=numbers)
+    results = sorted({str(copy.place) for copy in copies})
+    return compared(
+        "log-duplicate", False, found, "logs from separate runs", folder, example.run, example.first,
+        results=results, logs=names,
+    )  # fmt: skip
 
 
-def _check_responses(outcomes: list[ScenarioOutcome], copied: set[Path], findings: Findings) -> None:
+def _check_responses(root: Path, outcomes: list[ScenarioOutcome], copied: set[Path]) -> Iterator[Finding]:
     """Find identical responses of two systems, and different logs with one hash."""
     first_of: dict[str, tuple[RunIdentity, Place, tuple[str, ...]]] = {}
     for outcome in outcomes:
@@ -111,20 +116,27 @@ def _check_responses(outcomes: list[ScenarioOutcome], copied: set[Path], finding
                 found, wanted = (
                     ", ".join(f"{name} {of[name]:.10g}" for name in names) for of in (run.scores, first.scores)
                 )
-                where = findings.name(first.responses_file)
-                others = [first.responses_file]
+                where = name_in(root, first.responses_file)
                 wanted = f"{wanted}, the value in {where} with the same hash"
-                findings.add("accuracy-hash-scores", run.responses_file, found, wanted, others=others, decided_by=names)
-            named = f"{findings.name(first.responses_file)}: SHA-256 {run.responses}"
+                yield compared(
+                    "accuracy-hash-scores",
+                    False,
+                    found,
+                    wanted,
+                    run.responses_file,
+                    first.responses_file,
+                    decided_by=names,
+                )
+            named = f"{name_in(root, first.responses_file)}: SHA-256 {run.responses}"
             if run.cut and first.cut and run.cut != first.cut:
                 found, wanted = f"the hash of {named}", "a different hash, because the accuracy logs differ"
-                findings.add("accuracy-hash-differs", run.responses_file, found, wanted, others=[first.responses_file])
+                yield compared("accuracy-hash-differs", False, found, wanted, run.responses_file, first.responses_file)
             elif first_source == source or run.detail in copied:
                 continue
             # Short responses, such as classes, may be equal on two systems of one submitter.
             elif run.long_responses or place.organization != outcome.place.organization:
                 found = f"identical to the log of {named}"
-                findings.add("log-same-answers", run.responses_file, found, "a different accuracy log")
+                yield compared("log-same-answers", False, found, "a different accuracy log", run.responses_file)
 
 
 def _copies(run: RunIdentity, place: Place, known: SeenRuns) -> Iterator[_Copy]:

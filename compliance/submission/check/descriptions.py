@@ -2,15 +2,16 @@
 
 import json
 import re
+from collections.abc import Iterator
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, TypeGuard
 
 from compliance.judge.check import decides
+from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import OURS, Rank
 from compliance.submission.check.findings import (
     SHOWN,
-    Findings,
     is_folder,
     is_regular,
     object_or_empty,
@@ -64,20 +65,20 @@ _NO_MODEL = re.compile(r"\bdummy\b", re.IGNORECASE)  # name of the engine withou
     ("system-unused", "warning", "tools/submission/submission_checker_old.py:2833", "results of a described system",
      "remove the description, or add results of the system"),
 )  # fmt: skip
-def check_systems(tree: Tree, contents: Contents, findings: Findings) -> None:
+def check_systems(tree: Tree, contents: Contents) -> Iterator[Finding]:
     """Check each system description, and that its system has results with all required scenarios."""
     for division, organization in tree.organizations():
         results = tree.results(division, organization)
         systems = subfolders(results)
         if not systems:
-            findings.add("tree-no-results", results, "none", "at least 1 system")
+            yield compared("tree-no-results", False, "none", "at least 1 system", results)
         for system in systems:
-            _check_system(tree, division, organization, system, findings)
+            yield from _check_system(tree, division, organization, system)
     for path in contents.files:
         match path.relative_to(tree.root).parts:
             case (division, organization, "systems", _) if division in DIVISIONS and path.suffix == ".json":
                 if not is_folder(tree.results(division, organization) / path.stem):
-                    findings.add("system-unused", path, "none", "at least 1")
+                    yield compared("system-unused", False, "none", "at least 1", path)
 
 
 @decides(
@@ -87,36 +88,36 @@ def check_systems(tree: Tree, contents: Contents, findings: Findings) -> None:
     ("system-json", "error", "[checker] loader.Loader.load", "format of the system description", "write valid JSON"),
     also=("scenario-set", "suite-benchmark"),
 )  # fmt: skip
-def _check_system(tree: Tree, division: str, organization: str, results: Path, findings: Findings) -> None:
+def _check_system(tree: Tree, division: str, organization: str, results: Path) -> Iterator[Finding]:
     """Check one system description, and the sets of scenarios of the system."""
     path = tree.system(division, organization, results.name)
-    value = read_object(path, findings, "system-missing", "system-json")
+    value = yield from read_object(path, "system-missing", "system-json")
     if value is not None:
-        _check_fields(path, value, findings)
-        _check_identity(path, value, division, organization, findings)
-        check_names(path, value, findings)
+        yield from _check_fields(path, value)
+        yield from _check_identity(path, value, division, organization)
+        yield from check_names(path, value)
     system_type = (value or {}).get("system_type")
     for folder in subfolders(results) if division != "open" else ():
         entry = tree.round.table.entry(folder.name)
         if entry is not None:
-            _check_set(folder, entry, system_type if system_type in SYSTEM_TYPES else None, findings)
+            yield from _check_set(folder, entry, system_type if system_type in SYSTEM_TYPES else None)
 
 
-def _check_set(folder: Path, entry: RoundBenchmark, system_type: str | None, findings: Findings) -> None:
+def _check_set(folder: Path, entry: RoundBenchmark, system_type: str | None) -> Iterator[Finding]:
     """Check that a closed benchmark has all scenarios that the type of the system or of the benchmark requires."""
     kind = ",".join(sorted(system_type.split(","))) if system_type else next(iter(entry.required))
     if kind not in entry.required:
-        findings.add("suite-benchmark", folder, f"system_type {system_type}", " or ".join(entry.required))
+        yield compared("suite-benchmark", False, f"system_type {system_type}", " or ".join(entry.required), folder)
         return
     names = {scenario.name.lower() for scenario in subfolders(folder)}
     existing = [scenario for scenario in entry.scenarios if scenario.lower() in names]
     all_of, one_of = entry.set_of(kind)
     if missing := entry.missing(existing, kind):
         required = ", ".join(all_of) + (f" and {' or '.join(one_of)}" if one_of else "")
-        findings.add("scenario-set", folder, f"{', '.join(missing)} missing", required)
+        yield compared("scenario-set", False, f"{', '.join(missing)} missing", required, folder)
     if others := sorted(set(existing) - {*all_of, *entry.optional.get(kind, ())}):
         found = f"{', '.join(others)} (system_type {kind})"
-        findings.add("suite-benchmark", folder, found, ", ".join((*all_of, *entry.optional.get(kind, ()))))
+        yield compared("suite-benchmark", False, found, ", ".join((*all_of, *entry.optional.get(kind, ()))), folder)
 
 
 def _is_network(value: dict[str, Any]) -> bool:
@@ -136,28 +137,28 @@ def says_network(tree: Tree, place: Place) -> bool:
     ("system-number", "error", "[checker] system_check.required_fields_check", "count in the system description",
      'write a whole number, for example "1"'),
 )  # fmt: skip
-def _check_fields(path: Path, value: dict[str, Any], findings: Findings) -> None:
+def _check_fields(path: Path, value: dict[str, Any]) -> Iterator[Finding]:
     for field in (*SYSTEM_FIELDS, *(NETWORK_FIELDS if value.get("is_network") else ())):
         if field.name not in value:
-            findings.add("system-field", path, f"{field.name} is missing", f"{field.name}: {field.meaning}")
+            yield compared("system-field", False, f"{field.name} is missing", f"{field.name}: {field.meaning}", path)
         elif wanted := field.name in MIN_COUNTS and count_problem(field.name, value[field.name]):
             found = f"{field.name} is {value[field.name]!r}"
-            findings.add("system-number", path, found, wanted, decided_by=[field.name])
+            yield compared("system-number", False, found, wanted, path, decided_by=[field.name])
         elif _is_empty(value[field.name]) and not field.may_be_empty:
             text = f"{field.name} is empty ({value[field.name]!r})"
-            findings.add("system-field", path, text, f"{field.name}: {field.meaning}", decided_by=[field.name])
+            yield compared("system-field", False, text, f"{field.name}: {field.meaning}", path, decided_by=[field.name])
         else:
-            _check_type(path, field.name, value[field.name], "system-field", findings)
-    _check_words(path, value, findings)
+            yield from _check_type(path, field.name, value[field.name], "system-field")
+    yield from _check_words(path, value)
 
 
-def _check_type(path: Path, name: str, value: Any, rule_id: str, findings: Findings) -> None:
+def _check_type(path: Path, name: str, value: Any, rule_id: str) -> Iterator[Finding]:
     """Check that a value is a string or a count. An object of strings causes only a warning, because it is common."""
     if value is None or isinstance(value, str) or (type(value) is int and _COUNT.search(name)) or name == IS_NETWORK:
         return
     parts = isinstance(value, dict) and all(isinstance(one, str) for one in value.values())
     found = f"{name} is {json.dumps(value)[:SHOWN]}"
-    findings.add(rule_id, path, found, "a string", severity="warning" if parts else None, decided_by=[name])
+    yield compared(rule_id, False, found, "a string", path, severity="warning" if parts else None, decided_by=[name])
 
 
 def _is_empty(value: Any) -> bool:
@@ -178,7 +179,7 @@ def _is_empty(value: Any) -> bool:
     ("system-network", "error", "[checker] system_check.network_check", "is_network in the system description",
      'set is_network to "true" in the network division, and remove it in the closed division'),
 )  # fmt: skip
-def _check_identity(path: Path, value: dict[str, Any], division: str, organization: str, findings: Findings) -> None:
+def _check_identity(path: Path, value: dict[str, Any], division: str, organization: str) -> Iterator[Finding]:
     def same(name: str, wanted: str) -> bool:
         return str(value.get(name, "")).lower() == wanted.lower()
 
@@ -195,24 +196,24 @@ def _check_identity(path: Path, value: dict[str, Any], division: str, organizati
         ("system-network", "is_network", fits, '"true"' if of_network else f"no is_network in {division}"),
     ):
         if not right:
-            findings.add(rule, path, f"{name} is {value.get(name)!r}", wanted, decided_by=[name])
+            yield compared(rule, False, f"{name} is {value.get(name)!r}", wanted, path, decided_by=[name])
     if of_network and kind != "datacenter":
         found = f"system_type is {kind!r}{in_division}"
-        findings.add("system-type", path, found, "datacenter", decided_by=["system_type"])
+        yield compared("system-type", False, found, "datacenter", path, decided_by=["system_type"])
 
 
 @decides("tree", ("system-placeholder", "error", OURS, "placeholder in a description", "replace the placeholder"))
-def _check_words(path: Path, value: dict[str, Any], findings: Findings) -> None:
+def _check_words(path: Path, value: dict[str, Any]) -> Iterator[Finding]:
     parts = [(name, text) for name, of in value.items() for text in (of.values() if isinstance(of, dict) else [of])]
     for name, text in parts:
         if not isinstance(text, str):
             continue
         if found := _PLACEHOLDER.search(text):
             said = f"{found[0]!r} in {name}: {text!r}"
-            findings.add("system-placeholder", path, said, "none", decided_by=[name])
+            yield compared("system-placeholder", False, said, "none", path, decided_by=[name])
         if found := _NO_MODEL.search(text):
             said = f"{name} names the engine {found[0]}, which runs no model: {text!r}"
-            findings.add("rehearsal", path, said, "an engine that runs the model", decided_by=[name])
+            yield compared("rehearsal", False, said, "an engine that runs the model", path, decided_by=[name])
 
 
 @decides(
@@ -224,27 +225,27 @@ def _check_words(path: Path, value: dict[str, Any], findings: Findings) -> None:
     ("scenario-file", "error", "[checker] measurements_checks.required_files_check",
      "user.conf and README.md of the scenario", "add the file"),
 )  # fmt: skip
-def check_measurements(tree: Tree, place: Place, findings: Findings) -> None:
+def check_measurements(tree: Tree, place: Place) -> Iterator[Finding]:
     """Check measurements.json, user.conf and README.md of a scenario."""
     path = tree.measurements(place)
-    value = read_object(path, findings, "measurements-missing", "measurements-field")
+    value = yield from read_object(path, "measurements-missing", "measurements-field")
     for name in MEASUREMENT_FIELDS if value is not None else ():
         found = value.get(name) if value else None
         if not found:
             said = f"{name} is {'missing' if found is None else 'empty'}"
-            findings.add("measurements-field", path, said, "a value", decided_by=[name])
+            yield compared("measurements-field", False, said, "a value", path, decided_by=[name])
         else:
-            _check_type(path, name, found, "measurements-field", findings)
-    _check_words(path, value or {}, findings)
+            yield from _check_type(path, name, found, "measurements-field")
+    yield from _check_words(path, value or {})
     if place.division != "open":
-        _check_closed_model(path, value or {}, findings)
-        _check_speculation(tree, place, path, json.dumps(value), findings)
+        yield from _check_closed_model(path, value or {})
+        yield from _check_speculation(tree, place, path, json.dumps(value))
     for path in (tree.user_conf(place), tree.readme(place)):
-        content = read_bytes(path, findings, "scenario-file")
+        content = yield from read_bytes(path, "scenario-file")
         if content is not None and not content.strip():
-            findings.add("scenario-file", path, f"{path.name} is empty", "a file with content")
+            yield compared("scenario-file", False, f"{path.name} is empty", "a file with content", path)
         elif content is not None and place.division != "open":
-            _check_speculation(tree, place, path, content.decode(errors="replace"), findings)
+            yield from _check_speculation(tree, place, path, content.decode(errors="replace"))
 
 
 @decides(
@@ -255,16 +256,18 @@ def check_measurements(tree: Tree, place: Place, findings: Findings) -> None:
      "weights removed from a closed model", "submit the result in the open division"),
     rank=Rank.LIMITS,
 )  # fmt: skip
-def _check_closed_model(path: Path, value: dict[str, Any], findings: Findings) -> None:
+def _check_closed_model(path: Path, value: dict[str, Any]) -> Iterator[Finding]:
     """Check that the described changes of a model are allowed in the closed division."""
     retraining, changes = (str(value.get(name) or "") for name in ("retraining", "weight_transformations"))
     words = set(_WORD.findall(retraining.lower().replace("’", "'")))
     if retraining and not (words & _NEGATIONS and words <= _NEGATIONS | _ADD_NOTHING):
-        findings.add("measurements-retraining", path, f"retraining is {retraining!r}", "no", decided_by=["retraining"])
+        yield compared(
+            "measurements-retraining", False, f"retraining is {retraining!r}", "no", path, decided_by=["retraining"]
+        )
     if found := _FEWER_WEIGHTS.search(changes):
         key = "weight_transformations"
-        findings.add(
-            "measurements-fewer-weights", path, f"{found[0]!r} in {key}: {changes!r}", "none", decided_by=[key]
+        yield compared(
+            "measurements-fewer-weights", False, f"{found[0]!r} in {key}: {changes!r}", "none", path, decided_by=[key]
         )
 
 
@@ -274,12 +277,12 @@ def _check_closed_model(path: Path, value: dict[str, Any], findings: Findings) -
      "speculative decoding in a scenario that has none", "submit it in the open division"),
     rank=Rank.LIMITS,
 )  # fmt: skip
-def _check_speculation(tree: Tree, place: Place, path: Path, text: str, findings: Findings) -> None:
+def _check_speculation(tree: Tree, place: Place, path: Path, text: str) -> Iterator[Finding]:
     entry, found = tree.round.table.entry(place.benchmark), _SPECULATION.search(text)
     if entry is not None and found and place.scenario.lower() not in map(str.lower, entry.speculative_decoding):
         line = text.count("\n", 0, found.start()) + 1
         allowed = f"only in {', '.join(entry.speculative_decoding) or 'no scenario'} of this benchmark"
-        findings.add("measurements-speculation", path, f"it names {found[0]!r}", allowed, line=line)
+        yield compared("measurements-speculation", False, f"it names {found[0]!r}", allowed, path, line=line)
 
 
 @decides(
@@ -287,7 +290,7 @@ def _check_speculation(tree: Tree, place: Place, path: Path, text: str, findings
     ("measurements-model", "error", "[rules] one model in all scenarios of a benchmark",
      "model, compared with the benchmark's other scenarios", "correct the file, or repeat the runs with one model"),
 )  # fmt: skip
-def check_models(tree: Tree, places: list[Place], findings: Findings) -> None:
+def check_models(tree: Tree, places: list[Place]) -> Iterator[Finding]:
     """Compare the models of the scenarios of each closed benchmark; their quantization may differ."""
     found: dict[tuple[str, ...], tuple[Place, str]] = {}
     for place in places:
@@ -300,7 +303,9 @@ def check_models(tree: Tree, places: list[Place], findings: Findings) -> None:
         if model != first_model and _other_model(model, first_model):
             key = "starting_weights_filename"
             wanted = f"{first_model!r}, as in {first.scenario}"
-            findings.add("measurements-model", tree.measurements(place), f"{model!r}", wanted, decided_by=[key])
+            yield compared(
+                "measurements-model", False, f"{model!r}", wanted, tree.measurements(place), decided_by=[key]
+            )
 
 
 def _other_model(one: str, other: str) -> bool:
@@ -318,7 +323,7 @@ def _other_model(one: str, other: str) -> bool:
     ("tree-documentation", "error", "[rules] Network Division: how the machines are connected",
      "diagram of the network", "add the diagram to documentation/"),
 )  # fmt: skip
-def check_sources(tree: Tree, contents: Contents, findings: Findings) -> None:
+def check_sources(tree: Tree, contents: Contents) -> Iterator[Finding]:
     """Check the source code, the documentation and model_mapping.json of each submitter."""
     largest: dict[Path, int] = {}  # directory of a submitter → bytes of its largest file
     for path, status in contents.files.items():
@@ -328,31 +333,33 @@ def check_sources(tree: Tree, contents: Contents, findings: Findings) -> None:
         source, documents = tree.source(division, organization), tree.documentation(division, organization)
         if source not in largest:
             found = "directory is empty" if source.is_dir() else "directory does not exist"
-            findings.add("tree-source", source, found, FILLED)
+            yield compared("tree-source", False, found, FILLED, source)
         elif not largest[source]:
-            findings.add("tree-source", source, "all files are empty", FILLED)
+            yield compared("tree-source", False, "all files are empty", FILLED, source)
         if division == "network" and not largest.get(documents):
-            findings.add("tree-documentation", documents, "missing", FILLED)
+            yield compared("tree-documentation", False, "missing", FILLED, documents)
         mapping = tree.organization(division, organization) / "model_mapping.json"
         if is_regular(mapping) or mapping.is_symlink():
-            _check_mapping(mapping, division, tree.round, findings)
+            yield from _check_mapping(mapping, division, tree.round)
 
 
 @decides(
     "tree",
     ("model-mapping", "error", "[checker] configuration", "model_mapping.json", 'write {"your model": "llama3.1-8b"}'),
 )
-def _check_mapping(path: Path, division: str, in_round: Round, findings: Findings) -> None:
-    value = read_object(path, findings, "model-mapping", "model-mapping")
+def _check_mapping(path: Path, division: str, in_round: Round) -> Iterator[Finding]:
+    value = yield from read_object(path, "model-mapping", "model-mapping")
     if value is None:
         return
     if division != "open":
-        findings.add("model-mapping", path, f"in the {division} division", "in the open division", "remove the file")
+        yield compared(
+            "model-mapping", False, f"in the {division} division", "in the open division", path, fix="remove the file"
+        )
     for name, benchmark in value.items():
         if not _may_be_mapped_to(benchmark, in_round):
             known = ", ".join(sorted(in_round.benchmarks))
             found = f"{name!r} is mapped to {benchmark!r}"
-            findings.add("model-mapping", path, found, f"one of {known}", decided_by=[name])
+            yield compared("model-mapping", False, found, f"one of {known}", path, decided_by=[name])
 
 
 def mapped_benchmark(tree: Tree, place: Place) -> str | None:

@@ -7,9 +7,10 @@ from pathlib import Path
 from compliance.accuracy.accuracy_text import stated_score
 from compliance.accuracy.evaluation_text import Fault, contradictions, datasets_in, failures, numbers_in, scored_samples
 from compliance.judge.check import decides
+from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import OURS, Rank
 from compliance.submission.check.audits import AUDIT_TEXTS, FALLBACK
-from compliance.submission.check.findings import Findings, is_regular, read_text
+from compliance.submission.check.findings import is_regular, read_text, value_of
 from compliance.submission.check.tree_evidence import Result
 from runs.benchmark import SCENARIOS
 from runs.rounds import model_of
@@ -39,26 +40,26 @@ _SCENARIOS = frozenset(name.lower() for name in (*SCENARIOS, "MultiStream"))
     needs=("text",),
     rank=Rank.LIMITS,
 )  # fmt: skip
-def check_scores(result: Result) -> None:
+def check_scores(result: Result) -> Iterator[Finding]:
     """Check the scores in accuracy.txt and in the texts of audit directories."""
     path = result.tree.accuracy(result.place).accuracy_text
     for one in _texts(result):
         text = _text_of(one)
         # The rule audit-verdict reports failures in other texts.
         for fault in () if one.name.startswith("verify_") else failures(text):
-            result.findings.add("accuracy-failure", one, *fault[:2], decided_by=[fault.key])
+            yield compared("accuracy-failure", False, *fault[:2], one, decided_by=[fault.key])
         for fault in contradictions(text):
-            result.findings.add("accuracy-numbers", one, *fault[:2], decided_by=[fault.key])
+            yield compared("accuracy-numbers", False, *fault[:2], one, decided_by=[fault.key])
     text = _text_of(path)
     for rule, fault in _scores(result, text):
-        result.findings.add(rule, path, *fault[:2], decided_by=[fault.key])
+        yield compared(rule, False, *fault[:2], path, decided_by=[fault.key])
     path07 = result.tree.audit(result.place, "TEST07") / AUDIT_TEXTS["TEST07"][0]
     for rule, fault in _test07(result, _text_of(path07)):
-        result.findings.add(rule, path07, *fault[:2], severity="warning", decided_by=[fault.key])
+        yield compared(rule, False, *fault[:2], path07, severity="warning", decided_by=[fault.key])
     for name, count in scored_samples(text):
         if count != result.accuracy_samples and name != "gen_num":  # rule accuracy-samples reports gen_num as an error
             found, wanted = f"{name} is {count:,}", f"{result.accuracy_samples:,}"
-            result.findings.add("accuracy-samples", path, found, wanted, severity="warning", decided_by=[name])
+            yield compared("accuracy-samples", False, found, wanted, path, severity="warning", decided_by=[name])
 
 
 def _test07(result: Result, text: str) -> Iterator[tuple[str, Fault]]:
@@ -104,7 +105,7 @@ def _scores(result: Result, text: str) -> Iterator[tuple[str, Fault]]:
      "submit the text of this result's own runs"),
     rank=Rank.COPIES,
 )  # fmt: skip
-def check_places(result: Result) -> None:
+def check_places(result: Result) -> Iterator[Finding]:
     """Compare paths in texts with the benchmark and scenario of the result. Names of systems may differ."""
     names = {name.lower(): model_of(of) for name, of in result.tree.round.table.directories.items()}
     scenarios = {result.scenario_name.lower(), *(run.scenario.lower() for run in result.runs)}
@@ -113,7 +114,7 @@ def check_places(result: Result) -> None:
         for found, own in ((folders & _SCENARIOS, scenarios), (folders & set(names), {result.entry.model})):
             named = {names.get(one, one) for one in found}
             if named and not named & own:
-                result.findings.add("text-place", path, ", ".join(sorted(found)), " or ".join(sorted(own)))
+                yield compared("text-place", False, ", ".join(sorted(found)), " or ".join(sorted(own)), path)
 
 
 def _texts(result: Result) -> Iterator[Path]:
@@ -126,4 +127,4 @@ def _texts(result: Result) -> Iterator[Path]:
 
 def _text_of(path: Path) -> str:
     """Read a text. Return an empty text if it is unreadable; other checks report this."""
-    return (read_text(path, Findings(path.parent), "tree-unreadable") if is_regular(path) else None) or ""
+    return (value_of(read_text(path, "tree-unreadable")) if is_regular(path) else None) or ""

@@ -1,20 +1,20 @@
-"""Findings on a tree, the lines of files that they refer to, and safe readers for files of an untrusted tree.
+"""Findings on a tree as its report shows them, and safe readers for the files of an untrusted tree.
 
-The readers follow no link, read a bounded number of bytes, and add a finding instead of raising an exception.
+The readers follow no link and read a bounded number of bytes. They yield a finding instead of raising an exception.
 """
 
 import re
 import stat
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from compliance.judge.check import decides
-from compliance.judge.finding import Finding, Severity
-from compliance.judge.rule import OURS, find_rule
+from compliance.judge.finding import Finding, compared, stated
+from compliance.judge.rule import OURS
 from compliance.submission.tree import MAX_FILE_BYTES
 from runs.errors import InputError
 from runs.files.reading import KeyTwiceError, json_object
@@ -28,61 +28,38 @@ MAX_OF_A_RULE = 10_000  # maximum number of findings of one rule (668 in round v
 MAX_READ = 4 * 1024 * 1024  # number of bytes of a file in which the line of a finding is searched
 
 
-class Findings:
-    """The findings on one tree."""
+def name_in(root: Path, path: Path) -> str:
+    """Return a path relative to the tree, made printable."""
+    return printable(path.relative_to(root).as_posix(), 1000)
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self._kept: list[Finding] = []
-        self._count_of: Counter[str] = Counter()  # number of findings of each rule
 
-    def add(
-        self,
-        rule_id: str,
-        path: Path,
-        found: str,
-        expected: str = "",
-        fix: str = "",
-        severity: Severity | None = None,
-        others: Sequence[Path] = (),
-        line: int | None = None,
-        decided_by: Sequence[str] = (),
-        numbers: Mapping[str, Any] | None = None,
-        text: str = "",
-        origin: str = "",
-    ) -> None:
-        """Add a finding. `text`, `fix` and `severity` default to the summary, fix and severity of the rule.
+def presented(root: Path, findings: Iterable[Finding]) -> list[Finding]:
+    """Return findings as the report of a tree shows them, each with the line of its first file if that is found.
 
-        Args:
-            expected: the required value.
-            others: further files that the finding is about.
-            line: in the first file.
-            decided_by: keys in the files that decided, if the line is unknown.
-            numbers: values for programs.
-            text: what is checked.
-            origin: source, if it is not that of the rule.
-        """
-        rule = find_rule(rule_id)
-        self._count_of[rule_id] += 1
-        if self._count_of[rule_id] <= MAX_OF_A_RULE:
-            files = tuple(Path(self.name(one)) for one in (path, *others))
-            rest = shortened(found), shortened(expected), fix or rule.fix, line, tuple(decided_by), origin
-            what = shortened(text) or rule.summary
-            self._kept.append(Finding(rule_id, severity or rule.severity, what, files, numbers or {}, *rest))
-
-    @property
-    def items(self) -> list[Finding]:
-        """The findings. If a rule has more than MAX_OF_A_RULE, the last finding states the number of the others."""
-        more = [(find_rule(rule), count - MAX_OF_A_RULE) for rule, count in self._count_of.items()]
-        return self._kept + [
-            Finding(rule.id, rule.severity, f"{count:,} more findings of this rule in the tree", (Path(),))
-            for rule, count in more
-            if count > 0
-        ]
-
-    def name(self, path: Path) -> str:
-        """Return the path relative to the tree, made printable."""
-        return printable(path.relative_to(self.root).as_posix(), 1000)
+    Paths are relative to the tree. Contents of the tree are made printable and shortened. If a rule has more than
+    MAX_OF_A_RULE findings, the last finding states the number of the others.
+    """
+    count_of: Counter[str] = Counter()
+    kept = []
+    for finding in findings:
+        count_of[finding.rule] += 1
+        if count_of[finding.rule] <= MAX_OF_A_RULE:
+            kept.append(
+                replace(
+                    finding,
+                    files=tuple(Path(name_in(root, path)) for path in finding.files),
+                    text=shortened(finding.text),
+                    found=shortened(finding.found),
+                    required=shortened(finding.required),
+                    fix=finding.fix or finding.definition.fix,
+                )
+            )
+    kept += [
+        stated(rule, f"{count - MAX_OF_A_RULE:,} more findings of this rule in the tree", Path())
+        for rule, count in count_of.items()
+        if count > MAX_OF_A_RULE
+    ]
+    return located(root, kept)
 
 
 def place_of(finding: Finding) -> str:
@@ -160,6 +137,20 @@ def _lines_of(finding: Finding, lines: list[bytes]) -> dict[str, int]:
 # Files of an untrusted tree ------------------------------------------------------------------------------------------
 
 
+T = TypeVar("T")
+Reads = Generator[Finding, None, T]  # a reader: it yields findings, and returns what it read
+
+
+def value_of(reader: Reads[T]) -> T:
+    """Return what a reader returns, without its findings. Other checks report these."""
+    while True:
+        try:
+            next(reader)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+
+
 def _is(kind: int, path: Path) -> bool:
     try:
         return stat.S_IFMT(path.lstat().st_mode) == kind
@@ -189,37 +180,37 @@ def is_safe(folder: Path) -> bool:
 
 
 @decides("tree", ("tree-unreadable", "error", OURS, "unreadable file or directory", "change its permissions"))
-def read_bytes(path: Path, findings: Findings, rule_id: str, limit: int = MAX_TEXT_BYTES) -> bytes | None:
-    """Read a small file. Return None and add a finding if it is missing, unreadable or too large."""
+def read_bytes(path: Path, rule_id: str, limit: int = MAX_TEXT_BYTES) -> Reads[bytes | None]:
+    """Read a small file. Return None and yield a finding if it is missing, unreadable or too large."""
     if not is_regular(path):
         found = "symbolic link" if path.is_symlink() else MISSING
-        findings.add(rule_id, path, found, "a regular file", f"add the file {path.name}")
+        yield compared(rule_id, False, found, "a regular file", path, fix=f"add the file {path.name}")
         return None
     try:
         with path.open("rb") as stream:
             content = stream.read(limit + 1)
     except OSError as error:
-        findings.add("tree-unreadable", path, f"{error.strerror}")
+        yield compared("tree-unreadable", False, f"{error.strerror}", "", path)
         return None
     if len(content) > limit:
-        findings.add(rule_id, path, f"more than {limit:,} bytes", f"at most {limit:,} bytes")
+        yield compared(rule_id, False, f"more than {limit:,} bytes", f"at most {limit:,} bytes", path)
         return None
     return content
 
 
-def read_text(path: Path, findings: Findings, rule_id: str) -> str | None:
-    """Read a small text file. Return None and add a finding if it cannot be read as UTF-8."""
-    content = read_bytes(path, findings, rule_id)
+def read_text(path: Path, rule_id: str) -> Reads[str | None]:
+    """Read a small text file. Return None and yield a finding if it cannot be read as UTF-8."""
+    content = yield from read_bytes(path, rule_id)
     try:
         return None if content is None else content.decode()
     except UnicodeDecodeError as error:
-        findings.add(rule_id, path, f"invalid UTF-8 at byte {error.start}", "text in UTF-8")
+        yield compared(rule_id, False, f"invalid UTF-8 at byte {error.start}", "text in UTF-8", path)
         return None
 
 
-def read_object(path: Path, findings: Findings, missing_rule: str, damaged_rule: str) -> dict[str, Any] | None:
-    """Read a JSON object. Return None and add a finding if it is missing or damaged."""
-    content = read_bytes(path, findings, missing_rule)
+def read_object(path: Path, missing_rule: str, damaged_rule: str) -> Reads[dict[str, Any] | None]:
+    """Read a JSON object. Return None and yield a finding if it is missing or damaged."""
+    content = yield from read_bytes(path, missing_rule)
     if content is None:
         return None
     try:
@@ -227,10 +218,10 @@ def read_object(path: Path, findings: Findings, missing_rule: str, damaged_rule:
     except InputError as error:
         twice = error.__cause__ if isinstance(error.__cause__, KeyTwiceError) else None
         if twice is None:
-            findings.add(damaged_rule, path, error.message, "a JSON object")
+            yield compared(damaged_rule, False, error.message, "a JSON object", path)
             return None
     found, fix = f"{twice.key!r} occurs twice; readers use the last value", f"keep one line of {twice.key!r}"
-    findings.add(damaged_rule, path, found, "each key once", fix, decided_by=[twice.key], origin=OURS)
+    yield compared(damaged_rule, False, found, "each key once", path, fix=fix, decided_by=[twice.key], origin=OURS)
     with suppress(InputError):  # Other fields of the object are still checked.
         return json_object(content, Path(path.name), "", twice=True)
     return None
@@ -238,4 +229,4 @@ def read_object(path: Path, findings: Findings, missing_rule: str, damaged_rule:
 
 def object_or_empty(path: Path) -> dict[str, Any]:
     """Read a JSON object. Return an empty object if it is missing or damaged; other checks report this."""
-    return read_object(path, Findings(path.parent), "tree-unreadable", "tree-unreadable") or {}
+    return value_of(read_object(path, "tree-unreadable", "tree-unreadable")) or {}

@@ -4,14 +4,15 @@ import os
 import re
 import stat
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
 from compliance.audits.discovery import AUDITS
 from compliance.judge.check import decides
-from compliance.judge.finding import Severity
+from compliance.judge.finding import Finding, Severity, compared
 from compliance.judge.rule import OURS, Rank
-from compliance.submission.check.findings import MAX_TEXT_BYTES, Findings
+from compliance.submission.check.findings import MAX_TEXT_BYTES, Reads
 from compliance.submission.tree import DIVISIONS, MAX_FILE_BYTES, REHEARSAL_MARK, Tree
 from runs.benchmark import SCENARIOS
 from runs.endpoints.layout import EVENTS, is_run_folder
@@ -56,7 +57,7 @@ class Contents:
      "replace the link with the file"),
     ("tree-special", "error", OURS, "pipes and devices", "remove the pipe or device"),
 )  # fmt: skip
-def scan(root: Path, findings: Findings) -> Contents:
+def scan(root: Path) -> Reads[Contents]:
     """List everything under `root` without following links.
 
     Raises:
@@ -89,9 +90,9 @@ def scan(root: Path, findings: Findings) -> Contents:
                 else:
                     contents.special.append(path)
                     kind = "tree-symlink" if stat.S_ISLNK(status.st_mode) else "tree-special"
-                    findings.add(kind, path, "1", "0")
+                    yield compared(kind, False, "1", "0", path)
         except OSError as error:
-            findings.add("tree-unreadable", folder, f"{error.strerror}")
+            yield compared("tree-unreadable", False, f"{error.strerror}", "", folder)
     return contents
 
 
@@ -103,17 +104,19 @@ def scan(root: Path, findings: Findings) -> Contents:
     ("tree-name", "warning", "tools/submission/repository_checks.sh", "characters in a name",
      "rename the file or directory"),
 )  # fmt: skip
-def check_names(contents: Contents, findings: Findings) -> None:
+def check_names(contents: Contents) -> Iterator[Finding]:
     """Check the names and sizes of all files and directories."""
     for path in (*contents.files, *contents.folders, *contents.special):
         name = path.name
         if name.startswith("."):
-            findings.add("tree-dot-file", path, name, "none")
+            yield compared("tree-dot-file", False, name, "none", path)
         if any(sign.isspace() or not sign.isprintable() for sign in name):
-            findings.add("tree-name", path, f"spaces or unprintable characters in {name!r}", "letters, digits and .-_+")
+            yield compared(
+                "tree-name", False, f"spaces or unprintable characters in {name!r}", "letters, digits and .-_+", path
+            )
     for path, status in contents.files.items():
         if status.st_size > MAX_FILE_BYTES:
-            findings.add("tree-size", path, f"{status.st_size:,} bytes", f"at most {MAX_FILE_BYTES:,} bytes")
+            yield compared("tree-size", False, f"{status.st_size:,} bytes", f"at most {MAX_FILE_BYTES:,} bytes", path)
 
 
 @decides(
@@ -121,11 +124,11 @@ def check_names(contents: Contents, findings: Findings) -> None:
     ("rehearsal", "error", OURS, "rehearsal mark", "build the tree from runs that are eligible for submission"),
     rank=Rank.COPIES,
 )
-def check_rehearsal(tree: Tree, contents: Contents, findings: Findings) -> None:
+def check_rehearsal(tree: Tree, contents: Contents) -> Iterator[Finding]:
     """Find rehearsal marks. A rehearsal is always refused."""
     for path, status in contents.files.items():
         if path == tree.rehearsal_file():
-            findings.add("rehearsal", path, f"file {path.name}", "none")
+            yield compared("rehearsal", False, f"file {path.name}", "none", path)
             continue
         inside = path.relative_to(tree.root).parts
         is_code = len(inside) > 3 and path.is_relative_to(tree.source(inside[0], inside[1]))
@@ -137,10 +140,10 @@ def check_rehearsal(tree: Tree, contents: Contents, findings: Findings) -> None:
             with path.open("rb") as stream:
                 before, marked, _ = stream.read(_MARKED_WITHIN).partition(_MARK)
         except OSError as error:
-            findings.add("tree-unreadable", path, f"{error.strerror}")
+            yield compared("tree-unreadable", False, f"{error.strerror}", "", path)
             continue
         if marked:
-            findings.add("rehearsal", path, f"{REHEARSAL_MARK!r}", "none", line=before.count(b"\n") + 1)
+            yield compared("rehearsal", False, f"{REHEARSAL_MARK!r}", "none", path, line=before.count(b"\n") + 1)
 
 
 @decides(
@@ -149,7 +152,7 @@ def check_rehearsal(tree: Tree, contents: Contents, findings: Findings) -> None:
     ("tree-unknown", "warning", "[submission] layout", "logs and audit texts outside the layout of the round",
      "move the file into the directory of its run or audit, or remove it"),
 )  # fmt: skip
-def check_layout(tree: Tree, contents: Contents, findings: Findings) -> None:
+def check_layout(tree: Tree, contents: Contents) -> Iterator[Finding]:
     """Check that logs, audit texts and their directories follow the layout of the round.
 
     Other files are ignored: documents, source code, and files of tools that build and publish trees.
@@ -166,7 +169,9 @@ def check_layout(tree: Tree, contents: Contents, findings: Findings) -> None:
         known = len(parts) < 5 or parts[4] in tree.round.benchmarks
         if known and not (accepted and parts[2] == "compliance"):  # The rules on results find other names.
             severity: Severity | None = "warning" if accepted else None
-            findings.add("tree-case", path, path.name, official, f"rename it to {official}", severity)
+            yield compared(
+                "tree-case", False, path.name, official, path, severity=severity, fix=f"rename it to {official}"
+            )
     misplaced: defaultdict[Path, list[Path]] = defaultdict(list)
     for path in contents.files:
         parts = path.relative_to(tree.root).parts
@@ -179,10 +184,12 @@ def check_layout(tree: Tree, contents: Contents, findings: Findings) -> None:
     for folder in sorted({path.parent for path in contents.files if path.name == EVENTS}):
         if is_run_folder(folder):
             fix = f"check it with `{PROGRAM} check {folder.name}`"
-            findings.add("tree-unknown", folder, "run directory of the MLPerf Endpoints client", "none", fix)
+            yield compared(
+                "tree-unknown", False, "run directory of the MLPerf Endpoints client", "none", folder, fix=fix
+            )
     for folder, paths in misplaced.items():
         found = ", ".join(sorted({path.name for path in paths}))
-        findings.add("tree-unknown", folder, found, "none", others=paths[:MAX_NAMED])
+        yield compared("tree-unknown", False, found, "none", folder, *paths[:MAX_NAMED])
 
 
 def is_document(name: PurePath) -> bool:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from compliance.judge.check import decides
+from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import OURS, RERUN, Rank
 from compliance.submission.check.findings import is_folder, is_regular, is_safe, object_or_empty
 from compliance.submission.check.tree_evidence import Result
@@ -26,21 +27,21 @@ _SAMPLES = 3
     ("responses-length", "warning", "[loadgen]", "length of logged responses, compared with token counts", RERUN),
     rank=Rank.COPIES,
 )  # fmt: skip
-def check_responses(result: Result) -> None:
+def check_responses(result: Result) -> Iterator[Finding]:
     """Check the complete entries of each accuracy log: response lengths, and samples with identical responses."""
     for path in _logs(result):
         with suppress(HarnessError):  # other checks report the error
-            _check_entries(result, path, result.logged_samples(path).shown)
+            yield from _check_entries(result, path, result.logged_samples(path).shown)
 
 
-def _check_entries(result: Result, path: Path, entries: Sequence[AccuracyEntry]) -> None:
+def _check_entries(result: Result, path: Path, entries: Sequence[AccuracyEntry]) -> Iterator[Finding]:
     if result.entry.token_latencies:
         counted = [(one, len(one.data), one.token_count) for one in entries if one.token_count]
         wrong = [(one, size, tokens) for one, size, tokens in counted if size not in (4 * tokens, 8 * tokens)]
         if wrong:
             first, size, tokens = wrong[0]
             found = f"{len(wrong)} differ; qsl_idx {first.qsl_idx} has {size} bytes, token_count {tokens}"
-            result.findings.add("responses-length", path, found, "4 or 8 bytes for each token")
+            yield compared("responses-length", False, found, "4 or 8 bytes for each token", path)
     samples_of: defaultdict[bytes, set[int]] = defaultdict(set)
     for one in entries:
         samples_of[one.data].add(one.qsl_idx)
@@ -52,7 +53,7 @@ def _check_entries(result: Result, path: Path, entries: Sequence[AccuracyEntry])
     if len(largest) >= _SAMPLES or 1 < len(largest) == different:
         such = ", ".join(map(str, sorted(largest)[:3]))
         found = f"{len(largest)} of {different} (for example qsl_idx {such})"
-        result.findings.add("responses-shared", path, found, f"below {min(_SAMPLES, different)}")
+        yield compared("responses-shared", False, found, f"below {min(_SAMPLES, different)}", path)
 
 
 def _is_long(data: bytes) -> bool:
@@ -64,7 +65,7 @@ def _is_long(data: bytes) -> bool:
     ("log-line-ends", "warning", "[loadgen]", "carriage returns in a log", "submit the file that LoadGen wrote"),
     rank=Rank.COPIES,
 )  # fmt: skip
-def check_line_ends(result: Result) -> None:
+def check_line_ends(result: Result) -> Iterator[Finding]:
     """Find logs that an editor or a converter changed. LoadGen writes carriage returns on Windows only."""
     tree, place = result.tree, result.place
     system = object_or_empty(tree.system(place.division, place.organization, place.system))
@@ -74,7 +75,7 @@ def check_line_ends(result: Result) -> None:
     runs += [RunDir(tree.audit(place, test) / "performance" / "run_1") for test in result.audits]
     for path in (log for run in runs if is_folder(run.root) for log in (run.detail, run.summary)):
         if is_regular(path) and path.stat().st_size <= MAX_FILE_BYTES and (count := path.read_bytes().count(b"\r")):
-            result.findings.add("log-line-ends", path, f"{count:,}", "0")
+            yield compared("log-line-ends", False, f"{count:,}", "0", path)
 
 
 def _logs(result: Result) -> Iterator[Path]:

@@ -5,6 +5,7 @@ The rules of `submit` and the sign-off apply to the runs. Values that runs do no
 """
 
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby, zip_longest
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from compliance.evidence.scoring import ScoreSources, with_scorer
 from compliance.judge.check import decides
+from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import OURS, Rank
 from compliance.submission.build import build, describe_system, judge, sign_off, unsigned_audits
 from compliance.submission.build_inputs import SUBMITTED_TESTS, SubmitRequest, gather
@@ -19,11 +21,13 @@ from compliance.submission.check.check_tree import Checked, SystemSignOff
 from compliance.submission.check.findings import (
     MAX_TEXT_BYTES,
     MISSING,
-    Findings,
+    Reads,
     in_order,
     is_regular,
     object_or_empty,
+    presented,
     read_bytes,
+    value_of,
 )
 from compliance.submission.check.layout import is_document
 from compliance.submission.source import Source, read_source
@@ -90,31 +94,36 @@ class TreeInputs:
 )  # fmt: skip
 def compare_with_runs(checked: Checked, made_of: TreeInputs) -> Checked:
     """Compare every file with a tree that is rebuilt from the runs. Sign off each system outside the open division."""
-    tree = checked.tree
-    findings = Findings(tree.root)
     signed: list[SystemSignOff] = []
+    findings = presented(checked.tree.root, _findings(checked, made_of, signed))
+    return replace(checked, findings=in_order([*checked.findings, *findings]), signed=signed)
+
+
+def _findings(checked: Checked, made_of: TreeInputs, signed: list[SystemSignOff]) -> Iterator[Finding]:
+    """Yield the differences between a tree and its runs, and add the sign-off of each system to `signed`."""
+    tree = checked.tree
     # files that `submit` builds from the runs of each system; None: unknown
-    given: dict[tuple[str, str], list[set[Path] | None]] = {}
+    built: dict[tuple[str, str], list[set[Path] | None]] = {}
     with with_scorer(made_of.sources) as (sources, _):
         for home, places in groupby(checked.places, lambda one: (one.division, one.organization, one.system)):
-            files, sign_off_of = _compare_system(tree, [*places], replace(made_of, sources=sources), findings)
-            given.setdefault(home[:2], []).append(files)
+            files, sign_off_of = yield from _compare_system(tree, [*places], replace(made_of, sources=sources))
+            built.setdefault(home[:2], []).append(files)
             signed += [sign_off_of] if home[0] != "open" else []
-    for (division, organization), several in given.items():
-        known = [one for one in several if one is not None]
-        if len(known) == len(several):
-            _foreign_files(tree, (division, organization), set[Path]().union(*known), findings)
+    for (division, organization), of_systems in built.items():
+        files_of = [files for files in of_systems if files is not None]
+        if len(files_of) == len(of_systems):
+            yield from _foreign_files(tree, (division, organization), set[Path]().union(*files_of))
     for path in files_below(tree.root):
         name = path.relative_to(tree.root)
         of_submitter = len(name.parts) > 2 and name.parts[0] in DIVISIONS
         if not of_submitter and name.parts[0] != ".git" and path != tree.rehearsal_file():
-            findings.add("runs-differ", path, "file outside the submitters' directories", "none", "remove the file")
-    return replace(checked, findings=in_order([*checked.findings, *findings.items]), signed=signed)
+            text = "file outside the submitters' directories"
+            yield compared("runs-differ", False, text, "none", path, fix="remove the file")
 
 
 def _compare_system(
-    tree: Tree, places: list[Place], made_of: TreeInputs, findings: Findings
-) -> tuple[set[Path] | None, SystemSignOff]:
+    tree: Tree, places: list[Place], made_of: TreeInputs
+) -> Reads[tuple[set[Path] | None, SystemSignOff]]:
     """Rebuild the part of the tree of one system, and compare it.
 
     Returns:
@@ -126,7 +135,9 @@ def _compare_system(
     audits = [RunDir(folder / "performance" / "run_1") for folder in tests if folder.is_dir()]
     own = {run_dir: _run_of(run_dir, made_of.runs) for run_dir in (*result_runs, *audits)}
     for run_dir in (run_dir for run_dir, found in own.items() if found is None):
-        findings.add("log-not-in-runs", run_dir.detail, "in none of the runs", "a detail log of one of the runs")
+        yield compared(
+            "log-not-in-runs", False, "in none of the runs", "a detail log of one of the runs", run_dir.detail
+        )
     name = f"{first.division}/{first.organization}/{first.system}"
     signed = SystemSignOff(name, len(result_runs), sum(own[run_dir] is not None for run_dir in result_runs))
     if None in own.values():
@@ -144,21 +155,23 @@ def _compare_system(
             if request.division != "open":
                 refusals = refusals or [*unsigned_audits(candidates, made_of.sources)]
                 signed = replace(signed, verdict=sign_off(candidates, made_of.sources))
-                _check_calibration(tree.documentation(first.division, first.organization), manifests, findings)
+                yield from _check_calibration(tree.documentation(first.division, first.organization), manifests)
             for refusal in refusals:
-                findings.add(refusal.rule, home / refusal.text, refusal.found, refusal.required, refusal.fix)
+                yield compared(
+                    refusal.rule, False, refusal.found, refusal.required, home / refusal.text, fix=refusal.fix
+                )
             code = tree.source(first.division, first.organization)
-            source = _source(made_of.source, manifests, code, findings)
+            source = yield from _source(made_of.source, manifests, code)
             build(outcome, describe_system(request, candidates), source or Source({}, ""), {})
             expected = {path.relative_to(request.output): path for path in files_below(request.output)}
             if source is None:
                 of_code = code.relative_to(tree.root)
                 expected = {name: path for name, path in expected.items() if not name.is_relative_to(of_code)}
             for file, path in expected.items():
-                _compare(tree.root / file, path, findings)
+                yield from _compare(tree.root / file, path)
         return {*expected}, signed
     except HarnessError as error:
-        findings.add("runs-unread", home, error.message, fix=error.fix)
+        yield compared("runs-unread", False, error.message, "", home, fix=error.fix)
         return None, signed
 
 
@@ -185,33 +198,34 @@ def _request(
     )
 
 
-def _check_calibration(folder: Path, manifests: list[Manifest], findings: Findings) -> None:
+def _check_calibration(folder: Path, manifests: list[Manifest]) -> Iterator[Finding]:
     places = [*files_below(folder), *folder.parent.iterdir()]  # in documentation/ or next to it
     files = [path for path in places if is_regular(path) and is_about_calibration(path)]
     if len(files) > MAX_DOCUMENTS:
         wanted = f"at most {MAX_DOCUMENTS}"
-        findings.add("runs-differ", folder, f"{len(files):,}", wanted, text="calibration documents")
+        yield compared("runs-differ", False, f"{len(files):,}", wanted, folder, text="calibration documents")
         return
-    unreported = Findings(findings.root)
-    documents = {os.path.relpath(path, folder): read_bytes(path, unreported, "runs-differ") for path in files}
+    documents = {os.path.relpath(path, folder): value_of(read_bytes(path, "runs-differ")) for path in files}
     for problem in lacking({name: one for name, one in documents.items() if one is not None}, manifests):
-        findings.add("runs-differ", folder, problem, "how the weights were quantized", text="calibration document")
+        yield compared(
+            "runs-differ", False, problem, "how the weights were quantized", folder, text="calibration document"
+        )
 
 
-def _source(given: Path | None, manifests: list[Manifest], code: Path, findings: Findings) -> Source | None:
-    """Return the source code of the runs. Return None and add a finding if it cannot be read."""
+def _source(given: Path | None, manifests: list[Manifest], code: Path) -> Reads[Source | None]:
+    """Return the source code of the runs. Return None and yield a finding if it cannot be read."""
     try:
         return read_source(given, manifests)
     except HarnessError as error:
-        findings.add("runs-unread", code, error.message, "the source code of the runs", error.fix)
+        yield compared("runs-unread", False, error.message, "the source code of the runs", code, fix=error.fix)
         return None
 
 
-def _compare(path: Path, expected: Path, findings: Findings) -> None:
+def _compare(path: Path, expected: Path) -> Iterator[Finding]:
     if not is_regular(path):
-        findings.add("runs-differ", path, MISSING, "the file that follows from the runs")
+        yield compared("runs-differ", False, MISSING, "the file that follows from the runs", path)
     elif path.stat().st_size != expected.stat().st_size or sha256_of(path) != sha256_of(expected):
-        findings.add("runs-differ", path, *_first_difference(path, expected))
+        yield compared("runs-differ", False, *_first_difference(path, expected), path)
 
 
 def _first_difference(path: Path, expected: Path) -> tuple[str, str]:
@@ -226,7 +240,7 @@ def _first_difference(path: Path, expected: Path) -> tuple[str, str]:
     return "different bytes", "the bytes that follow from the runs"
 
 
-def _foreign_files(tree: Tree, home: tuple[str, str], known: set[Path], findings: Findings) -> None:
+def _foreign_files(tree: Tree, home: tuple[str, str], known: set[Path]) -> Iterator[Finding]:
     """Report files that do not follow from the runs, except the submitter's documents."""
     folder, code = tree.organization(*home), tree.source(*home).relative_to(tree.root)
     code_known = any(name.is_relative_to(code) for name in known)
@@ -235,4 +249,6 @@ def _foreign_files(tree: Tree, home: tuple[str, str], known: set[Path], findings
         if not is_regular(path) or name in known or is_document(path.relative_to(folder)):
             continue
         if code_known or not name.is_relative_to(code):
-            findings.add("runs-differ", path, "file that does not follow from the runs", "none", "remove the file")
+            yield compared(
+                "runs-differ", False, "file that does not follow from the runs", "none", path, fix="remove the file"
+            )

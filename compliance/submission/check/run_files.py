@@ -8,18 +8,19 @@ from pathlib import Path
 from compliance.accuracy.accuracy_text import FIX, stated_hash, stated_score
 from compliance.evidence.truncate import CUT, SHOWN_BYTES, is_truncated
 from compliance.judge.check import decides
-from compliance.submission.check.findings import MISSING, Findings, is_folder, is_regular, read_bytes, read_text
+from compliance.judge.finding import Finding, compared
+from compliance.submission.check.findings import MISSING, Reads, is_folder, is_regular, read_bytes, read_text
 from compliance.submission.check.tree_evidence import POWER_LOG, Result
 from compliance.submission.tree import MAX_FILE_BYTES
 from runs.loadgen.detail_log import power_time
 from runs.record.layout import RunDir
 
 
-def check_accuracy_files(result: Result, run: RunDir) -> None:
+def check_accuracy_files(result: Result, run: RunDir) -> Iterator[Finding]:
     """Check the files of an accuracy run. Store the hash in accuracy.txt, and whether all scores are readable."""
-    result.scores_readable, result.answers_sha256 = _check_text(run.accuracy_text, result)
-    _check_size(run, result)
-    _check_folders(run, result)
+    result.scores_readable, result.answers_sha256 = yield from _check_text(run.accuracy_text, result)
+    yield from _check_size(run, result)
+    yield from _check_folders(run, result)
 
 
 @decides(
@@ -28,10 +29,9 @@ def check_accuracy_files(result: Result, run: RunDir) -> None:
      "scores in accuracy.txt", FIX),
     also=("accuracy-target", "accuracy-samples"),
 )  # fmt: skip
-def _check_text(path: Path, result: Result) -> tuple[bool, str]:
+def _check_text(path: Path, result: Result) -> Reads[tuple[bool, str]]:
     """Read accuracy.txt as the official checker does."""
-    findings = result.findings
-    text = read_text(path, findings, "accuracy-text")
+    text = yield from read_text(path, "accuracy-text")
     if text is None:
         return False, ""
     lines = text.splitlines()
@@ -44,18 +44,18 @@ def _check_text(path: Path, result: Result) -> tuple[bool, str]:
         # A result of the open division may have a different score.
         if unread and (result.benchmark is not None or not result.is_open):
             wanted = f"one number for {stated.name}"
-            findings.add("accuracy-text", path, unread, wanted, line=stated.line)
+            yield compared("accuracy-text", False, unread, wanted, path, line=stated.line)
         for value in () if result.is_open else stated.values:
             low, high = limits.low, limits.high
             if (low is not None and value < low) or (high is not None and value > high):
                 required = f"at least {low:.10g}" if high is None else f"{low or 0:.10g} to {high:.10g}"
                 required += result.entry.in_rules(result.scenario_name, f"accuracy-target {score}")
-                findings.add("accuracy-target", path, f"{score} is {value:.10g}", required)
+                yield compared("accuracy-target", False, f"{score} is {value:.10g}", required, path)
     counts = stated_score(lines, "gen_num")
     if counts.numbers and counts.values != [result.accuracy_samples]:
         found = f"gen_num is {', '.join(counts.numbers)}"
-        findings.add("accuracy-samples", path, found, f"{result.accuracy_samples}")
-    return readable, _check_hash(path, text, findings)
+        yield compared("accuracy-samples", False, found, f"{result.accuracy_samples}", path)
+    return readable, (yield from _check_hash(path, text))
 
 
 @decides(
@@ -63,12 +63,12 @@ def _check_text(path: Path, result: Result) -> tuple[bool, str]:
     ("accuracy-hash", "error", "[checker] accuracy_check.accuracy_result_check", "hash in accuracy.txt",
      "truncate the accuracy log with tools/submission/truncate_accuracy_log.py, which appends the hash"),
 )  # fmt: skip
-def _check_hash(path: Path, text: str, findings: Findings) -> str:
-    """Return the hash in accuracy.txt. If it is missing or not unique, add a finding and return an empty text."""
+def _check_hash(path: Path, text: str) -> Reads[str]:
+    """Return the hash in accuracy.txt. If it is missing or not unique, yield a finding and return an empty text."""
     digest, problem = stated_hash(text)
     if not digest:
         found, wanted = problem or "no line `hash=…`", "one line `hash=` with the SHA-256 of the complete log"
-        findings.add("accuracy-hash", path, found, wanted)
+        yield compared("accuracy-hash", False, found, wanted, path)
     return digest
 
 
@@ -79,15 +79,15 @@ def _check_hash(path: Path, text: str, findings: Findings) -> str:
     ("accuracy-shape", "error", "tools/submission/truncate_accuracy_log.py", "truncation of the accuracy log",
      "truncate LoadGen's own log with tools/submission/truncate_accuracy_log.py"),
 )  # fmt: skip
-def _check_size(run: RunDir, result: Result) -> None:
-    path, findings, most = run.accuracy_log, result.findings, result.tree.round.table.max_accuracy_log_bytes
-    content = read_bytes(path, findings, "accuracy-size", 64 * 1024)
+def _check_size(run: RunDir, result: Result) -> Iterator[Finding]:
+    path, most = run.accuracy_log, result.tree.round.table.max_accuracy_log_bytes
+    content = yield from read_bytes(path, "accuracy-size", 64 * 1024)
     if content is None:
         return
     if len(content) > most:
-        findings.add("accuracy-size", path, f"{len(content):,} bytes", f"at most {most:,} bytes")
+        yield compared("accuracy-size", False, f"{len(content):,} bytes", f"at most {most:,} bytes", path)
     elif problem := next(_shape_problems(content, is_truncated(run)), None):
-        findings.add("accuracy-shape", path, *problem)
+        yield compared("accuracy-shape", False, *problem, path)
 
 
 def _shape_problems(content: bytes, truncated: bool) -> Iterator[tuple[str, str]]:
@@ -114,14 +114,14 @@ def _shape_problems(content: bytes, truncated: bool) -> Iterator[tuple[str, str]
     ("accuracy-files", "error", "[checker] accuracy_check.extra_files_check",
      "pictures or videos of the accuracy run", "copy the missing files from the accuracy run"),
 )  # fmt: skip
-def _check_folders(run: RunDir, result: Result) -> None:
+def _check_folders(run: RunDir, result: Result) -> Iterator[Finding]:
     """Check the pictures or videos that the round requires of a benchmark."""
     for name, wanted in result.entry.accuracy_folders.items():
         folder = run.root / name
         existing = {path.name.split(".")[0] for path in folder.iterdir()} if is_folder(folder) else set()
         if missing := [one for one in wanted if one not in existing]:
             found = f"{len(missing)} of {len(wanted)} missing: {', '.join(missing)}"
-            result.findings.add("accuracy-files", folder, found, f"all {len(wanted)}")
+            yield compared("accuracy-files", False, found, f"all {len(wanted)}", folder)
 
 
 # Power ----------------------------------------------------------------------------------------------------------------
@@ -139,28 +139,28 @@ _FILES = ("client.json", "client.log", "ptd_logs.txt", "server.json", "server.lo
      "submit the readings of the run; synchronize the clocks of the power meter and of LoadGen's host"),
     needs=("power",),
 )  # fmt: skip
-def check_power(result: Result) -> None:
+def check_power(result: Result) -> Iterator[Finding]:
     """Check the files and readings of a power measurement; the power result itself is not computed."""
     run = result.tree.performance(result.place)
     folder = run.root.parent
     logs = [folder / name / POWER_LOG for name in (run.root.name, "ranging")]
     for path in (*logs, *(folder / "power" / name for name in _FILES)):
         if not is_regular(path):
-            result.findings.add("power-files", path, MISSING, "a regular file")
+            yield compared("power-files", False, MISSING, "a regular file", path)
     detail = result.details.get("performance")
     begin, end = (power_time(detail.get(key)) if detail else None for key in ("power_begin", "power_end"))
     if begin is not None and end is not None and is_regular(logs[0]):
-        readings = _readings(result, logs[0])
+        readings = yield from _readings(logs[0])
         if not any(begin < when < end and watts > 0 for when, watts in readings):
             span = f"{readings[0][0]:%m-%d-%Y %H:%M:%S} to {readings[-1][0]:%m-%d-%Y %H:%M:%S}" if readings else "none"
             wanted = f"readings from {begin:%m-%d-%Y %H:%M:%S} to {end:%m-%d-%Y %H:%M:%S}"
-            result.findings.add("power-readings", logs[0], span, wanted, others=[run.detail])
+            yield compared("power-readings", False, span, wanted, logs[0], run.detail)
 
 
-def _readings(result: Result, path: Path) -> list[tuple[datetime, float]]:
+def _readings(path: Path) -> Reads[list[tuple[datetime, float]]]:
     """Return the time and the watts of each power reading."""
     found = []
-    content = read_bytes(path, result.findings, "power-readings", MAX_FILE_BYTES) or b""
+    content = (yield from read_bytes(path, "power-readings", MAX_FILE_BYTES)) or b""
     for line in content.decode(errors="replace").splitlines():
         with suppress(IndexError, ValueError):
             name, text, _, watts, *_ = line.split(",")

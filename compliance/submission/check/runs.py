@@ -10,9 +10,9 @@ from compliance.evidence.performance import rule_of
 from compliance.evidence.same_system import MAX_DAYS_APART, too_far_apart
 from compliance.judge.check import WITHOUT_INPUT, Check, Judgement, check, decides, judge
 from compliance.judge.finding import Finding, compared
-from compliance.judge.rule import OURS, RERUN, Rank, find_rule
+from compliance.judge.rule import OURS, RERUN, Rank
 from compliance.submission.check.descriptions import says_network
-from compliance.submission.check.findings import Findings, object_or_empty, read_bytes, read_text
+from compliance.submission.check.findings import Reads, object_or_empty, read_bytes, read_text, value_of
 from compliance.submission.check.tree_evidence import (
     AUDIT_APART,
     IDENTITY,
@@ -38,37 +38,25 @@ from runs.record.layout import RunDir
 _BY_TEXT = frozenset({"accuracy-target", "accuracy-count", "accuracy-no-target", "accuracy-scored-again"})
 
 
-def judge_run(run: TreeRun, checks: Iterable[Check]) -> Judgement:
-    """Apply checks to a run. Add the violated rules to the result's findings if they count in its division.
+def judge_run(run: TreeRun, checks: Iterable[Check]) -> Reads[Judgement]:
+    """Apply checks to a run. Yield the violated rules that count in the division of its result.
 
     A contradiction names all its files, since any of them may be the changed one.
     """
     result, run_dir = run.of, run.dir
     judged = judge(run, checks, lambda error: [damaged(run_dir, error)])
-    add_violated(result, run_dir, (one for one in judged.findings if counts_in(one.rule, result.place.division)))
-    whole = dict.fromkeys(_BY_TEXT, (WITHOUT_INPUT, WHOLE_LOG))
-    result.judged.take(Judgement([], judged.applied - _BY_TEXT, judged.reasons | whole))
+    yield from violations(run_dir, (one for one in judged.findings if counts_in(one.rule, result.place.division)))
+    without_text = dict.fromkeys(_BY_TEXT, (WITHOUT_INPUT, WHOLE_LOG))
+    result.judged.take(Judgement([], judged.applied - _BY_TEXT, judged.reasons | without_text))
     return judged
 
 
-def add(findings: Findings, run: RunDir, found: Finding) -> None:
-    """Add a violated rule on a run to the findings of its tree."""
-    names_all = found.kind == "contradiction" or found.rule == "log-damaged"
-    first, *others = found.files if names_all else (run.detail,)
-    text, value = ("", found.sentence) if found.is_statement else (found.text, found.found)
-    findings.add(
-        found.rule,
-        first,
-        without_root(value, run.detail),
-        "" if found.is_statement else found.required,
-        text=without_root(text, run.detail),
-        severity=found.severity,
-        others=others,
-        fix=found.fix,
-        numbers=found.numbers,
-        line=found.line,
-        decided_by=found.decided_by,
-    )
+def in_tree(run: RunDir, finding: Finding) -> Finding:
+    """Return a finding on a run as a finding on its tree, with file names in place of paths."""
+    names_all = finding.kind == "contradiction" or finding.rule == "log-damaged"
+    text, found, required = (without_root(part, run.detail) for part in (finding.text, finding.found, finding.required))
+    files = finding.files if names_all else (run.detail,)
+    return replace(finding, files=files, text=text, found=found, required=required)
 
 
 def damaged(run: RunDir, error: Exception) -> Finding:
@@ -76,7 +64,7 @@ def damaged(run: RunDir, error: Exception) -> Finding:
     known = error if isinstance(error, HarnessError) else None
     text = known.message if known else f"{type(error).__name__}: {error}"
     path, line = (known.path or run.detail, known.line) if known else (run.detail, None)
-    return Finding("log-damaged", "error", find_rule("log-damaged").summary, (path,), {}, text, line=line)
+    return compared("log-damaged", False, text, "", path, line=line)
 
 
 def counts_in(rule_id: str, division: str) -> bool:
@@ -84,11 +72,9 @@ def counts_in(rule_id: str, division: str) -> bool:
     return rule_id not in _BY_TEXT and not (division == "open" and rule_id in NOT_IN_OPEN)
 
 
-def add_violated(result: Result, run: RunDir, found: Iterable[Finding]) -> None:
-    """Add the violated rules on a run to the result's findings."""
-    for one in found:
-        if one.violated:
-            add(result.findings, run, one)
+def violations(run: RunDir, findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield the violated rules on a run, as findings on its tree."""
+    return (in_tree(run, finding) for finding in findings if finding.violated)
 
 
 def log_findings(run: RunDir, detail: DetailLog) -> list[Finding]:
@@ -210,7 +196,7 @@ def accuracy_samples(run: TreeRun) -> Iterator[Finding]:
     needs=("log", "conf"),
     rank=Rank.SETTINGS,
 )  # fmt: skip
-def check_user_conf(result: Result) -> None:
+def check_user_conf(result: Result) -> Iterator[Finding]:
     """Compare the lines of user.conf with the performance log. Lines that differ are compared with the accuracy log.
 
     If LoadGen's name of the model is unknown, a line for all models counts only for keys that no line of a named
@@ -218,7 +204,7 @@ def check_user_conf(result: Result) -> None:
     """
     path, benchmark = result.tree.user_conf(result.place), result.benchmark
     detail, accuracy = result.details["performance"], result.details.get("accuracy")
-    content = read_bytes(path, result.findings, "scenario-file")
+    content = yield from read_bytes(path, "scenario-file")
     if content is None:
         return
     lines = stored_lines(decode_conf(content))
@@ -231,21 +217,19 @@ def check_user_conf(result: Result) -> None:
     differ_in_both = {found.key for found in mismatches(lines, models, accuracy, named)} if accuracy else None
     for found in mismatches(lines, models, detail, named):
         if found.line is None:
-            shown = f"{detail.scenario}.{found.key} is missing, but the run used {_logged(found)}"
-            result.findings.add("user-conf-absent", path, shown)
+            yield compared("user-conf-absent", False, f"{detail.scenario}.{found.key} is missing", _logged(found), path)
         elif found.key in SIZES and found.given in sizes:
             continue  # the key sets the size of the accuracy run
         elif differ_in_both is not None and found.key not in differ_in_both:
             of_accuracy.append(found)
         else:
-            shown = f"{found.line.name} = {found.line.value}, but the run used {_logged(found)}"
-            result.findings.add("user-conf-differs", path, shown, line=found.line.line)
+            shown, line = f"{found.line.name} = {found.line.value}", found.line.line
+            yield compared("user-conf-differs", False, shown, _logged(found), path, line=line)
     if of_accuracy:
         theirs = [found.line for found in of_accuracy if found.line is not None]
         shown = ", ".join(f"{line.name} = {line.value}" for line in theirs)
         used = ", ".join(map(_logged, of_accuracy))
-        shown += f", but the performance run used {used}"
-        result.findings.add("user-conf-accuracy", path, shown, line=theirs[0].line)
+        yield compared("user-conf-accuracy", False, shown, used, path, line=theirs[0].line)
 
 
 def _logged(found: Mismatch) -> str:
@@ -259,9 +243,9 @@ def _logged(found: Mismatch) -> str:
     ("log-dates", "warning", OURS, "time between the runs of a result", "repeat the runs"),
     rank=Rank.SETTINGS,
 )  # fmt: skip
-def check_one_configuration(result: Result) -> None:
+def check_one_configuration(result: Result) -> Iterator[Finding]:
     """Compare the configurations and the dates of the runs of a result."""
-    runs, findings = [run for run in result.runs if run.identity], result.findings
+    runs = [run for run in result.runs if run.identity]
     keys = [key for key in IDENTITY if result.one_size or key != SIZE]
     texts = [str([run.identity.get(key) for key in keys]) for run in runs]
     # The finding names the run that differs from most others; of two runs, the later one.
@@ -276,12 +260,12 @@ def check_one_configuration(result: Result) -> None:
             for one, two in ((run, other), (other, run))
         )
         shown, wanted = f"{found} ({run.name} run)", f"{wanted} ({other.name} run)"
-        findings.add("log-config", run.detail, shown, wanted, others=[other.detail], decided_by=different)
+        yield compared("log-config", False, shown, wanted, run.detail, other.detail, decided_by=different)
     begun = [(power_time(run.window[0]), run) for run in runs if run.window]
     if apart := too_far_apart((int(time.timestamp()) * 10**9, run) for time, run in begun if time is not None):
         days, early, late = apart
         found = f"{late.name} run {days} days after the {early.name} run"
-        findings.add("log-dates", late.detail, found, f"at most {MAX_DAYS_APART} days", others=[early.detail])
+        yield compared("log-dates", False, found, f"at most {MAX_DAYS_APART} days", late.detail, early.detail)
 
 
 @decides(
@@ -292,25 +276,25 @@ def check_one_configuration(result: Result) -> None:
     also=("perf-tokens-accuracy",),
     rank=Rank.AUDITS,
 )  # fmt: skip
-def check_tokens(result: Result) -> None:
+def check_tokens(result: Result) -> Iterator[Finding]:
     """Compare output tokens per sample (tokens/s ÷ samples/s) with accuracy.txt and with the audit runs."""
     runs: list[RunIdentity] = result.runs
     text, performance = result.tree.accuracy(result.place).accuracy_text, runs[0] if runs else None
     if performance is None or performance.name != "performance" or not (tokens := performance.tokens):
         return
     run = RunDir(performance.detail.parent)
-    content = read_text(text, Findings(text.parent), "tree-unreadable")  # other checks report it
+    content = value_of(read_text(text, "tree-unreadable"))  # other checks report it
     if content and result.one_size:
         judged = list(tokens_as_in_accuracy(tokens, run.detail, content, text.name))
         result.met(*(one.rule for one in judged))
-        add_violated(result, run, judged)
+        yield from violations(run, judged)
     for audit in runs:
         if audit.name not in SAME_SAMPLES or not audit.tokens:
             continue
         result.met("audit-tokens")
         if abs(audit.tokens / tokens - 1) > AUDIT_APART:
             found, wanted = f"{audit.tokens:.2f}", f"{tokens:.2f} ± 6%"
-            result.findings.add("audit-tokens", audit.detail, found, wanted, others=[run.detail])
+            yield compared("audit-tokens", False, found, wanted, audit.detail, run.detail)
 
 
 def _short(value: object, other: object) -> str:

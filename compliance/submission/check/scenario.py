@@ -1,14 +1,14 @@
 """All rules on one scenario of one system: for any benchmark, then for benchmarks that this harness can run."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from compliance.evidence import accuracy, input_checks, logged_responses, official_rules, performance, plausibility
 from compliance.evidence.attestation_check import unchanged
 from compliance.judge.check import Check, Judgement, check, decides, judge, rules_of
-from compliance.judge.finding import Finding
+from compliance.judge.finding import Finding, compared
 from compliance.submission.check import runs, streams
 from compliance.submission.check.audits import (
     AUDIT_TEXTS,
@@ -20,7 +20,7 @@ from compliance.submission.check.audits import (
 )
 from compliance.submission.check.descriptions import check_measurements, mapped_benchmark
 from compliance.submission.check.evaluation_texts import check_places, check_scores, scores_in
-from compliance.submission.check.findings import Findings, is_folder, is_regular, located, read_bytes
+from compliance.submission.check.findings import Reads, is_folder, is_regular, presented, read_bytes, value_of
 from compliance.submission.check.log_bytes import check_line_ends, check_responses
 from compliance.submission.check.run_files import OF_ACCURACY, check_accuracy_files, check_power
 from compliance.submission.check.runs import (
@@ -75,7 +75,7 @@ class ScenarioOutcome:
     """Findings on a scenario, and its runs for the comparison with other scenarios."""
 
     place: Place
-    findings: list[Finding]
+    findings: list[Finding] = field(default_factory=list)
     runs: list[RunIdentity] = field(default_factory=list)
     scenario: Scenario | None = None  # None: the directory is not named after a scenario of the benchmark
     judged: Judgement = field(default_factory=Judgement)
@@ -83,46 +83,53 @@ class ScenarioOutcome:
 
 def check_scenario(tree: Tree, place: Place) -> ScenarioOutcome:
     """Check one scenario directory."""
-    findings = Findings(tree.root)
-    check_measurements(tree, place, findings)
-    result = _claimed(tree, place, findings)
+    outcome = ScenarioOutcome(place)
+    outcome.findings = presented(tree.root, _findings(tree, outcome))
+    return outcome
+
+
+def _findings(tree: Tree, outcome: ScenarioOutcome) -> Iterator[Finding]:
+    """Yield the findings on a scenario, and store its runs and the applied rules in the outcome."""
+    yield from check_measurements(tree, outcome.place)
+    result = yield from _claimed(tree, outcome.place)
     if result is None:
-        judged = Judgement(applied=set(rules_of(_claimed)))
-        return ScenarioOutcome(place, located(tree.root, findings.items), judged=judged)
+        outcome.judged.applied |= rules_of(_claimed)
+        return
+    outcome.runs, outcome.scenario, outcome.judged = result.runs, result.scenario, result.judged
     result.judged.applied |= rules_of(_claimed, read_log)
     for one in RESULT:
-        result.judged.take(judge(result, (one,), partial(_damaged, result, one)))
-    return ScenarioOutcome(place, located(tree.root, findings.items), result.runs, result.scenario, result.judged)
+        judgement = judge(result, (one,), partial(_damaged, result, one))
+        yield from judgement.findings
+        result.judged.take(replace(judgement, findings=[]))
 
 
 def _damaged(result: Result, one: Check, error: Exception) -> tuple[Finding, ...]:
     """Report an exception as a finding, because untrusted content must not end the other checks."""
     folder = result.tree.scenario(result.place) / _FOLDERS.get(one.decide, "")
-    result.findings.add("log-damaged", folder, f"{type(error).__name__}: {error}")
-    return ()
+    return (compared("log-damaged", False, f"{type(error).__name__}: {error}", "", folder),)
 
 
-def _performance(result: Result) -> None:
+def _performance(result: Result) -> Iterator[Finding]:
     """Check the performance run, and store the values that identify it."""
     run = result.tree.performance(result.place)
-    detail = read_log(run, result.findings)
+    detail = yield from read_log(run)
     checks = PERFORMANCE + (runs.FOREIGN_PERFORMANCE if result.benchmark is None else OUR_PERFORMANCE)
     if detail is None:
         result.judged.skip((*CLAIMS["performance"], *checks), result.absent("log"))
         return
     result.runs.append(RunIdentity.of("performance", run, detail))
-    _judge(result, "performance", run, detail, checks)
+    yield from _judge(result, "performance", run, detail, checks)
 
 
-def _accuracy(result: Result) -> None:
+def _accuracy(result: Result) -> Iterator[Finding]:
     """Check the accuracy run, and store the values that identify it."""
     run = result.tree.accuracy(result.place)
-    check_accuracy_files(result, run)
-    detail = read_log(run, result.findings)
+    yield from check_accuracy_files(result, run)
+    detail = yield from read_log(run)
     known = RunIdentity("accuracy", run.detail) if detail is None else RunIdentity.of("accuracy", run, detail)
     known.responses, known.responses_file = result.answers_sha256, run.accuracy_text
     known.scores = scores_in(run.accuracy_text)
-    known.cut = read_bytes(run.accuracy_log, Findings(run.root), "accuracy-size") or b""
+    known.cut = value_of(read_bytes(run.accuracy_log, "accuracy-size")) or b""
     known.long_responses = result.benchmark is not None or bool(_LONG_RESPONSE.search(known.cut))
     result.runs.append(known)
     checks, ours = ACCURACY, OUR_ACCURACY if result.benchmark is not None else ()
@@ -135,16 +142,19 @@ def _accuracy(result: Result) -> None:
     if detail is None:
         result.judged.skip((*CLAIMS["accuracy"], *checks), f"accuracy/{DETAIL}")
     else:
-        _judge(result, "accuracy", run, detail, checks)
+        yield from _judge(result, "accuracy", run, detail, checks)
 
 
-def _judge(result: Result, name: str, run_dir: RunDir, detail: DetailLog, checks: tuple[Check, ...]) -> None:
+def _judge(
+    result: Result, name: str, run_dir: RunDir, detail: DetailLog, checks: tuple[Check, ...]
+) -> Iterator[Finding]:
     result.details[name] = detail
     run = TreeRun.of_result(result, name, run_dir, detail)
-    claims = {one.rule for one in judge_run(run, CLAIMS[name]).findings if one.violated}
+    judgement = yield from judge_run(run, CLAIMS[name])
+    violated = {finding.rule for finding in judgement.findings if finding.violated}
     decisive = MODE[name] if result.benchmark is None else MODE[name] + runs.CLAIM[name]
-    if not any(claims.intersection(one.rules) for one in decisive):
-        judge_run(run, checks)
+    if not any(violated.intersection(one.rules) for one in decisive):
+        yield from judge_run(run, checks)
 
 
 @decides(
@@ -152,23 +162,23 @@ def _judge(result: Result, name: str, run_dir: RunDir, detail: DetailLog, checks
     ("tree-benchmark", "error", "[checker] loader.Loader.load", "benchmark directory", "rename the directory"),
     ("tree-scenario", "error", "[checker] performance_check.scenarios_check", "scenario name", "rename the directory"),
 )  # fmt: skip
-def _claimed(tree: Tree, place: Place, findings: Findings) -> Result | None:
-    """Return the result of a directory. If its benchmark or scenario is unknown, add a finding and return None."""
+def _claimed(tree: Tree, place: Place) -> Reads[Result | None]:
+    """Return the result of a directory. If its benchmark or scenario is unknown, yield a finding and return None."""
     folder, name = tree.scenario(place), mapped_benchmark(tree, place)
     if name is None:
         known = ", ".join(sorted(tree.round.benchmarks))
-        findings.add("tree-benchmark", folder.parent, place.benchmark, f"one of {known}")
+        yield compared("tree-benchmark", False, place.benchmark, f"one of {known}", folder.parent)
         return None
     entry = tree.round.table.benchmarks[name]
     # A name in a different case is still checked; tree-case reports it.
     scenario = next((one for one in SCENARIOS if one.lower() == place.scenario.lower()), None)
     ours = _benchmark_like(entry, tree.round.table, scenario) if scenario in entry.scenarios else None
-    result = Result(tree, place, findings, entry, ours, scenario)
+    result = Result(tree, place, entry, ours, scenario)
     if result.loadgen_scenario is None:
-        findings.add("tree-scenario", folder, place.scenario, "a scenario of LoadGen")
+        yield compared("tree-scenario", False, place.scenario, "a scenario of LoadGen", folder)
     elif not result.is_open and result.scenario_name not in entry.scenarios:
         known = ", ".join(sorted(entry.scenarios))
-        findings.add("tree-scenario", folder, place.scenario, f"a scenario of {name}: {known}")
+        yield compared("tree-scenario", False, place.scenario, f"a scenario of {name}: {known}", folder)
         return None
     return result
 
@@ -191,17 +201,17 @@ def _benchmark_like(entry: RoundBenchmark, table: RoundTable, scenario: Scenario
     return None
 
 
-def _test06(result: Result) -> None:
+def _test06(result: Result) -> Iterator[Finding]:
     """Check TEST06 if its directory exists."""
     result.without(f"{TEST}/accuracy/{RESPONSES}", "audit-log", "audit-answers", "audit-text-differs")
     result.without(f"{TEST}/performance/run_1/{DETAIL}", "audit-order")
-    run = check_audit(result)
+    run = yield from check_audit(result)
     if run is not None:
         result.runs.append(run)
 
 
 @decides("tree", needs=("audit",), also=("audit-settings", "audit-errors"))
-def _other_audits(result: Result) -> None:
+def _other_audits(result: Result) -> Iterator[Finding]:
     """Check the runs of audits other than TEST06. Their logs may be copies or contain contradictions."""
     result.without(f"the performance/run_1/{DETAIL} of an audit", "audit-settings", "audit-errors")
     known = {identity.detail for identity in result.runs}
@@ -209,9 +219,9 @@ def _other_audits(result: Result) -> None:
         run = RunDir(result.tree.audit(result.place, test) / "performance" / "run_1")
         if run.detail in known or not (is_regular(run.detail) and is_regular(run.summary)):
             continue
-        detail = read_log(run, result.findings)
+        detail = yield from read_log(run)
         if detail is not None:
-            check_audit_run(result, test, run, detail)
+            yield from check_audit_run(result, test, run, detail)
             known_as = RunIdentity.of(test, run, detail)
             texts = [result.tree.audit(result.place, test) / name for name in OWN_TEXTS.get(test, ())]
             known_as.hashes |= {text: sha256_of(text) for text in texts if is_regular(text)}
@@ -219,29 +229,29 @@ def _other_audits(result: Result) -> None:
 
 
 @decides("tree", needs=("audit",), also=("audit-verdict", "audit-fallback", "audit-numbers"))
-def _texts(result: Result) -> None:
+def _texts(result: Result) -> Iterator[Finding]:
     """Check the texts of all audits except TEST06."""
     result.without("the text of an audit", "audit-verdict", "audit-numbers", "audit-fallback")
     for test in AUDIT_TEXTS:
         if test != TEST and test in result.audits:
-            check_audit_texts(result, test, result.tree.audit(result.place, test), result.runs)
+            yield from check_audit_texts(result, test, result.tree.audit(result.place, test), result.runs)
 
 
 @decides("tree", applies=lambda result: OPEN_IS_FREE if result.is_open else "", also=("audit-missing",))
-def _required_audits(result: Result) -> None:
+def _required_audits(result: Result) -> Iterator[Finding]:
     """Check that the required audits and their files exist."""
     for test in result.entry.audits:
         folder = result.tree.audit(result.place, test)
         if not is_folder(folder):
             required = f"{', '.join(result.entry.audits)} in every scenario"
-            result.findings.add("audit-missing", folder, f"{test} does not exist", required)
+            yield compared("audit-missing", False, f"{test} does not exist", required, folder)
             continue
         files = [("audit-missing", folder / name) for name in AUDIT_TEXTS[test]]
         if test in _AUDITS_WITH_RUNS:
             files.append(("log-missing", RunDir(folder / "performance" / "run_1").detail))
         for rule, path in files:
             if test != TEST and not is_regular(path):
-                result.findings.add(rule, path, f"{path.name} does not exist", "a regular file")
+                yield compared(rule, False, f"{path.name} does not exist", "a regular file", path)
 
 
 # Checks on a result. Their order matters: later checks compare the runs that earlier checks have read.

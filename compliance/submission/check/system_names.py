@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from compliance.judge.check import decides
+from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import OURS
-from compliance.submission.check.findings import Findings
 from compliance.submission.system_fields import count_of
 
 # Kinds of accelerators in the rounds v4.1 to v6.1. Other kinds are not checked.
@@ -39,22 +39,24 @@ _HOSTS = (
     ("system-hosts", "warning", OURS, "hosts in the names of a system, compared with its fields",
      "correct the field of the system description, or the name of the system"),
 )  # fmt: skip
-def check_names(path: Path, value: dict[str, Any], findings: Findings) -> None:
+def check_names(path: Path, value: dict[str, Any]) -> Iterator[Finding]:
     """Compare the names of a system (of its directory, system_name) with the other fields of its description."""
     for where, name in (("the directory", path.stem), ("system_name", str(value.get("system_name", "")))):
         spaced = name.replace("_", " ")
         for found, required, field in _accelerators(spaced, value):
-            findings.add("system-accelerators", path, f"{where} names {found}", required, decided_by=[field])
+            yield compared("system-accelerators", False, f"{where} names {found}", required, path, decided_by=[field])
         for pattern, field, per in _HOSTS:
             named, count, times = pattern.search(spaced), count_of(value.get(field)), count_of(value.get(per)) or 1
             if named and count and int(named[1]) not in (count, count * times):
                 found = f"{where} is {name!r}"
-                findings.add("system-hosts", path, found, f"{field} {count}", decided_by=[field])
+                yield compared("system-hosts", False, found, f"{field} {count}", path, decided_by=[field])
         processor = "host_processor_model_name"
         kinds = _PROCESSOR.findall(spaced)
         if kinds and not any(kind.upper() in str(value.get(processor)).upper() for kind in kinds):
             found = f"{where} is {name!r}"
-            findings.add("system-hosts", path, found, f"{processor} {value.get(processor)}", decided_by=[processor])
+            yield compared(
+                "system-hosts", False, found, f"{processor} {value.get(processor)}", path, decided_by=[processor]
+            )
 
 
 def _accelerators(name: str, value: dict[str, Any]) -> Iterator[tuple[str, str, str]]:

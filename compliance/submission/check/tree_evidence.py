@@ -10,8 +10,9 @@ from typing import Self, cast
 from compliance.evidence.log_arithmetic import mean_output_tokens
 from compliance.evidence.run_evidence import Requirements, RunEvidence
 from compliance.judge.check import WITHOUT_INPUT, Judgement, Need, decides
+from compliance.judge.finding import compared
 from compliance.judge.rule import OURS
-from compliance.submission.check.findings import UNSAFE, Findings, is_folder, is_regular, is_safe
+from compliance.submission.check.findings import UNSAFE, Reads, is_folder, is_regular, is_safe
 from compliance.submission.check.layout import AUDIT_FOLDERS
 from compliance.submission.check.logged_samples import LoggedSamples, read_logged_samples
 from compliance.submission.tree import Place, Tree
@@ -69,11 +70,10 @@ SHOWN = (*RATES, *(key for keys in LATENCIES.values() for key in keys), *STREAM_
 
 @dataclass
 class Result:
-    """One scenario of one system: the claims of its directories, its runs, and the findings on it."""
+    """One scenario of one system: the claims of its directories, and its runs."""
 
     tree: Tree
     place: Place
-    findings: Findings
     entry: RoundBenchmark  # requirements of the round
     benchmark: Benchmark | None  # None: not in runs/benchmarks
     scenario: Scenario | None  # None: not in runs/benchmarks
@@ -271,29 +271,31 @@ class TreeRun(RunEvidence):
      "check the tree with --official, the checker of its round"),
     also=("log-damaged",),
 )  # fmt: skip
-def read_log(run: RunDir, findings: Findings) -> DetailLog | None:
-    """Read the detail log of a run. Return None and add findings if it cannot be checked."""
+def read_log(run: RunDir) -> Reads[DetailLog | None]:
+    """Read the detail log of a run. Return None and yield findings if it cannot be checked."""
     missing = [path for path in (run.detail, run.summary) if not is_regular(path)]
     for path in missing:
-        findings.add("log-missing", path, f"{path.name} does not exist", "a regular file")
+        yield compared("log-missing", False, f"{path.name} does not exist", "a regular file", path)
     if missing:
         return None
     if not is_safe(run.root):
-        findings.add("log-damaged", run.root, UNSAFE)
+        yield compared("log-damaged", False, UNSAFE, "", run.root)
         return None
     try:
         detail = read_detail(run.detail)
         _ = detail.scenario, detail.mode  # raises an error if the log has no scenario or mode
     except HarnessError as error:
-        findings.add("log-damaged", run.detail, without_root(error.message, run.detail), line=error.line)
+        yield compared("log-damaged", False, without_root(error.message, run.detail), "", run.detail, line=error.line)
         return None
     if detail.unknown_version():
-        findings.add("log-version", run.detail, f"{detail.unknown_version()}; the log was not checked")
+        yield compared("log-version", False, f"{detail.unknown_version()}; the log was not checked", "", run.detail)
         return None
     for key in ("power_begin", "power_end"):
         if power_time(detail.get(key)) is None:
             found = f"{key} is {detail.get(key)}"
-            findings.add("log-damaged", run.detail, found, "a time of day in LoadGen's format", decided_by=[key])
+            yield compared(
+                "log-damaged", False, found, "a time of day in LoadGen's format", run.detail, decided_by=[key]
+            )
     return detail
 
 

@@ -11,7 +11,7 @@ import pytest
 from compliance.judge.finding import Finding
 from compliance.submission.check.check_tree import check_tree
 from compliance.submission.check.copies import check_duplicates
-from compliance.submission.check.findings import Findings, place_of
+from compliance.submission.check.findings import place_of, presented
 from compliance.submission.check.scenario import ScenarioOutcome
 from compliance.submission.check.tree_evidence import RunIdentity
 from compliance.submission.tree import Place, Tree
@@ -241,9 +241,8 @@ def test_the_same_responses_twice(
     tmp_path: Path, scenario: Scenario, detail: str, system: str, rules: set[str]
 ) -> None:
     tree = Tree(tmp_path)
-    findings = Findings(tree.root)
-    check_duplicates([outcome_of(tree, "Server", "first"), outcome_of(tree, scenario, detail, system)], findings)
-    assert {finding.rule for finding in findings.items} == rules
+    outcomes = [outcome_of(tree, "Server", "first"), outcome_of(tree, scenario, detail, system)]
+    assert {finding.rule for finding in check_duplicates(tree.root, outcomes)} == rules
 
 
 def test_two_systems_with_the_same_logs_are_one_finding(tmp_path: Path) -> None:
@@ -253,9 +252,7 @@ def test_two_systems_with_the_same_logs_are_one_finding(tmp_path: Path) -> None:
         logs = [tree.scenario(place) / str(number) / "mlperf_log_detail.txt" for number in range(6)]
         runs = [RunIdentity(str(number), path, {path: str(number)}) for number, path in enumerate(logs)]
         outcomes.append(ScenarioOutcome(place, [], runs))
-    findings = Findings(tree.root)
-    check_duplicates(outcomes, findings)
-    (found,) = findings.items
+    (found,) = presented(tree.root, check_duplicates(tree.root, outcomes))
     assert found.files[0] == Path("closed/Example/results/two")
     assert len(found.numbers["logs"]) == 6
     assert found.numbers["results"] == ["closed/Example/two/rgat/Offline"]

@@ -13,7 +13,7 @@ from compliance.submission.check import rebuild
 from compliance.submission.check.causes import AUDITS, COPIES, FILES, LIMITS, SETTINGS, weight_of
 from compliance.submission.check.check_report import MAX_HEAD_LINES, head, print_report
 from compliance.submission.check.check_tree import BY_RUNS, Checked, catalog, check_tree
-from compliance.submission.check.findings import Findings, located, read_object, shown_lines
+from compliance.submission.check.findings import located, read_object, shown_lines
 from compliance.submission.tree import Place, Tree
 from runs.rounds import ROUNDS
 from tests.support import trees
@@ -201,9 +201,8 @@ def test_a_contrast_has_both_values_in_json() -> None:
 
 def test_a_key_twice_has_its_own_source_and_fix(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"a": 1,\n"a": 2}')
-    findings = Findings(tmp_path)
-    read_object(tmp_path / "a.json", findings, "measurements-missing", "measurements-field")
-    record = findings.items[0].as_json()
+    (finding,) = read_object(tmp_path / "a.json", "measurements-missing", "measurements-field")
+    record = finding.as_json()
     assert record["source"].startswith("a rule of this harness")
     assert record["fix"] == "keep one line of 'a'"
 

@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from compliance.submission.check.descriptions import _check_fields
-from compliance.submission.check.findings import Findings
 from compliance.submission.system import SystemDescription, describe, given_in, read_system_file
 from compliance.submission.system_fields import FIELDS, GIVEN, NAMES, NETWORK_NAMES, REPLACE_ME
 from compliance.submission.this_machine import detect, detected_for, is_the_machine
@@ -275,8 +274,7 @@ def test_submit_and_check_refuse_the_same_counts(tmp_path: Path, value: object) 
     with pytest.raises(InputError, match=r"number_of_nodes: .* must be a whole number of at least 1"):
         read_system_file({"system": {"number_of_nodes": value}})
     description = {**dict(described(example()["system"]).values), "number_of_nodes": value}
-    findings = Findings(tmp_path)
-    _check_fields(tmp_path / "system.json", description, findings)
-    assert [(one.rule, one.found) for one in findings.items if "number_of_nodes" in one.found] == [
+    findings = _check_fields(tmp_path / "system.json", description)
+    assert [(finding.rule, finding.found) for finding in findings if "number_of_nodes" in finding.found] == [
         ("system-number", f"number_of_nodes is {value!r}")
     ]
