@@ -77,7 +77,10 @@ def slowness(progress: Progress) -> str:
 
 
 def time_to_go_s(progress: Progress) -> float | None:
-    """Estimate the remaining time from the rate so far and the minimum duration; None if too few samples are done."""
+    """Estimate the remaining time from the plan, the rate so far and the minimum duration; None if it is unknown."""
+    if progress.planned_s is not None:
+        left_s = (progress.forecast_s or progress.planned_s) - progress.elapsed_s
+        return left_s if left_s > 0 else None
     # In Offline, the first completions are late and the others follow quickly.
     if progress.completed < max(1, EARLY_SHARE * (progress.expected or 0)) or not progress.elapsed_s:
         return None

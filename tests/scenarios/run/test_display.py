@@ -95,6 +95,10 @@ def test_time_to_go() -> None:
     # SingleStream: how many there will be is not known.
     assert time_to_go_s(server(expected=None, elapsed_s=590.0)) == 10.0
     assert time_to_go_s(server(expected=None, elapsed_s=700.0)) == 0.0
+    # A run with a known rate: by its plan, until samples show a pace.
+    assert time_to_go_s(server(completed=0, elapsed_s=10.0, planned_s=60.0)) == 50.0
+    assert time_to_go_s(server(elapsed_s=10.0, planned_s=60.0, forecast_s=90.0)) == 80.0
+    assert time_to_go_s(server(completed=0, elapsed_s=61.0, planned_s=60.0, forecast_s=61.0)) is None
     # Accuracy: no minimum duration.
     assert time_to_go_s(server(expected=200, completed=100, elapsed_s=10.0, min_duration_s=None)) == 10.0
 
