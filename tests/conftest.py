@@ -1,6 +1,7 @@
 """Shared by all tests: datasets of a few rows, and `main.py` run as a user runs it, in a process of its own."""
 
 import asyncio
+import atexit
 import contextlib
 import inspect
 import io
@@ -65,6 +66,12 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 def pytest_sessionstart(session: pytest.Session) -> None:
     if not hasattr(session.config, "workerinput"):  # before any process uses them
         once.remove_unusable()
+
+
+def pytest_unconfigure() -> None:
+    """Hide the report of Triton's library on its own objects at the end of the process, which no test can avoid."""
+    if "triton" in sys.modules:
+        atexit.register(lambda: os.dup2(os.open(os.devnull, os.O_WRONLY), 2))
 
 
 @pytest.fixture(scope="module", autouse=True)
