@@ -32,7 +32,6 @@ FIELDS = {
     "compliance/signoff/*.py": {"lever", "levers", "lever_class", "lever_evidence", "lever_decomposition"},
     "tests/compliance/signoff/*.py": {"lever", "levers", "lever_class", "lever_decomposition"},
     "tests/support/virtual_tune.py": {"levers"},
-    "compliance/signoff/provenance.py": {"legs"},
     "compliance/submission/check/check_tree.py": {"legs_found"},
     "tests/compliance/submission/*.py": {"legs_found"},
     "compliance/*.py": {"answers", "answers_sha256"},

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from compliance.audits.base import AuditResult, AuditTest, RunSpec
 from compliance.audits.options import AuditRequest, Options
@@ -51,7 +51,7 @@ class AuditRecord(BaseModel):
     reason: Annotated[str, Field(min_length=1)]
     rule: str
     findings: list[dict[str, Any]]
-    runs: list[dict[str, Any]] = Field(alias="legs")
+    runs: list[dict[str, Any]] = Field(validation_alias=AliasChoices("runs", "legs"))  # "legs": earlier versions
 
 
 def write_audit(folder: Path, result: AuditResult) -> None:

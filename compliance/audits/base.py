@@ -85,7 +85,7 @@ class AuditResult(Verdict):
     def record(self, *, strict: bool = False) -> dict[str, Any]:
         """Return the fields of the JSON. Fixed keys take precedence over details."""
         names = ("test", "passed", "official", "required", "reason", "rule")
-        fixed = {name: getattr(self, name) for name in names} | {"legs": list(self.runs)}
+        fixed = {name: getattr(self, name) for name in names} | {"runs": list(self.runs)}
         return {**self.details, **super().record(strict=strict), **fixed}
 
 

@@ -244,7 +244,7 @@ def contention(runs: Sequence[Evidence]) -> Iterator[Finding]:
     if unknown:
         first, why = unknown[0]
         text = f"unknown CPU time of other processes: {counted(len(unknown), 'run')}, first {first.dir.root} ({why})"
-        yield stated("B-4/contention_not_recorded", text, first.dir.manifest, legs=len(unknown))
+        yield stated("B-4/contention_not_recorded", text, first.dir.manifest, runs=len(unknown))
     for configurations in known.values():
         means = [(mean(share for share, _ in one), one[0][1].dir.root) for one in configurations.values()]
         (quiet, low), (busy, high) = min(means), max(means)

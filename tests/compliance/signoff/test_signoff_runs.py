@@ -257,7 +257,7 @@ def test_the_times_of_an_accuracy_run_count_nowhere(beside: With, runs: FrozenRu
 def test_older_and_short_runs_are_noted(beside: With, runs: FrozenRuns) -> None:
     verdict = sign_off("baseline", [beside("off-1", 0.6), *runs.paths("off-2", "off-acc")])
     (reason,) = [one for one in verdict.findings if one.slug == "contention_not_recorded"]
-    assert (verdict.outcome, as_word(reason), reason.numbers) == ("PASS", "NOTE", {"legs": 3})
+    assert (verdict.outcome, as_word(reason), reason.numbers) == ("PASS", "NOTE", {"runs": 3})
 
 
 # Replicas -------------------------------------------------------------------------------------------------------------

@@ -80,7 +80,8 @@ def test_a_dummy_that_claims_to_be_vllm_does_not_sign_off(build: Submit, campaig
 @pytest.mark.parametrize(
     ("division", "mechanism", "rule"),
     [
-        ("open", {"mechanism": "speculative_decoding", "mechanism_variant": "eagle3"}, "gate/mechanism_misdeclared"),
+        ("open", {"mechanism": "speculative_decoding", "mechanism_variant": "eagle3", "draft_model_id": "draft",
+                  "speculative_acceptance_rate": 0.7}, "gate/mechanism_misdeclared"),
         ("closed", {"mechanism": "kv_compression", "mechanism_variant": "kvtc_class"}, "gate/eligible_in_division"),
         ("open", {"mechanism": "kv_compression", "mechanism_variant": "kvtc_class", "support_status": "supported"},
          "gate/quality_evaluated"),
@@ -171,7 +172,7 @@ def test_a_failed_audit_that_nobody_asks_for_is_not_left_out(
     record.parent.mkdir()
     said = {
         "schema_version": 1, "test": "output_caching", "passed": False, "official": False, "required": False,
-        "reason": "ten times as fast", "rule": "", "findings": [], "legs": [],
+        "reason": "ten times as fast", "rule": "", "findings": [], "runs": [],
     }  # fmt: skip
     record.write_text(json.dumps(said))
     sentence = f"{BENCHMARK}/Offline: output_caching of this result did not pass: ten times as fast"
@@ -191,7 +192,7 @@ def test_a_failed_audit_that_nobody_asks_for_is_not_left_out(
     record = result.audit("output_length") / "audit_output_length.json"
     record.parent.mkdir()
     existing = [{"label": "ref"}, {"label": "run"}]  # runs that lie elsewhere
-    record.write_text(json.dumps({**said, "test": "output_length", "passed": True, "legs": existing}))
+    record.write_text(json.dumps({**said, "test": "output_length", "passed": True, "runs": existing}))
     assert build(tree="other").findings == []
 
 

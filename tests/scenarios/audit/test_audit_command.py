@@ -59,9 +59,9 @@ def test_the_runs_of_an_audit_are_what_they_should_be(run_main: RunMain, tmp_pat
     assert "\nTEST PASS\n" in text
     result = record(out, "output_caching")
     assert (result["passed"], result["official"], result["required"]) == (True, False, False)
-    labels = [entry["label"] for entry in result["legs"]]
+    labels = [entry["label"] for entry in result["runs"]]
     assert labels[0] == "reference-n20-round1"
-    assert len({entry["pid"] for entry in result["legs"]}) == len(labels)
+    assert len({entry["pid"] for entry in result["runs"]}) == len(labels)
     for number, label in enumerate(labels):
         run = RunDir(folder / label)
         table, detail = read_requests(run.requests), read_detail(run.detail)
@@ -88,7 +88,7 @@ def test_a_caching_engine_fails(run_main: RunMain, tmp_path: Path) -> None:
     assert finished.code == ExitCode.NEGATIVE, finished.stdout + finished.stderr
     result = record(out, "output_caching")
     assert not result["passed"]
-    assert any(run["label"].endswith("-round2") for run in result["legs"])
+    assert any(run["label"].endswith("-round2") for run in result["runs"])
     text = (out / "audit" / "output_caching" / "verify_performance.txt").read_text()
     assert "TEST FAIL: " in text
     assert "TEST PASS" not in text

@@ -47,4 +47,4 @@ def test_an_example_runs(name: str, run_main: RunMain, tmp_path: Path) -> None:
     for record in records:
         assert record["passed"]
         assert record["ref_requested"] == record["audit_requested"] == 32
-        assert {run["label"] for run in record["legs"]} >= {"reference-n32-round1", "repeat-3-n32-round1"}
+        assert {run["label"] for run in record["runs"]} >= {"reference-n32-round1", "repeat-3-n32-round1"}
