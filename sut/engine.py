@@ -34,8 +34,8 @@ class Request:
     submit_ns: int = field(default=0, init=False)  # time when the query was sent to the engine, in a closed loop
     first_token_ns: int = field(default=0, init=False)
     heard_ns: int = field(default=0, init=False)  # time at which a server's client read the data that it passes on
-    # Times between the parts of the response in µs, if a server sends it in parts of a few tokens
-    token_gaps_us: "array[int] | None" = field(default=None, init=False)
+    # Times between the parts of the response, if a server sends it in parts of a few tokens
+    token_gaps_ns: "array[int] | None" = field(default=None, init=False)
     replica: int | None = field(default=None, init=False)  # number of the replica in a run with replicas
     priority: int = field(default=0, init=False)  # engines with priorities compute the lowest first
     # Minimum and maximum output tokens of this request; None = as in the sampling of the run

@@ -22,7 +22,7 @@ import orjson
 from runs.errors import ExecutionError
 from runs.files.reading import REQUESTS_LOG
 from runs.files.reserve import FREE_DISK_SPACE, is_disk_full
-from runs.record.requests_log import FIELDS
+from runs.record.requests_log import FIELDS, MAX_GAP_US
 from sut.engine import Request
 
 FLUSH_INTERVAL_S = 0.25
@@ -166,8 +166,9 @@ def _line(outcome: Outcome, complete_ns: int) -> bytes:
         *((request.submit_ns,) if request.submit_ns else ()),
     )
     record = dict(zip(FIELDS, values, strict=False))
-    if request.token_gaps_us is not None:
-        record["token_gaps_us"] = request.token_gaps_us.tolist()
+    if request.token_gaps_ns is not None:
+        gaps_us = np.frombuffer(request.token_gaps_ns, np.int64) // 1_000
+        record["token_gaps_us"] = gaps_us.clip(0, MAX_GAP_US).tolist()  # the system's clock may step back
     return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
 
 

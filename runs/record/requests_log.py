@@ -24,7 +24,8 @@ DIGEST_BYTES = 32
 MAX_REASONS = 100  # limit for different finish reasons; an engine has five
 
 Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-Gap = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
+MAX_GAP_US = 2**32 - 1  # 72 minutes
+Gap = Annotated[int, msgspec.Meta(ge=0, le=MAX_GAP_US)]
 Sha256 = Annotated[str, msgspec.Meta(min_length=64, max_length=64)]
 
 

@@ -175,15 +175,6 @@ def error_event(text: bytes) -> BadResponse:
 class _Event(msgspec.Struct):
     error: Any = None
 
-    def check_error(self) -> None:
-        """Check that the event reports no error.
-
-        Raises:
-            BadResponse: If it does.
-        """
-        if self.error:
-            raise error_event(orjson.dumps(self.error))
-
 
 class _Kind(msgspec.Struct):
     """The fields by which some servers mark an error."""
@@ -236,7 +227,8 @@ _decode_completion = msgspec.json.Decoder(_CompletionEvent).decode
 def _read_completion(payload: bytes, response: Completion, _: EventForm) -> None:
     """Read a completion of OpenAI's API, with token IDs added."""
     event = _decode_completion(payload)
-    event.check_error()
+    if event.error:
+        raise error_event(orjson.dumps(event.error))
     if event.choices is None:
         raise _without_response(payload)
     _read_usage(event.usage, response)
@@ -288,7 +280,8 @@ _decode_sglang = msgspec.json.Decoder(_SglangEvent).decode
 def _read_sglang(payload: bytes, response: Completion, form: EventForm) -> None:
     """Read an event of SGLang: all IDs so far, or only new IDs (with --incremental-streaming-output)."""
     event = _decode_sglang(payload)
-    event.check_error()
+    if event.error:
+        raise error_event(orjson.dumps(event.error))
     if event.meta_info is None:
         raise _without_response(payload)
     if event.output_ids is None:
@@ -337,7 +330,8 @@ _FINISH_REASONS = {"limit": "length", "eos": "stop", "word": "stop"}
 def _read_llama(payload: bytes, response: Completion, _: EventForm) -> None:
     """Read an event of llama.cpp. A stream omits IDs whose text ends within a character; the final count shows this."""
     event = _decode_llama(payload)
-    event.check_error()
+    if event.error:
+        raise error_event(orjson.dumps(event.error))
     if event.tokens is None:
         raise _without_response(payload)
     response.ids += event.tokens
@@ -378,7 +372,8 @@ _ENDS = {"eos": "stop", "eos_token": "stop", "stop_sequence": "stop", "end_turn"
 def _read_text(payload: bytes, response: Completion, _: EventForm) -> None:
     """Read a completion or a chat completion of OpenAI's API. A chunk with a role only, or empty text, adds nothing."""
     event = _decode_text(payload)
-    event.check_error()
+    if event.error:
+        raise error_event(orjson.dumps(event.error))
     if event.choices is None and event.usage is None:
         raise _without_response(payload)
     response.request_id = event.id

@@ -27,7 +27,6 @@ END_LIMIT_S = 10.0  # limit from the last ID to the end of the response, and fro
 FINISH_REASONS = ("stop", "length")
 LEFT_OUT_SHARE = 0.01  # share of the responses that a p99 TPOT ignores
 FEW_RESPONSES = 10  # number of such responses that are tolerated in a short run
-MAX_GAP_US = (1 << 32) - 1  # 72 minutes
 LONGEST_EVENT_BYTES = 4 << 20  # five times the size of a returned prompt of 100,000 IDs
 
 
@@ -52,6 +51,11 @@ class EventStream:
         """
         if self._swallows_lf or b"\r" in data:
             data = self._with_lf(data)
+        is_alone = self._is_begun and not (self._rest or self._data or self.event_name)
+        if is_alone and data.startswith(b"data:") and data.endswith(b"\n\n") and data.count(b"\n") == 2:
+            if payload := data[5:-2].strip():  # one whole event, the usual case
+                yield payload
+            return
         data = self._rest + data
         if not self._is_begun:
             if BYTE_ORDER_MARK.startswith(data):  # also a part of the mark
@@ -108,6 +112,8 @@ class Exchange:
     _location: bytes = b""  # target of a redirect
     _body_bytes: int = 0
     _chunks: int = 0
+    _seen: int = 0  # IDs so far (chunks, if the server sends text)
+    _may_be_complete: bool = False  # True if the stream shows a sign of its last token
     _first_read_ns: int = 0
     _last_read_ns: int = 0  # time of the last read of IDs
     _first_count: int = 0  # number of IDs in the first chunk
@@ -180,7 +186,7 @@ class Exchange:
 
         The connection calls this after each read that does not end the response.
         """
-        if self._completes_early and not self._completed_ns and self._is_stream and self._has_last_token():
+        if self._may_be_complete and self._completes_early and not self._completed_ns and self._has_last_token():
             self._complete(read_ns)
 
     def _has_last_token(self) -> bool:
@@ -193,10 +199,9 @@ class Exchange:
         if self._done:
             raise BadResponse("data arrived after the end of the stream")
         if payload == DONE:
-            self._done = True
+            self._done = self._may_be_complete = True
             return
-        name = self._events.event_name
-        if name == b"error":
+        if self._events.event_name == b"error":
             raise error_event(payload)
         try:
             self._read(payload, read_ns)
@@ -205,7 +210,7 @@ class Exchange:
 
     def _read(self, payload: bytes, read_ns: int) -> None:
         response, client, request = self._response, self._client, self._request
-        before, finished = self._amount(), response.finish_reason is not None
+        before, finished = self._seen, response.finish_reason is not None
         try:
             client.dialect.read(payload, response, client.event_form)
         except (msgspec.DecodeError, RecursionError) as error:
@@ -219,26 +224,30 @@ class Exchange:
         elif client.ids_come_back:
             raise BadResponse(f"the response has the ID {response.request_id}; the request had {self._request_id}")
         client.moved += 1
-        new = self._amount() - before
+        self._seen = self._amount()
+        new = self._seen - before
+        most = self._sampling.max_tokens
+        if response.finish_reason is not None or self._seen >= most or response.counts_all:
+            self._may_be_complete = self._is_stream
         if not new:
             return
         if self._completed_ns or finished:
             self._refuse_later(after_reason=finished)
-        if len(response.ids) > (most := self._sampling.max_tokens):
+        if len(response.ids) > most:
             raise BadResponse(f"the response has {len(response.ids)} token IDs; at most {most} were requested")
         client.generated += new
         self._chunks += 1
         timed, record = request.seq >= 0, client.record
         record.chunks += timed
         if self._chunks > 1:
-            if (gaps := request.token_gaps_us) is not None:
-                gaps.append(min((read_ns - self._last_read_ns) // 1_000, MAX_GAP_US))
+            if (gaps := request.token_gaps_ns) is not None:
+                gaps.append(read_ns - self._last_read_ns)
             client.slowest_token_ns = max(client.slowest_token_ns, (read_ns - self._progress_ns) // new)
         elif client.streaming:
             self._first_read_ns = request.heard_ns = read_ns
             request.sink.first_token(request, self._first_id())
             if self._completes_early and not client.dialect.two_chunks:
-                request.token_gaps_us = array("I")
+                request.token_gaps_ns = array("q")
             if timed:
                 record.read_to_loadgen.add(time.time_ns() - read_ns)
         self._last_read_ns = self._progress_ns = read_ns

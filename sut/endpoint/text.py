@@ -224,11 +224,11 @@ class TextExchange(Exchange):
 
     def _read(self, payload: bytes, read_ns: int) -> None:
         Exchange._read(self, payload, read_ns)
-        if not self._is_stream:
-            return
         if self._response.counts_all:
             self._counted_ns = read_ns
-        if self._response.text and not self._has_text:
+        if self._has_text or not self._is_stream:
+            return
+        if self._response.text:
             self._has_text = True
             if self._response.reasoning and self._record is not None:
                 self._record.issue_to_text.add(read_ns - self._request.issue_ns)

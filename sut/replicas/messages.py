@@ -65,7 +65,7 @@ class Response(msgspec.Struct, array_like=True, gc=False):
     finish_reason: str
     cached_tokens: int
     heard_ns: int  # see sut.engine.Request
-    token_gaps_us: bytes | None = None  # see sut.engine.Request; 4 bytes per gap
+    token_gaps_ns: bytes | None = None  # see sut.engine.Request; 8 bytes per gap
 
 
 class ResultBatch(msgspec.Struct, array_like=True, tag=12):

@@ -290,8 +290,8 @@ class ReplicaPool(Engine):
             self._add_lateness(request, heard_ns)
         for response in results.responses:
             request = handle.answered(response.tag)
-            if response.token_gaps_us is not None:
-                request.token_gaps_us = array("I", response.token_gaps_us)
+            if response.token_gaps_ns is not None:
+                request.token_gaps_ns = array("q", response.token_gaps_ns)
             request.sink.complete(request, array("i", response.ids), response.finish_reason, response.cached_tokens)
             self._add_lateness(request, response.heard_ns)
 

@@ -202,7 +202,7 @@ class Session:
     def complete(self, request: Request, token_ids: Sequence[int], finish_reason: str, cached_tokens: int) -> None:
         self._plan_flush()
         ids = int32_ids(token_ids).tobytes()
-        gaps = None if request.token_gaps_us is None else request.token_gaps_us.tobytes()
+        gaps = None if request.token_gaps_ns is None else request.token_gaps_ns.tobytes()
         self._responses.append(Response(request.response_id, ids, finish_reason, cached_tokens, request.heard_ns, gaps))
 
     def failed(self, request: Request, error: BaseException) -> None:
