@@ -218,7 +218,7 @@ def test_yaml_has_the_audit_beside_the_runs(tmp_path: Path) -> None:
     config.write_text("scenario: Offline\nengine: dummy\naudit: {test: TEST06, colour: blue}\n")
     check_no_verdict(run_here("audit", "--config", config), tmp_path, ExitCode.BAD_INPUT, "colour")
     config.write_text("scenario: Offline\nengine: dummy\naudit: {test: TEST06}\n")
-    check_no_verdict(run_here("run", "--config", config), tmp_path, ExitCode.BAD_INPUT, "audit.yaml:3: audit:")
+    check_no_verdict(run_here("run", "--config", config), tmp_path, ExitCode.BAD_INPUT, "audit --config")
 
 
 def test_runs_that_exist_are_judged_and_the_outcome_is_shown_and_kept(tmp_path: Path) -> None:
