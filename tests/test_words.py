@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 
-from tests.support.import_graph import ROOT
+from tests.conftest import ROOT
 
 REPLACED = {"leg", "legs", "lever", "levers", "knob", "knobs"}  # run, changed option, option
 RESPONSES = {"answer", "answers"}  # in Python names; in a text it may be a verb

@@ -11,12 +11,11 @@ from dataclasses import asdict, astuple, dataclass, field, replace
 from functools import cache, cached_property
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from compliance.judge.check import NOT_APPLICABLE, WITHOUT_INPUT, Judgement, NotJudged, grouped, rules_of
 from compliance.judge.finding import Finding
 from compliance.judge.verdict import Outcome, Verdict
-from compliance.signoff.signoff_verdict import SignOff
 from compliance.submission.check import copies, descriptions, layout, scenario, system_names, tree_evidence
 from compliance.submission.check import findings as readers
 from compliance.submission.check.causes import RANKS, SUBJECT, Cause, CausedFinding, causes, with_causes
@@ -31,6 +30,9 @@ from runs.processes.interrupts import result_of
 from runs.processes.workers import leave_signals, signals_later, workers
 from runs.rounds import Round
 from runs.what_is import what_is
+
+if TYPE_CHECKING:
+    from compliance.signoff.signoff_verdict import SignOff
 
 # Modules with rules on the whole tree. These rules count for each of its results.
 _TREE_WIDE = (layout, descriptions, system_names, readers, copies)
@@ -83,7 +85,7 @@ class SystemSignOff:
     system: str  # division/organization/system
     runs: int
     legs_found: int
-    verdict: SignOff | None = None
+    verdict: "SignOff | None" = None
 
     @property
     def blocks(self) -> bool:
