@@ -18,9 +18,9 @@ from runs.machine.environment import vllm_is_cpu_build
 from runs.record.official_inputs import model_reasons
 from scenarios.bench import mistakes as parse
 from scenarios.bench.ladder import MAX_RUNS, Step, default_steps
-from scenarios.bench.mistakes import Mistakes
 from scenarios.bench.options import DATA_NAMES, IGNORED, REASONS, REFUSED, Bench, BenchOptions, benchmark_of, fix_of
 from scenarios.bench.prompts import FilePrompts, Lengths, Prompts, Synthetic, read_prompts
+from scenarios.mistakes import Mistakes
 from scenarios.run.config import make_config
 from sut.endpoint.address import Access, addresses, route_at_end, with_route
 from sut.endpoint.dialects import DIALECTS, ROUTES
@@ -92,7 +92,7 @@ class _Loader:
 
     def __init__(self, options: BenchOptions, values: dict[str, Any], say: Callable[[str], None]) -> None:
         self.options, self.values, self.say = options, values, say
-        self.mistakes = Mistakes()
+        self.mistakes = Mistakes("bench")
         self.add = self.mistakes.add
         self.notes: list[str] = []
         self.given: dict[str, Any] = {}

@@ -1,19 +1,14 @@
-"""Parsing of a bench's options, with all mistakes reported at once: the value, the rule, and the line to type."""
+"""Parsing of a bench's options: each function returns a value, or states the rule that a text violates."""
 
-import contextlib
 import math
 import re
-from collections.abc import Iterator
 from typing import TypeVar
 
 from runs.benchmark import SCENARIOS, Scenario
-from runs.errors import HarnessError, InputError
-from runs.harness import PROGRAM
 from runs.loadgen.conf_lines import HIGHEST_QPS
 from scenarios.bench.ladder import Step
 from scenarios.run.config import LOWEST_QPS
 
-MAX_SHOWN = 20
 MAX_LENGTH = 2**20  # tokens
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 _LIMITS = {
@@ -22,38 +17,6 @@ _LIMITS = {
     **dict.fromkeys(("e2el", "request_latency"), "e2el"),
 }
 Value = TypeVar("Value", int, float)
-
-
-class Mistakes:
-    """The mistakes in a command line, with a fix for each."""
-
-    def __init__(self) -> None:
-        self._errors: list[HarnessError] = []
-
-    def add(self, text: str, fix: str) -> None:
-        self._add(InputError(text, fix))
-
-    def _add(self, error: HarnessError) -> None:
-        if str(error) not in map(str, self._errors):
-            self._errors.append(error)
-
-    @contextlib.contextmanager
-    def collected(self, said: str = f"{PROGRAM} run", here: str = f"{PROGRAM} bench") -> Iterator[None]:
-        """Collect the error that ends the block, with `here` for `said`."""
-        try:
-            yield
-        except HarnessError as error:
-            message, fix = error.message.replace(said, here), error.fix.replace(said, here)
-            self._add(type(error)(message, fix, cause=error.cause))
-
-    def refuse(self) -> None:
-        """Raise an error with all mistakes, if there are any: an InputError, unless none of them is bad input."""
-        if not self._errors:
-            return
-        kind = next((type(error) for error in self._errors if isinstance(error, InputError)), type(self._errors[0]))
-        *others, last = self._errors[:MAX_SHOWN]
-        message = "\n".join([*map(str, others), last.message])
-        raise kind(message, last.fix, cause=last.cause if len(self._errors) == 1 else "")
 
 
 # Each function raises ValueError with the rule that a text violates.

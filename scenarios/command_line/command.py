@@ -5,6 +5,7 @@ their help. `--help-all` shows the whole text, all options in groups, and all ex
 """
 
 import contextlib
+import difflib
 import errno
 import inspect
 import os
@@ -18,8 +19,12 @@ from click.core import ParameterSource
 
 from runs.errors import InputError, SetupError
 from runs.files.writing import write_json
-from runs.harness import PROGRAM
+from runs.harness import NAME, PROGRAM
+from scenarios.mistakes import Mistakes
+from scenarios.spellings import field_and_key
 
+JSON_FLAG = "--json"
+MISTAKES = "mistakes"  # key in click's context for the mistakes so far
 GROUPS = {
     "": "Options",
     "bench": "Bench",
@@ -118,7 +123,60 @@ class _WithExamples(click.Command):
 
 
 class Command(_WithExamples):
-    """A command without subcommands."""
+    """A command without subcommands. It reports all unknown options together.
+
+    Args:
+        reports_mistakes: whether the command reports `MISTAKES` together with the mistakes that it finds itself.
+    """
+
+    def __init__(self, *arguments: Any, reports_mistakes: bool = False, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.reports_mistakes = reports_mistakes
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        mistakes = ctx.meta[MISTAKES] = Mistakes()
+        words = list(args)
+        while True:
+            try:
+                rest = super().parse_args(ctx, list(words))
+                break
+            except click.NoSuchOption as error:
+                known = _without_option(words, error.option_name)
+                if len(known) == len(words):
+                    raise
+                refusal = unknown_option(error, ctx)
+                mistakes.add(refusal.message, refusal.fix)
+                words = known
+            except (click.UsageError, InputError):
+                mistakes.refuse()  # an unknown option may be the cause
+                raise
+        if not self.reports_mistakes:
+            mistakes.refuse()
+        return rest
+
+
+def _without_option(words: list[str], option: str) -> list[str]:
+    """Return the words without an option and its value."""
+    for place, word in enumerate(words):
+        if word.partition("=")[0] == option:
+            following = words[place + 1 : place + 2]
+            has_value = "=" not in word and following and not following[0].startswith("-")
+            return [*words[:place], *words[place + 1 + bool(has_value) :]]
+    return words
+
+
+def unknown_option(error: click.NoSuchOption, above: click.Context) -> InputError:
+    """Name the option of a command that replaces an option of another program, or the nearest option."""
+    field, key = field_and_key(error.option_name)
+    alike = difflib.get_close_matches(error.option_name, error.possibilities or (), 1, cutoff=0.8)
+    near = [f"did you mean {name}?" for name in alike]
+    if error.option_name == JSON_FLAG:
+        near = ["write --json last; here it takes no file name"]
+    near += [f"see `{PROGRAM}{above.command_path.removeprefix(NAME)} --help`"]
+    for option in above.command.params:
+        if field and option.name == field:
+            near.insert(0, f"here: {option.opts[0]}" + (f" {key}=VALUE" if key else ""))
+    return InputError(f"{error.option_name}: unknown option", near[0])
 
 
 class Group(_WithExamples, click.Group):

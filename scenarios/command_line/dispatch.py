@@ -15,8 +15,8 @@ from runs.errors import Ending, ExecutionError, ExitCode, InputError, Interrupte
 from runs.harness import HARNESS_VERSION, INSTALL, NAME, PROGRAM
 from runs.processes import listening
 from scenarios.command_line import command_output
+from scenarios.command_line.command import unknown_option
 from scenarios.commands import COMMAND_GROUPS, COMMANDS
-from scenarios.spellings import field_and_key
 from scenarios.verbosity import engine_log_shown, is_verbose
 
 COMPLETED, COMPLETION = "mlperf-llama-vllm", "_MLPERF_LLAMA_VLLM_COMPLETE"  # program and variable of a completion
@@ -163,7 +163,7 @@ def _known(error: BaseException) -> Ending:
     if isinstance(error, Ending):
         return error
     if isinstance(error, click.NoSuchOption):
-        return _unknown_option(error)
+        return unknown_option(error, error.ctx or click.Context(cli))
     if isinstance(error, click.ClickException):
         asked = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else NAME
         return InputError(error.format_message(), f"see `{PROGRAM}{asked.removeprefix(NAME)} --help`")
@@ -180,21 +180,6 @@ def _known(error: BaseException) -> Ending:
         f"{type(error).__name__}: {error} ({at.filename}:{at.lineno})",
         "report this message and the command as a defect of the harness; -v shows details",
     )
-
-
-def _unknown_option(error: click.NoSuchOption) -> InputError:
-    """Name the option of this command that replaces an option of another program, or the nearest option."""
-    above = error.ctx or click.Context(cli)
-    field, key = field_and_key(error.option_name)
-    alike = difflib.get_close_matches(error.option_name, error.possibilities or (), 1, cutoff=0.8)
-    near = [f"did you mean {name}?" for name in alike]
-    if error.option_name == command_output.FLAG:
-        near = ["write --json last; here it takes no file name"]
-    near += [f"see `{PROGRAM}{above.command_path.removeprefix(NAME)} --help`"]
-    for option in above.command.params:
-        if field and option.name == field:
-            near.insert(0, f"here: {option.opts[0]}" + (f" {key}=VALUE" if key else ""))
-    return InputError(f"{error.option_name}: unknown option", near[0])
 
 
 def _fix(error: OSError) -> str:

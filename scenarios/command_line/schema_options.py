@@ -35,6 +35,12 @@ def options_of(
     return [_option(name, field, changed.get(name, {}), spellings.get(name, ())) for name, field in fields.items()]
 
 
+def numbers_as_text(schema: "type[BaseModel]") -> dict[str, dict[str, Any]]:
+    """Return changes for `options_of`, so that the schema finds all wrong numbers together."""
+    fields = schema.model_fields.items()
+    return {name: {"type": str} for name, field in fields if _without_none(field.annotation) in (int, float)}
+
+
 def _option(name: str, field: "FieldInfo", changed: Mapping[str, Any], spellings: Sequence[str]) -> click.Option:
     extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
     flags = ["--"[: len(spelling)] + spelling.replace("_", "-") for spelling in (name, *spellings)]

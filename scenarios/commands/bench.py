@@ -9,8 +9,9 @@ from runs.bench.bench_record import BENCH_FILE
 from runs.errors import ExitCode
 from scenarios.bench.options import FLAGS, IGNORED, NOT_FOR_BENCHES, REFUSED, BenchOptions
 from scenarios.command_line import command_output
-from scenarios.command_line.command import Command
+from scenarios.command_line.command import MISTAKES, Command
 from scenarios.command_line.schema_options import dry_run_option, given_values, options_of, words_without_secrets
+from scenarios.mistakes import Mistakes
 from scenarios.run.config import RunConfig
 from scenarios.spellings import bench_spellings
 
@@ -45,6 +46,7 @@ def _hidden(name: str) -> click.Option:
 
 @click.command(
     cls=_BenchCommand,
+    reports_mistakes=True,
     examples=EXAMPLES,
     shown=("--label", "--rates", "--limits", "--duration", "--input-len", "--output-len", "--like", "--dry-run"),
     params=[
@@ -85,7 +87,10 @@ def bench(
     from scenarios.bench.load import load_bench
     from scenarios.terminal import Terminal
 
-    plan = load_bench(ctx.meta[_WORDS], targets, own, runs, others)
+    mistakes: Mistakes = ctx.meta[MISTAKES]
+    with mistakes.collected():
+        plan = load_bench(ctx.meta[_WORDS], targets, own, runs, others)
+    mistakes.refuse()
     code = run_bench(plan, Terminal(), restart_changed=restart_changed, dry_run=dry_run)
     command_output.put(directory=plan.folder)
     if dry_run:

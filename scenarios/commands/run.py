@@ -11,9 +11,10 @@ from runs.errors import ExitCode, InputError
 from runs.harness import PROGRAM
 from runs.record.layout import RunDir
 from scenarios.command_line import command_output
-from scenarios.command_line.command import PATH, Command
-from scenarios.command_line.schema_options import dry_run_option, given_values, options_of
+from scenarios.command_line.command import MISTAKES, PATH, Command
+from scenarios.command_line.schema_options import dry_run_option, given_values, numbers_as_text, options_of
 from scenarios.console import say
+from scenarios.mistakes import Mistakes
 from scenarios.run.config import RunConfig, load_yaml, make_config, merged
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def show_plan(config: RunConfig, console: "Console") -> int:
 
 @click.command(
     cls=Command,
+    reports_mistakes=True,
     examples=EXAMPLES,
     shown=(
         "--scenario",
@@ -72,16 +74,20 @@ def show_plan(config: RunConfig, console: "Console") -> int:
     params=[
         click.Option(["--config"], type=PATH, metavar="FILE", help="YAML file with options as keys."),
         dry_run_option(),
-        *options_of(RunConfig),
+        *options_of(RunConfig, changed=numbers_as_text(RunConfig)),
     ],
 )
-def run(config: Path | None, dry_run: bool, **parsed: Any) -> int:
+@click.pass_context
+def run(ctx: click.Context, /, config: Path | None, dry_run: bool, **parsed: Any) -> int:
     """Start one LoadGen run: performance, or accuracy with --accuracy.
 
     Exit codes: 0 VALID, or the accuracy targets are met; 1 INVALID, or a target is missed; 2 bad input; 3 refused to
     start; 4 the run failed; 130 interrupted.
     """
-    asked = make_config(merged(_options_in(config) if config else {}, given_values(RunConfig, parsed)))
+    mistakes: Mistakes = ctx.meta[MISTAKES]
+    with mistakes.collected():
+        asked = make_config(merged(_options_in(config) if config else {}, given_values(RunConfig, parsed)))
+    mistakes.refuse()
     from scenarios.terminal import Terminal
 
     console = Terminal()

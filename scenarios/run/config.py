@@ -2,10 +2,12 @@
 
 import difflib
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic.fields import FieldInfo
 
 from compliance.mechanisms.declaration import MechanismBlock
 from runs.benchmark import SCENARIOS, Scenario
@@ -15,6 +17,7 @@ from runs.files.fields import options_in
 from runs.files.yaml_file import place_of, read_yaml, with_underscores
 from runs.harness import HARNESS_ROOT, PROGRAM
 from runs.loadgen.conf_lines import HIGHEST_QPS
+from scenarios.mistakes import Mistakes
 from scenarios.spellings import field_and_key
 from sut.endpoint.secret_options import SECRET_FIELDS, without_secrets
 from sut.engines import DEFAULT, ENDPOINT, KINDS, EngineOptions
@@ -250,6 +253,24 @@ def merged(file: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     return both
 
 
+_BOUNDS = {
+    "greater_than": "above",
+    "greater_than_equal": "at least",
+    "less_than": "below",
+    "less_than_equal": "at most",
+}
+# Kind of error in pydantic → rule that the value violates.
+_RULES = {
+    **dict.fromkeys(("int_parsing", "int_type", "int_from_float", "int_parsing_size"), "must be a whole number"),
+    **dict.fromkeys(("float_parsing", "float_type"), "must be a number"),
+    "finite_number": "must be a finite number",
+    **dict.fromkeys(("bool_parsing", "bool_type"), "must be true or false"),
+    "string_type": "must be a text",
+    "string_too_short": "must not be empty",
+    "path_type": "must be a path",
+    "dict_type": "must have keys and values",
+    "list_type": "must be a list",
+}
 Options = TypeVar("Options", bound=BaseModel)
 
 
@@ -304,22 +325,71 @@ def checked(schema: type[Options], values: dict[str, Any], fix: str, file: Path 
     try:
         return schema.model_validate(values)
     except ValidationError as error:
-        raise InputError("; ".join(_problem(one, values, schema, file) for one in error.errors()), fix) from error
+        mistakes = Mistakes()
+        for problem in error.errors():
+            mistakes.add(*_mistake(problem, values, schema, file, fix))
+        mistakes.refuse()
+        raise
 
 
-def _problem(problem: Any, values: dict[str, Any], schema: type[BaseModel], file: Path | None) -> str:
+def _mistake(
+    problem: Any, values: dict[str, Any], schema: type[BaseModel], file: Path | None, fix: str
+) -> tuple[str, str]:
+    """Return the text of a mistake, and what to type."""
     name, *deeper = [str(part) for part in problem["loc"] if part != "[key]"] or [""]
     place = place_of(values, name) or (str(file) if file else "")
     key = ": ".join([place, name, *deeper]) if place else "--" + name.replace("_", "-")
+    field = schema.model_fields.get(name)
     name = (deeper or [name])[-1]
-    if problem["type"] == "missing":
-        return f"{key}: missing"
     if problem["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(name, schema.model_fields, 1)
-        field, pair = field_and_key(name)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        if field in schema.model_fields:
-            hint = f"; here: {field}" + (f": {{{pair}: VALUE}}" if pair else "")
-        return f"{key}: unknown {'key' if place else 'option'}{hint}"
+        return _unknown(key, name, schema, place, fix)
+    typed = f"{name}: " if place else f"{key} "
+    allowed = _allowed(field) if field is not None and not deeper else ()
+    example = allowed[0] if allowed else _example(field, problem) if field is not None and not deeper else ""
+    if example:
+        fix = f"write, for example, {typed}{example}"
+    if problem["type"] == "missing":
+        return f"{key}: missing", f"give {typed}{'|'.join(allowed) or example}".rstrip() if allowed or example else fix
     value = "" if name in SECRET_FIELDS else f" {problem.get('input')!s:.80}"
-    return f"{key}{value}: {problem['msg'].removeprefix('Value error, ')}"
+    if allowed and (near := difflib.get_close_matches(str(problem.get("input")), allowed, 1, cutoff=0.5)):
+        fix = f"did you mean {typed}{near[0]}?"
+    return f"{key}{value}: {_rule(problem, allowed)}", fix
+
+
+def _unknown(key: str, name: str, schema: type[BaseModel], place: str, fix: str) -> tuple[str, str]:
+    text, (field, pair) = f"{key}: unknown {'key' if place else 'option'}", field_and_key(name)
+    if field in schema.model_fields:
+        return f"{text}; here: {field}" + (f": {{{pair}: VALUE}}" if pair else ""), f"write {field}"
+    if near := difflib.get_close_matches(name, schema.model_fields, 1):
+        return f"{text}; did you mean {near[0]}?", f"write {near[0]}, or remove {name}"
+    return text, fix
+
+
+def _allowed(field: FieldInfo) -> tuple[str, ...]:
+    """Return the values of an option with few values; none for other options."""
+    kinds = [field.annotation, *get_args(field.annotation)]
+    values = next((get_args(kind) for kind in kinds if get_origin(kind) is Literal), ())
+    extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+    choices = str(extra.get("metavar") or "")
+    return tuple(map(str, values)) or (tuple(choices.split("|")) if choices.islower() and "|" in choices else ())
+
+
+def _example(field: FieldInfo, problem: Any) -> str:
+    """Return a value that an option accepts; an empty text if no value is typical."""
+    default = field.get_default(call_default_factory=True)
+    extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+    if not {int, float} & {field.annotation, *get_args(field.annotation)}:
+        return str(extra.get("metavar") or "") if problem["loc"][0] in SECRET_FIELDS else ""
+    bounds = [value for name, value in (problem.get("ctx") or {}).items() if name in ("ge", "le") and value >= 1]
+    return f"{next(iter(bounds), default or 1):g}"
+
+
+def _rule(problem: Any, allowed: Sequence[str]) -> str:
+    """Return the rule that a value violates, without the words of pydantic."""
+    kind, context = str(problem["type"]), problem.get("ctx") or {}
+    if kind == "literal_error" and allowed:
+        return f"must be one of {', '.join(allowed)}"
+    for name, words in _BOUNDS.items():
+        if kind == name:
+            return f"must be {words} {next(iter(context.values())):g}"
+    return _RULES.get(kind) or str(problem["msg"]).removeprefix("Value error, ")

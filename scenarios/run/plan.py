@@ -26,6 +26,7 @@ from runs.record.manifest import AdmissionPlan, ClusterNode, ClusterPlan, Replic
 from runs.record.observed import Weights
 from runs.record.official_inputs import data_set_reasons, model_reasons
 from runs.wording import counted
+from scenarios.mistakes import Mistakes
 from scenarios.run.config import RunConfig
 from scenarios.run.loadgen_conf import read_conf
 from scenarios.run.machine_checks import check_installed, check_model, required
@@ -148,19 +149,22 @@ class _Inputs:
 
 
 def _inputs(config: RunConfig, kind: EngineKind[Any], say: Say) -> _Inputs:
-    benchmark = _benchmark(config)
     mode: Mode = "accuracy" if config.accuracy else "performance"
-    sampling = _sampling(config, benchmark.sampling[mode])
-    model, model_path = _model(config, kind, say)
-    dataset_path = config.dataset_path or bundled_dataset(model_path)
-    with required("machine/data-set"):
-        dataset = load_dataset(
-            dataset_path,
-            count=config.total_sample_count,
-            # Without a model, only the token IDs of the byte tokenizer can be decoded and scored.
-            vocab_size=model.vocab_size if model else ByteTokenizer.vocab_size if config.accuracy else None,
-            max_prompt_tokens=_longest_prompt(config, kind, model, sampling),
-        )
+    mistakes = Mistakes()
+    benchmark = mistakes.attempt(_benchmark, config)
+    sampling = mistakes.attempt(_sampling, config, benchmark.sampling[mode]) if benchmark else None
+    if mistakes and config.model_path is None:
+        mistakes.refuse()  # before the embedded model is created
+    model, model_path = mistakes.attempt(_model, config, kind, say) or (None, "")
+    dataset_path = config.dataset_path
+    if dataset_path is None:
+        mistakes.refuse()
+        dataset_path = bundled_dataset(model_path)
+    dataset = mistakes.attempt(_dataset, config, kind, dataset_path, model, sampling)
+    mistakes.refuse()
+    assert benchmark is not None
+    assert sampling is not None
+    assert dataset is not None
     return _Inputs(
         config=config,
         kind=kind,
@@ -173,6 +177,19 @@ def _inputs(config: RunConfig, kind: EngineKind[Any], say: Say) -> _Inputs:
         dataset_path=dataset_path,
         dataset=dataset,
     )
+
+
+def _dataset(
+    config: RunConfig, kind: EngineKind[Any], path: Path, model: ModelFacts | None, sampling: SamplingPolicy | None
+) -> Dataset:
+    with required("machine/data-set"):
+        return load_dataset(
+            path,
+            count=config.total_sample_count,
+            # Without a model, only the token IDs of the byte tokenizer can be decoded and scored.
+            vocab_size=model.vocab_size if model else ByteTokenizer.vocab_size if config.accuracy else None,
+            max_prompt_tokens=_longest_prompt(config, kind, model, sampling) if sampling else None,
+        )
 
 
 def _run_facts(inputs: _Inputs, cores_taken: int) -> RunFacts:

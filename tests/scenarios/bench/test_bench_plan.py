@@ -119,7 +119,7 @@ def test_all_mistakes_are_reported_at_once() -> None:
         "--scenario D(100,100): must be Server, Interactive or Offline; for lengths give --input-len",
         "--dataset-name c4: unknown\n  fix: choose from random, custom, sharegpt",
         "--seed -1:",
-        "--stall-timeout-s x: Input should be a valid number",
+        "--stall-timeout-s x: must be a number",
         "--profile kind=sweep: not an option of bench\n  fix: give --rates",
     ):
         assert line in text

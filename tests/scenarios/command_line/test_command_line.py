@@ -119,9 +119,34 @@ def test_an_option_of_another_program_is_answered_with_ours(
     words: str, fix: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words.split()) == 2
-    first, second = capsys.readouterr().err.splitlines()
+    first, second, *_ = capsys.readouterr().err.splitlines()  # run reports its missing scenario, too
     assert re.fullmatch(r"error: --[a-z-]+: unknown option", first)
     assert second == f"  fix: {fix}"
+
+
+@pytest.mark.parametrize("command", ["run", "bench"])
+def test_all_mistakes_of_a_command_line_are_reported_at_once(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = "--scenario Servr --nonsense=3 --targt-rate 5 --engine-start-timeout-s x --stall-timeout-s -1"
+    assert main([command, *words.split()]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    for option in (
+        "--nonsense",
+        "--targt-rate",
+        "--scenario Servr",
+        "--engine-start-timeout-s x",
+        "--stall-timeout-s -1",
+    ):
+        (place,) = (place for place, line in enumerate(lines) if f"{option}:" in line)
+        assert lines[place + 1].startswith("  fix: ")
+    assert not [line for line in lines if "Input should" in line]
+
+
+def test_unknown_options_of_other_commands_are_reported_together(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "DIR", "--nonsense", "--offcial"]) == 2
+    assert [line for line in capsys.readouterr().err.splitlines() if "unknown option" in line] == [
+        "error: --nonsense: unknown option",
+        "--offcial: unknown option",
+    ]
 
 
 def test_each_spelling_leads_to_a_field() -> None:

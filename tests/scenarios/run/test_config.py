@@ -31,7 +31,7 @@ def test_scenario_in_any_case(given: str, name: str) -> None:
         ({"scenario": 3}, "--scenario 3"),
         ({"lg_model_name": "llama3.1-8b"}, "--lg-model-name llama3.1-8b"),
         ({"lg_model_name": "llama2-13b"}, "choose from " + ", ".join(BENCHMARKS)),
-        ({"total_sample_count": 0}, "--total-sample-count 0: Input should be greater than or equal to 1"),
+        ({"total_sample_count": 0}, "--total-sample-count 0: must be at least 1"),
         ({"target_qps": 1e-9}, "--target-qps 1e-09"),  # would be written as 0, on which LoadGen never ends
         ({"engine": "trt"}, "--engine trt"),
         ({"engine_arg": ["a=1"]}, "--engine-arg"),
