@@ -123,8 +123,32 @@ def rows_of_runs(
     sources, folders = sources or ScoreSources(), [path for path in paths if is_run_folder(path)]
     runs = [path for path in paths if path not in folders]
     results = find_results(runs) if runs else []
-    rows = [_row(result, declaration, registries, sources, in_round) for result in results]
-    return rows + [_row_of_folder(path, declaration, registries, sources) for path in folders]
+    rows: dict[tuple[Path, str | None], MechanismRow] = {}
+    for result in results:
+        row = _row(result, declaration, registries, sources, in_round)
+        key = _home(result), row.row["scenario"]
+        rows[key] = _with_repeat(rows[key], row) if key in rows else row
+    return [*rows.values(), *(_row_of_folder(path, declaration, registries, sources) for path in folders)]
+
+
+def _home(result: ResultRuns) -> Path:
+    """Return the directory of a result; the repeated runs performance/run_1, performance/run_2, … have one."""
+    home = result.home.resolve()
+    return home.parent.parent if home.parent.name == "performance" and home.name.startswith("run_") else home
+
+
+def _with_repeat(first: MechanismRow, repeat: MechanismRow) -> MechanismRow:
+    """Return the row of a result with a further performance run. The numbers stay those of the first run.
+
+    The row is valid only if each run is valid, and certified only if each run is certified.
+    """
+    row = first.row | {
+        "valid": min((one.row["valid"] for one in (first, repeat)), key=lambda valid: (valid is not None, valid)),
+        "certification": first.row["certification"] and repeat.row["certification"],
+        "error_message": first.row["error_message"] or repeat.row["error_message"],
+        "evidence": first.row["evidence"] | {"repeats": first.row["evidence"].get("repeats", 1) + 1},
+    }
+    return replace(first, row=row, invalid=first.invalid or repeat.invalid)
 
 
 def _row_of_folder(path: Path, declaration: Declaration, registries: Registries, sources: ScoreSources) -> MechanismRow:

@@ -28,7 +28,7 @@ COLUMNS = (
     *("directory", "label", "started", "benchmark", "scenario", "mode", "outcome", "official", "engine", "model"),
     *("accelerators", "accelerator", "target_qps", "samples", "samples_per_second", "tokens_per_second"),
     *(f"{name}_{statistic}_ms" for name in _LATENCIES for statistic in _STATISTICS),
-    *("ttft_limit_ms", "tpot_limit_ms", *SCORES, *_LOAD),
+    *("ttft_limit_ms", "tpot_limit_ms", *SCORES, *_LOAD, "repeats"),
 )
 
 
@@ -100,7 +100,24 @@ def rows_of(runs: Sequence[RunStatus]) -> tuple[list[Row], list[Row]]:
             rows.append(row_of(run))
         else:
             without.append({"directory": str(run.root), "state": run.state, "text": run.text})
-    return rows, without
+    return _with_repeats(rows), without
+
+
+def _with_repeats(rows: list[Row]) -> list[Row]:
+    """Return one row for the repeated runs performance/run_1, performance/run_2, … of a result: that of the first run.
+
+    Its outcome is VALID only if each run is VALID.
+    """
+    merged: dict[tuple[str, str], Row] = {}
+    for row in sorted(rows, key=lambda row: str(row["directory"])):
+        folder = Path(str(row["directory"]))
+        is_repeat = folder.parent.name == "performance" and folder.name.startswith("run_")
+        key = str(folder.parent if is_repeat else folder), str(row["scenario"])
+        first = merged.setdefault(key, row | {"repeats": 0})
+        first["repeats"] += 1
+        first["outcome"] = first["outcome"] if row["outcome"] == "VALID" else row["outcome"]
+        first["official"] = first["official"] and row["official"]
+    return sorted(merged.values(), key=lambda row: str(row["started"] or ""))
 
 
 def no_result(run: Row) -> str:
@@ -135,7 +152,10 @@ def as_table(rows: Sequence[Row]) -> Table:
             _ms(row["ttft_p99_ms"]),
             _ms(row["tpot_p99_ms"]),
             _number(row["rouge1"]),
-            Text(printable((f"{row['label']}: " if row["label"] else "") + shortened(Path(row["directory"])))),
+            Text(
+                printable((f"{row['label']}: " if row["label"] else "") + shortened(Path(row["directory"])))
+                + (f" and {row['repeats'] - 1} more" if row["repeats"] > 1 else "")
+            ),
         )
     return table
 

@@ -34,6 +34,20 @@ def exported(call: Any, db: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def test_repeated_runs_of_a_result_are_one_row(call: Any, result: ResultDir, db: Path) -> None:
+    repeat = result.performance.root.with_name("run_2")
+    shutil.copytree(result.performance.root, repeat)
+    assert call("store", "ingest", "--db", db, result.root)[0] == 0
+    assert len(exported(call, db)) == 1
+    code, text = call("gate", result.root, "--format", "json")
+    assert code == 0
+    assert len(json.loads(text)["eligibility"]) == 1
+    rows = json.loads(run_here("results", result.root, "--json").stdout)["answer"]["results"]
+    assert sorted((row["mode"], row["repeats"]) for row in rows) == [("accuracy", 1), ("performance", 2)]
+    RunDir(repeat).seal.unlink()
+    assert call("gate", result.root)[0] == 1  # no verdict on the repeat
+
+
 def test_from_run_to_row_to_gate(call: Any, result: ResultDir, db: Path, tmp_path: Path) -> None:
     for run in (result.performance, result.accuracy):
         say_in_manifest(run, kv_cache_dtype="fp8")
