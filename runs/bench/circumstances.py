@@ -19,6 +19,7 @@ CLIENT_SHARE = 0.05  # delay of the client, as a share of a latency
 HELD_SHARE = 0.05  # first tokens that arrived together with later tokens, as a share of all queries
 # Difference between the token IDs that the client received and the increase of the server's counter.
 METRICS_SHARE = 0.01
+AT_ONCE_SHARE = 0.01  # responses that may arrive at once, so that their TPOT is 0, as a share of all queries
 LOOP_TIMER_MS = 1.0  # resolution of the timers by which the lag of the event loop is measured
 
 
@@ -117,6 +118,14 @@ class Circumstances:
         """The numbers of tokens in words if the tokenizer contradicts the server's numbers; otherwise None."""
         doubt = doubtful_tokens(self.servers)
         return doubt and f"tokens: {doubt}"
+
+    @property
+    def without_tpot(self) -> str | None:
+        """The reason why the TPOT is not measured, if too many responses arrived at once."""
+        at_once = sum(client.answers_read_at_once for client in self.servers)
+        if at_once <= AT_ONCE_SHARE * self.queries:
+            return None
+        return f"TPOT: not measured, because {at_once:,} of {self.queries:,} responses arrived at once"
 
     def distortions(self) -> Iterator[str]:
         """Yield the reasons of the engine and the machine."""

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,7 @@ class _Queries:
     ttft_ns: Times | None
     prompt_tokens: Times
     output_tokens: Times
+    is_streamed: bool = True  # False if tokens arrived together, so that the run has no TPOT
 
     def __len__(self) -> int:
         return len(self.latency_ns)
@@ -62,7 +63,7 @@ class _Queries:
     def tpot_ns(self) -> Times | None:
         """TPOT of the queries with multiple output tokens; None if the run has no times of first tokens."""
         several = self.output_tokens > 1
-        if self.ttft_ns is None or not several.any():
+        if self.ttft_ns is None or not self.is_streamed or not several.any():
             return None
         return time_per_output_token_ns(self.latency_ns[several], self.ttft_ns[several], self.output_tokens[several])
 
@@ -125,14 +126,15 @@ def _measured(
             f"{run.dir.root}: the manifest, the request log or the numbers of LoadGen are missing", "repeat the run"
         )
     queries = _queries(run)
+    late_ms = None if queries.late_issue_ns is None else statistics(queries.late_issue_ns).p99 / 1e6
+    seen = Circumstances.of(manifest, queries.prompt_tokens, queries.output_tokens, requested_tokens, late_ms)
+    queries = replace(queries, is_streamed=seen.without_tpot is None)
     window = None if kind == "offline" else arrival_window(queries.arrived_s, queries.latency_s)
     values_ns = {"ttft": queries.ttft_ns, "tpot": queries.tpot_ns, "latency": queries.latency_ns}
     latencies = {name: _latency(one, percentile) for name, one in values_ns.items() if one is not None}
     if result.disagreements:  # The run has ended with exit code 4 for the same reason.
         reasons = [f"refused: {one}" for one in result.disagreements]
         return {"verdict": "failed", "reasons": reasons, "queries": len(queries), "errors": detail.error_count}
-    late_ms = None if queries.late_issue_ns is None else statistics(queries.late_issue_ns).p99 / 1e6
-    seen = Circumstances.of(manifest, queries.prompt_tokens, queries.output_tokens, requested_tokens, late_ms)
     verdict, reasons = _verdict(kind, queries, window, limits, percentile)
     if late := list(seen.late_client(latencies)):
         if verdict in MET or (verdict == "outside" and _is_explained(queries, limits, percentile, seen.delays_ms())):
@@ -146,7 +148,7 @@ def _measured(
         reasons.append(f"LoadGen: {errors_found(detail)}")
     elif verdict in MET and detail.validity != "VALID":
         reasons += [f"LoadGen: {reason.partition(': set ')[0]}" for reason in result.reasons]  # without the advice
-    reasons += seen.distortions()
+    reasons += filter(None, (seen.without_tpot if queries.ttft_ns is not None else None, *seen.distortions()))
     return {
         "scenario": run.scenario,
         "verdict": verdict,

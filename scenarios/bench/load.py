@@ -5,7 +5,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from qsl.embedded.default_model import DEFAULT_MODEL_NAME, default_model_folder, ensure_default_model
@@ -318,6 +318,12 @@ class _Loader:
                     fix = "give --tokenizer with the folder or hub ID of this model"
                     self.add(f"{values['api_server']}: the files of model {card.id} are unknown", fix)
                     return None, ""
+                tokenized = values.get("model_path", DEFAULT_MODEL_NAME)
+                if tokenized != BYTES and not any(PurePath(name).name in tokenized for name in names):
+                    self.notes.append(
+                        f"the server serves model {', '.join(names)}, and the prompts are tokenized for {tokenized}: "
+                        "check that both are the same model"
+                    )
             if values.get("model_path") == BYTES and values.get("api_server"):
                 dialect = DIALECTS.get(values.get("api_dialect") or "")
                 if dialect is not None and not dialect.sends_text:

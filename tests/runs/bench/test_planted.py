@@ -115,6 +115,15 @@ def test_what_a_server_and_its_client_did_is_shown(tmp_path: Path, client: dict[
     assert [text[: len(reason or "")] for text in run.reasons] == ([] if reason is None else [reason])
 
 
+def test_responses_that_arrive_at_once_have_no_tpot(tmp_path: Path) -> None:
+    def unstreamed(observed: dict[str, Any]) -> None:
+        observed["engines"][0]["client"]["answers_read_at_once"] = 6
+
+    run = changed(tmp_path, unstreamed)
+    assert (run.verdict, run.tpot, run.within_limits) == ("unchecked", None, None)
+    assert run.reasons[1] == "TPOT: not measured, because 6 of 512 responses arrived at once"
+
+
 def test_a_cache_that_is_not_counted_is_unknown_and_not_zero(tmp_path: Path) -> None:
     assert changed(tmp_path, lambda _: None).cached_share is None
 

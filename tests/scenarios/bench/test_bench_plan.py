@@ -327,6 +327,9 @@ def test_a_server_names_its_model(models: list[dict[str, str]], small_model: Pat
         .endswith("/v1/completions")
     )
     assert served(models, own={"backend": "chat"}).values["api_dialect"] == "openai-chat"
+    assert not any("same model" in note for note in bench.notes)
+    models[1] = {"id": "another"}
+    assert any("serves model another" in note for note in served(models, model_path=str(small_model)).notes)
 
 
 def test_the_key_of_a_server(models: list[dict[str, str]], small_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
