@@ -16,6 +16,7 @@ _TOLERANCE = 0.03  # allowed growth of open queries, as a share of the arrivals
 _DEVIATIONS = 3.0  # allowed growth of open queries, in standard deviations of a Poisson count
 _MUCH_LATER = 0.40  # excess of the completions' time with which half of these deviations are allowed
 _LONG_DRAIN = 3.0  # duration of a long drain, in median latencies
+_LONGER = 1.2  # and in multiples of the longest latency in the first two thirds of the arrivals' time
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class ArrivalWindow:
     most_open: int
     growth: float  # growth of the number of open queries during the run, from a straight line through the numbers
     later: float = 0.0  # excess of the completions' time over the arrivals' time of the run, as a share
-    long_drain: bool = False  # after the last arrival, the run needed more than 3 median latencies to finish
+    long_drain: bool = False  # after the last arrival, the run took long to finish; see `load_of`
     much_later: bool = False  # without stragglers, the completions took over 40% longer than the arrivals
     completions: int | None = None  # completions in the window; None if unknown
 
@@ -88,6 +89,7 @@ def arrival_window(arrived_s: "NDArray[np.float64]", latency_s: "NDArray[np.floa
     moments = np.linspace(begin_s, end_s, _SAMPLES)
     before = np.searchsorted(arrived_s, moments, side="right")
     still_open = before - np.searchsorted(completed, moments, side="right")
+    earlier_s = float(latency_s[arrived_s <= 2 * begin_s].max())
     finished_s = float(completed[-1 - max(1, len(completed) // 100)])  # without stragglers
     return ArrivalWindow(
         begin_s=begin_s,
@@ -98,7 +100,7 @@ def arrival_window(arrived_s: "NDArray[np.float64]", latency_s: "NDArray[np.floa
         most_open=int(still_open.max()),
         growth=rise(moments, still_open),
         later=float(completed[-1] - completed[0]) / end_s - 1,
-        long_drain=finished_s - end_s > _LONG_DRAIN * float(np.median(latency_s)),
+        long_drain=finished_s - end_s > max(_LONG_DRAIN * float(np.median(latency_s)), _LONGER * earlier_s),
         much_later=finished_s - float(completed[0]) > (1 + _MUCH_LATER) * end_s,
         completions=int(((completed > begin_s) & (completed <= end_s)).sum()),
     )
@@ -148,7 +150,9 @@ def load_of(scheduled_ns: "NDArray[np.int64]", latency_ns: "NDArray[np.int64]") 
     - In the last two thirds of the arrivals' time, open queries grew by more than 3% of the arrivals in that time and
       by more than 3 × √(1 + their mean number); by half of that, if the completions took over 40% longer. Growth is
       the rise of a straight line through all moments, so a burst of arrivals does not count.
-    - The drain took longer than 3 median latencies. Single stragglers (1 %, at least one query) do not count.
+    - The drain took longer than 3 median latencies, and 1.2 times the longest latency in the first two thirds of the
+      arrivals' time: responses that are late at random are late there too. Single stragglers (1 %, at least one query)
+      do not count.
     """
     import numpy as np
 

@@ -88,6 +88,14 @@ def test_a_burst_is_no_overload() -> None:
         assert not found.saturated
 
 
+@pytest.mark.parametrize(("every", "late_s"), [(4, 0.8), (10, 1.0), (20, 1.0)])
+def test_a_latency_tail_is_no_overload(every: int, late_s: float) -> None:
+    for seed in range(20):
+        arrived_s = poisson_offsets_ns(seed, 16.0, 80) / 1e9
+        late = np.random.default_rng(seed).random(80) < 1 / every
+        assert not judged(arrived_s - arrived_s[0], np.where(late, late_s, 0.05)).saturated
+
+
 def test_a_stall_before_the_window_is_not_steady() -> None:
     """No responses for half a minute, then all of them: few open queries at the end, many at the beginning."""
     arrived_s = np.arange(0.0, 60.0, 0.1)
