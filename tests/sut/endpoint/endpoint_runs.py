@@ -70,8 +70,11 @@ async def failure_seen(engine: EndpointEngine) -> str:
     return await patiently(watch(), "the failure")
 
 
-async def _ended(engine: EndpointEngine) -> None:
-    while engine._client is not None and engine._client.open_responses:
+async def _ended(engine: EndpointEngine, listeners: list[Listener]) -> None:
+    client = engine._client
+    while client is not None and any(
+        exchange._request.sink in listeners and not exchange._is_over for exchange in client.pool.busy()
+    ):
         await asyncio.sleep(0.005)
 
 
@@ -81,7 +84,7 @@ async def responses(engine: EndpointEngine, prompts: list[list[int]]) -> list[Ev
     for seq, (prompt, listener) in enumerate(zip(prompts, listeners, strict=True)):
         engine.submit(Request(listener, prompt, 0, seq, seq, time.time_ns()))
     await patiently(asyncio.gather(*(listener.over.wait() for listener in listeners)), "the responses")
-    await patiently(_ended(engine), "the ends of the responses")
+    await patiently(_ended(engine, listeners), "the ends of the responses")
     return [listener.events for listener in listeners]
 
 
