@@ -41,6 +41,12 @@ class Dataset:
     def __len__(self) -> int:
         return len(self.prompts)
 
+    def select(self, rows: Sequence[int]) -> "Dataset":
+        """Return a dataset with only these rows, in this order."""
+        prompts, targets = [self.prompts[row] for row in rows], [self.targets[row] for row in rows]
+        lengths = None if self.output_lengths is None else [self.output_lengths[row] for row in rows]
+        return Dataset(self.path, self.sha256, prompts, targets, lengths)
+
     @cached_property
     def longest_prompt(self) -> int:
         """Length of the longest prompt, in tokens."""

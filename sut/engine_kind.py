@@ -5,7 +5,7 @@ running engine is an `Engine` (sut/engine.py). This module does not import the e
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
@@ -75,6 +75,8 @@ class EngineKind(ABC, Generic[Options]):
     has_priorities: ClassVar[bool] = False  # True if the engine computes the requests with the lowest `priority` first
     own_processes: ClassVar[bool] = False  # True if the engine never runs in the process of the run
     own_model: ClassVar[str | None] = None  # default model, if it has no files; None = the embedded model
+    # Values for options that the user does not give, in an audit that compares rates.
+    audit_pace: ClassVar[Mapping[str, Any]] = {}
 
     @abstractmethod
     def plan(self, asked: Options, run: RunFacts) -> EnginePlan:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
-from compliance.audits.base import AuditResult, AuditTest, RunSpec
+from compliance.audits.base import EARLIER_VERSION, AuditResult, AuditTest, NoVerdictError, RunSpec
 from compliance.audits.options import AuditRequest, Options
 from compliance.audits.run_artifacts import RunArtifacts
 from compliance.evidence.attestation_check import attested
@@ -112,6 +112,7 @@ def request_beside(run: FinishedRun, test: AuditTest[Options]) -> AuditRequest[O
         loadgen_key=run.benchmark.loadgen_key,
         loaded_count=run.detail.integer("qsl_reported_total_count"),
         options=test.default_options,
+        starts_engine=run.manifest is None or run.manifest.plan.starts_engine,
         stop_ids=tuple(model.stop_ids if model else ()),
         bos_ids=tuple(model.bos_ids if model else ()),
         special_ids=tuple(model.special_ids if model else ()),
@@ -172,9 +173,15 @@ def run_as_left(folder: Path, spec: RunSpec) -> RunArtifacts:
     manifest = run.manifest or read_manifest(run.dir.manifest)
     if manifest.status != "finished":
         raise ExecutionError(f"{run.dir.root}: {unfinished(manifest)}")
+    if manifest.plan.rows is None and spec.rows is not None:
+        raise NoVerdictError(f"{run.dir.root}: {EARLIER_VERSION}", _FIX)
     if changed := attested(run.dir):
         raise ExecutionError(f"{run.dir.root}: a file was changed after the run ended: {changed[0].text}")
     run.check_engaged()
+    if manifest.plan.rows != (None if spec.rows is None else list(spec.rows)):
+        raise ExecutionError(
+            f"{run.dir.manifest}: the rows of the dataset differ from the rows that the audit plans", _FIX
+        )
     given = read_record(run.dir.audit_config, _FIX).decode(errors="replace") if run.dir.audit_config.exists() else None
     if given != spec.render():
         raise ExecutionError(f"{run.dir.audit_config} differs from the file that the audit plans for this run", _FIX)

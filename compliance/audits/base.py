@@ -28,6 +28,7 @@ _AS_LOGGED = {
     "performance_sample_count_override": "performance_sample_count",
 }  # fmt: skip
 _SWITCHES = ("performance_issue_unique", "performance_issue_same", "sample_concatenate_permutation")
+EARLIER_VERSION = "an earlier version of the harness made this audit"
 NAMED_IN_MESSAGES = 3  # number of samples or responses listed in a message
 
 
@@ -44,6 +45,8 @@ class RunSpec:
     settings: Mapping[str, int] = field(default_factory=dict)  # LoadGen settings by key; empty: no audit.config
     scenario: Scenario = "Offline"  # scenario of a run with settings
     requested: int | None = None  # requested samples; None: all that LoadGen issues
+    rows: tuple[int, ...] | None = None  # rows of the dataset that the run uses; None: all
+    engine: int = 1  # number of the engine, from 1; used if the runs of the audit share engines
 
     @property
     def in_force(self) -> dict[str, Any]:
@@ -98,7 +101,7 @@ class AuditTest(ABC, Generic[Options]):
     text_name = "verify_performance.txt"  # file for the official tools
     options: ClassVar[type[Any]] = AuditOptions  # model of the options: type[Options]
     needs_generated_ids = False  # a server that sends text cannot be audited
-    keeps_engine = False  # all runs use one engine, which stays up between them
+    keeps_engine = False  # the runs share an engine, which stays up until a run needs a new engine
     existing: tuple[Mode, Mode] | None = None  # modes of --ref and --run; None: existing runs cannot be checked
 
     @property

@@ -2,269 +2,414 @@
 
 The module does not start runs or read files, so that simulations use the same code as the audit.
 
-A stage has all runs with N samples. It begins with a reference run of unique samples, and one run of each repeating
-kind. Up to MAX_ROUNDS - 1 repetitions follow. A repetition has a run of each undecided kind, then a reference run. The
-reversed order compensates for systems that become faster or slower. A disturbance only slows a run down. So a kind
-fails only if it is faster than all reference runs: by a wide margin in CLEAR_ROUNDS repetitions, or in CLOSE_ROUNDS
-repetitions. A kind passes if one of its runs is as slow as a reference run.
+A stage has all runs with N samples. It begins with a reference run. A round has a run of each undecided repeating kind
+and then a reference run. So each repeating run is between two reference runs, and a system that becomes faster or
+slower affects both. No reference run has a sample that an earlier run issued to this engine. If the dataset has too few
+such samples, the reference run gets a new engine.
 
-In two cases, a stage ends without an outcome and the next stage has more samples. Either the reference run is too short
-to be measured. Or only a later reference run, with samples that are no longer new, is as fast as the repeating runs.
-Then the first reference run was disturbed, or the system caches responses.
+Each repeating run is compared with each reference run of the stage. If a rate is equal to its limit, all orders of the
+runs by speed are equally likely, whatever disturbs them. A kind fails if so many pairs are above the limit that this
+has at most the probability MAX_CHANCE_OF_FAIL, and passes correspondingly. This is the rank test of Mann and Whitney.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import ceil
+from functools import cache
+from math import ceil, comb, gcd, sqrt
+from statistics import median
 from typing import Literal
 
-from compliance.audits.pace import Pace, compare_paces, limit_ratio
+from compliance.audits.pace import (
+    Lengths,
+    Pace,
+    Ratio,
+    compare_paces,
+    length_finding,
+    mean_lengths,
+    pace_finding,
+    relative_lengths,
+    spread,
+)
 from compliance.judge.finding import Finding
 from runs.wording import counted, duration
 
 REFERENCE, FEW = "reference", "few"
-FEW_SAMPLES = 4
 MIN_SAMPLES_FOR_FEW = 16  # minimum number of samples for runs of the kind FEW
-# Minimum duration of a reference run. In shorter runs, the start of threads and idle cores dominate the time.
-MIN_REFERENCE_S = 2.0
+# Duration from which a reference run is long enough. In shorter runs, the start of threads and idle cores matter.
+ENOUGH_REFERENCE_S = 2.0
 AIM_S = 3.0  # planned duration of the next reference run; it exceeds the minimum, so one more stage is usually enough
+# Minimum duration of a reference run that has all samples of the dataset.
+MIN_REFERENCE_S = 0.5
 MIN_GROWTH, MAX_GROWTH = 2, 16  # bounds for the growth of N per stage
-# Minimum share of new samples if N is raised. Then the reference run shows how long new samples take.
-MIN_NEW_SHARE = 1 / 3
-MAX_ROUNDS = 6
-MAX_RUNS = 30
+MAX_ROUNDS = 7
+MAX_RUNS = 32
 MAX_MEASURED_S = 4 * 3600.0
-# Above this ratio of a rate to its limit, CLEAR_ROUNDS repetitions are enough. Below it, CLOSE_ROUNDS are needed.
+MAX_CHANCE_OF_FAIL, MAX_CHANCE_OF_PASS = 0.01, 0.05
+# Above this ratio of a rate to its limit in all pairs of runs, CLEAR_TESTS repeating runs are enough for FAIL.
 CLEAR_EXCESS = 2.0
-CLEAR_ROUNDS, CLOSE_ROUNDS = 2, 5
-# A repeating run that is slower than the reference by this ratio is repeated: a disturbance may hide a cache.
-SLOWER = 1.3
-ALIKE = 1.15  # maximum ratio between the rates of two runs of one kind that confirm each other
+CLEAR_TESTS = 2
+# Share of the threshold and its correction below which a rate is clearly below the limit.
+CLEARLY_BELOW = 0.5
+# Maximum ratio of the rates of comparable runs on a steady system.
+STEADY = 1.08
+# Maximum ratio of the rates of reference runs, whose samples differ, if the median decides after the last round.
+COMPARABLE = 1.25
+# Maximum ratio of the relative prompt and output tokens of a repeated sample, whose shares of the work are unknown.
+MAX_SHARE = 1.5
+ROUNDING = 1e-9  # a rate that is equal to the limit counts as too fast
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The number and the indices of samples, and the limits, with which an audit starts."""
+    """The samples and the limits with which an audit starts."""
 
     samples: int
-    max_samples: int
+    rows: int  # rows of the dataset that the audit may use
     threshold: float
     queries: int | None = None
     indices: tuple[int, ...] = ()  # positions of repeated samples; default: the sample nearest to the mean lengths
-    min_reference_s: float = MIN_REFERENCE_S
+    starts_engine: bool = True  # False if the system is a server that the harness cannot start again
 
     @property
     def min_runs(self) -> int:
-        """Number of runs of an audit without repetitions."""
-        return 1 + max(1, len(self.indices)) + (self.samples >= MIN_SAMPLES_FOR_FEW)
+        """Number of runs of an audit with one round."""
+        return 2 + max(1, len(self.indices)) + (self.samples >= MIN_SAMPLES_FOR_FEW)
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run of the audit; `number` counts the repetitions in the stage, which has all runs with equal `samples`."""
+    """One run of the audit."""
 
     kind: str
-    samples: int
+    samples: int  # N of the stage
     queries: int
-    number: int
+    number: int  # of the runs of this kind in the stage
+    rows: tuple[int, ...] = ()  # rows of the dataset that LoadGen loads
+    engine: int = 1  # number of the engine, from 1
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """A finished run. In a reference run, `typical` is the position of the sample nearest to the mean lengths."""
+    """A finished run. `loaded` contains the rows that LoadGen loaded, in its order."""
 
     run: Run
     pace: Pace
-    typical: int = 0
+    loaded: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of the audit (NONE: no verdict is possible), the deciding pair of runs, and the findings."""
+    """The outcome of the audit (NONE: no verdict is possible), and what decided it."""
 
     verdict: Literal["PASS", "FAIL", "NONE"]
     reason: str = ""
-    reference: Measurement | None = None
-    test: Measurement | None = None
-    findings: tuple[Finding, ...] = ()  # findings on the pair of runs that decides for each kind
+    fix: str = ""
+    references: tuple[Measurement, ...] = ()  # reference runs of the last stage
+    tests: tuple[Measurement, ...] = ()  # runs of the deciding kind
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()  # kinds that were left out
+
+
+State = Literal["passed", "failed", "open"]
 
 
 @dataclass(frozen=True)
-class _Pair:
-    """A repeating run, and the reference run of the same stage that it is compared with."""
+class _Rate:
+    """One rate of a kind of repeating runs: its ratio to the reference, for each pair of runs."""
 
-    reference: Measurement
-    test: Measurement
-    findings: tuple[Finding, ...]
-
-    @property
-    def limit_ratio(self) -> float:
-        """Largest ratio of a rate to its limit."""
-        return limit_ratio(self.findings)
+    pairs: tuple[Ratio, ...]
+    tests: int  # number of repeating runs
 
     @property
-    def over(self) -> bool:
-        return any(not one.passed for one in self.findings if "limit" in one.numbers)
+    def references(self) -> int:
+        return len(self.pairs) // self.tests
 
     @property
-    def slower(self) -> bool:
-        rates = [one.numbers for one in self.findings if "limit" in one.numbers]
-        return any(rate["test"] * SLOWER < rate["expected"] for rate in rates)
+    def above(self) -> int:
+        """Number of pairs above the limit."""
+        return sum(pair.excess >= 1 - ROUNDING for pair in self.pairs)
 
+    @property
+    def excess(self) -> float:
+        return median(pair.excess for pair in self.pairs)
 
-State = Literal["passed", "failed", "open", "met or disturbed"]
+    @property
+    def is_clear(self) -> bool:
+        """True if the rate is far above its limit in all pairs of runs."""
+        return min(pair.excess for pair in self.pairs) >= CLEAR_EXCESS
+
+    def state(self, *, steady: bool) -> State:
+        if chance(self.tests, self.references, len(self.pairs) - self.above) <= MAX_CHANCE_OF_FAIL:
+            return "failed"
+        if self.tests >= CLEAR_TESTS and self.is_clear:
+            return "failed"
+        clearly = all(pair.value < 1 + CLEARLY_BELOW * (pair.limit - 1) for pair in self.pairs)
+        slowed = any(pair.value * max(1.0, 1 / (1 + pair.correction)) < 1 / STEADY for pair in self.pairs)
+        if clearly and (self.tests > 1 or (steady and not slowed)):
+            return "passed"
+        return "passed" if chance(self.tests, self.references, self.above) <= MAX_CHANCE_OF_PASS else "open"
+
+    def finding(self, kind: str, *, failed: bool) -> Finding:
+        pair = sorted(self.pairs, key=lambda one: one.value)[len(self.pairs) // 2]
+        limit = median(one.limit for one in self.pairs)
+        correction_share = limit - 1 - pair.threshold
+        value = median(one.value for one in self.pairs)
+        found = f"{value:.3f} × the reference ({self.above} of {counted(len(self.pairs), 'pair')} of runs at the limit)"
+        required = f"below {limit:.3f} (threshold {pair.threshold:g}, lengths {correction_share:+.3f})"
+        numbers = {"ratio": value, "limit": limit, "threshold": pair.threshold, "correction": correction_share}
+        numbers |= {"pairs": len(self.pairs), "pairs_at_limit": self.above}
+        return pace_finding(f"{kind}: {pair.name}", not failed, found, required, name=pair.name, **numbers)
 
 
 @dataclass(frozen=True)
 class _Kind:
     """State of one kind of repeating runs in a stage."""
 
-    state: State
-    deciding_rate: _Pair
-    clear: bool = False  # True if the rate is far above the limit
+    name: str
+    tests: tuple[Measurement, ...]
+    rates: tuple[_Rate, ...]
+    reference_spread: float
+
+    @property
+    def steady(self) -> bool:
+        """True if the reference runs have nearly equal rates."""
+        return self.reference_spread <= STEADY
+
+    @property
+    def by_median(self) -> State:
+        """The state after the last round. Runs of equal samples must have nearly equal rates."""
+        own = spread([1 / test.pace.mean_latency_ns for test in self.tests])
+        if own > STEADY or self.reference_spread > COMPARABLE:
+            return "open"
+        return "failed" if self.excess >= 1 - ROUNDING else "passed"
+
+    @property
+    def state(self) -> State:
+        states = [rate.state(steady=self.steady) for rate in self.rates]
+        return "failed" if "failed" in states else "open" if "open" in states else "passed"
+
+    @property
+    def is_clear(self) -> bool:
+        return any(rate.is_clear for rate in self.rates)
+
+    @property
+    def excess(self) -> float:
+        """Median ratio of the fastest rate to its limit."""
+        return max(rate.excess for rate in self.rates)
 
 
 def next_step(plan: Plan, done: Sequence[Measurement]) -> Run | Outcome:
     """Return the next run that the audit needs, or its outcome."""
     if not done:
-        return Run(REFERENCE, plan.samples, plan.samples, 1)
-    stage = [one for one in done if one.run.samples == done[-1].run.samples]
+        return _reference(plan, done, plan.samples, 1)
+    size, engine = done[-1].run.samples, done[-1].run.engine
+    stage = [one for one in done if one.run.samples == size]
     references = [one for one in stage if one.run.kind == REFERENCE]
-    size, first_s = references[0].run.samples, references[0].pace.seconds
-    if first_s < plan.min_reference_s:
-        more = _longer(size, first_s, plan.max_samples)
-        why = f"{counted(size, 'sample')} took {first_s:.3g} s, required: at least {plan.min_reference_s:g} s"
-        return (
-            _more_samples(done, more)
-            if more > size
-            else Outcome("NONE", f"the system is too fast to be measured: {why}")
-        )
-    if min(one.pace.seconds for one in references) < plan.min_reference_s:
-        return _new_samples(plan, done, references[0])
-    # Number of complete repetitions. The first one ends with a repeating run, each later one with a reference run.
-    complete = max(one.run.number for one in references)
+    first, shortest_s = references[0], min(one.pace.seconds for one in references)
+    if len(stage) == 1 and shortest_s < ENOUGH_REFERENCE_S:
+        longer = _longer(plan, done, size, shortest_s)
+        if longer > size:
+            return _bounded(done, _reference(plan, done, longer, 1), shortest_s * MIN_GROWTH)
+    if shortest_s < MIN_REFERENCE_S:
+        samples = f"{counted(size, 'sample')} took {shortest_s:.3g} s, required: at least {MIN_REFERENCE_S:g} s"
+        fix = "audit with a larger dataset or a slower model"
+        return Outcome("NONE", f"the system is too fast to be measured: {samples}", fix)
+    kinds, notes = _kinds(plan, first)
+    if not kinds:
+        fix = "use --sample-index auto" if plan.indices else "audit with more --samples"
+        return Outcome("NONE", "; ".join(notes), fix)
+    rounds, tests = len(references) - 1, [one for one in stage if one.run.number <= len(references) - 1]
+    lengths = {row: length for one in done if one.run.kind == REFERENCE for row, length in one.pace.lengths.items()}
+    judged = [_judge(plan, references, tests, kind, lengths) for kind in kinds] if rounds else []
+    if (outcome := _decided(references, judged, notes, lengths)) is not None:
+        return _remembered(plan, done) or outcome if outcome.verdict == "PASS" else outcome
+    unsettled = [one.name for one in judged if one.state == "open"] or list(kinds)
+    if rounds >= MAX_ROUNDS:
+        return Outcome("NONE", f"{', '.join(unsettled)}: {rounds} rounds differ too much to be compared", _IDLE)
     ran = {(one.run.kind, one.run.number) for one in stage}
-    kinds = _kinds(plan, references[0])
-    if complete == 1 and (missing := [kind for kind in kinds if (kind, 1) not in ran]):
-        return _bounded(done, Run(missing[0], size, plan.queries or size, 1), first_s)
-    known = [one for one in stage if one.run.number <= complete]
-    judged = {kind: _judge(plan, known, kind) for kind in kinds}
-    if (outcome := _decided(plan, done, judged)) is not None:
-        return outcome
-    unsettled = [kind for kind, one in judged.items() if one.state == "open"]
-    if not unsettled:  # Only a stage with new samples can decide.
-        return _new_samples(plan, done, references[0])
-    if complete >= MAX_ROUNDS:
-        return Outcome("NONE", f"{', '.join(unsettled)}: {complete} repetitions differ too much to be compared")
     for kind in unsettled:
-        if (kind, complete + 1) not in ran:
-            return _bounded(done, Run(kind, size, plan.queries or size, complete + 1), first_s)
-    return _bounded(done, Run(REFERENCE, size, size, complete + 1), first_s)
+        if (kind, rounds + 1) not in ran:
+            run = Run(kind, size, plan.queries or size, rounds + 1, kinds[kind], engine)
+            return _bounded(done, run, shortest_s)
+    return _bounded(done, _reference(plan, done, size, rounds + 2), shortest_s)
 
 
-def _longer(size: int, seconds: float, most: int) -> int:
-    """Return the number of samples N with which a reference run will be long enough."""
+_IDLE = "run the audit again on an idle machine"
+
+
+@cache
+def chance(tests: int, references: int, misses: int) -> float:
+    """Return the probability of at most so many misplaced pairs, if all orders of the runs are equally likely."""
+    return sum(_orders(tests, references, count) for count in range(misses + 1)) / comb(tests + references, tests)
+
+
+@cache
+def _orders(tests: int, references: int, misplaced: int) -> int:
+    """Return the number of orders of the runs with exactly so many misplaced pairs."""
+    if misplaced < 0:
+        return 0
+    if not tests or not references:
+        return int(misplaced == 0)
+    return _orders(tests - 1, references, misplaced - references) + _orders(tests, references - 1, misplaced)
+
+
+# Samples -------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def spread_rows(count: int) -> tuple[int, ...]:
+    """Return all rows of a dataset in an order in which each part is spread evenly over the dataset.
+
+    So parts of a dataset that is sorted by length have similar lengths. The step is near the golden ratio.
+    """
+    step = max(1, round(count * 0.618034))
+    while gcd(step, count) != 1:
+        step += 1
+    return tuple(place * step % count for place in range(count))
+
+
+def issued_rows(done: Iterable[Measurement], engine: int) -> set[int]:
+    """Return the rows that runs issued to an engine."""
+    return {row for one in done if one.run.engine == engine for row in one.pace.counts}
+
+
+def _reference(plan: Plan, done: Sequence[Measurement], size: int, number: int) -> Run | Outcome:
+    """Return a reference run of samples that the engine has not computed, on a new engine if they are too few."""
+    engine = done[-1].run.engine if done else 1
+    issued = issued_rows(done, engine)
+    rows = [row for row in spread_rows(plan.rows) if row not in issued]
+    if len(rows) < size and not plan.starts_engine:
+        text = f"the dataset is too small: {len(rows)} of {counted(plan.rows, 'row')} are new to the server, and the "
+        text += f"next reference run needs {size}"
+        fix = "audit with a larger dataset, or with fewer --samples and a server that was just started"
+        return Outcome("NONE", text, fix)
+    if len(rows) < size:
+        engine, rows = engine + 1, list(spread_rows(plan.rows))
+    return Run(REFERENCE, size, size, number, tuple(rows[:size]), engine)
+
+
+def _longer(plan: Plan, done: Sequence[Measurement], size: int, seconds: float) -> int:
+    """Return the number of samples N with which a reference run will be long enough, if the dataset has so many."""
+    most = plan.rows
+    if not plan.starts_engine:  # Leave samples for the second reference run.
+        most = (plan.rows - len(issued_rows(done, done[-1].run.engine))) // 2
     growth = min(MAX_GROWTH, max(MIN_GROWTH, ceil(AIM_S / max(seconds, 1e-9))))
     return min(size * growth, most)
 
 
-def _more_samples(done: Sequence[Measurement], size: int) -> Run | Outcome:
-    return _bounded(done, Run(REFERENCE, size, size, 1), done[-1].pace.seconds * MIN_GROWTH)
+def _kinds(plan: Plan, first: Measurement) -> tuple[dict[str, tuple[int, ...]], list[str]]:
+    """Return the kinds of repeating runs with the rows that they load, and the reasons why others are left out."""
+    kinds, notes = {}, []
+    for index in plan.indices or (first.loaded.index(first.pace.rows_near_means[0]),):
+        row, kind = first.loaded[index], f"repeat-{index}"
+        if why := _too_far(plan, first.pace, (row,)):
+            notes.append(f"{kind}: the repeated sample (row {row}) has {why}")
+        else:
+            kinds[kind] = first.run.rows
+    if first.run.samples >= MIN_SAMPLES_FOR_FEW:
+        rows = first.pace.rows_near_means
+        if why := _too_far(plan, first.pace, rows):
+            notes.append(f"{FEW}: the samples nearest to the mean lengths have {why}")
+        else:
+            kinds[FEW] = rows
+    if plan.indices and notes:  # The user named a sample that cannot be compared.
+        return {}, notes
+    return kinds, notes
 
 
-def _new_samples(plan: Plan, done: Sequence[Measurement], first: Measurement) -> Run | Outcome:
-    """Return a run with more samples. It is needed if a later reference run was faster than the first one."""
-    size = first.run.samples
-    more = min(size * MIN_GROWTH, plan.max_samples)
-    if more - size >= MIN_NEW_SHARE * more:
-        return _more_samples(done, more)
-    return Outcome(
-        "NONE",
-        f"{first.pace.label} was slower than a later run of the same samples: either it was disturbed, or the system "
-        f"caches responses between runs; the dataset of {plan.max_samples:,} samples has too few new samples to decide",
+def _too_far(plan: Plan, pace: Pace, rows: tuple[int, ...]) -> str:
+    """Return the lengths of rows as text if the correction of the limit cannot compensate for them."""
+    prompts, outputs = relative_lengths(pace, dict.fromkeys(rows, 1), pace.lengths)
+    if abs(1 / sqrt(prompts * outputs) - 1) <= plan.threshold and max(prompts, outputs) <= MAX_SHARE * min(
+        prompts, outputs
+    ):
+        return ""
+    return f"{prompts:.2f} × the mean prompt tokens and {outputs:.2f} × the mean output tokens of the reference run"
+
+
+# Verdicts ------------------------------------------------------------------------------------------------------------
+
+
+def _judge(
+    plan: Plan, references: Sequence[Measurement], tests: Sequence[Measurement], kind: str, lengths: Lengths
+) -> _Kind:
+    own = tuple(one for one in tests if one.run.kind == kind)
+    paces = [one.pace for one in references]
+    rows = [compare_paces(paces, test.pace, plan.threshold, lengths) for test in own]  # test → rate → references
+    rates = tuple(
+        _Rate(tuple(pair for pairs in column for pair in pairs), len(own)) for column in zip(*rows, strict=True)
     )
+    return _Kind(kind, own, rates, spread([1 / pair.value for pair in rows[0][0]]))
 
 
-def _bounded(done: Sequence[Measurement], run: Run, expected_s: float) -> Run | Outcome:
+def _decided(
+    references: Sequence[Measurement], judged: Sequence[_Kind], notes: Sequence[str], lengths: Lengths
+) -> Outcome | None:
+    if not judged:
+        return None
+    states: dict[str, State] = {one.name: one.state for one in judged}
+    if (
+        judged[0].steady
+        and all(one.is_clear for one in judged)
+        and sum(len(one.tests) for one in judged) >= CLEAR_TESTS
+    ):
+        states = dict.fromkeys(states, "failed")
+    if len(references) > MAX_ROUNDS:
+        states |= {one.name: one.by_median for one in judged if one.state == "open"}
+    failed = [one for one in judged if states[one.name] == "failed"]
+    if not failed and "open" in states.values():
+        return None
+    findings: list[Finding] = []
+    for one in judged:
+        worst = max(one.rates, key=lambda rate: rate.excess)
+        for rate in one.rates:
+            is_failed = rate.state(steady=one.steady) == "failed"
+            is_failed |= one.state != "failed" and states[one.name] == "failed" and rate is worst
+            findings.append(rate.finding(one.name, failed=is_failed))
+        counts = {row: count for test in one.tests for row, count in test.pace.counts.items() if row in lengths}
+        if counts:
+            repeated = mean_lengths(_lengths_of(one.tests), counts)[1]
+            findings.append(length_finding(one.name, repeated, mean_lengths(lengths, counts)[1]))
+    deciding = max(failed or judged, key=lambda one: one.excess)
+    verdict: Literal["PASS", "FAIL"] = "FAIL" if failed else "PASS"
+    return Outcome(verdict, "", "", tuple(references), deciding.tests, tuple(findings), tuple(notes))
+
+
+def _remembered(plan: Plan, done: Sequence[Measurement]) -> Outcome | None:
+    """Return the outcome NONE if reference runs are faster on new engines, whose samples earlier engines computed."""
+    references = [one for one in done if one.run.kind == REFERENCE]
+    rates = [
+        [one.pace.samples_per_second for one in references if (one.run.engine == 1) == is_first]
+        for is_first in (True, False)
+    ]
+    if not rates[1] or median(rates[1]) < (1 + plan.threshold) * max(rates[0]):
+        return None
+    text = (
+        f"samples that an earlier engine had computed took less time on a new engine: {median(rates[1]):.6g} instead "
+    )
+    text += f"of at most {max(rates[0]):.6g} samples/s; either the system keeps responses outside the engine, or the "
+    text += "first runs were disturbed"
+    return Outcome("NONE", text, "audit with a larger dataset, which needs no new engine")
+
+
+def _lengths_of(tests: Sequence[Measurement]) -> Lengths:
+    """Return the mean lengths of each row over several runs."""
+    rows = {row for test in tests for row in test.pace.lengths}
+    lengths = {}
+    for row in rows:
+        both = [(test.pace.lengths[row], test.pace.counts[row]) for test in tests if row in test.pace.lengths]
+        total = sum(count for _, count in both)
+        lengths[row] = (both[0][0][0], sum(length[1] * count for length, count in both) / total)
+    return lengths
+
+
+def _bounded(done: Sequence[Measurement], run: Run | Outcome, expected_s: float) -> Run | Outcome:
     """Return the run, or the outcome NONE if the audit already has too many runs or took too long."""
     measured_s = sum(one.pace.seconds for one in done)
+    if isinstance(run, Outcome):
+        return run
     if len(done) >= MAX_RUNS:
-        return Outcome("NONE", f"{len(done)} runs differ too much to be compared")
+        return Outcome("NONE", f"{len(done)} runs differ too much to be compared", _IDLE)
     if run.number > 1 and measured_s + expected_s > MAX_MEASURED_S:
-        return Outcome("NONE", f"runs of {duration(measured_s)} differ too much to be compared")
+        return Outcome("NONE", f"runs of {duration(measured_s)} differ too much to be compared", _IDLE)
     return run
-
-
-def _kinds(plan: Plan, reference: Measurement) -> list[str]:
-    """Return the kinds of repeating runs, in the order of their first runs."""
-    repeats = [f"repeat-{index}" for index in plan.indices or (reference.typical,)]
-    return repeats + [FEW] * (reference.run.samples >= MIN_SAMPLES_FOR_FEW)
-
-
-def _rates(pairs: Sequence[_Pair], name: str) -> list[list[float]]:
-    """Return the rates of one run of each pair: of the `reference` or of the `test` run."""
-    return [[one.numbers[name] for one in pair.findings if "limit" in one.numbers] for pair in pairs]
-
-
-def _judge(plan: Plan, stage: Sequence[Measurement], kind: str) -> _Kind:
-    first, *later = [one for one in stage if one.run.kind == REFERENCE]
-    references = [first, *(one for one in later if one.pace.seconds >= plan.min_reference_s)]
-    rows = [
-        [_Pair(one, test, tuple(compare_paces(one.pace, test.pace, plan.threshold))) for one in references]
-        for test in stage
-        if test.run.kind == kind
-    ]
-    fresh = [row[0] for row in rows]  # compared with the first reference run, whose samples were new
-    mildest = [min(row, key=lambda pair: pair.limit_ratio) for row in rows]
-    over = [pair for row, pair in zip(rows, mildest, strict=True) if all(one.over for one in row)]
-    if over:
-        deciding_rate = min(over, key=lambda pair: pair.limit_ratio)
-        clear = deciding_rate.limit_ratio >= CLEAR_EXCESS
-        rounds = min(len(over), len(references))
-        enough = rounds >= CLEAR_ROUNDS if clear else rounds >= CLOSE_ROUNDS and _alike(_rates(rows[0], "reference"))
-        return _Kind("failed" if enough else "open", deciding_rate, clear)
-    plausible = [pair for row in rows for pair in row if not pair.over and not pair.slower]
-    settled = plausible or (mildest if _alike(_rates(fresh, "test")) else [])
-    if settled and any(not pair.over for pair in fresh):
-        return _Kind("passed", max(settled, key=lambda pair: pair.limit_ratio))
-    if settled:
-        deciding_rate = min(fresh, key=lambda pair: pair.limit_ratio)
-        return _Kind("met or disturbed", deciding_rate, deciding_rate.limit_ratio >= CLEAR_EXCESS)
-    return _Kind("open", mildest[-1])
-
-
-def _alike(runs: Sequence[Sequence[float]]) -> bool:
-    """Return True if the two fastest runs of a kind are nearly equal in every rate.
-
-    Args:
-        runs: Rates of each run.
-    """
-    return len(runs) > 1 and all(sorted(values)[-1] <= ALIKE * sorted(values)[-2] for values in zip(*runs, strict=True))
-
-
-def _decided(plan: Plan, done: Sequence[Measurement], judged: Mapping[str, _Kind]) -> Outcome | None:
-    pairs = [one.deciding_rate for one in judged.values()]
-    findings = tuple(one for pair in pairs for one in pair.findings)
-    worst = max(pairs, key=lambda pair: pair.limit_ratio)
-    if all(one.state == "passed" for one in judged.values()):
-        return Outcome("PASS", "", worst.reference, worst.test, findings)
-    failed = [one.deciding_rate for one in judged.values() if one.state == "failed"]
-    # Count a kind if it was far faster than the first reference run in each stage. The samples of that run were new.
-    failed += [one.deciding_rate for kind, one in judged.items() if _fails_by_stages(plan, done, kind, one)]
-    if failed:
-        worst = max(failed, key=lambda pair: pair.limit_ratio)
-        return Outcome("FAIL", "", worst.reference, worst.test, findings)
-    return None
-
-
-def _fails_by_stages(plan: Plan, done: Sequence[Measurement], kind: str, here: _Kind) -> bool:
-    """Return True if new samples took far longer than repeated samples in multiple stages."""
-    size = done[-1].run.samples
-    earlier = []
-    for samples in sorted({one.run.samples for one in done} - {size}):
-        stage = [one for one in done if one.run.samples == samples]
-        name = kind if kind == FEW or plan.indices else _kinds(plan, stage[0])[0]
-        if any(one.run.kind == name for one in stage):
-            earlier.append(_judge(plan, stage, name))
-    found = [one for one in (*earlier, here) if one.clear]
-    return bool(earlier) and len(found) == len(earlier) + 1 >= CLEAR_ROUNDS

@@ -81,6 +81,7 @@ class AuditRequest(BaseModel, Generic[Options]):
     loadgen_key: str
     loaded_count: int  # number of samples that LoadGen can load: the rows of the dataset, limited by the benchmark
     options: Options
+    starts_engine: bool = True  # False if the system is a server that was started by its owner
     stop_ids: tuple[int, ...] = ()  # end-of-sequence IDs of the model
     bos_ids: tuple[int, ...] = ()
     special_ids: tuple[int, ...] = ()  # other special IDs of the tokenizer

@@ -13,7 +13,8 @@ from itertools import pairwise
 import numpy as np
 from pydantic import BaseModel, Field
 
-from compliance.audits.pace import LATENCY, LENGTH_SHARE, RATE, SLOWEST_SHARE, Pace, compare_paces, deciding_rate
+from compliance.audits.pace import LATENCY, LENGTH_SHARE
+from compliance.endpoints.client_paces import RATE, SLOWEST_SHARE, ClientPace, compare_paces, deciding_rate
 from compliance.endpoints.load import RERUN, Load, judge_load, read_load
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared, stated
@@ -202,7 +203,7 @@ def _client_verdict(client: ClientVerdict) -> str:
     )
 
 
-def _pace(load: Load, label: str, by_limit: bool, cold_ns: int = 0) -> Pace:
+def _pace(load: Load, label: str, by_limit: bool, cold_ns: int = 0) -> ClientPace:
     """Return the numbers of a run that are compared; with `by_limit` all responses count as equally long.
 
     The cold start reduces a time by at most half, because it can be all of a run with one batch.
@@ -229,12 +230,13 @@ def _pace(load: Load, label: str, by_limit: bool, cold_ns: int = 0) -> Pace:
     lengths = zip(
         events.prompt_size[rows][place].tolist(), (np.bincount(inverse, outputs) / count).tolist(), strict=True
     )
-    return Pace(
+    return ClientPace(
         label=label,
         scenario="Offline" if offline else "SingleStream",
         samples_per_second=len(rows) / max(run_ns - cold_ns, run_ns / 2, 1.0) * 1e9,
         mean_latency_ns=steady if offline else mean,
         steady_latency_ns=steady,
+        mean_ttft_ns=None,
         median_ttft_ns=float(np.median(ttft)) if len(ttft) and not offline else None,
         lengths={
             one: (prompt or 1, output or 1.0) for one, (prompt, output) in zip(index.tolist(), lengths, strict=True)
@@ -243,7 +245,7 @@ def _pace(load: Load, label: str, by_limit: bool, cold_ns: int = 0) -> Pace:
     )
 
 
-def _too_fast(reference: Pace) -> tuple[str, str, str] | None:
+def _too_fast(reference: ClientPace) -> tuple[str, str, str] | None:
     """Return which time is too short to be compared, its value and its limit; None if none is."""
     if reference.scenario == "Offline":
         if reference.seconds >= MIN_RUN_S:

@@ -258,6 +258,7 @@ def one_model(runs: list[Evidence]) -> Iterator[Finding]:
         yield from _unlike(evidence, sum(same) - len(responses), repeated, "the sample's first response")
         if evidence.manifest is None:
             continue
+        responses = {evidence.manifest.plan.row_of(index): digest for index, digest in responses.items()}
         system = repr(sorted(RESPONSES.of(evidence.facts).items()))
         before, other = known.setdefault(system, (responses, evidence))
         common = before.keys() & responses.keys()

@@ -187,18 +187,21 @@ def _ends(evidence: Evidence) -> Iterator[Finding]:
 def _prompts(evidence: Evidence) -> Iterator[Finding]:
     """Compare the length of each prompt with the dataset, if it is available (H-2)."""
     references, table, plan = evidence.references, evidence.table, evidence.record.plan
-    if references is None or int(table.sample_index.max()) >= len(references.prompt_tokens):
+    prompts = None if references is None else references.prompt_tokens
+    if prompts is not None and plan.rows is not None:
+        prompts = prompts[plan.rows] if max(plan.rows) < len(prompts) else None
+    if prompts is None or int(table.sample_index.max()) >= len(prompts):
         yield stated(
             "H-2/prompts_not_compared",
             "the dataset is missing: prompts were not compared with it",
             evidence.dir.manifest,
         )
         return
-    recorded, longest = plan.longest_prompt_tokens, references.prompt_tokens[: plan.sample_count].max()
+    recorded, longest = plan.longest_prompt_tokens, prompts[: plan.sample_count].max()
     if recorded != longest:
         found, required = f"longest prompt: {recorded} tokens in the manifest", f"{longest} in the dataset"
         yield stated("H-2/other_prompts", "", evidence.dir.manifest, found=found, required=required, recorded=recorded)
-    expected = references.prompt_tokens[table.sample_index]
+    expected = prompts[table.sample_index]
     wrong = np.flatnonzero(expected != table.prompt_tokens)
     if len(wrong):
         place = int(wrong[0])

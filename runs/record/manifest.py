@@ -59,7 +59,7 @@ _OF_A_FINISHED_RUN = (
 # Fields that are missing in manifests of earlier versions. If they are missing, every rule must be as strict.
 _CLIENT = "observed.engines.client"
 _LATER = frozenset({
-    *("trial", "plan.trial", "plan.replicas.kept", "plan.concurrency", f"{_CLIENT}.text"),
+    *("trial", "plan.trial", "plan.replicas.kept", "plan.concurrency", "plan.rows", f"{_CLIENT}.text"),
     *(f"{_CLIENT}.last_token_to_loadgen", f"{_CLIENT}.last_token_to_end", f"{_CLIENT}.text.tokens_for_loadgen"),
     *("observed.loadgen.build", f"{_CLIENT}.text.with_finish_reason", f"{_CLIENT}.text.without_finish_reason"),
 })  # fmt: skip
@@ -165,6 +165,7 @@ class RunPlan(BaseModel):
     dataset_path: str
     dataset_sha256: Sha256
     sample_count: int = Field(ge=1)  # samples of the query sample library
+    rows: list[int] | None = None  # row of the dataset of each sample; None = the first `sample_count` rows
     longest_prompt_tokens: int = Field(ge=1)
     audit: bool  # True if LoadGen reads audit.config in the run directory
     enable_log_trace: bool
@@ -197,6 +198,15 @@ class RunPlan(BaseModel):
     def is_warm(self) -> bool:
         """True if the engine has served a run before."""
         return self.replicas is not None and self.replicas.kept is not None and self.replicas.kept.run > 1
+
+    def row_of(self, sample_index: int) -> int:
+        """Return the row of the dataset of a sample."""
+        return sample_index if self.rows is None else self.rows[sample_index]
+
+    @property
+    def starts_engine(self) -> bool:
+        """True if the harness starts the engine; False for a server that was started by its owner."""
+        return not self.engine_record.is_server or bool(self.engine_options.get("serve"))
 
     @property
     def engine_record(self) -> EngineRecord:

@@ -15,6 +15,7 @@ from runs.files.yaml_file import place_of, with_underscores
 from runs.harness import PROGRAM
 from runs.what_is import what_is
 from scenarios.run.config import RunConfig, checked, merged, split_config
+from sut.engines import KINDS
 
 # Options of `run` that an audit sets itself.
 NOT_FOR_AUDITS = frozenset({"accuracy", "audit_conf", "label"})
@@ -86,6 +87,9 @@ def load_audit(file: Path | None, own: dict[str, Any], runs: dict[str, Any]) -> 
         what = f"{place}: {unknown[0]}: unknown key" if place else f"--{unknown[0]}: unknown option"
         raise InputError(what, f"see `{PROGRAM} audit --help`")
     _check_existing(options, runs)
+    kind = KINDS.get(str(runs.get("engine")))
+    if kind is not None and find_audit(options.test).keeps_engine:
+        runs = {**kind.audit_pace, **runs}
     return options, runs
 
 

@@ -179,7 +179,9 @@ def _run_one(
         write_atomic(conf, text)
     run_config = _run_config(config, spec, folder, conf)
     say(console, f"\naudit run {spec.label}")
-    execute_run(run_config, console, previous=previous, keeper=keeper)
+    if keeper is not None:
+        keeper.use(spec.engine)
+    execute_run(run_config, console, previous=previous, keeper=keeper, rows=spec.rows)
     run = RunArtifacts(RunDir(folder / spec.label), spec=spec)
     run.check_engaged()
     return run
@@ -212,6 +214,7 @@ def audit_request(options: AuditOptions, scenario: Scenario, run: PreparedRun) -
         loadgen_key=run.plan.loadgen_key,
         loaded_count=min(run.plan.sample_count, run.benchmark.performance_samples),
         options=options,
+        starts_engine=run.plan.starts_engine,
         stop_ids=ids.stop,
         bos_ids=ids.begin,
         special_ids=ids.other,

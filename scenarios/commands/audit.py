@@ -15,17 +15,16 @@ from scenarios.run.config import RunConfig
 HELP = (
     "Start an audit's runs and check them, or check two runs (--ref, --run).\n\n\b\n"
     + "\n".join(f"{name:<20}{test.summary}" for name, test in AUDITS.items())
-    + "\n\nThe command writes the runs and the verdict to DIR/audit/NAME/. It starts a new process and a new "
-    "engine for each run. The YAML file of --config contains the options of `run` as keys, and the options of the "
-    "audit under the key `audit`.\n\n"
+    + "\n\nThe command writes the runs and the verdict to DIR/audit/NAME/. It starts a new process for each run, and a "
+    "new engine unless the audit compares rates. The YAML file of --config contains the options of `run` as keys, and "
+    "the options of the audit under the key `audit`.\n\n"
     "Exit codes: 0 PASS, 1 FAIL, 2 bad input, 3 refused to start or no verdict, 4 a run failed, 130 interrupted."
 )
 
 EXAMPLES = (
     "the audit that a submission requires: audit --test TEST06 --scenario Server --vllm --model-path DIR "
     "--dataset-path FILE",
-    "an audit of the dummy engine, in seconds: audit --test output_caching --scenario Offline --engine dummy "
-    "--dummy-ttft-ms 60 --dummy-slots 1",
+    "an audit of the dummy engine, in a minute: audit --test output_caching --scenario Offline --engine dummy",
     "check two existing runs: audit --test output_length --ref ACCURACY_DIR --run PERFORMANCE_DIR",
 )
 

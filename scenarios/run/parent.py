@@ -6,7 +6,7 @@ request log.
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -103,6 +103,7 @@ def execute_run(
     watch: Callable[[Progress], None] = lambda _: None,
     previous: Previous = lambda: None,
     keeper: "EngineKeeper | None" = None,
+    rows: Sequence[int] | None = None,
 ) -> "RunOutcome":
     """Prepare, execute and check one run, and print its closing summary.
 
@@ -112,6 +113,7 @@ def execute_run(
         watch: Called with each heartbeat; raises to end the run.
         previous: Returns the digest of the preceding attestation of the campaign.
         keeper: Keeps the engine for several runs, which are not eligible for submission.
+        rows: Rows of the dataset that the run uses. Default: all rows.
 
     Raises:
         HarnessError: If the run was refused or did not finish; manifest.json and result.json state the reason.
@@ -130,7 +132,7 @@ def execute_run(
         from scenarios.run.summary import announce, closing_summary
 
         check()
-        run = prepare(config, partial(say, console), cores_taken=load.cores_taken)
+        run = prepare(config, partial(say, console), cores_taken=load.cores_taken, rows=rows)
         if keeper is not None:
             run.plan = keeper.take(run.plan)
             run.unofficial_reasons.append(KEPT_REASON)

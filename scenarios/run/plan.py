@@ -3,7 +3,7 @@
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,6 +79,7 @@ def prepare(
     *,
     rate_follows: bool = False,
     cores_taken: Callable[[], int] = lambda: 0,
+    rows: Sequence[int] | None = None,
 ) -> PreparedRun:
     """Check a configuration and resolve every default.
 
@@ -88,6 +89,7 @@ def prepare(
         rate_follows: True if the caller sets the rate of each run later.
         cores_taken: Returns the number of cores that other programs use. Only a trial asks, because the number of
             threads of other runs must not depend on it.
+        rows: Rows of the dataset that LoadGen can load. The engine is planned for all rows. Default: all rows.
 
     Raises:
         InputError, SetupError: If the run cannot start.
@@ -98,10 +100,12 @@ def prepare(
     check_installed(vllm=engine_record(kind.name).computes_here and config.cluster is None)
     inputs = _inputs(config, kind, say)
     run_dir = RunDir(_output_dir(config, inputs.mode))
-    conf = read_conf(config, inputs.benchmark, len(inputs.dataset), rate_follows=rate_follows)
+    samples = inputs if rows is None else replace(inputs, dataset=inputs.dataset.select(rows))
+    conf = read_conf(config, inputs.benchmark, len(samples.dataset), rate_follows=rate_follows)
     facts = _run_facts(inputs, cores_taken() if conf.trial else 0)
     engine, replicas = plan_engine(kind, config, facts)
-    plan = _run_plan(inputs, engine, replicas, audit=conf.audit_config is not None, trial=conf.trial)
+    inputs = samples  # The engine was planned for all rows.
+    plan = _run_plan(inputs, engine, replicas, rows, audit=conf.audit_config is not None, trial=conf.trial)
     kind.check_ready(config)
     declared = _declaration_findings(config)
     hints = [*engine.hints, *_hints(config, engine.environment), *conf.notes]
@@ -211,7 +215,13 @@ def _run_facts(inputs: _Inputs, cores_taken: int) -> RunFacts:
 
 
 def _run_plan(
-    inputs: _Inputs, engine: EnginePlan, replicas: ReplicasPlan | None, *, audit: bool, trial: bool
+    inputs: _Inputs,
+    engine: EnginePlan,
+    replicas: ReplicasPlan | None,
+    rows: Sequence[int] | None,
+    *,
+    audit: bool,
+    trial: bool,
 ) -> RunPlan:
     config, dataset = inputs.config, inputs.dataset
     return RunPlan(
@@ -222,6 +232,7 @@ def _run_plan(
         dataset_path=str(inputs.dataset_path.resolve()),
         dataset_sha256=dataset.sha256,
         sample_count=len(dataset),
+        rows=None if rows is None else list(rows),
         longest_prompt_tokens=dataset.longest_prompt,
         audit=audit,
         enable_log_trace=config.enable_log_trace,

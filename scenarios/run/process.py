@@ -387,10 +387,11 @@ class RunProcess:
 
 
 def _read_dataset(plan: RunPlan) -> Dataset:
-    dataset = load_dataset(Path(plan.dataset_path), count=plan.sample_count, checked_sha256=plan.dataset_sha256)
+    count = plan.sample_count if plan.rows is None else None
+    dataset = load_dataset(Path(plan.dataset_path), count=count, checked_sha256=plan.dataset_sha256)
     if dataset.sha256 != plan.dataset_sha256:
         raise SetupError(f"{plan.dataset_path} changed after the run was planned", "start the run again")
-    return dataset
+    return dataset if plan.rows is None else dataset.select(plan.rows)
 
 
 def main(run_dir: RunDir) -> NoReturn:

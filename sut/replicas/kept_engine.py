@@ -44,6 +44,7 @@ class EngineKeeper(contextlib.AbstractContextManager["EngineKeeper"]):
         self._kept: KeptEngine | None = None
         self._runs = 0  # on the engine that runs
         self.starts = 0
+        self._number = 1  # of the engine that the runs want
         self.engine_plan: RunPlan | None = None  # plan of the engine; None = each run's plan
 
     def __exit__(self, *_: object) -> None:
@@ -53,6 +54,12 @@ class EngineKeeper(contextlib.AbstractContextManager["EngineKeeper"]):
         """End the engine. The next run starts another."""
         self._at_the_end.close()
         self._processes, self._plan, self._kept, self._runs = [], None, None, 0
+
+    def use(self, number: int) -> None:
+        """Start a new engine for the next run, unless the engine with this number runs."""
+        if number != self._number:
+            self.stop()
+            self.starts, self._number = 0, number
 
     def take(self, plan: RunPlan) -> RunPlan:
         """Return the plan of a run on this engine, which is started first unless it runs.

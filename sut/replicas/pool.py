@@ -246,8 +246,9 @@ class ReplicaPool(Engine):
             self._sending.append(handle)
         index = request.sample_index
         prompt = self._prompt(index, request.prompt_ids)
+        row = index if index < 0 else self._plan.row_of(index)  # A kept engine knows a sample by its row in all runs.
         handle.outbox.append(
-            Query(tag, request.seq, index, request.priority, request.issue_ns, prompt, request.output_lengths)
+            Query(tag, request.seq, row, request.priority, request.issue_ns, prompt, request.output_lengths)
         )
 
     def _prompt(self, index: int, ids: list[int]) -> bytes:

@@ -87,7 +87,8 @@ def at(path: Callable[[], Path]) -> Callable[[Path], Path]:
 
 RUNS = DummyRuns()
 _OTHERS = (
-    "campaign", "caching", "caching/performance/run_1", "caching-of-one-query", "replicas", f"{OVER_HTTP}/campaign",
+    "campaign", "caching", "caching/performance/run_1", "caching-of-an-earlier-version", "replicas",
+    f"{OVER_HTTP}/campaign",
     *(f"{OVER_HTTP}/campaign/llama3.1-8b/{scenario}" for scenario in ("Offline", "Server")),
 )  # fmt: skip
 

@@ -45,7 +45,9 @@ USER_CONF = f"""
 CHECKS = ("run", "verify", "output_caching", "TEST06", "output_consistency", "output_length")
 SCENARIOS = ("SingleStream", "Server", "Offline")
 # All cheats in one scenario; in the others those that a scenario may hide. '' is the honest system.
-_BY_TIME = ("cache-index", "cache-prompt", "cache-not-in-a-row", "cache-late", "cache-on-disk", "share-prefixes")
+_BY_TIME = (
+    "cache-index", "cache-prompt", "cache-not-in-a-row", "cache-late", "cache-on-disk", "cache-part", "share-prefixes",
+)  # fmt: skip
 _BY_FIRST_TOKEN = ("first-other", "first-early", "first-forced", "first-late")
 KINDS: dict[str, tuple[str, ...]] = {
     # First tokens have no limit there that holding them back could use.

@@ -1,6 +1,7 @@
 """The audits on systems that cheat, in virtual time: their own runs, planned and judged by the audits themselves."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,15 @@ from runs.benchmarks import default_benchmark
 from runs.errors import SetupError
 from runs.record.requests_log import RequestLogLine, encode
 from sut.dummy.engine import DummyEngine
+from sut.engine import Request
 from tests.redteam.matrix import CAUGHT, NO_VERDICT, PASSES, REFUSED, SAMPLES
 from tests.support.audit_runs import entry, request_of, write_run
-from tests.support.cheats import CheatContext, CheatingEngine, make_cheat
+from tests.support.cheats import Cheat, CheatContext, CheatingEngine, Service, make_cheat
 from tests.support.virtual import Answered, JumpingLoop, issue_all, issued, schedule_ns
 
 AUDITS = ("output_caching", "TEST06", "output_consistency", "output_length")
 TARGET_QPS = 40.0  # queries/s of a Server run
+PAUSE_S = 1e5  # between two runs
 # As tests/redteam/matrix.py has them.
 MODEL: dict[str, Any] = {"ttft_ms": 2.0, "prefill_us": 20.0, "tpot_ms": 0.02, "slots": 4}
 CACHING_MODEL = MODEL | {"prefill_us": 120.0, "slots": 1}
@@ -70,19 +73,45 @@ def audited(audit: str, kind: str, scenario: Scenario, folder: Path) -> AuditRes
     except SetupError:
         return REFUSED
     model = CACHING_MODEL if audit == "output_caching" else MODEL
-    runs = runs_in_turn(test, request, lambda spec: _run(spec, kind, scenario, folder / spec.label, model))
+    system = _System(kind, model, test.keeps_engine)
+    runs = runs_in_turn(test, request, lambda spec: _run(spec, system, scenario, folder / spec.label))
     try:
         return test.verify(request, runs)
     except NoVerdictError:
         return NO_VERDICT
 
 
-def _run(spec: RunSpec, kind: str, scenario: Scenario, folder: Path, model: dict[str, Any]) -> RunArtifacts:
+@dataclass
+class _System:
+    """A system under test, with what its engines remember over their runs."""
+
+    kind: str
+    model: dict[str, Any]
+    keeps_engine: bool
+    cheats: dict[int, Cheat] = field(default_factory=dict)  # by engine
+    loop: JumpingLoop | None = None  # of the current run
+    runs: int = 0
+
+    def now_s(self) -> float:
+        """The time, with pauses between the runs."""
+        assert self.loop is not None
+        return PAUSE_S * self.runs + self.loop.time()
+
+    def begin(self, loop: JumpingLoop) -> None:
+        self.loop, self.runs = loop, self.runs + 1
+
+    def cheat(self, engine: int, context: CheatContext) -> Cheat:
+        cheat = make_cheat(self.kind, context)
+        return self.cheats.setdefault(engine, cheat) if self.keeps_engine else cheat
+
+
+def _run(spec: RunSpec, system: _System, scenario: Scenario, folder: Path) -> RunArtifacts:
     accuracy, asked = spec.mode == "accuracy", spec.settings
     count = SAMPLES if accuracy else asked["min_query_count"]
+    rows = range(SAMPLES) if spec.rows is None else spec.rows
     loaded, order = issued(
         scenario,
-        SAMPLES,
+        len(rows),
         count,
         accuracy=accuracy,
         set_size=asked.get("performance_sample_count_override"),
@@ -94,19 +123,32 @@ def _run(spec: RunSpec, kind: str, scenario: Scenario, folder: Path, model: dict
     def engine(loop: JumpingLoop) -> DummyEngine:
         sampling = default_benchmark(scenario).sampling[spec.mode]
         known = CheatContext(
-            not accuracy, BOS_ID, EOS_ID, ord(" "), sampling.max_tokens, _references(), now_s=loop.time
+            not accuracy, BOS_ID, EOS_ID, ord(" "), sampling.max_tokens, _references(), now_s=system.now_s
         )
-        if not kind:
-            return DummyEngine(sampling, **model, lead_tokens=_lead_tokens())
-        return CheatingEngine(sampling, **model, lead_tokens=_lead_tokens(), cheat=make_cheat(kind, known))
+        system.begin(loop)
+        if not system.kind:
+            return DummyEngine(sampling, **system.model, lead_tokens=_lead_tokens())
+        cheat = system.cheat(spec.engine, known)
+
+        def of_row(asked: Request, service: Service) -> None:
+            """The engine knows samples by their row in the dataset."""
+            cheat(replace(asked, sample_index=rows[asked.sample_index]), service)
+
+        return CheatingEngine(sampling, **system.model, lead_tokens=_lead_tokens(), cheat=of_row)
 
     offsets_ns = schedule_ns(TARGET_QPS, count) if scenario == "Server" else []
-    responses = issue_all(engine, _prompts(), scenario, order, offsets_ns)
-    return _written(spec, scenario, folder, loaded, responses)
+    prompts = [_prompts()[row] for row in rows]
+    responses = issue_all(engine, prompts, scenario, order, offsets_ns)
+    return _written(spec, scenario, folder, loaded, prompts, responses)
 
 
 def _written(
-    spec: RunSpec, scenario: Scenario, folder: Path, loaded: list[int], responses: Sequence[Answered]
+    spec: RunSpec,
+    scenario: Scenario,
+    folder: Path,
+    loaded: list[int],
+    prompts: list[list[int]],
+    responses: Sequence[Answered],
 ) -> RunArtifacts:
     """The files that an audit reads."""
     latency_ms = max(1e-3, float(np.mean([one.latency_ns for one in responses])) / 1e6)  # a cache takes no time at all
@@ -118,8 +160,8 @@ def _written(
         scenario=scenario,
         latency_ms=latency_ms,
         rate=1e3 / latency_ms if scenario == "SingleStream" else len(responses) / seconds,
-        ttft_ms=float(np.median([one.ttft_ns for one in responses])) / 1e6 if streams else None,
-        samples=[(one.sample_index, len(_prompts()[one.sample_index]), len(one.ids)) for one in responses],
+        ttft_ms=float(np.mean([one.ttft_ns for one in responses])) / 1e6 if streams else None,
+        samples=[(one.sample_index, len(prompts[one.sample_index]), len(one.ids)) for one in responses],
         outputs=[one.ids for one in responses],
         loaded=loaded,
         entries=[
@@ -129,7 +171,7 @@ def _written(
     )
     lines = [
         RequestLogLine(
-            record.seq, record.sample_index, len(_prompts()[record.sample_index]), len(record.ids), record.issue_ns + 1,
+            record.seq, record.sample_index, len(prompts[record.sample_index]), len(record.ids), record.issue_ns + 1,
             record.first_ns or None, record.complete_ns + 1, "stop", digest,
         )
         for record, digest in zip(responses, run.requests.output_sha256, strict=True)

@@ -25,7 +25,7 @@ def test_a_box_that_responds_from_a_cache_is_caught(start_main: StartMain, tmp_p
     with serving(HttpServer("/v1/completions", Computing(2.5, keeps=True), "vllm")) as server:
         engine = ("--engine", "endpoint", "--api-server", server.url, "--api-connections", 256)
         places = ("--model-path", make_model(tmp_path / "model"), "--user-conf", tmp_path / "user.conf")
-        words = ("audit", "--scenario", "Offline", "--test", "output_caching", "--samples", 20, *engine, *places)
+        words = ("audit", "--scenario", "Offline", "--test", "output_caching", *engine, *places)
         finished = start_main(*words, "--output-log-dir", tmp_path / "out").wait()
     assert finished.code == ExitCode.NEGATIVE, finished.stdout + finished.stderr
     (record,) = (tmp_path / "out").rglob("audit_output_caching.json")

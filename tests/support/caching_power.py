@@ -24,18 +24,20 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from compliance.audits.caching_steps import FEW, FEW_SAMPLES, REFERENCE, Measurement, Outcome, Plan, Run, next_step
-from compliance.audits.catalog.output_caching import DEFAULT_SAMPLES, DEFAULT_THRESHOLD
-from compliance.audits.pace import TTFT_THRESHOLD, Pace, steady_latency_ns
+from compliance.audits.caching_steps import REFERENCE, Measurement, Outcome, Plan, Run, next_step
+from compliance.audits.catalog.output_caching import DEFAULT_SAMPLES, DEFAULT_THRESHOLD, MIN_DEFAULT_SAMPLES
+from compliance.audits.pace import TTFT_THRESHOLD, Pace
 from qsl.tokenizers import BOS_ID, EOS_ID
 from sut.engine import Request
-from tests.support.cheats import STORE, CheatContext, Service, make_cheat
+from tests.support.cheats import SAVING, STORE, CheatContext, Service, make_cheat
 from tests.support.fakes import FakeSink
 from tests.support.virtual import issued
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "caching-errors.md"
 AUDITS = 200  # number of audits per system
 DATASET = 13_368
+SAVINGS = (0, 5, 10, 12, 15, 20, 25, 40, 100)  # percent of the time of a repeated prompt
+ROWS = (64, 400, 5_000)
 SPEEDS_MS = (1, 10, 100, 1_000, 10_000)  # a sample
 # The scenario, and the number of requests that are computed concurrently.
 SYSTEMS = (("Offline", 8), ("Offline", 64), ("SingleStream", 1))
@@ -57,10 +59,13 @@ class System:
     slots: int
     sample_ms: float
     cheat: str = ""  # '' is honest
+    saving: float = 0.15  # of the cheat `cache-part`
+    rows: int = DATASET
 
     @property
     def plan(self) -> Plan:
-        return Plan(DEFAULT_SAMPLES, DATASET, DEFAULT_THRESHOLD[self.scenario])
+        samples = min(DEFAULT_SAMPLES, max(MIN_DEFAULT_SAMPLES, self.rows // 2))
+        return Plan(samples, self.rows, DEFAULT_THRESHOLD)
 
 
 @cache
@@ -95,13 +100,19 @@ class Served:
     complete_s: Times
 
 
+def _loaded(run: Run) -> tuple[int, ...]:
+    """The rows of a run, in the order in which LoadGen loads them."""
+    loaded, _ = issued("Offline", len(run.rows), len(run.rows), permutation=False, unique=True)
+    return tuple(run.rows[place] for place in loaded)
+
+
 def _order(scenario: str, run: Run) -> list[int]:
     index = run.kind.partition("-")[2]
-    loaded = FEW_SAMPLES if run.kind == FEW else run.samples
-    return issued(
-        scenario, DATASET, run.queries, set_size=loaded, permutation=False, unique=run.kind == REFERENCE,
+    _, order = issued(
+        scenario, len(run.rows), run.queries, permutation=False, unique=run.kind == REFERENCE,
         same_index=int(index) if index else None,
-    )[1]  # fmt: skip
+    )  # fmt: skip
+    return [run.rows[place] for place in order]
 
 
 @dataclass(frozen=True)
@@ -114,38 +125,40 @@ class _Work:
     first_at_once: NDArray[np.bool_]
 
 
-_WORK: dict[tuple[str, str, tuple[Run, ...], float], _Work] = {}
+_WORK: dict[tuple[str, float, str, tuple[Run, ...], float], _Work] = {}
 
 
 def _work(system: System, runs: tuple[Run, ...]) -> _Work:
-    """Of the last run; the earlier ones count where something outlives a process."""
-    runs = runs if system.cheat == "cache-on-disk" else runs[-1:]
+    """Of the last run; the earlier ones count, because the engine is the same or something outlives it."""
+    if not system.cheat:
+        runs = runs[-1:]
+    elif system.cheat != "cache-on-disk":
+        runs = tuple(run for run in runs if run.engine == runs[-1].engine)
     # Only this one looks at the clock.
-    key = (system.scenario, system.cheat, runs, system.sample_ms if system.cheat == "merge-equal" else 0.0)
+    sample_ms = system.sample_ms if system.cheat == "merge-equal" else 0.0
+    key = (system.scenario, system.saving, system.cheat, runs, sample_ms)
     if key not in _WORK:
         with tempfile.TemporaryDirectory() as folder:
-            os.environ[STORE] = str(Path(folder) / "store")
+            os.environ[STORE], os.environ[SAVING] = str(Path(folder) / "store"), str(system.saving)
+            clock_s = 0.0
+            context = CheatContext(True, BOS_ID, EOS_ID, ord(" "), MAX_OUTPUT, now_s=lambda: clock_s)
+            cheat = make_cheat(system.cheat, context) if system.cheat else None
+            prompt_s, output_s = (system.sample_ms / 1e3 * one for one in _token_s())
             for run in runs:
-                _WORK[key] = _decide(system, run)
+                samples, sink, rows = _order(system.scenario, run), FakeSink(), []
+                for seq, index in enumerate(samples):
+                    prompt, outputs = _prompt(index), _output_tokens(index)
+                    service = Service([1] * outputs, len(prompt), outputs)
+                    if cheat is not None:
+                        cheat(Request(sink, prompt, seq=seq, sample_index=index), service)  # type: ignore[arg-type]
+                    share = service.time_share
+                    rows.append((share * service.prefill_tokens, share * service.decode_tokens, service.first_at_once))
+                    if system.scenario != "Offline":
+                        clock_s += prompt_s * service.prefill_tokens + output_s * service.decode_tokens
+                clock_s += SECONDS_BETWEEN_RUNS[0]
+        prefill, decode, first = np.array(rows, float).T
+        _WORK[key] = _Work(samples, prefill, decode, first > 0)
     return _WORK[key]
-
-
-def _decide(system: System, run: Run) -> _Work:
-    clock_s = 0.0
-    context = CheatContext(True, BOS_ID, EOS_ID, ord(" "), MAX_OUTPUT, now_s=lambda: clock_s)
-    cheat = make_cheat(system.cheat, context) if system.cheat else None
-    prompt_s, output_s = (system.sample_ms / 1e3 * one for one in _token_s())
-    samples, sink, rows = _order(system.scenario, run), FakeSink(), []
-    for seq, index in enumerate(samples):
-        prompt, outputs = _prompt(index), _output_tokens(index)
-        service = Service([1] * outputs, len(prompt), outputs)
-        if cheat is not None:
-            cheat(Request(sink, prompt, seq=seq, sample_index=index), service)  # type: ignore[arg-type]
-        rows.append((service.prefill_tokens, service.decode_tokens, service.first_at_once))
-        if system.scenario != "Offline":
-            clock_s += prompt_s * service.prefill_tokens + output_s * service.decode_tokens
-    prefill, decode, first = np.array(rows, float).T
-    return _Work(samples, prefill, decode, first > 0)
 
 
 _SERVED: dict[tuple[System, int], Served] = {}
@@ -256,6 +269,9 @@ DISTURBANCES: dict[str, Disturbance] = {
 }
 
 
+LOADS = ("idle", "busy loop")  # of the table of savings
+
+
 # Audits --------------------------------------------------------------------------------------------------------------
 
 
@@ -264,7 +280,7 @@ def _measure(system: System, runs: tuple[Run, ...], machine: Machine, now_s: flo
     count, offline = len(served.samples), system.scenario == "Offline"
     slow = max(0.5, chance.normal(1, RUN_NOISE))
     delay_s = chance.exponential(DELAY_S, count)
-    noise = chance.lognormal(0, REQUEST_NOISE, count)
+    noise = chance.lognormal(0, REQUEST_NOISE / math.sqrt(system.slots), count)  # concurrent requests average it
     if offline:
         order = np.argsort(served.complete_s, kind="stable")
         steps = np.diff(served.complete_s[order], prepend=0.0) * noise * slow
@@ -274,7 +290,7 @@ def _measure(system: System, runs: tuple[Run, ...], machine: Machine, now_s: flo
         work_s = served.latency_s * noise * slow
         ends_s = machine.after(now_s, np.cumsum(work_s))
         latency_s = np.diff(ends_s, prepend=0.0) + delay_s
-        ttft_s = float(np.median(served.ttft_s * noise * slow * latency_s / np.maximum(work_s, 1e-12) + delay_s))
+        ttft_s = float(np.mean(served.ttft_s * noise * slow * latency_s / np.maximum(work_s, 1e-12) + delay_s))
         total_s = float(latency_s.sum())
     mean_ns = float(latency_s.mean() * 1e9)
     lengths = _lengths(tuple(served.samples))
@@ -283,26 +299,16 @@ def _measure(system: System, runs: tuple[Run, ...], machine: Machine, now_s: flo
         scenario=system.scenario,
         samples_per_second=count / total_s,
         mean_latency_ns=mean_ns,
-        steady_latency_ns=steady_latency_ns(system.scenario, mean_ns, latency_s * 1e9),
-        median_ttft_ns=None if ttft_s is None else ttft_s * 1e9,
+        mean_ttft_ns=None if ttft_s is None else ttft_s * 1e9,
         lengths=lengths,
         issued=served.samples,
     )
-    return Measurement(run, pace, _typical(tuple(served.samples)) if run.kind == REFERENCE else 0)
+    return Measurement(run, pace, _loaded(run))
 
 
 @cache
 def _lengths(samples: tuple[int, ...]) -> dict[int, tuple[int, float]]:
     return {index: (len(_prompt(index)), float(_output_tokens(index))) for index in samples}
-
-
-@cache
-def _typical(samples: tuple[int, ...]) -> int:
-    """The position, among the loaded samples, of the one nearest the mean lengths."""
-    lengths = np.array(list(_lengths(samples).values()))
-    nearest = int(np.argmin(np.abs(lengths / lengths.mean(axis=0) - 1).max(axis=1)))
-    loaded, _ = issued("Offline", DATASET, len(samples), set_size=len(samples), permutation=False, unique=True)
-    return loaded.index(list(_lengths(samples))[nearest])
 
 
 def audit(system: System, disturbance: Disturbance, chance: Chance) -> tuple[Outcome, int]:
@@ -344,25 +350,22 @@ def acts(system: System) -> bool:
     With as many samples as the audit of the honest system uses.
     """
     honest = System(system.scenario, system.slots, system.sample_ms)
-    outcome, _ = audit(honest, _idle, np.random.default_rng(1))
-    assert outcome.test is not None
-    count = outcome.test.run.samples
-    reference = Run(REFERENCE, count, count, 1)
-    typical = _typical(tuple(_served(honest, (reference,)).samples))
-    for kind in (f"repeat-{typical}", FEW):
-        run = Run(kind, count, count, 1)
+    step, _ = audit(honest, _idle, np.random.default_rng(1))
+    assert step.references
+    reference = step.references[0].run
+    for run in {one.run.kind: one.run for one in step.tests}.values():
         mine, theirs = _served(system, (reference, run)), _served(honest, (run,))
         if mine.latency_s.mean() * (1 + system.plan.threshold) < theirs.latency_s.mean():
             return True
         streams = system.scenario != "Offline"
-        if streams and np.median(mine.ttft_s) * (1 + TTFT_THRESHOLD) < np.median(theirs.ttft_s):
+        if streams and np.mean(mine.ttft_s) * (1 + TTFT_THRESHOLD) < np.mean(theirs.ttft_s):
             return True
     return False
 
 
 # The document ---------------------------------------------------------------------------------------------------------
 
-HONEST, CHEATS = "honest systems", "cheats"
+HONEST, CHEATS, PARTS = "honest systems", "cheats", "savings"
 
 
 def _name(scenario: str, slots: int) -> str:
@@ -393,8 +396,20 @@ def row(scenario: str, slots: int, what: str) -> str:
     return f"| {' | '.join([_name(scenario, slots), what, *cells])} |\n"
 
 
+def savings_row(saving: int, rows: int) -> str:
+    """A row of the table of savings, in all systems and loads."""
+    cheat = "cache-part" if saving else ""
+    systems = [System(scenario, slots, 100, cheat, saving / 100, rows) for scenario, slots in SYSTEMS]
+    cells = [_honest_cell(system, load) for load in LOADS for system in systems]
+    return f"| {saving}% | {rows:,} | {' | '.join(cells)} |\n"
+
+
 def table(title: str) -> str:
     """All rows of a table, as Markdown."""
+    if title == PARTS:
+        systems = [f"{_name(scenario, slots)}, {load}" for load in LOADS for scenario, slots in SYSTEMS]
+        lines = [f"| saving | rows | {' | '.join(systems)} |\n", f"|---|---|{'---|' * len(systems)}\n"]
+        return "".join(lines + [savings_row(saving, rows) for saving in SAVINGS for rows in ROWS])
     speeds = [f"{ms} ms" if ms < 1_000 else f"{ms // 1_000} s" for ms in SPEEDS_MS]
     lines = [f"| system | {'disturbance' if title == HONEST else 'cheat'} | {' | '.join(speeds)} |\n"]
     lines += [f"|---|---|{'---|' * len(speeds)}\n"]
@@ -414,7 +429,7 @@ def documented(title: str) -> str:
 
 
 def main() -> None:
-    for title in (HONEST, CHEATS):
+    for title in (HONEST, CHEATS, PARTS):
         start, end = _marks(title)
         made, text = table(title), DOCUMENT.read_text()
         before, rest = text.split(start)

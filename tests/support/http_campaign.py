@@ -12,7 +12,8 @@ from tests.support.small_tokenizer import make_tokenizer
 
 CONFIG = {
     "benchmark": "llama3.1-8b", "division": "network", "engine": "endpoint", "api_connections": 256,
-    "scenarios": {"Offline": {"audits": ["TEST06", "output_caching"]}, "Server": {}},
+    # 64 articles have 16 new samples for each of four reference runs.
+    "scenarios": {"Offline": {"audits": ["TEST06", {"test": "output_caching", "samples": 16}]}, "Server": {}},
 }  # fmt: skip
 USER_CONF = """
 *.Offline.min_duration = 200

@@ -132,7 +132,7 @@ async def test_what_a_box_does_is_caught_or_on_record(dialect: str, port: int) -
 @pytest.mark.parametrize("reuses", [True, False])
 def test_the_audit_finds_a_server_that_reuses_prompts(reuses: bool, tiny_model: Path, tmp_path: Path) -> None:
     with _running(tiny_model, tmp_path, *(("--enable-prefix-caching",) if reuses else ())) as port:
-        arguments = ("--scenario", "Offline", "--test", "output_caching", "--samples", "64")
+        arguments = ("--scenario", "Offline", "--test", "output_caching")
         audit = execute_run(_command(tiny_model, tmp_path / "out", port, *arguments, command="audit"), tmp_path / "out")
     assert audit.exit_code == (ExitCode.NEGATIVE if reuses else ExitCode.OK), audit
     (record,) = (tmp_path / "out").rglob("audit_output_caching.json")

@@ -73,7 +73,7 @@ def test_scenarios_share_an_engine(tiny_model: Path, responses: list[Response], 
     assert all(one.observed.cached_prompt_tokens == 0 for one in manifests)
 
 
-def test_the_caching_audit_starts_one_engine(tiny_model: Path, tmp_path: Path) -> None:
+def test_runs_of_the_caching_audit_share_engines(tiny_model: Path, tmp_path: Path) -> None:
     command = [sys.executable, HARNESS_ROOT / "main.py", "audit", "--test", "output_caching", "--scenario", "Offline"]
     command += ["--model-path", tiny_model, "--output-log-dir", tmp_path / "run"]
     with engine_turn:
@@ -83,5 +83,8 @@ def test_the_caching_audit_starts_one_engine(tiny_model: Path, tmp_path: Path) -
     assert finished.returncode in (ExitCode.OK, ExitCode.REFUSED), finished.stdout + finished.stderr
     records = [json.loads(path.read_bytes()) for path in folder.glob("*/manifest.json")]
     assert len(records) >= 2 or finished.returncode == ExitCode.REFUSED
-    assert len({one["replicas"][0]["pid"] for one in records}) == 1
-    assert (folder / "engine.log").read_text().count("replica 0: process") == 1
+    # All articles may be needed for one reference run. Then each reference run has its engine.
+    references = [one for one in records if one["plan"]["sample_count"] == len(set(one["plan"]["rows"])) > 4]
+    processes = {one["replicas"][0]["pid"] for one in records}
+    assert len(processes) <= len(references)
+    assert (folder / "engine.log").read_text().count("replica 0: process") == len(processes)

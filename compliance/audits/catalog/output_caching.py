@@ -1,22 +1,28 @@
 """The audit output_caching: it compares the rate of repeated samples with the rate of new samples.
 
-It has three kinds of runs, back to back on one engine: a reference of unique samples; the same number of queries that
-repeat one sample; and a few samples in changing order, for caches that skip immediate repetitions. caching_steps.py
-decides the next run and the outcome.
+It has three kinds of runs, in turn on one engine: a reference of samples that are new to the engine; the same number of
+queries that repeat one sample; and a few samples in changing order, for caches that skip immediate repetitions.
+caching_steps.py decides the next run and the outcome.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from statistics import fmean
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from compliance.audits.base import PERFORMANCE_MODE, AuditResult, AuditTest, NoVerdictError, RunSpec, requested_count
+from compliance.audits.base import (
+    EARLIER_VERSION,
+    PERFORMANCE_MODE,
+    AuditResult,
+    AuditTest,
+    NoVerdictError,
+    RunSpec,
+    requested_count,
+)
 from compliance.audits.caching_steps import (
-    FEW,
-    FEW_SAMPLES,
+    MAX_CHANCE_OF_FAIL,
     MAX_RUNS,
-    MIN_REFERENCE_S,
     REFERENCE,
     Measurement,
     Outcome,
@@ -25,7 +31,7 @@ from compliance.audits.caching_steps import (
     next_step,
 )
 from compliance.audits.options import AuditOptions, AuditRequest, Logs, PositionsOrAuto, Share, audit_field
-from compliance.audits.pace import Pace, steady_latency_ns
+from compliance.audits.pace import TTFT_THRESHOLD, Pace
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import AUDIT_AGAIN, OURS
@@ -38,14 +44,13 @@ if TYPE_CHECKING:
     from compliance.audits.run_artifacts import RunArtifacts
 
 DEFAULT_SAMPLES = 64
-# Minimum number of samples N for a small dataset. Half of the dataset is used, so that new samples remain for later.
+# Minimum number of samples N for a small dataset. Otherwise N is a part of the dataset, so that new samples remain.
 MIN_DEFAULT_SAMPLES = 16
-DEFAULT_THRESHOLD = {"Offline": 0.10, "SingleStream": 0.20}
+REFERENCES_OF_A_SERVER = 5  # number of reference runs that the dataset should suffice for, because FAIL may need them
+DEFAULT_THRESHOLD = 0.10
+SCENARIOS: tuple[Scenario, ...] = ("Offline", "SingleStream")
 _LABEL = re.compile(r"(reference|few|repeat-(\d{1,6}))-n(\d{1,9})-round(\d{1,3})")
-# Run labels of earlier versions of the harness. These had names instead of repetition numbers, and a fixed N.
-_EARLIER_LABEL = re.compile(r"(reference|few|repeat-(\d{1,6}))(|-again|-third)")
-_EARLIER_ROUNDS = {"": 1, "-again": 2, "-third": 3}
-EARLIER_MIN_REFERENCE_S = 0.05
+_AGAIN = "run the audit again"
 _MEASURED: WeakKeyDictionary["RunArtifacts", Measurement] = WeakKeyDictionary()
 
 
@@ -62,25 +67,19 @@ class CachingOptions(AuditOptions):
     )
     sample_index: PositionsOrAuto = audit_field(
         (),
-        "Samples to repeat, as positions in the list of loaded samples, separated by commas; the fastest run decides. "
-        "auto: the sample whose lengths are nearest to the means of the reference run. Default: auto.",
+        "Samples to repeat, as positions in the list of samples that the first reference run loads, separated by "
+        "commas; the fastest run decides. auto: the sample whose lengths are nearest to the means of this run. "
+        "Default: auto.",
         "I[,J...]|auto",
     )
     threshold: Share | None = audit_field(
         None,
-        "Maximum gain in rate of a run that repeats one sample, as a share. Default: 0.1 in Offline, 0.2 in "
-        "SingleStream.",
+        "Maximum gain in rate of a run that repeats one sample, as a share. Default: 0.1.",
         "X",
     )
 
 
 Request = AuditRequest[CachingOptions]
-
-
-class EarlierRequest(Request):
-    """The request of an audit that an earlier version of the harness made."""
-
-    runs: tuple[str, ...]  # labels of the audit runs
 
 
 class OutputCaching(AuditTest[CachingOptions]):
@@ -90,76 +89,86 @@ class OutputCaching(AuditTest[CachingOptions]):
     keeps_engine = True
 
     def validate(self, request: Request) -> None:
-        if request.scenario not in DEFAULT_THRESHOLD:
+        if request.scenario not in SCENARIOS:
             raise SetupError(
                 f"--test {self.name} --scenario {request.scenario}: in the Server scenario, the arrival rate "
                 "determines the samples/s, so that a cache has no effect on them",
                 "audit the same system with --scenario Offline or SingleStream",
             )
-        request.check_positions(request.options.sample_index, _plan(request).samples)
+        plan = _plan(request)
+        if not plan.starts_engine and 2 * plan.samples > plan.rows:
+            raise SetupError(
+                f"{self.name}: the dataset is too small: {plan.rows} rows, required: at least {2 * plan.samples}, "
+                f"because the {plan.samples} samples of each reference run must be new to the server",
+                f"use --samples {max(1, plan.rows // REFERENCES_OF_A_SERVER)}, or a larger dataset",
+            )
+        request.check_positions(request.options.sample_index, plan.samples)
 
     def run_counts(self, request: Request) -> tuple[int, int]:
         return _plan(request).min_runs, MAX_RUNS
 
     def recover(self, request: Request, logs: Logs, details: Mapping[str, Any]) -> Request:
-        earlier = REFERENCE in logs
-        found = {label: (_EARLIER_LABEL if earlier else _LABEL).fullmatch(label) for label in logs}
-        runs = {label: match for label, match in found.items() if match}
-        references = [logs[label] for label, match in runs.items() if match[1] == REFERENCE]
-        if not references:
-            raise InputError(f"the reference run is missing (runs: {', '.join(logs) or 'none'})", "run the audit again")
+        if REFERENCE in logs:  # Labels of earlier versions contained no number of samples.
+            raise NoVerdictError(f"{self.name}: {EARLIER_VERSION}", _AGAIN)
+        runs = {label: match for label in logs if (match := _LABEL.fullmatch(label))}
+        sizes = [int(match[3]) for match in runs.values() if match[1] == REFERENCE]
+        if not sizes:
+            raise InputError(f"the reference run is missing (runs: {', '.join(logs) or 'none'})", _AGAIN)
         counts = {label: requested_count(logs[label]) for label, match in runs.items() if match[1] != REFERENCE}
-        other = {count for label, count in counts.items() if earlier or count != int(runs[label][3])}
-        default, threshold = DEFAULT_THRESHOLD.get(request.scenario), details.get("threshold")
+        requested = {count for label, count in counts.items() if count != int(runs[label][3])}
+        threshold = details.get("threshold")
         options = CachingOptions(
             test=self.name,
-            samples=min(log.integer("effective_performance_sample_count") for log in references),
-            audit_samples=min(other, default=None),
+            samples=min(sizes),
+            audit_samples=min(requested, default=None),
             sample_index=() if details.get("sample_index_chosen") is True else _indices(runs.values()),
-            threshold=threshold if isinstance(threshold, float) and default and 0 < threshold < default else None,
+            threshold=threshold if isinstance(threshold, float) and 0 < threshold < DEFAULT_THRESHOLD else None,
         )
         loadable = details.get("loadable_samples")
         loaded = loadable if type(loadable) is int else request.loaded_count
-        request = request.model_copy(update={"options": options, "loaded_count": loaded})
-        return EarlierRequest(**dict(request), runs=tuple(runs)) if earlier else request
+        return request.model_copy(update={"options": options, "loaded_count": loaded})
 
     def runs(self, request: Request) -> list[RunSpec]:
-        if isinstance(request, EarlierRequest):
-            labels = sorted(request.runs, key=lambda label: label != REFERENCE)
-            return [_spec(request, _run(label, request), label) for label in labels]
         return self.more_runs(request, [])
 
     def more_runs(self, request: Request, finished: Sequence["RunArtifacts"]) -> list[RunSpec]:
-        if isinstance(request, EarlierRequest) or (len(finished) > 1 and _broken_evidence(finished)):
+        if len(finished) > 1 and _broken_evidence(finished):
             return []
-        step = next_step(_plan(request), [_measured(run, request) for run in finished])
-        return [_spec(request, step, _label(step))] if isinstance(step, Run) else []
+        measured = [_measured(run) for run in finished]
+        step = next_step(_plan(request), measured)
+        if not isinstance(step, Run):
+            return []
+        return [_spec(request, step)]
 
     def verify(self, request: Request, runs: list["RunArtifacts"]) -> AuditResult:
         self.need(runs, 1)
         plan = _plan(request)
-        measured = [_measured(run, request) for run in runs]
+        measured = [_measured(run) for run in runs]
         if measured[0].run.kind != REFERENCE or len({run.spec.label for run in runs}) != len(runs):
             labels = [run.spec.label for run in runs]
             raise ExecutionError(f"{self.name}: {labels} must start with the reference run, each once", AUDIT_AGAIN)
+        new, issued = _count_new(measured, runs)
         outcome = next_step(plan, measured)
         checks = [_completeness(run, plan.threshold) for run in runs]
         checks += [*(outcome.findings if isinstance(outcome, Outcome) else ()), *_broken_evidence(runs)]
         failed = [check for check in checks if not check.passed]
         if not failed:
-            _check_decided(request, measured, outcome)
+            _check_decided(outcome)
         self.need(runs, 2)
         checks += [check for run in runs for check in _direct_evidence(run) if check.passed]
+        references, tests, notes = measured[:1], measured[-1:], ""
+        if isinstance(outcome, Outcome) and outcome.tests:
+            references, tests = list(outcome.references), list(outcome.tests)
+            notes = "".join(f"; left out: {note}" for note in outcome.notes)
         by_run = dict(zip((one.run for one in measured), runs, strict=True))
-        pair = (outcome.reference, outcome.test) if isinstance(outcome, Outcome) else (None, None)
-        reference, test = pair[0] or measured[0], pair[1] or measured[-1]
-        audit, first = by_run[test.run], by_run[reference.run]
-        before, after = reference.pace.samples_per_second, test.pace.samples_per_second
-        scores = f"{audit.spec.label}: {after:.6g} samples/s, {first.spec.label}: {before:.6g} samples/s"
-        used = f"N = {test.run.samples}"
-        if test.run.samples != plan.samples:
-            used += f", raised from {plan.samples}"
-        used += f"; the reference run took {reference.pace.seconds:.3g} s; {counted(len(runs), 'run')}"
+        audits, firsts = ([by_run[one.run] for one in group] for group in (tests, references))
+        before, after = (median(one.pace.samples_per_second for one in group) for group in (references, tests))
+        kind, size = tests[0].run.kind, tests[0].run.samples
+        scores = f"{kind}: {after:.6g} samples/s, {REFERENCE}: {before:.6g} samples/s"
+        used = f"N = {size}" + (f", raised from {plan.samples}" if size != plan.samples else "")
+        seconds = median(one.pace.seconds for one in references)
+        used += f"; {counted(len(references), 'reference run')} of {seconds:.3g} s; {counted(len(runs), 'run')}"
+        used += f"; {new:,} of {issued:,} reference samples were new to the engine"
         if failed:
             violated = f"{failed[0].text}: {failed[0].found}"
             text, reason = f"TEST FAIL: {violated}, required {failed[0].required}", f"{violated} ({scores}; {used})"
@@ -170,80 +179,99 @@ class OutputCaching(AuditTest[CachingOptions]):
         return self.result(
             checks,
             runs,
-            reason=reason,
+            reason=reason + notes,
             rule=rule,
-            text=self.text_of(head, rule, runs, checks),
+            text=self.text_of(head, f"{rule}\nsamples: {used}{notes}", runs, checks),
             details={
                 "threshold": plan.threshold,
                 "ref_qps": before,
                 "audit_qps": after,
                 "unit": "samples/s",
-                "ref_completed": first.completed,
-                "ref_requested": first.requested,
-                "audit_completed": audit.completed,
-                "audit_requested": audit.requested,
-                "decided_by": audit.spec.label,
-                "samples": test.run.samples,
+                "ref_completed": min(run.completed for run in firsts),
+                "ref_requested": firsts[0].requested,
+                "audit_completed": min(run.completed for run in audits),
+                "audit_requested": audits[0].requested,
+                "decided_by": audits[-1].spec.label,
+                "samples": size,
                 "first_samples": plan.samples,
-                "loadable_samples": plan.max_samples,
+                "loadable_samples": plan.rows,
                 "sample_index_chosen": not plan.indices,
-                "reference_s": reference.pace.seconds,
+                "reference_s": seconds,
+                "reference_samples": issued,
+                "new_reference_samples": new,
+                "engines": measured[-1].run.engine,
             },
         )
 
 
 def _plan(request: Request) -> Plan:
     options = request.options
-    default = min(DEFAULT_SAMPLES, max(MIN_DEFAULT_SAMPLES, request.loaded_count // 2))
+    references = 2 if request.starts_engine else REFERENCES_OF_A_SERVER
+    default = min(DEFAULT_SAMPLES, max(MIN_DEFAULT_SAMPLES, request.loaded_count // references))
     return Plan(
         samples=request.sample_count(options.samples, default),
-        max_samples=request.loaded_count,
-        threshold=DEFAULT_THRESHOLD[request.scenario] if options.threshold is None else options.threshold,
+        rows=request.loaded_count,
+        threshold=DEFAULT_THRESHOLD if options.threshold is None else options.threshold,
         queries=options.audit_samples,
         indices=options.sample_index,
-        min_reference_s=EARLIER_MIN_REFERENCE_S if isinstance(request, EarlierRequest) else MIN_REFERENCE_S,
+        starts_engine=request.starts_engine,
     )
 
 
-def _check_decided(request: Request, measured: Sequence[Measurement], outcome: Run | Outcome) -> None:
-    """Raise an error if the runs are too few or too short for a verdict.
+def _check_decided(outcome: Run | Outcome) -> None:
+    """Raise an error if no further run can decide, or a run is missing."""
+    name = OutputCaching.name
+    if isinstance(outcome, Run):
+        raise ExecutionError(f"{name}: the run {_label(outcome)} is missing", _AGAIN)
+    if outcome.verdict == "NONE":
+        raise NoVerdictError(f"{name}: no verdict: {outcome.reason}", outcome.fix)
+
+
+def _count_new(measured: Sequence[Measurement], runs: Sequence["RunArtifacts"]) -> tuple[int, int]:
+    """Return how many samples of all reference runs were new to their engine, and how many there were.
+
+    The request logs show the samples, and the manifests show the engines.
 
     Raises:
-        NoVerdictError: If no further run can decide, or an earlier version made the audit.
-        ExecutionError: If a run is missing.
+        ExecutionError: If an earlier run on the same engine issued a sample of a reference run.
     """
-    name, again = OutputCaching.name, "run the audit again"
-    if isinstance(outcome, Outcome):
-        if outcome.verdict == "NONE":
-            at_limit = max(one.run.samples for one in measured) >= request.loaded_count
-            fix = "audit with a larger dataset or a slower model" if at_limit else f"{again} on an idle machine"
-            raise NoVerdictError(f"{name}: no verdict: {outcome.reason}", fix)
-    elif isinstance(request, EarlierRequest) and outcome.number > 1:
-        text = f"{name}: no verdict: an earlier version made this audit without the run {_label(outcome)}"
-        raise NoVerdictError(text, again)
-    else:
-        raise ExecutionError(f"{name}: the run {_label(outcome)} is missing", again)
+    issued_to: dict[object, set[int]] = {}
+    new = issued = 0
+    for one, run in zip(measured, runs, strict=True):
+        earlier, rows = issued_to.setdefault(_engine_of(one, run), set()), set(one.pace.issued)
+        if one.run.kind == REFERENCE:
+            if repeated := rows & earlier:
+                text = f"audit run {run.spec.label}: earlier runs issued {len(repeated)} of its {len(rows)} samples"
+                raise ExecutionError(f"{text} to the same engine", _AGAIN)
+            new, issued = new + len(rows - earlier), issued + len(rows)
+        earlier |= rows
+    return new, issued
+
+
+def _engine_of(measured: Measurement, run: "RunArtifacts") -> object:
+    """Return what identifies the engine of a run: the time at which it started, if the harness kept it."""
+    if run.manifest is None:
+        return measured.run.engine
+    plan = run.manifest.plan
+    if plan.replicas is not None and plan.replicas.kept is not None:
+        return plan.replicas.kept.start_time_ns
+    return run.spec.label if plan.starts_engine else None
 
 
 def _label(run: Run) -> str:
     return f"{run.kind}-n{run.samples}-round{run.number}"
 
 
-def _run(label: str, request: Request) -> Run:
-    """Return the run with a label.
+def _run(spec: RunSpec) -> Run:
+    """Return the run of the procedure that a planned run is.
 
     Raises:
-        ExecutionError: If the audit has no run with this label.
+        ExecutionError: If the label belongs to no run of this audit.
     """
-    if isinstance(request, EarlierRequest) and (match := _EARLIER_LABEL.fullmatch(label)):
-        samples, number = _plan(request).samples, _EARLIER_ROUNDS[match[3]]
-    elif match := _LABEL.fullmatch(label):
-        samples, number = int(match[3]), int(match[4])
-    else:
-        raise ExecutionError(f"{OutputCaching.name}: {label} is not a run of this audit", "run the audit again")
-    return Run(
-        match[1], samples, samples if match[1] == REFERENCE else request.options.audit_samples or samples, number
-    )
+    if not (match := _LABEL.fullmatch(spec.label)):
+        raise ExecutionError(f"{OutputCaching.name}: {spec.label} is not a run of this audit", _AGAIN)
+    queries = spec.settings["min_query_count"]
+    return Run(match[1], int(match[3]), queries, int(match[4]), spec.rows or (), spec.engine)
 
 
 def _indices(runs: Iterable[re.Match[str]]) -> tuple[int, ...]:
@@ -251,13 +279,13 @@ def _indices(runs: Iterable[re.Match[str]]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(int(match[2]) for match in runs if match[2]))
 
 
-def _measured(run: "RunArtifacts", request: Request) -> Measurement:
+def _measured(run: "RunArtifacts") -> Measurement:
     """Return the measurement of a finished run."""
     if run not in _MEASURED:
         _check_issued(run)
-        planned = _run(run.spec.label, request)
-        typical = nearest_mean(run) if planned.kind == REFERENCE else 0
-        _MEASURED[run] = Measurement(planned, pace_of(run), typical)
+        rows = _rows_of(run)
+        loaded = tuple(rows[index] for index in run.detail.loaded_qsl_set)
+        _MEASURED[run] = Measurement(_run(run.spec), pace_of(run), loaded)
     return _MEASURED[run]
 
 
@@ -267,7 +295,7 @@ def pace_of(run: "RunArtifacts") -> Pace:
     Raises:
         ExecutionError: If the run has no sample, no latency, or a rate of 0.
     """
-    table, numbers = run.request_table, run.numbers
+    table, numbers, rows = run.request_table, run.numbers, _rows_of(run)
     latency = numbers.latency_ns
     rate = numbers.samples_per_second_without_overhead or numbers.samples_per_second
     if len(table) == 0 or latency is None or latency.mean <= 0 or not rate or not 0 < rate < float("inf"):
@@ -275,42 +303,30 @@ def pace_of(run: "RunArtifacts") -> Pace:
             f"audit run {run.spec.label}: {len(table)} samples at {rate} samples/s allow no comparison",
             "run the audit again with more --samples",
         )
+    issued = [rows[index] for index in table.sample_index.tolist()]
     outputs: dict[int, list[int]] = {}
-    for index, tokens in zip(table.sample_index.tolist(), table.output_tokens.tolist(), strict=True):
-        outputs.setdefault(index, []).append(tokens)
-    prompts = dict(zip(table.sample_index.tolist(), table.prompt_tokens.tolist(), strict=True))
+    for row, tokens in zip(issued, table.output_tokens.tolist(), strict=True):
+        outputs.setdefault(row, []).append(tokens)
+    prompts = dict(zip(issued, table.prompt_tokens.tolist(), strict=True))
     offline = run.detail.scenario == "Offline"
     return Pace(
         label=run.spec.label,
         scenario=run.detail.scenario,
         samples_per_second=rate,
         mean_latency_ns=latency.mean,
-        steady_latency_ns=steady_latency_ns(run.detail.scenario, latency.mean, table.complete_ns - table.issue_ns),
-        median_ttft_ns=None if offline or numbers.ttft_ns is None else numbers.ttft_ns.p50,
-        lengths={index: (prompts[index], fmean(tokens)) for index, tokens in outputs.items()},
-        issued=table.sample_index.tolist(),
+        mean_ttft_ns=None if offline or numbers.ttft_ns is None else numbers.ttft_ns.mean,
+        lengths={row: (prompts[row], fmean(tokens)) for row, tokens in outputs.items()},
+        issued=issued,
     )
 
 
-def nearest_mean(reference: "RunArtifacts") -> int:
-    """Return the position in LoadGen's loaded set of the sample whose lengths are nearest to the means of the run.
-
-    The distance is the larger of the relative differences of prompt and output tokens.
-    """
-    table = reference.request_table
-    if len(table) == 0:
-        raise ExecutionError("the reference run completed no sample", f"read {reference.dir.engine_log}")
-    prompt = abs(table.prompt_tokens / table.prompt_tokens.mean() - 1)
-    output = abs(table.output_tokens / table.output_tokens.mean() - 1)
-    chosen = int(table.sample_index[prompt.clip(min=output).argmin()])
-    loaded = reference.detail.loaded_qsl_set
-    if chosen not in loaded:
-        raise ExecutionError(f"sample {chosen} was completed but not loaded", f"see {reference.dir.detail}")
-    return loaded.index(chosen)
+def _rows_of(run: "RunArtifacts") -> Sequence[int]:
+    """Return the row of the dataset of each sample index."""
+    return run.spec.rows or range(run.detail.integer("qsl_reported_total_count"))
 
 
-def _spec(request: Request, run: Run, label: str) -> RunSpec:
-    """Return the plan of a run that loads the first samples of the dataset and issues only these.
+def _spec(request: Request, run: Run) -> RunSpec:
+    """Return the plan of a run that loads some rows of the dataset and issues only these.
 
     A minimum duration of 0 makes the counts exact: 1.1 × target_qps × min_duration of Offline is 0, and SingleStream
     ends at min_query_count.
@@ -321,14 +337,21 @@ def _spec(request: Request, run: Run, label: str) -> RunSpec:
         "performance_issue_unique": int(run.kind == REFERENCE),
         "performance_issue_same": int(bool(index)),
         "performance_issue_same_index": int(index or 0),
-        "performance_sample_count_override": FEW_SAMPLES if run.kind == FEW else run.samples,
+        "performance_sample_count_override": len(run.rows),
         "sample_concatenate_permutation": 0,
         "min_query_count": run.queries,
         "min_duration": 0,
         "max_duration": 0,
         "max_query_count": 0,
     }
-    return RunSpec(label, settings=settings, scenario=request.scenario, requested=run.queries)
+    return RunSpec(
+        _label(run),
+        settings=settings,
+        scenario=request.scenario,
+        requested=run.queries,
+        rows=run.rows,
+        engine=run.engine,
+    )
 
 
 def _check_issued(run: "RunArtifacts") -> None:
@@ -388,13 +411,12 @@ def _broken_evidence(runs: Sequence["RunArtifacts"]) -> list[Finding]:
 
 
 def _rule(scenario: Scenario, threshold: float) -> str:
-    offline = "1 / mean latency, and samples/s"
-    first = offline if scenario == "Offline" else "1 / mean end-to-end latency, and 1 / median TTFT"
+    rates = "1 / mean latency" if scenario == "Offline" else "1 / mean end-to-end latency, and 1 / mean TTFT"
     return (
-        f"the rates ({first}) with repeated samples must stay below (1 + threshold) × the rates with unique samples, "
-        f"threshold {threshold:g} (TTFT: 0.5); the limit is raised if the repeated samples are shorter than the mean, "
-        "and by the time that other processes may have added to the reference run; repeated responses must be as long "
-        f"as in the reference run; N is raised until the reference run takes {MIN_REFERENCE_S:g} s; the audit fails if "
-        "a rate exceeds the limits from all reference runs, in 2 repetitions if it is at least twice the limit, "
-        "otherwise in 5; the engine must report no cached prompt tokens"
+        f"the rates ({rates}) with repeated samples must stay below (1 + threshold) × the rates with samples that are "
+        f"new to the engine, threshold {threshold:g} (TTFT: {TTFT_THRESHOLD:g}); the limit falls if the repeated "
+        "samples are longer than the mean, and rises if they are shorter, by at most half of the threshold; repeated "
+        "responses must be as long as in the reference runs; the runs are repeated until a rank test of all pairs of "
+        f"runs decides, with a chance of at most {MAX_CHANCE_OF_FAIL:.0%} that a rate at the limit fails; the engine "
+        "must report no cached prompt tokens"
     )

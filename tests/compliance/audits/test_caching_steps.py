@@ -1,11 +1,13 @@
 """The decision procedure of output_caching on runs of given speeds, without files."""
 
+from collections import Counter
 from collections.abc import Callable
+from itertools import permutations
 
 import pytest
 
 from compliance.audits.caching_steps import (
-    CLOSE_ROUNDS,
+    FEW,
     MAX_ROUNDS,
     MAX_RUNS,
     REFERENCE,
@@ -13,108 +15,219 @@ from compliance.audits.caching_steps import (
     Outcome,
     Plan,
     Run,
+    chance,
     next_step,
+    spread_rows,
 )
 from compliance.audits.pace import Pace
 
 Seconds = Callable[[Run, int], float]  # run, index of the run → seconds per sample
+Lengths = Callable[[int], tuple[int, float]]  # row → prompt tokens, output tokens
 
 
-def play(seconds: Seconds, *, most: int = 13_368, samples: int = 64, **plan: int) -> tuple[Outcome, list[str]]:
-    """An audit of SingleStream: its outcome, and the kind, N and round of each run."""
+def play(
+    seconds: Seconds,
+    *,
+    rows: int = 13_368,
+    samples: int = 64,
+    lengths: Lengths = lambda row: (100, 50.0),
+    threshold: float = 0.1,
+    **plan: object,
+) -> tuple[Outcome, list[Measurement]]:
+    """An audit of SingleStream: its outcome and its runs."""
     done: list[Measurement] = []
-    while isinstance(step := next_step(Plan(samples, most, 0.2, **plan), done), Run):
+    asked = Plan(samples, rows, threshold, **plan)  # type: ignore[arg-type]
+    while isinstance(step := next_step(asked, done), Run):
         taken_ns = seconds(step, len(done)) * 1e9
-        issued = list(range(step.samples)) if step.kind == REFERENCE else [3] * step.queries
-        lengths = dict.fromkeys(issued, (100, 50.0))
+        if step.kind == REFERENCE:
+            issued = list(step.rows)
+        elif step.kind == FEW:
+            issued = [step.rows[place % len(step.rows)] for place in range(step.queries)]
+        else:
+            issued = [step.rows[int(step.kind.partition("-")[2])]] * step.queries
         label = f"{step.kind} {step.samples} {step.number}"
-        pace = Pace(label, "SingleStream", 1e9 / taken_ns, taken_ns, taken_ns, None, lengths, issued)
-        done.append(Measurement(step, pace, typical=3))
-    return step, [one.pace.label for one in done]
+        pace = Pace(
+            label, "SingleStream", 1e9 / taken_ns, taken_ns, None, {row: lengths(row) for row in issued}, issued
+        )
+        done.append(Measurement(step, pace, step.rows))
+    return step, done
 
 
-def repeated(run: Run) -> bool:
-    return run.kind != REFERENCE
+def labels(done: list[Measurement]) -> list[str]:
+    return [one.pace.label for one in done]
 
 
-def test_an_honest_system_needs_three_runs() -> None:
-    outcome, runs = play(lambda run, place: 0.1)
-    assert (outcome.verdict, runs) == ("PASS", ["reference 64 1", "repeat-3 64 1", "few 64 1"])
+def references(done: list[Measurement]) -> list[Measurement]:
+    return [one for one in done if one.run.kind == REFERENCE]
 
 
-def test_a_cache_is_over_the_limit_in_two_rounds() -> None:
-    outcome, runs = play(lambda run, place: 0.001 if repeated(run) else 0.1)
-    assert outcome.verdict == "FAIL"
-    assert runs[3:] == ["repeat-3 64 2", "few 64 2", "reference 64 2"]
-
-
-def test_a_small_gain_must_show_in_more_rounds_beside_references_that_agree() -> None:
-    outcome, runs = play(lambda run, place: 0.07 if repeated(run) else 0.1)
-    assert (outcome.verdict, len(runs)) == ("FAIL", 3 * CLOSE_ROUNDS)
-
-
-def test_a_disturbed_reference_is_measured_again_with_samples_that_are_new() -> None:
-    """Once more with the same samples, a system that keeps responses would be as fast."""
-    outcome, runs = play(lambda run, place: 0.3 if place == 0 else 0.1)
-    assert outcome.verdict == "PASS"
-    assert runs[5:] == ["reference 64 2", "reference 128 1", "repeat-3 128 1", "few 128 1"]
-
-
-def test_a_dataset_without_new_samples_gives_no_verdict_on_a_disturbed_reference() -> None:
-    outcome, _ = play(lambda run, place: 0.3 if place == 0 else 0.1, most=64)
-    assert outcome.verdict == "NONE"
-    assert "either it was disturbed, or the system caches responses" in outcome.reason
-
-
-def test_a_system_that_keeps_responses_for_later_processes_fails() -> None:
-    """New samples of each larger N take their time; everything else is there."""
-    known: set[int] = set()
+def saving(share: float, noise: Seconds = lambda run, place: 1.0) -> Seconds:
+    """A system that saves a share of the time of every sample that it computed before."""
+    seen: Counter[tuple[int, int]] = Counter()  # (engine, row)
 
     def seconds(run: Run, place: int) -> float:
-        samples = set(range(run.samples)) if run.kind == REFERENCE else {3}
-        new = len(samples - known) / len(samples)
-        known.update(samples)
-        return max(0.1 * new, 1e-4)
+        keys = [(run.engine, row) for row in run.rows]
+        new = sum(seen[key] == 0 for key in keys) / len(keys) if run.kind == REFERENCE else 0.0
+        seen.update(keys if run.kind == REFERENCE else [])
+        return 0.1 * (1 - share * (1 - new)) * noise(run, place)
 
-    outcome, runs = play(seconds)
-    assert (outcome.verdict, runs[-1]) == ("FAIL", "few 128 1")
-    known.clear()
-    assert play(seconds, most=64)[0].verdict == "NONE"
+    return seconds
 
 
-def test_a_cache_behind_a_disturbance_is_measured_again() -> None:
-    """The repeating run is slow because the system was stopped."""
-    outcome, _ = play(lambda run, place: 0.2 if place in (1, 2) else 0.001 if repeated(run) else 0.1)
+def test_an_honest_system_passes_after_one_round() -> None:
+    outcome, done = play(saving(0))
+    assert outcome.verdict == "PASS"
+    assert labels(done) == ["reference 64 1", "repeat-0 64 1", "few 64 1", "reference 64 2"]
+
+
+@pytest.mark.parametrize("rows", [64, 400, 5_000])
+@pytest.mark.parametrize("share", [0.12, 0.15, 0.25, 0.4, 0.9])
+def test_a_cache_fails_whatever_the_size_of_the_dataset(share: float, rows: int) -> None:
+    outcome, done = play(saving(share), rows=rows, samples=32)
+    assert outcome.verdict == "FAIL"
+    assert len(done) <= 13
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.08])
+def test_a_saving_below_the_threshold_passes(share: float) -> None:
+    assert play(saving(share))[0].verdict == "PASS"
+
+
+@pytest.mark.parametrize(("rows", "engines"), [(64, 3), (400, 1), (5_000, 1)])
+def test_samples_of_references_are_new_to_their_engine(rows: int, engines: int) -> None:
+    """A dataset with too few of them gets new engines."""
+    _, done = play(saving(0.15), rows=rows, samples=32)
+    issued: Counter[tuple[int, int]] = Counter()
+    for one in done:
+        if one.run.kind == REFERENCE:
+            assert not any(issued[one.run.engine, row] for row in one.pace.issued)
+            assert len(set(one.pace.issued)) == one.run.samples
+        issued.update((one.run.engine, row) for row in one.pace.issued)
+    assert done[-1].run.engine == engines
+
+
+def test_a_server_with_too_small_a_dataset_gets_no_verdict() -> None:
+    outcome, done = play(saving(0.15), rows=64, samples=32, starts_engine=False)
+    assert (outcome.verdict, len(references(done))) == ("NONE", 2)
+    assert "the dataset is too small: 0 of 64 rows are new to the server" in outcome.reason
+    assert play(saving(0.15), rows=400, samples=32, starts_engine=False)[0].verdict == "FAIL"
+
+
+def test_a_strong_cache_fails_after_one_round() -> None:
+    outcome, done = play(saving(0.9))
+    assert (outcome.verdict, len(done)) == ("FAIL", 4)
+
+
+def test_a_disturbed_reference_is_outvoted() -> None:
+    outcome, _ = play(saving(0, lambda run, place: 3.0 if place == 0 else 1.0))
+    assert outcome.verdict == "PASS"
+
+
+def test_a_cache_behind_a_disturbance_fails() -> None:
+    """The repeating runs of the first round are slow because the system was stopped."""
+    outcome, _ = play(saving(0.25, lambda run, place: 2.0 if place in (1, 2) else 1.0))
     assert outcome.verdict == "FAIL"
 
 
-def test_repeats_that_are_slower_every_time_pass() -> None:
-    outcome, runs = play(lambda run, place: 0.2 if repeated(run) else 0.1)
-    assert (outcome.verdict, len(runs)) == ("PASS", 6)
+def test_a_system_that_keeps_responses_on_disk_does_not_pass() -> None:
+    """A new engine does not help: the samples are not new to the disk."""
+    seen: set[int] = set()
+
+    def seconds(run: Run, place: int) -> float:
+        new = sum(row not in seen for row in run.rows) / len(run.rows) if run.kind == REFERENCE else 0.0
+        seen.update(run.rows)
+        return 0.1 * (0.6 + 0.4 * new)
+
+    assert play(seconds, rows=64, samples=32)[0].verdict == "NONE"
+    seen.clear()
+    assert play(seconds, rows=400, samples=32)[0].verdict == "FAIL"
+
+
+# Limits --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threshold", [0.1, 0.2])
+@pytest.mark.parametrize("share", [0.5, 0.93, 1.0, 1.07, 2.0])
+def test_limits_are_the_threshold_and_at_most_half_of_it(share: float, threshold: float) -> None:
+    """The repeated sample has this share of the lengths of all others. A shorter sample has the higher limit."""
+    outcome, _ = play(
+        lambda run, place: 0.2, indices=(0,), samples=15, threshold=threshold,
+        lengths=lambda row: (round(1_000 * share) if row == 0 else 1_000, 50.0),
+    )  # fmt: skip
+    if outcome.verdict == "NONE":
+        assert share in (0.5, 2.0)
+        assert "repeat-0: the repeated sample (row 0) has " in outcome.reason
+        assert outcome.fix == "use --sample-index auto"
+        return
+    (pace,) = (one.numbers for one in outcome.findings if one.rule == "caching-pace")
+    assert abs(pace["correction"]) <= threshold / 2
+    assert pace["limit"] == pytest.approx(1 + threshold + pace["correction"])
+    assert (pace["correction"] > 1e-9) == (share < 1)
+    assert (pace["correction"] < -1e-9) == (share > 1)
+    assert "lengths" in next(one.required for one in outcome.findings if one.rule == "caching-pace")
+
+
+def test_the_repeated_samples_are_near_the_means_of_both_lengths() -> None:
+    def lengths(row: int) -> tuple[int, float]:
+        return 40 + row * 37 % 200, 20.0 + row * 53 % 100
+
+    _, done = play(saving(0), lengths=lengths)
+    means = done[0].pace.mean_lengths
+    for one in done[1:3]:
+        for mean, own in zip(means, one.pace.mean_lengths, strict=True):
+            assert own == pytest.approx(mean, rel=0.15)
+
+
+def test_only_far_samples_leave_only_the_runs_whose_mean_is_near() -> None:
+    """Half of the prompts are short and half are long. A verdict on one of them would compare lengths."""
+    outcome, done = play(saving(0.25), lengths=lambda row: (100 if row % 2 else 1_000, 50.0))
+    assert outcome.verdict == "FAIL"
+    assert {one.run.kind for one in done} == {REFERENCE, FEW}
+    assert "repeat-" in outcome.notes[0]
+
+
+# Bounds --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("sample_s", "verdict", "used"),
-    [(0.03, "NONE", 64), (0.001, "NONE", 64), (0.04, "PASS", 64)],
+    [(0.001, "NONE", 64), (0.007, "NONE", 64), (0.009, "PASS", 64), (0.04, "PASS", 64)],
 )
 def test_no_more_samples_than_there_are(sample_s: float, verdict: str, used: int) -> None:
-    outcome, runs = play(lambda run, place: sample_s, most=64, samples=32)
-    assert (outcome.verdict, runs[-1].split()[1]) == (verdict, str(used))
+    outcome, done = play(lambda run, place: sample_s, rows=64, samples=32)
+    assert (outcome.verdict, done[-1].run.samples) == (verdict, used)
 
 
 def test_samples_are_raised_until_a_run_is_long_enough() -> None:
-    outcome, runs = play(lambda run, place: 0.001)
+    outcome, done = play(lambda run, place: 0.001)
     assert outcome.verdict == "PASS"
-    assert runs[:2] == ["reference 64 1", "reference 1024 1"]
-    assert runs[-1] == "few 3072 1"
+    assert labels(done)[:2] == ["reference 64 1", "reference 1024 1"]
+    assert done[-1].run.samples == 3072
 
 
 def test_runs_and_time_are_bounded() -> None:
     chaos = [1.0, 0.3, 0.3, 0.1, 0.7, 0.2, 0.5]
     for start in range(7):
-        outcome, runs = play(lambda run, place, start=start: chaos[(place * 3 + start) % 7])  # type: ignore[misc]
-        assert len(runs) <= MAX_RUNS
-        assert max(int(run.split()[2]) for run in runs) <= MAX_ROUNDS
-    outcome, runs = play(lambda run, place: 70.0 if repeated(run) else 100.0)
-    assert (outcome.verdict, len(runs)) == ("NONE", 3)
+        _, done = play(lambda run, place, start=start: chaos[(place * 3 + start) % 7])  # type: ignore[misc]
+        assert len(done) <= MAX_RUNS
+        assert max(one.run.number for one in done) <= MAX_ROUNDS + 1
+    outcome, done = play(lambda run, place: 100.0 if run.kind == REFERENCE else 85.0)
+    assert (outcome.verdict, len(done)) == ("NONE", 3)
     assert "differ too much" in outcome.reason
+
+
+def test_the_chance_counts_the_orders_of_the_runs() -> None:
+    orders = [
+        sum(test < reference for test in order[:3] for reference in order[3:]) for order in permutations(range(7))
+    ]
+    for misses in range(13):
+        assert chance(3, 4, misses) == pytest.approx(sum(one <= misses for one in orders) / len(orders))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 64, 400, 13_368])
+def test_each_part_of_the_rows_is_spread_over_the_dataset(count: int) -> None:
+    rows = spread_rows(count)
+    assert sorted(rows) == list(range(count))
+    if count >= 64:
+        for start in range(0, count - 31, 32):
+            assert sum(rows[start : start + 32]) / 32 == pytest.approx(count / 2, rel=0.1)

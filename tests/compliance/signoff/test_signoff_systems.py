@@ -170,14 +170,21 @@ def test_an_engine_that_is_done_at_once_is_not_faster_than_our_stamps(runs: Froz
 RECORD = "audit_output_caching.json"
 
 
+def first(folder: Path, kind: str) -> Path:
+    """The first run of a kind."""
+    (run,) = folder.glob(f"{kind}-*round1/")
+    return run
+
+
 def other_engine(folder: Path) -> None:
-    set_at(folder / "repeat-3" / "manifest.json", "plan.engine_options.slots", 9)
+    set_at(first(folder, "repeat") / "manifest.json", "plan.engine_options.slots", 9)
 
 
-def left_out(label: str, *, run: bool = True) -> Callable[[Path], None]:
+def left_out(kind: str, *, run: bool = True) -> Callable[[Path], None]:
     """A run that did not suit is not in the record, nor there."""
 
     def change(folder: Path) -> None:
+        label = first(folder, kind).name
         kept = [one for one in json.loads((folder / RECORD).read_text())["legs"] if one["label"] != label]
         set_at(folder / RECORD, "legs", kept)
         if run:
@@ -187,18 +194,30 @@ def left_out(label: str, *, run: bool = True) -> Callable[[Path], None]:
 
 
 def reference_again(folder: Path) -> None:
-    shutil.rmtree(folder / "repeat-3")
-    shutil.copytree(folder / "reference", folder / "repeat-3")
+    repeat = first(folder, "repeat")
+    shutil.rmtree(repeat)
+    shutil.copytree(first(folder, "reference"), repeat)
 
 
-def of_one_query(folder: Path) -> None:
-    """One query repeats nothing."""
+def other_rows(folder: Path) -> None:
+    """The second reference run claims to have issued other samples than it did."""
+    (run,) = map(RunDir, folder.glob("reference-*round2/"))
+    rows = json.loads((first(folder, "reference") / "manifest.json").read_bytes())["plan"]["rows"]
+    set_at(run.manifest, "plan.rows", rows)
+    reseal(run)
+
+
+def of_an_earlier_version(folder: Path) -> None:
     shutil.rmtree(folder)
-    shutil.copytree(recorded() / "caching-of-one-query" / "audit" / "output_caching", folder)
+    shutil.copytree(recorded() / "caching-of-an-earlier-version" / "audit" / "output_caching", folder)
 
 
 def prefix_caching(folder: Path) -> None:
-    """In every run, so that they are of one system."""
+    """In every run, so that they are of one system. The audit then ends after two runs."""
+    record = json.loads((folder / RECORD).read_text())["legs"]
+    for leg in record[2:]:
+        shutil.rmtree(folder / leg["label"])
+    set_at(folder / RECORD, "legs", record[:2])
     for run in (*map(RunDir, folder.glob("*/")), ResultDir(folder.parents[1]).performance):
         if run.manifest.is_file():
             set_record(run, {"engine.configuration.enable_prefix_caching": True})
@@ -208,8 +227,8 @@ def prefix_caching(folder: Path) -> None:
 CACHING: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "another engine": (other_engine, "FAIL caching_audit_forged", "manifest.json was changed after the run ended"),
     "another engine, sealed anew": (
-        lambda folder: [other_engine(folder), reseal(RunDir(folder / "repeat-3"))],
-        "FAIL caching_audit_forged", "engine_options.slots: 8 in the first, 9 in the second",
+        lambda folder: [other_engine(folder), reseal(RunDir(first(folder, "repeat")))],
+        "FAIL caching_audit_forged", "engine_options.slots: 1 in the first, 9 in the second",
     ),
     "not passed": (
         lambda folder: [set_at(folder / RECORD, "passed", False), set_at(folder / RECORD, "reason", "too fast")],
@@ -217,12 +236,13 @@ CACHING: dict[str, tuple[Callable[[Path], object], str, str]] = {
     ),
     "prefix caching in force": (prefix_caching, "FAIL caching_audit_failed", "prefix caching in the engine"),
     "the reference again": (reference_again, "FAIL caching_audit_forged", "did not apply audit.config"),
-    "not in the record": (left_out("repeat-3", run=False), "FAIL caching_audit_forged", "names the runs"),
+    "not in the record": (left_out("repeat", run=False), "FAIL caching_audit_forged", "names the runs"),
     **{
-        f"without {label}": (left_out(label), "FAIL caching_audit_forged", "")
-        for label in ("repeat-3", "few", "reference")
+        f"without {kind}": (left_out(kind), "FAIL caching_audit_forged", "")
+        for kind in ("repeat", "few", "reference")
     },
-    "of one query": (of_one_query, "FLAG caching_audit_absent", ""),
+    "with other rows": (other_rows, "FAIL caching_audit_forged", "the rows of the dataset differ"),
+    "of an earlier version": (of_an_earlier_version, "FLAG caching_audit_absent", "an earlier version of the harness"),
 }  # fmt: skip
 
 

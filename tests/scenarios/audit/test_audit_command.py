@@ -6,7 +6,6 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from rich.console import Console
 
@@ -62,21 +61,43 @@ def test_the_runs_of_an_audit_are_what_they_should_be(run_main: RunMain, tmp_pat
     labels = [entry["label"] for entry in result["runs"]]
     assert labels[0] == "reference-n20-round1"
     assert len({entry["pid"] for entry in result["runs"]}) == len(labels)
+    issued: set[int] = set()
     for number, label in enumerate(labels):
         run = RunDir(folder / label)
-        table, detail = read_requests(run.requests), read_detail(run.detail)
+        table, detail, manifest = read_requests(run.requests), read_detail(run.detail), read_manifest(run.manifest)
         assert len(table) == 20
+        assert manifest.plan.rows is not None
+        assert detail.integer("qsl_reported_total_count") == len(manifest.plan.rows)
+        rows = {manifest.plan.row_of(index) for index in table.sample_index.tolist()}
         if label.startswith("reference"):
-            assert len(np.unique(table.sample_index)) == 20
+            assert len(rows) == 20
+            assert not rows & issued
         elif label.startswith("repeat"):
             place = int(label.split("-")[1])
             assert set(table.sample_index.tolist()) == {detail.loaded_qsl_set[place]}
+            assert len(rows) == 1
         else:
-            assert len(np.unique(table.sample_index)) == 4
+            assert len(rows) == 4
+        issued |= rows
         assert run.audit_config.read_text() == (folder / f"{label}.audit.config").read_text()
-        manifest = read_manifest(run.manifest)
         assert not manifest.official
         assert (manifest.engine.warm_up.prompts > 0) == (number == 0)  # one engine serves all runs
+    count = 20 * sum(label.startswith("reference") for label in labels)
+    assert (result["reference_samples"], result["new_reference_samples"]) == (count, count)
+
+
+def test_a_dataset_with_too_few_samples_gets_new_engines(run_main: RunMain, tmp_path: Path) -> None:
+    """The engine keeps responses for later runs; its reference runs have all samples of the dataset."""
+    out = tmp_path / "run"
+    slow = ("--dummy-ttft-ms", 120, "--total-sample-count", 20, "--samples", 20)
+    finished = run_main(*arguments("output_caching", "SingleStream", out, *slow), environment={CHEAT: "cache-prompt"})
+    assert finished.code == ExitCode.NEGATIVE, finished.stdout + finished.stderr
+    result = record(out, "output_caching")
+    folder = out / "audit" / "output_caching"
+    references = [entry["label"] for entry in result["runs"] if entry["label"].startswith("reference")]
+    plans = [read_manifest(RunDir(folder / label).manifest).plan.replicas for label in references]
+    assert len({plan.kept.start_time_ns for plan in plans if plan and plan.kept}) == len(references) == 2
+    assert (result["engines"], result["new_reference_samples"]) == (2, 40)
 
 
 @pytest.mark.long  # its verdict compares times

@@ -13,7 +13,8 @@ from tests.conftest import ROOT, RunMain
 FOLDER = ROOT / "configs/audits"
 AUDITS = {"Offline": "offline-output-caching", "SingleStream": "singlestream-output-caching"}
 CAMPAIGN = "campaign-output-caching"
-DUMMY = "engine: dummy\ndummy_ttft_ms: 80\ndummy_slots: 1"
+DUMMY = "engine: dummy"
+DUMMY_IN_CAMPAIGN = f"{DUMMY}\ndummy_ttft_ms: 80\ndummy_slots: 1"  # only an audit has a pace of its own
 
 
 def read(name: str) -> dict[str, Any]:
@@ -31,14 +32,14 @@ def test_counts_are_equal_and_names_consistent() -> None:
     for scenario, name in AUDITS.items():
         options = read(name)["audit"]
         assert read(name)["scenario"] == scenario
-        assert options["samples"] == options["audit_samples"]
         assert read(CAMPAIGN)["scenarios"][scenario]["audits"] == [options]
 
 
 @pytest.mark.parametrize("name", [*AUDITS.values(), pytest.param(CAMPAIGN, marks=pytest.mark.long)])
 def test_an_example_runs(name: str, run_main: RunMain, tmp_path: Path) -> None:
     file = tmp_path / f"{name}.yaml"
-    file.write_text((FOLDER / file.name).read_text().replace("engine: vllm", DUMMY))
+    engine = DUMMY_IN_CAMPAIGN if name == CAMPAIGN else DUMMY
+    file.write_text((FOLDER / file.name).read_text().replace("engine: vllm", engine))
     command = "campaign" if name == CAMPAIGN else "audit"
     finished = run_main(command, "--config", file)
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
@@ -47,4 +48,4 @@ def test_an_example_runs(name: str, run_main: RunMain, tmp_path: Path) -> None:
     for record in records:
         assert record["passed"]
         assert record["ref_requested"] == record["audit_requested"] == 32
-        assert {run["label"] for run in record["runs"]} >= {"reference-n32-round1", "repeat-3-n32-round1"}
+        assert {run["label"] for run in record["runs"]} >= {"reference-n32-round1", "reference-n32-round2"}
