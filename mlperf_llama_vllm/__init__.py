@@ -33,9 +33,9 @@ def _import_packages() -> None:
     sys.path.insert(0, str(ROOT))
     try:
         for name in PACKAGES:
-            found = importlib.import_module(name).__file__
-            if found is None or Path(found).resolve().parent != ROOT / name:
-                raise ImportError(f"package {name!r} is imported from {found}: import mlperf_llama_vllm first")
+            location = importlib.import_module(name).__file__
+            if location is None or Path(location).resolve().parent != ROOT / name:
+                raise ImportError(f"package {name!r} is imported from {location}: import mlperf_llama_vllm first")
     finally:
         sys.path.remove(str(ROOT))
     if str(ROOT) not in sys.path:
@@ -113,12 +113,12 @@ def open_run(directory: Location) -> Run:
     """
     from runs.numbers.derive_result import result_of
 
-    found = _finished(directory)
-    outcome, manifest = result_of(found, scenario=found.scenario), found.manifest
+    run = _finished(directory)
+    outcome, manifest = result_of(run, scenario=run.scenario), run.manifest
     numbers = outcome.reported.flat("mean", "p50", "p90", "p99", "max") if outcome.reported else {}
     record = None if manifest is None else manifest.model_dump(mode="json")
-    key = found.benchmark.loadgen_key
-    return Run(found.dir.root, found.scenario, key, found.mode, outcome.verdict, outcome.reasons, numbers, record)
+    key = run.benchmark.loadgen_key
+    return Run(run.dir.root, run.scenario, key, run.mode, outcome.verdict, outcome.reasons, numbers, record)
 
 
 def read_detail_log(path: Location) -> dict[str, Any]:
@@ -165,8 +165,8 @@ def rederive(directory: Location) -> dict[str, Any]:
     """
     from runs.numbers.derive_result import result_of
 
-    found = _finished(directory)
-    return result_of(found, scenario=found.scenario).model_dump(mode="json")
+    run = _finished(directory)
+    return result_of(run, scenario=run.scenario).model_dump(mode="json")
 
 
 def verify(*directories: Location, official: bool = False, in_round: str | None = None) -> list[Verdict]:

@@ -17,8 +17,8 @@ def cache_dir() -> Path:
     Raises:
         SetupError: If it cannot be created.
     """
-    if own := os.environ.get(CACHE_VARIABLE):
-        folder = Path(own).expanduser()
+    if directory := os.environ.get(CACHE_VARIABLE):
+        folder = Path(directory).expanduser()
     elif xdg := os.environ.get("XDG_CACHE_HOME"):
         folder = Path(xdg) / _NAME
     else:

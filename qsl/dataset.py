@@ -81,8 +81,8 @@ def load_references(path: Path) -> References:
             raise ValueError("an empty column")
         texts = [row.output for row in rows]
     except (msgspec.DecodeError, ValueError, RecursionError):
-        whole = load_dataset(path)
-        return References(whole.sha256, whole.targets, np.array(list(map(len, whole.prompts)), dtype=np.int64))
+        dataset = load_dataset(path)
+        return References(dataset.sha256, dataset.targets, np.array(list(map(len, dataset.prompts)), dtype=np.int64))
     return References(sha256(data).hexdigest(), texts, np.array(lengths, dtype=np.int64))
 
 

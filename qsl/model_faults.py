@@ -111,16 +111,16 @@ def tokenizer_faults(folder: Path, vocab_size: int | None) -> Iterator[InputErro
     Args:
         vocab_size: vocab_size in config.json; None = unknown.
     """
-    there = [name for name in TOKENIZER_FILES if os.path.lexists(folder / name)]
-    if set(there) <= set(_SETTINGS):
+    existing = [name for name in TOKENIZER_FILES if os.path.lexists(folder / name)]
+    if set(existing) <= set(_SETTINGS):
         yield InputError(f"{folder} has no tokenizer (tokenizer.json, tokenizer.model or vocab.json)", FETCH_AGAIN)
-    for name in there:
+    for name in existing:
         try:
             if name in _SETTINGS:
                 _check_settings(folder / name)
             elif name == "tokenizer.json":
                 _check_ids(folder / name, vocab_size)
-            elif "tokenizer.json" not in there:
+            elif "tokenizer.json" not in existing:
                 _check_content(folder / name)
         except InputError as error:
             yield error
@@ -151,10 +151,10 @@ def _check_ids(path: Path, vocab_size: int | None) -> None:
     """
     content = read_whole(path, FETCH_AGAIN, max_bytes=TOKENIZER.file_bytes)
     try:
-        whole = orjson.loads(content)
-        vocabulary = whole["model"]["vocab"]  # token → ID, or a list of tokens
+        content_object = orjson.loads(content)
+        vocabulary = content_object["model"]["vocab"]  # token → ID, or a list of tokens
         numbers = vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary))
-        added = [token["id"] for token in whole.get("added_tokens") or () if "pad" not in token["content"]]
+        added = [token["id"] for token in content_object.get("added_tokens") or () if "pad" not in token["content"]]
         ids = [*numbers, *added]
         if not ids:
             raise ValueError("it has no tokens")

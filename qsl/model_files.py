@@ -36,8 +36,8 @@ class ModelFacts:
     @property
     def quantization(self) -> dict[str, Any]:
         """The quantization settings in config.json; empty for unquantized weights."""
-        found = self.config.get("quantization_config") or self.config.get("compression_config")
-        return found if isinstance(found, dict) else {}
+        config = self.config.get("quantization_config") or self.config.get("compression_config")
+        return config if isinstance(config, dict) else {}
 
 
 def find_model(name: str) -> tuple[Path, str | None]:
@@ -51,7 +51,7 @@ def find_model(name: str) -> tuple[Path, str | None]:
         if folder.is_dir():
             next(folder.iterdir(), None)  # raises if the folder cannot be listed
             return folder, None
-        there = folder.exists()
+        exists = folder.exists()
     except OSError as error:  # such as a name that is too long
         fix = (
             "give this user read permission (chmod)"
@@ -59,7 +59,7 @@ def find_model(name: str) -> tuple[Path, str | None]:
             else "give a model folder or a hub ID"
         )
         raise InputError(f"--model-path {name:.80}: {error.strerror}", fix) from error
-    if there:
+    if exists:
         raise InputError(f"--model-path {name}: this is a file, not a folder", "give the folder of this file")
     if folder.is_symlink():
         raise InputError(f"--model-path {name}: the target of the link is not a folder", "give a model folder")

@@ -90,9 +90,9 @@ class ParquetRows:
         if not 0 <= min(claimed, default=0) <= sum(claimed) <= SOURCE_FILE.file_bytes:
             raise self._too_large(columns, sum(claimed))
 
-    def _too_large(self, columns: Sequence[str], found: int) -> InputError:
+    def _too_large(self, columns: Sequence[str], size: int) -> InputError:
         return InputError(
-            f"source file {self._path} has {found:,} bytes in {', '.join(columns)}, required: at most "
+            f"source file {self._path} has {size:,} bytes in {', '.join(columns)}, required: at most "
             f"{SOURCE_FILE.file_bytes:,}",
             "split the file, or export it again",
         )
@@ -137,5 +137,5 @@ def _text_bytes(texts: Any, places: Any) -> int:
 
 
 def _texts(texts: Any, places: Any) -> list[str | None]:
-    known = texts.to_pylist()
-    return [known[place] for place in places.to_pylist()]
+    values = texts.to_pylist()
+    return [values[place] for place in places.to_pylist()]

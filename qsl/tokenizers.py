@@ -169,10 +169,10 @@ def _by_transformers(model_path: str, local: bool) -> Tokenizer:
     """Load any tokenizer with AutoTokenizer, whose import loads PyTorch and takes some seconds."""
     from transformers import AutoTokenizer
 
-    found = AutoTokenizer.from_pretrained(model_path, use_fast=True, local_files_only=local)
-    if not found.is_fast:
-        raise ValueError(f"a {type(found).__name__} has no tokenizer.json, and cannot be converted")
-    return _ModelTokenizer(found.backend_tokenizer, found.clean_up_tokenization_spaces)
+    tokenizer = AutoTokenizer.from_pretrained(model_path, use_fast=True, local_files_only=local)
+    if not tokenizer.is_fast:
+        raise ValueError(f"a {type(tokenizer).__name__} has no tokenizer.json, and cannot be converted")
+    return _ModelTokenizer(tokenizer.backend_tokenizer, tokenizer.clean_up_tokenization_spaces)
 
 
 def _plain_tokenizer(folder: Path) -> Tokenizer | None:

@@ -96,7 +96,7 @@ def tensors_of(path: Path) -> list[tuple[str, str, list[int]]]:
     Raises:
         InputError: If the file is unreadable, or not a safetensors file of its size.
     """
-    found: list[tuple[str, str, list[int]]] = []
+    listed: list[tuple[str, str, list[int]]] = []
     with open_weights(path) as stream:
         try:
             length = int.from_bytes(stream.read(8), "little")
@@ -111,10 +111,10 @@ def tensors_of(path: Path) -> list[tuple[str, str, list[int]]]:
                     raise ValueError(f"{name[:40]!r} has the shape {str(shape)[:40]}")
                 if begin < 0 or math.prod(shape) * _BITS.get(kind, 1) > 8 * (end - begin):
                     raise ValueError(f"{name[:40]!r} has more numbers than its bytes can hold")
-                found.append((name, kind, shape))
+                listed.append((name, kind, shape))
         except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
             raise InputError(f"{path} is not a safetensors file: {error}", FETCH_AGAIN) from error
-    return found
+    return listed
 
 
 _Numbers = tuple[str, int, int]  # number format (fp or int), bits of the weights, bits of the activations
@@ -159,13 +159,13 @@ def _object(value: object) -> dict[str, Any]:
 
 def _of_groups(groups: object) -> _Numbers | None:
     """Return the precision of compressed-tensors: the group with the fewest bits counts."""
-    found: list[_Numbers] = []
+    numbers: list[_Numbers] = []
     for group in map(_object, _object(groups).values()):
         weights, inputs = _object(group.get("weights")), _object(group.get("input_activations"))
         bits = weights.get("num_bits")
         if type(bits) is int and 0 < bits <= 16:
-            found.append(("fp" if weights.get("type") == "float" else "int", bits, inputs.get("num_bits") or 16))
-    return min(found, key=lambda numbers: numbers[1], default=None)
+            numbers.append(("fp" if weights.get("type") == "float" else "int", bits, inputs.get("num_bits") or 16))
+    return min(numbers, key=lambda numbers: numbers[1], default=None)
 
 
 def _of_quark(parts: Mapping[str, Any]) -> _Numbers | None:
@@ -174,8 +174,8 @@ def _of_quark(parts: Mapping[str, Any]) -> _Numbers | None:
     def numbers(name: str) -> tuple[str, int] | None:
         part = parts.get(name)
         part = part[0] if isinstance(part, list) and part else part
-        found = re.match(r"(fp|u?int)(4|6|8|16)(?!\d)", str(_object(part).get("dtype")))
-        return ("fp" if found[1] == "fp" else "int", int(found[2])) if found else None
+        match = re.match(r"(fp|u?int)(4|6|8|16)(?!\d)", str(_object(part).get("dtype")))
+        return ("fp" if match[1] == "fp" else "int", int(match[2])) if match else None
 
     weights, inputs = numbers("weight"), numbers("input_tensors")
     return (*weights, inputs[1] if inputs else 16) if weights else None

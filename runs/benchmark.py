@@ -108,8 +108,8 @@ class Benchmark:
     @property
     def limits(self) -> TokenLimits | None:
         """The latency limits of LoadGen's Server scenario."""
-        found = (self.entry.token_limits.get(scenario) for scenario in self.scenarios)
-        return next((limits for limits in found if limits is not None), None)
+        limits = (self.entry.token_limits.get(scenario) for scenario in self.scenarios)
+        return next((limits for limits in limits if limits is not None), None)
 
     @property
     def accuracy_log_bytes(self) -> int:

@@ -111,11 +111,11 @@ class RoundBenchmark(_Data):
         optional = self.optional.get(system_type, ())
         return self.required.get(system_type, ()), optional if set(optional) >= _ONE_OF else ()
 
-    def missing(self, there: Collection[str], system_type: str) -> list[str]:
+    def missing(self, scenarios: Collection[str], system_type: str) -> list[str]:
         """Return the required scenarios that are missing in a closed result."""
         all_of, one_of = self.set_of(system_type)
-        missing = [name for name in all_of if name not in there]
-        return missing + ([" or ".join(one_of)] if one_of and not set(one_of) & set(there) else [])
+        missing = [name for name in all_of if name not in scenarios]
+        return missing + ([" or ".join(one_of)] if one_of and not set(one_of) & set(scenarios) else [])
 
     def targets_of(self, scenario: str) -> dict[str, ScoreLimits]:
         """Return the limits of the scores in accuracy.txt, by name."""
@@ -127,13 +127,13 @@ class RoundBenchmark(_Data):
 
     def in_rules(self, scenario: str, rule: str) -> str:
         """The limit that the rules have instead of the checker's, as a text behind the checker's."""
-        other = self.rules_differ.get(f"{scenario} {rule}", self.rules_differ.get(f"{_ANY} {rule}"))
-        return f" (the official checker; inference_rules.adoc has {other})" if other else ""
+        limit = self.rules_differ.get(f"{scenario} {rule}", self.rules_differ.get(f"{_ANY} {rule}"))
+        return f" (the official checker; inference_rules.adoc has {limit})" if limit else ""
 
     def keys_of(self, scenario: str) -> tuple[str, ...]:
         """Return the benchmark's names in LoadGen's settings of a scenario."""
-        found = self.loadgen_keys.get(scenario, self.loadgen_keys.get(_ANY))
-        return () if found is None else (found,)
+        keys = self.loadgen_keys.get(scenario, self.loadgen_keys.get(_ANY))
+        return () if keys is None else (keys,)
 
 
 class RoundTable(_Data):

@@ -220,9 +220,9 @@ class ResultStore:
         return self._selected(f"{names}, {counts}, {measures}", where or {}, f"GROUP BY {names} ORDER BY {names}")
 
     def _selected(self, what: str, where: Mapping[str, str], order: str) -> list[dict[str, Any]]:
-        known = self.columns()
-        if unknown := [name for name in where if name not in known]:
-            raise InputError(f"--where {unknown[0]}: unknown column", f"columns: {', '.join(known)}")
+        columns = self.columns()
+        if unknown := [name for name in where if name not in columns]:
+            raise InputError(f"--where {unknown[0]}: unknown column", f"columns: {', '.join(columns)}")
         parts = [
             f'"{name}" IS NULL' if value == "null" else f'CAST("{name}" AS TEXT) = ?' for name, value in where.items()
         ]
@@ -234,12 +234,12 @@ class ResultStore:
     def find(self, run: str) -> dict[str, Any]:
         """Return the row of a run ID or of its beginning; raise InputError unless exactly one row matches."""
         query = f"SELECT * FROM {TABLE} WHERE substr(run_id, 1, length(?1)) = ?1"
-        found = [_readable(row) for row in self._connection.execute(query, (run,))]
-        exact = [row for row in found if row["run_id"] == run]
-        if len(exact or found) != 1 or not run:
-            problem = "no run" if not found else f"{len(found)} runs"
+        rows = [_readable(row) for row in self._connection.execute(query, (run,))]
+        exact = [row for row in rows if row["run_id"] == run]
+        if len(exact or rows) != 1 or not run:
+            problem = "no run" if not rows else f"{len(rows)} runs"
             raise InputError(f"{problem} in {self.path} with run_id {run!r}", "see `store query` for the run IDs")
-        return (exact or found)[0]
+        return (exact or rows)[0]
 
 
 def _readable(row: sqlite3.Row) -> dict[str, Any]:
@@ -278,9 +278,9 @@ def compare_rows(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[st
         if column.role == "condition" and (a is None) != (b is None):
             not_recorded.append(name)
         elif name in _PACKED:
-            found = differences(_settings(a), _settings(b))
-            names = sorted(key for key in found if key not in _TECHNIQUES)
-            parts[column.role] += [_pair(f"{name}.{key}", *found[key]) for key in names]
+            unequal = differences(_settings(a), _settings(b))
+            names = sorted(key for key in unequal if key not in _TECHNIQUES)
+            parts[column.role] += [_pair(f"{name}.{key}", *unequal[key]) for key in names]
         elif column.role == "number" and (a is not None or b is not None):
             both = isinstance(a, int | float) and isinstance(b, int | float)
             parts["number"].append(_pair(name, a, b, b / a if both and a and column.type == "REAL" else None))

@@ -81,9 +81,11 @@ class Place:
             required: kind that the command reads, as a noun.
             option: option that named the path.
         """
-        said = f"{option} {self.path} {self.text}".strip()
+        subject = f"{option} {self.path} {self.text}".strip()
         return (
-            InputError(f"{said}; required: {required}", self.fix) if self.fix else InputError(said, f"name {required}")
+            InputError(f"{subject}; required: {required}", self.fix)
+            if self.fix
+            else InputError(subject, f"name {required}")
         )
 
 

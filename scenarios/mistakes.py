@@ -58,6 +58,6 @@ class Mistakes:
         if not self._errors:
             return
         kind = next((type(error) for error in self._errors if isinstance(error, InputError)), type(self._errors[0]))
-        *others, last = self._errors[:MAX_SHOWN]
-        message = "\n".join([*map(str, others), last.message])
+        *earlier, last = self._errors[:MAX_SHOWN]
+        message = "\n".join([*map(str, earlier), last.message])
         raise kind(message, last.fix, cause=last.cause if len(self._errors) == 1 else "")

@@ -59,7 +59,7 @@ def field_and_key(option: str) -> tuple[str, str]:
 
 def bench_spellings() -> dict[str, tuple[str, ...]]:
     """Return the other spellings of the options of `bench`, by field."""
-    found = {name: (*ACCEPTED.get(name, ()), *_SPELLINGS.get(name, ())) for name in (*ACCEPTED, *_SPELLINGS)}
-    own = {*found, "data", "host", "max_concurrency", "port"}  # options of `bench` themselves
-    spelled = {name: tuple(other for other in others if other not in own) for name, others in found.items()}
+    spellings = {name: (*ACCEPTED.get(name, ()), *_SPELLINGS.get(name, ())) for name in (*ACCEPTED, *_SPELLINGS)}
+    bench_options = {*spellings, "data", "host", "max_concurrency", "port"}  # options of `bench` themselves
+    spelled = {name: tuple(other for other in names if other not in bench_options) for name, names in spellings.items()}
     return spelled | {name: (of_run, *spelled[of_run]) for name, of_run in _OF_RUN.items()}

@@ -32,12 +32,12 @@ _SAME: dict[str, tuple[str, set[str]]] = {
 
 def pip_settings(listing: str) -> dict[str, str]:
     """Return the settings of `pip install` in the output of `pip config list`, by key."""
-    found: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}
+    settings: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}
     for line in listing.splitlines():
         if match := re.fullmatch(r"(global|install|:env:)\.([\w-]+)=(.+)", line):
             section, key, value = match.groups()
-            found[section][key] = str(ast.literal_eval(value)).strip()
-    merged = found["global"] | found["install"] | found[":env:"]
+            settings[section][key] = str(ast.literal_eval(value)).strip()
+    merged = settings["global"] | settings["install"] | settings[":env:"]
     return {key: value for key, value in merged.items() if value}
 
 
@@ -68,22 +68,22 @@ def uv_settings(pip: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in settings.items() if value}
 
 
-def environment(listing: str, own: Mapping[str, str]) -> dict[str, str]:
+def environment(listing: str, variables: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for uv: the user's environment, and pip's settings that it and uv.toml do not set."""
-    keys = _configured_keys(own)
+    keys = _configured_keys(variables)
     translated = {
         name: value
         for name, value in uv_settings(pip_settings(listing)).items()
-        if not _chosen(name, own) and not keys & _SAME.get(name, ("", set()))[1]
+        if not _chosen(name, variables) and not keys & _SAME.get(name, ("", set()))[1]
     }
-    return {**own, **translated}
+    return {**variables, **translated}
 
 
-def without_index(listing: str, own: Mapping[str, str]) -> bool:
+def without_index(listing: str, variables: Mapping[str, str]) -> bool:
     """Return whether uv needs an option for offline use: pip uses no index, and uv has no index of its own."""
     is_off = pip_settings(listing).get("no-index", "").lower() in {"1", "true", "yes", "on", "y", "t"}
     names = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL")
-    return is_off and not any(own.get(name) for name in names)
+    return is_off and not any(variables.get(name) for name in names)
 
 
 def find_uv() -> str | None:
@@ -104,22 +104,22 @@ def main(arguments: list[str]) -> NoReturn:
     uv = find_uv()
     if uv is None:
         sys.exit(NOT_FOUND)
-    own = dict(os.environ)
-    asked = subprocess.run(
+    variables = dict(os.environ)
+    answer = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"],
-        capture_output=True, text=True, check=False, env={**own, "PIP_QUIET": "0", "PIP_VERBOSE": "0"},
+        capture_output=True, text=True, check=False, env={**variables, "PIP_QUIET": "0", "PIP_VERBOSE": "0"},
     )  # fmt: skip
-    settings = environment(asked.stdout, own)
-    if not _chosen("UV_LINK_MODE", own) and not _can_link(uv):
+    settings = environment(answer.stdout, variables)
+    if not _chosen("UV_LINK_MODE", variables) and not _can_link(uv):
         settings["UV_LINK_MODE"] = "copy"  # uv's own fallback, without its warning
-    if arguments[:1] == ["pip"] and without_index(asked.stdout, own):
+    if arguments[:1] == ["pip"] and without_index(answer.stdout, variables):
         arguments = [*arguments[:2], "--no-index", *arguments[2:]]
     os.execve(uv, [uv, *arguments], settings)
 
 
-def _chosen(name: str, own: Mapping[str, str]) -> bool:
+def _chosen(name: str, variables: Mapping[str, str]) -> bool:
     """Return whether the user's environment sets a variable. For uv and pip, an empty value means "none"."""
-    return any(other in own for other in (name, name.lower(), _SAME.get(name, ("", set()))[0]) if other)
+    return any(other in variables for other in (name, name.lower(), _SAME.get(name, ("", set()))[0]) if other)
 
 
 def _existing(places: Iterable[str]) -> Iterator[str]:
@@ -135,14 +135,14 @@ def _existing(places: Iterable[str]) -> Iterator[str]:
             print(f"setup: {path}: does not exist, but is a package source in pip's settings", file=sys.stderr)
 
 
-def _configured_keys(own: Mapping[str, str]) -> set[str]:
+def _configured_keys(variables: Mapping[str, str]) -> set[str]:
     """Return the keys that uv's own configuration files set."""
-    home = Path(own.get("XDG_CONFIG_HOME") or Path(own.get("HOME", "/")) / ".config")
+    home = Path(variables.get("XDG_CONFIG_HOME") or Path(variables.get("HOME", "/")) / ".config")
     files = [Path("/etc/uv/uv.toml"), home / "uv" / "uv.toml"]
-    if own.get("UV_CONFIG_FILE"):
-        files = [Path(own["UV_CONFIG_FILE"])]
+    if variables.get("UV_CONFIG_FILE"):
+        files = [Path(variables["UV_CONFIG_FILE"])]
     keys: set[str] = set()
-    for path in files if not own.get("UV_NO_CONFIG") else []:
+    for path in files if not variables.get("UV_NO_CONFIG") else []:
         try:
             content = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -157,8 +157,8 @@ def _can_link(uv: str) -> bool:
     cache = Path(cache_dir.stdout.strip())
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=cache) as here, tempfile.TemporaryDirectory(dir=sys.prefix) as there:
-            os.link(here.name, Path(there) / "link")
+        with tempfile.NamedTemporaryFile(dir=cache) as here, tempfile.TemporaryDirectory(dir=sys.prefix) as target:
+            os.link(here.name, Path(target) / "link")
     except OSError:
         return False
     return True

@@ -50,17 +50,17 @@ def make_engine(plan: "RunPlan") -> "Engine":
     return ReplicaPool(plan)
 
 
-def refuse_options_of_others(kind: EngineKind[Any], asked: BaseModel) -> None:
+def refuse_options_of_others(kind: EngineKind[Any], options: BaseModel) -> None:
     """Refuse options of engines that the run does not use.
 
     Raises:
         InputError: If such an option is set.
     """
-    for other in KINDS.values():
-        foreign = asked.model_fields_set & (other.options.model_fields.keys() - kind.options.model_fields.keys())
+    for other_kind in KINDS.values():
+        foreign = options.model_fields_set & (other_kind.options.model_fields.keys() - kind.options.model_fields.keys())
         for name in sorted(foreign):
-            if getattr(asked, name) != other.options.model_fields[name].get_default(call_default_factory=True):
+            if getattr(options, name) != other_kind.options.model_fields[name].get_default(call_default_factory=True):
                 flag = "--" + name.replace("_", "-")
                 raise InputError(
-                    f"the {kind.name} engine takes no {flag}", f"remove {flag}, or use --engine {other.name}"
+                    f"the {kind.name} engine takes no {flag}", f"remove {flag}, or use --engine {other_kind.name}"
                 )

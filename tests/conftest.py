@@ -58,8 +58,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """A test that is a coroutine runs on an event loop of its own."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
-    given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    asyncio.run(pyfuncitem.obj(**given))
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    asyncio.run(pyfuncitem.obj(**arguments))
     return True
 
 
@@ -120,11 +120,11 @@ def run_here(*arguments: object) -> Finished:
     stdout, stderr = (io.TextIOWrapper(io.BytesIO(), "utf-8", errors="backslashreplace") for _ in range(2))
     with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
         code = main.main([str(one) for one in arguments])
-    said = []
+    outputs = []
     for stream in (stdout, stderr):
         stream.flush()
-        said.append(stream.buffer.getvalue().decode())  # type: ignore[attr-defined]
-    return Finished(code, *said)
+        outputs.append(stream.buffer.getvalue().decode())  # type: ignore[attr-defined]
+    return Finished(code, *outputs)
 
 
 class StartedMain:
@@ -171,10 +171,10 @@ def start_main(tmp_path: Path) -> Iterator[Callable[..., StartedMain]]:
         return started[-1]
 
     yield start
-    for one in started:
-        if one.process.poll() is None:
-            one.process.kill()
-            one.process.wait()
+    for command in started:
+        if command.process.poll() is None:
+            command.process.kill()
+            command.process.wait()
 
 
 StartMain = Callable[..., StartedMain]

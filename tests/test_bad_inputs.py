@@ -23,12 +23,12 @@ def sparse(path: Path) -> None:
 
 
 def listening(path: Path) -> None:
-    there = Path.cwd()
+    working_dir = Path.cwd()
     os.chdir(path.parent)  # a socket's name must be short
     try:
         socket.socket(socket.AF_UNIX).bind(path.name)
     finally:
-        os.chdir(there)
+        os.chdir(working_dir)
 
 
 # Objects in place of a requested file; each is refused wherever a file is read.

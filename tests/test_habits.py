@@ -17,8 +17,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
 def content(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load(path.read_text())
-    return found
+    values: dict[str, Any] = yaml.safe_load(path.read_text())
+    return values
 
 
 def test_workflows_call_targets_of_the_makefile() -> None:

@@ -221,10 +221,10 @@ def facts_with(sha256: str, build: dict[str, Any] | None) -> dict[str, Any]:
 
 def test_runs_of_two_modules_are_of_two_systems_with_both_builds() -> None:
     wheel = facts_with("a" * 64, {"kind": "wheel", "compiler": None, "pybind11": None})
-    source, another = facts_with("b" * 64, SOURCE), facts_with("c" * 64, SOURCE)
+    source, rebuilt = facts_with("b" * 64, SOURCE), facts_with("c" * 64, SOURCE)
     (question,) = (question for question in RECORDED_PAIR if question.text == "LoadGen module")
     assert differences(wheel, source, question.scope)["loadgen.build.kind"] == ("wheel", "source")
-    assert differences(source, another, question.scope).keys() == {"loadgen.extension_sha256"}
+    assert differences(source, rebuilt, question.scope).keys() == {"loadgen.extension_sha256"}
     assert differences(wheel, source).keys() >= {"loadgen.build.compiler", "loadgen.build.pybind11"}
 
 

@@ -39,12 +39,12 @@ def locked(name: str) -> dict[str, list[str]]:
 @pytest.mark.parametrize("engine", ["cpu", "gpu"])
 def test_a_lock_is_what_its_inputs_ask_for(engine: str) -> None:
     versions = locked(engine)
-    asked = [*PROJECT["dependencies"], *EXTRAS[engine], *EXTRAS["ray"], *EXTRAS["dev"]]
+    requirements = [*PROJECT["dependencies"], *EXTRAS[engine], *EXTRAS["ray"], *EXTRAS["dev"]]
     if engine == "cpu":
         lines = (ROOT / "requirements" / "cpu.in").read_text().splitlines()
-        asked += [line for line in lines if not line.startswith("#")]
+        requirements += [line for line in lines if not line.startswith("#")]
     apart = {"torch"} if engine == "cpu" else set()
-    for requirement in map(Requirement, asked):
+    for requirement in map(Requirement, requirements):
         name = canonicalize_name(requirement.name)
         assert (name in versions) != (name in apart), f"{name}: run `make lock`"
         assert all(requirement.specifier.contains(version) for version in versions.get(name, ()))
@@ -106,7 +106,7 @@ def test_each_dependency_has_one_line() -> None:
 @pytest.mark.parametrize("part", ["product", "development"])
 def test_each_imported_package_is_declared(part: str) -> None:
     """A package that comes with another one is missing as soon as that one drops it."""
-    own = {
+    local_modules = {
         "mlperf_llama_vllm",
         "sut",
         "qsl",
@@ -132,20 +132,20 @@ def test_each_imported_package_is_declared(part: str) -> None:
     imported = {name for folder in folders for path in (ROOT / folder).rglob("*.py") for name in imports(path)}
     packages = importlib.metadata.packages_distributions()
     assert {"transformers", "numpy"} <= imported
-    for name in sorted(imported - own - sys.stdlib_module_names):
+    for name in sorted(imported - local_modules - sys.stdlib_module_names):
         providers = set(map(canonicalize_name, packages.get(name, [name])))
         assert providers & declared, f"{name}: imported, but {', '.join(providers)} is not in pyproject.toml"
 
 
 def imports(path: Path) -> set[str]:
     """The top-level packages that a module imports, at its top or in functions."""
-    found = set()
+    modules = set()
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
+            modules |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level:
-            found.add(str(node.module).partition(".")[0])
-    return found
+            modules.add(str(node.module).partition(".")[0])
+    return modules
 
 
 # The image and where it runs -----------------------------------------------------------------------------------------
@@ -181,13 +181,13 @@ def test_the_steps_of_the_image(tmp_path: Path) -> None:
     path_variable = f"{base / 'bin'}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path_variable, "PIP_NO_INDEX": "1", "MORE": ""}
     environment.pop("PYTHONPATH", None)
-    said = ""
+    output = ""
     for word, rest in instructions():
         if word == "RUN":
             done = subprocess.run(["sh", "-c", rest], cwd=checkout, env=environment, capture_output=True, text=True)
             assert done.returncode == 0, f"{rest}\n{done.stdout}{done.stderr}"
-            said = done.stdout
-    assert said.split()[-1] == HARNESS_VERSION
+            output = done.stdout
+    assert output.split()[-1] == HARNESS_VERSION
 
 
 def example(name: str) -> dict[str, Any]:
@@ -263,10 +263,10 @@ def test_the_examples_by_the_schemas_of_kubernetes(tmp_path: Path) -> None:
 )
 def test_completion(typed: str, offered: str) -> None:
     words = shlex.split(typed)
-    asked = {"COMP_WORDS": typed, "COMP_CWORD": str(len(words) - 1), "_MLPERF_LLAMA_VLLM_COMPLETE": "bash_complete"}
+    shell = {"COMP_WORDS": typed, "COMP_CWORD": str(len(words) - 1), "_MLPERF_LLAMA_VLLM_COMPLETE": "bash_complete"}
     code = "import sys, main; sys.argv[0] = 'mlperf-llama-vllm'; sys.exit(main.entry())"
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, **asked}, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, **shell}, capture_output=True, text=True, check=False
     )
     assert f"plain,{offered}" in done.stdout.splitlines(), done.stderr
 

@@ -75,9 +75,9 @@ def prose(path: Path) -> Iterator[str]:
 
 def sentences(path: Path) -> list[list[str]]:
     """The sentences of a page, each as its words."""
-    found = [part.split() for text in prose(path) for part in re.split(r"(?<=[.!?:])[*)\"]*\s+", text)]
-    found = [[word for word in words if not word.startswith("CODE")] for words in found]
-    return [words for words in found if len(words) > 2]  # shorter ones are names in tables
+    sentence_words = [part.split() for text in prose(path) for part in re.split(r"(?<=[.!?:])[*)\"]*\s+", text)]
+    sentence_words = [[word for word in words if not word.startswith("CODE")] for words in sentence_words]
+    return [words for words in sentence_words if len(words) > 2]  # shorter ones are names in tables
 
 
 def links(path: Path) -> set[Path]:
@@ -89,32 +89,32 @@ def links(path: Path) -> set[Path]:
 def replaced_words(text: str, name: str) -> list[str]:
     """The words of a text that another term replaces, except those that its name allows."""
     return [
-        f"{name}: {one.group()!r}: write {term}"
+        f"{name}: {match.group()!r}: write {term}"
         for pattern, term in REPLACED.items()
-        for one in re.finditer(rf"(?i)(?<![\w-])(?:{pattern})(?![\w-])", text)
-        if one.group().lower() not in EXCEPTIONS.get(name, set())
+        for match in re.finditer(rf"(?i)(?<![\w-])(?:{pattern})(?![\w-])", text)
+        if match.group().lower() not in EXCEPTIONS.get(name, set())
     ]
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name_of)
 def test_the_words_are_the_field_s(path: Path) -> None:
-    found = replaced_words("\n".join(prose(path)), name_of(path))
-    assert not found, "\n".join(found)
+    replaced = replaced_words("\n".join(prose(path)), name_of(path))
+    assert not replaced, "\n".join(replaced)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_words_of_the_help_are_the_field_s(name: str) -> None:
     text = CliRunner().invoke(cli, [name, "--help-all"]).output
     assert "Usage" in text
-    found = replaced_words(re.sub(r"\S*(?:seal\.json|MECHANISM|mechanisms?)\S*", "", " ".join(text.split())), name)
-    assert not found, "\n".join(found)
+    replaced = replaced_words(re.sub(r"\S*(?:seal\.json|MECHANISM|mechanisms?)\S*", "", " ".join(text.split())), name)
+    assert not replaced, "\n".join(replaced)
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name_of)
 def test_sentences_are_short(path: Path) -> None:
-    found = sentences(path)
-    assert [" ".join(words) for words in found if len(words) > MAX_WORDS] == []
-    assert sum(map(len, found)) / len(found) <= MAX_WORDS_ON_AVERAGE
+    page_sentences = sentences(path)
+    assert [" ".join(words) for words in page_sentences if len(words) > MAX_WORDS] == []
+    assert sum(map(len, page_sentences)) / len(page_sentences) <= MAX_WORDS_ON_AVERAGE
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name_of)

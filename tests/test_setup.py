@@ -171,7 +171,7 @@ def test_a_folder_that_does_not_exist_is_named_without_what_else_is_configured(
 
 
 @pytest.mark.parametrize(
-    "own",
+    "variables",
     [
         {"UV_DEFAULT_INDEX": "https://mine", "UV_INDEX": "https://more", "UV_FIND_LINKS": "", "SSL_CERT_FILE": "/c"},
         {
@@ -182,15 +182,15 @@ def test_a_folder_that_does_not_exist_is_named_without_what_else_is_configured(
         },
     ],
 )
-def test_what_the_user_says_to_uv_holds(own: dict[str, str]) -> None:
+def test_what_the_user_says_to_uv_holds(variables: dict[str, str]) -> None:
     listing = listed(
         index_url="https://i", extra_index_url="https://e", find_links="https://f", cert="/d", no_index="1"
     )
-    assert environment(listing, {**own, "UV_INDEX_STRATEGY": "first-index"}) == {
-        **own,
+    assert environment(listing, {**variables, "UV_INDEX_STRATEGY": "first-index"}) == {
+        **variables,
         "UV_INDEX_STRATEGY": "first-index",
     }
-    assert not without_index(listing, own)
+    assert not without_index(listing, variables)
     assert without_index(listing, {})
     assert not without_index(listed(no_index="0"), {})
 
@@ -198,9 +198,9 @@ def test_what_the_user_says_to_uv_holds(own: dict[str, str]) -> None:
 def test_what_uvs_configuration_files_say_holds(tmp_path: Path) -> None:
     (tmp_path / "uv").mkdir()
     (tmp_path / "uv" / "uv.toml").write_text('[pip]\nindex-url = "https://mine"\n')
-    own = {"XDG_CONFIG_HOME": str(tmp_path)}
+    variables = {"XDG_CONFIG_HOME": str(tmp_path)}
     listing = listed(index_url="https://i", find_links="https://f")
-    assert environment(listing, own) == {**own, "UV_FIND_LINKS": "https://f"}
+    assert environment(listing, variables) == {**variables, "UV_FIND_LINKS": "https://f"}
 
 
 # From a folder of wheels ----------------------------------------------------------------------------------------------
@@ -289,10 +289,10 @@ class Shop:
             make_wheel(self.wheels, name, version, {f"{package}/__init__.py": ""}, *requires)
         make_wheel(self.more, "torch", "2.0+cpu", {"torch/__init__.py": ""}, "sympy")
         # The uv that the tests use, and one that is too old, as a user's may be.
-        found = find_uv()
-        assert found, "make setup installs uv, unless the package sources have none"
+        uv_path = find_uv()
+        assert uv_path, "make setup installs uv, unless the package sources have none"
         self.with_uv, self.without_uv = self._path(folder / "uv"), self._path(folder / "old")
-        (folder / "uv" / "uv").symlink_to(found)
+        (folder / "uv" / "uv").symlink_to(uv_path)
         (folder / "old" / "uv").write_text("#!/bin/sh\necho uv 0.1.0\n")
         (folder / "old" / "uv").chmod(0o755)
         self.cache = folder / "cache"
@@ -302,11 +302,11 @@ class Shop:
         first.mkdir()
         return f"{first}{os.pathsep}{os.environ['PATH']}"
 
-    def run(self, name: str, *arguments: str, uv: bool = True, **own: str) -> "subprocess.CompletedProcess[str]":
+    def run(self, name: str, *arguments: str, uv: bool = True, **extra: str) -> "subprocess.CompletedProcess[str]":
         sources = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": f"{self.wheels} {self.more}"}
         compiled = {"PYTHONDONTWRITEBYTECODE": "1"}  # a user's setting, for what runs
         path = self.with_uv if uv else self.without_uv
-        more = {"PYTHON": sys.executable, "PATH": path, "UV_CACHE_DIR": str(self.cache), **sources, **compiled, **own}
+        more = {"PYTHON": sys.executable, "PATH": path, "UV_CACHE_DIR": str(self.cache), **sources, **compiled, **extra}
         return run_script(self.checkout, name, *arguments, **more)
 
     def lock_source(self) -> None:
@@ -418,9 +418,9 @@ def test_a_changed_file_is_refused_by_its_name(shop: Shop) -> None:
         # uv installs the same lock from an empty cache.
         uv = [shop.checkout / ".venv" / "bin" / "python", shop.checkout / "scripts" / "run_uv.py", "pip", "install"]
         lock = ["--require-hashes", "--no-deps", "--no-index", "--find-links", shop.wheels]
-        there = ["--target", shop.checkout / "there", "-r", shop.checkout / "requirements" / "cpu.lock", "--no-cache"]
+        options = ["--target", shop.checkout / "there", "-r", shop.checkout / "requirements" / "cpu.lock", "--no-cache"]
         reported = subprocess.run(
-            [*uv, *lock, *there], capture_output=True, text=True, env={**os.environ, "PATH": shop.with_uv}
+            [*uv, *lock, *options], capture_output=True, text=True, env={**os.environ, "PATH": shop.with_uv}
         )
         assert reported.returncode != 0
         assert "mlcommons-loadgen==6.0" in reported.stderr
@@ -552,8 +552,8 @@ def fetch_published(cache: Path, *arguments: str) -> "subprocess.CompletedProces
 def test_what_tests_read_is_fetched_and_nothing_else(remote: tuple[str, str], tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     assert fetch_published(cache, *remote).returncode == 0
-    (found,) = cache.iterdir()
-    assert {path.relative_to(found).as_posix() for path in found.rglob("*") if path.is_file()} == set(PUBLISHED)
+    (folder,) = cache.iterdir()
+    assert {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} == set(PUBLISHED)
     again = fetch_published(cache, "file:///nowhere", "HEAD")
     assert (again.returncode, "is there already" in again.stdout) == (0, True)
 

@@ -117,10 +117,10 @@ def test_the_outcome_is_the_same(
     monkeypatch.chdir(os.fsdecode(folder))
     with OUTPUTS[output]() as stream:
         monkeypatch.setattr("sys.stdout", stream)
-        found = main.main(CALLS[name])
+        exit_code = main.main(CALLS[name])
     reported = capsys.readouterr().err
-    refused = place == "not-utf-8" and found == 2 and "not UTF-8" in reported
-    assert refused or found == ordinary[name] or (output, found) == ("full", 4), reported
+    refused = place == "not-utf-8" and exit_code == 2 and "not UTF-8" in reported
+    assert refused or exit_code == ordinary[name] or (output, exit_code) == ("full", 4), reported
     assert not list(Path.cwd().rglob("*.tmp*"))
 
 
@@ -138,11 +138,11 @@ def test_a_program_is_answered(
     monkeypatch.chdir(shutil.copytree(made, tmp_path / "made"))
     finished = run_here(*CALLS[name], "--json")
     assert finished.code == ordinary[name]
-    whole = json.loads(finished.stdout)
+    document = json.loads(finished.stdout)
     if finished.code > 1:
-        assert whole["error"]["message"]
+        assert document["error"]["message"]
         return
-    response = whole if name in ("status", "results") else whole["answer"]
+    response = document if name in ("status", "results") else document["answer"]
     assert response
     assert set(response) == RESPONSES.get(name, set(response))
 

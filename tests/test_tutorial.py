@@ -145,9 +145,9 @@ def test_the_walk(home: Path) -> None:
             assert typed(line, home, "--rehearsal").returncode == 0
         elif name == "check":
             # The official checker knows no small benchmark. Ours finds what a rehearsal must have, and nothing else.
-            ours = CommandLine(line.page, line.line, line.words[: line.words.index("--official")])
-            found = json.loads(typed(ours, home, "--json").stdout)["answer"]["findings"]
-            assert {one["rule"] for one in found} == {"rehearsal"}
+            rehearsal = CommandLine(line.page, line.line, line.words[: line.words.index("--official")])
+            findings = json.loads(typed(rehearsal, home, "--json").stdout)["answer"]["findings"]
+            assert {one["rule"] for one in findings} == {"rehearsal"}
         else:
             assert typed(line, home).returncode == 0
     assert set(seen) == {

@@ -76,38 +76,38 @@ def is_field(path: str, name: str) -> bool:
     return any(name in names and fnmatch(path, pattern) for pattern, names in FIELDS.items())
 
 
-def names_a_case(path: str, text: str, found: re.Match[str]) -> bool:
+def names_a_case(path: str, text: str, match: re.Match[str]) -> bool:
     """Frozen cases have names that stay: keys in tests, such as `"a leg too many": …`."""
-    line = text[text.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0]
+    line = text[text.rfind("\n", 0, match.start()) + 1 :].partition("\n")[0]
     return path.startswith("tests/") and bool(re.match(r'\s*f?"[^"]*":', line))
 
 
-def is_interface(path: str, text: str, found: re.Match[str]) -> bool:
-    token = found.group()
-    quoted = text[found.start() - 1 : found.start()] + text[found.end() : found.end() + 1] in QUOTED
-    is_case = (path.startswith("tests/") and "-" in token) or names_a_case(path, text, found)
+def is_interface(path: str, text: str, match: re.Match[str]) -> bool:
+    token = match.group()
+    quoted = text[match.start() - 1 : match.start()] + text[match.end() : match.end() + 1] in QUOTED
+    is_case = (path.startswith("tests/") and "-" in token) or names_a_case(path, text, match)
     is_key = token in KEYS and (quoted or path == "docs/json.md")
     return token in INTERFACES or is_key or is_field(path, token) or is_case
 
 
 def test_replaced_words_are_interfaces() -> None:
-    found = [
-        f"{path}:{text.count(chr(10), 0, one.start()) + 1}: {one.group()}"
+    violations = [
+        f"{path}:{text.count(chr(10), 0, match.start()) + 1}: {match.group()}"
         for path, text in texts()
-        for one in TOKEN.finditer(text)
-        if has_part(one.group(), REPLACED) and not is_interface(path, text, one)
+        for match in TOKEN.finditer(text)
+        if has_part(match.group(), REPLACED) and not is_interface(path, text, match)
     ]
-    assert found == []
+    assert violations == []
 
 
 def test_spellings() -> None:
-    found = [
-        f"{path}:{text.count(chr(10), 0, one.start()) + 1}: {one.group()}"
+    violations = [
+        f"{path}:{text.count(chr(10), 0, match.start()) + 1}: {match.group()}"
         for path, text in texts()
-        for one in PHRASES.finditer(text)
-        if one.group() not in INTERFACES and not names_a_case(path, text, one)
+        for match in PHRASES.finditer(text)
+        if match.group() not in INTERFACES and not names_a_case(path, text, match)
     ]
-    assert found == []
+    assert violations == []
 
 
 def names(path: Path) -> Iterator[tuple[int, str]]:
@@ -120,7 +120,7 @@ def names(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def test_names() -> None:
-    found = [
+    violations = [
         f"{path}:{line}: {name}"
         for path, _ in texts()
         if path.endswith(".py")
@@ -130,4 +130,4 @@ def test_names() -> None:
         or re.match(r"_?(?:MOST|LEAST)_", name)
         or (has_part(name, RESPONSES) and not is_field(path, name) and not name.startswith("test_"))
     ]
-    assert found == []
+    assert violations == []

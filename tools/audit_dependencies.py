@@ -116,18 +116,20 @@ def _read(kept: Path, digest: str) -> Report | None:
 
 
 def _lines(report: Report) -> list[str]:
-    known = [one for one in report.dependencies if "skip_reason" not in one]
+    checked = [one for one in report.dependencies if "skip_reason" not in one]
     unknown = [str(one["name"]) for one in report.dependencies if "skip_reason" in one]
-    vulnerable = [one for one in known if one["vulns"]]
+    vulnerable = [one for one in checked if one["vulns"]]
     day = time.strftime("%Y-%m-%d", time.localtime(report.time_s))
     lines = [
-        f"dependency audit: {len(vulnerable)} of {len(known)} locked packages with known vulnerabilities "
+        f"dependency audit: {len(vulnerable)} of {len(checked)} locked packages with known vulnerabilities "
         f"(advisories of {day})"
     ]
-    for one in vulnerable:
-        for found in one["vulns"]:
-            fixed = f"fixed in {', '.join(found['fix_versions'])}" if found["fix_versions"] else "not fixed"
-            lines.append(f"  {one['name']} {one['version']}: {found['id']}, {fixed}")
+    for dependency in vulnerable:
+        for vulnerability in dependency["vulns"]:
+            fixed = (
+                f"fixed in {', '.join(vulnerability['fix_versions'])}" if vulnerability["fix_versions"] else "not fixed"
+            )
+            lines.append(f"  {dependency['name']} {dependency['version']}: {vulnerability['id']}, {fixed}")
     if unknown:
         more = f" and {len(unknown) - SHOWN} more" if len(unknown) > SHOWN else ""
         lines.append(f"  without advisories: {', '.join(unknown[:SHOWN])}{more}")

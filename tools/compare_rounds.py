@@ -39,17 +39,17 @@ def findings_of(record: Record) -> Counter[Key]:
 def not_judged_of(record: Record) -> dict[tuple[str, str], str]:
     """Return the reasons why rules were not applied, by rule and result."""
     return {
-        (rule, result): f"{one['what']}: {one['why']}"
-        for one in record["not_judged"]
-        for rule in one["rules"]
-        for result in one["results"]
+        (rule, result): f"{entry['what']}: {entry['why']}"
+        for entry in record["not_judged"]
+        for rule in entry["rules"]
+        for result in entry["results"]
     }
 
 
 def _unjudged(before: dict[tuple[str, str], str], after: dict[tuple[str, str], str]) -> Iterator[str]:
     """Yield lines on rules that were not applied on one side only, and on changed reasons."""
-    for sign, one, other in (("-", before, after), ("+", after, before)):
-        counts = Counter(rule for rule, result in one.keys() - other.keys())
+    for sign, first, second in (("-", before, after), ("+", after, before)):
+        counts = Counter(rule for rule, result in first.keys() - second.keys())
         for count in sorted(set(counts.values()), reverse=True):
             rules = " ".join(sorted(rule for rule in counts if counts[rule] == count))
             yield f"not judged: {sign} in {count:,} results: {rules}"
@@ -129,15 +129,15 @@ def _watched(process: "subprocess.Popen[bytes]") -> Record:
     begun, used_s, peak = time.monotonic(), dict[str, float](), 0
     tick_s, page = 1 / os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     while process.poll() is None:
-        held = 0
+        peak_bytes = 0
         for path in Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError):
                 # Fields after the name: state, parent, group, session, …; proc_pid_stat(5)
                 fields = path.read_text().rpartition(")")[2].split()
                 if int(fields[3]) == process.pid:
                     used_s[path.parent.name] = (int(fields[11]) + int(fields[12])) * tick_s
-                    held += int(fields[21]) * page
-        peak = max(peak, held)
+                    peak_bytes += int(fields[21]) * page
+        peak = max(peak, peak_bytes)
         time.sleep(POLL_S)
     return {
         "processor_s": round(sum(used_s.values()), 1),

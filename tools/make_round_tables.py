@@ -108,10 +108,10 @@ class Constants:
         """Return the line of an item of a list."""
         node: Any = self._nodes[keys[0]]
         for key in keys[1:]:
-            found = [value for entry, value in zip(node.keys, node.values, strict=True) if entry.value == key]
-            if not found:
+            values = [value for entry, value in zip(node.keys, node.values, strict=True) if entry.value == key]
+            if not values:
                 return None
-            node = found[0]
+            node = values[0]
         return next((one.lineno for one in node.elts if one.value == item), None)
 
     def _value(self, node: ast.expr) -> Any:
@@ -136,8 +136,8 @@ class Conf:
     def __init__(self, text: str) -> None:
         self.lines: dict[tuple[str, str, str], tuple[float, int]] = {}
         for number, line in enumerate(text.splitlines(), start=1):
-            if found := re.fullmatch(r"(\S+)\.(\*|\w+)\.(\w+) = ([\d.]+)", line.strip()):
-                self.lines[found[1], found[2], found[3]] = float(found[4]), number
+            if match := re.fullmatch(r"(\S+)\.(\*|\w+)\.(\w+) = ([\d.]+)", line.strip()):
+                self.lines[match[1], match[2], match[3]] = float(match[4]), number
         self.models = {model for model, _, _ in self.lines}
 
 
@@ -206,23 +206,23 @@ class Table:
         constants, name = self._constants, model_of(model)
         yield "model", name, _at(constants.line_in(model, "MODEL_CONFIG", self.round, "models"))
         aliases, _ = self._of("model_mapping") or ({}, 0)
-        if own := [alias for alias, of in aliases.items() if of == model]:
-            lines = [found[1] for alias in own if (found := self._of("model_mapping", alias))]
-            yield "aliases", own, _at(*lines)
+        if aliases_of_model := [alias for alias, of in aliases.items() if of == model]:
+            lines = [found[1] for alias in aliases_of_model if (found := self._of("model_mapping", alias))]
+            yield "aliases", aliases_of_model, _at(*lines)
         for field in ("required", "optional"):
             sets = {suite: self._of(f"{field}-scenarios-{suite}", model) for suite in SUITES}
-            if known := {suite.replace("-", ","): value for suite, value in sets.items() if value}:
+            if sets_of_suite := {suite.replace("-", ","): value for suite, value in sets.items() if value}:
                 yield (
                     field,
-                    {suite: value for suite, (value, _) in known.items()},
-                    _at(*(at for _, at in known.values())),
+                    {suite: value for suite, (value, _) in sets_of_suite.items()},
+                    _at(*(at for _, at in sets_of_suite.values())),
                 )
         yield from self._metrics(model)
         yield from self._targets(model)
         for field, key in (("performance_samples", "performance-sample-count"), ("data_set", "dataset-size"),
                            ("min_queries", "min-queries")):  # fmt: skip
-            if one := self._of(key, model):
-                yield field, one[0], _at(one[1])
+            if value := self._of(key, model):
+                yield field, value[0], _at(value[1])
         accuracy = self._of("accuracy-sample-count", model) or self._of("dataset-size", model)
         if accuracy:
             counts = accuracy[0] if isinstance(accuracy[0], dict) else {"any": accuracy[0]}
@@ -262,15 +262,15 @@ class Table:
                 text = find_at(self._checkout, CHECKER_COMMIT, f"compliance/{place}")
                 if text is None:
                     continue
-                found = {
+                audit_settings = {
                     match[1]: (number, json.loads(match[2]))
                     for number, line in enumerate(text.splitlines(), start=1)
                     if (match := re.match(r"\*\.(?:\*|Offline)\.(\w+) = ([\d.]+)", line)) and match[1] in AUDIT_KEYS
                 }
                 if test in SAMPLED_ONCE and (least := re.search(r"(?m)^\*\.\*\.min_query_count = (\d+)", text)):
-                    found[f"{test.lower()}_samples"] = text.count("\n", 0, least.start()) + 1, int(least[1])
-                settings[test] = {key: value for key, (_, value) in found.items()}
-                sources.append(f"{place}:" + ",".join(str(number) for number, _ in found.values()))
+                    audit_settings[f"{test.lower()}_samples"] = text.count("\n", 0, least.start()) + 1, int(least[1])
+                settings[test] = {key: value for key, (_, value) in audit_settings.items()}
+                sources.append(f"{place}:" + ",".join(str(number) for number, _ in audit_settings.values()))
                 self._audit_files[place] = f"mlcommons/inference {CHECKER_COMMIT} compliance/{place}"
                 break
         if settings:
@@ -278,28 +278,30 @@ class Table:
 
     def _metrics(self, model: str) -> Iterator[tuple[str, Any, str]]:
         base = self._constants.find("RESULT_FIELD_NEW", self.round) or ({}, 0)
-        own = self._constants.find("RESULT_FIELD_BENCHMARK_OVERWRITE", self.round, model) or ({}, 0)
+        own_metrics = self._constants.find("RESULT_FIELD_BENCHMARK_OVERWRITE", self.round, model) or ({}, 0)
         # LoadGen runs Interactive as Server, so its log has Server's records.
-        metrics = {scenario: key for scenario, key in {**base[0], **own[0]}.items() if scenario != "Interactive"}
-        yield "metrics", metrics, _at(*(line for _, line in (base, own) if line))
+        metrics = {
+            scenario: key for scenario, key in {**base[0], **own_metrics[0]}.items() if scenario != "Interactive"
+        }
+        yield "metrics", metrics, _at(*(line for _, line in (base, own_metrics) if line))
 
     def _targets(self, model: str) -> Iterator[tuple[str, Any, str]]:
-        found, above = self._of("accuracy-target", model), self._of("accuracy-upper-limit", model)
-        if found is None:
+        lower, above = self._of("accuracy-target", model), self._of("accuracy-upper-limit", model)
+        if lower is None:
             return
         high = dict(_pairs(above[0])) if above else {}
         targets = {}
-        for scenario, flat in (found[0] if isinstance(found[0], dict) else {"any": found[0]}).items():
+        for scenario, flat in (lower[0] if isinstance(lower[0], dict) else {"any": lower[0]}).items():
             low = dict(_pairs(flat))
             targets[scenario] = {score: {"low": low.get(score), "high": high.get(score)} for score in {**low, **high}}
-        yield "targets", targets, _at(found[1], *([above[1]] if above else []))
+        yield "targets", targets, _at(lower[1], *([above[1]] if above else []))
 
     def _latencies(self, model: str, name: str) -> Iterator[tuple[str, Any, str]]:
         """Yield the latency limits of queries: the stricter limit of the checker and LoadGen."""
-        found = self._of("latency-constraint", model)
-        if found is None:
+        latencies = self._of("latency-constraint", model)
+        if latencies is None:
             return
-        limits, sources = dict(found[0]), [_at(found[1])]
+        limits, sources = dict(latencies[0]), [_at(latencies[1])]
         settings = self._conf.lines.get((_loadgen_key(name), "Server", "target_latency"))
         if settings and 0 < settings[0] * 1e6 < limits.get("Server", 0):
             limits["Server"] = int(settings[0] * 1e6)
@@ -311,15 +313,15 @@ class Table:
         key = _loadgen_key(name)
         keys = {"any": key, "Interactive": f"{key}-interactive"}
         lines = self._conf.lines
-        known = {scenario: one for scenario, one in keys.items() if one in self._conf.models}
-        if not known:
+        by_scenario = {scenario: one for scenario, one in keys.items() if one in self._conf.models}
+        if not by_scenario:
             return
-        first = [min(at for (model, _, _), (_, at) in lines.items() if model == one) for one in known.values()]
-        yield "loadgen_keys", known, _conf_at(*first)
+        first = [min(at for (model, _, _), (_, at) in lines.items() if model == one) for one in by_scenario.values()]
+        yield "loadgen_keys", by_scenario, _conf_at(*first)
         equal = lines.get((key, "*", "sample_concatenate_permutation"))
         if equal and (key, "*", "sample_concatenate_permutation") in self._equal_issue:
             yield "equal_issue", True, _conf_at(equal[1])
-        shares = {scenario: found for (model, scenario, what), found in lines.items()
+        shares = {scenario: value for (model, scenario, what), value in lines.items()
                   if model == key and what == "target_latency_percentile"}  # fmt: skip
         if shares:
             yield ("percentiles", {scenario: round(value / 100, 6) for scenario, (value, _) in shares.items()},
@@ -337,10 +339,10 @@ class Table:
         values: dict[str, int] = {}
         lines = []
         for number, line in enumerate(self._rules, start=1):
-            found = re.match(r"\|[^|]*\(([^|]*)\) *\|max_new_tokens *(?:\((\w+)\))? *\|(\d+)", line)
-            if found and found[1] == of_model:
+            match = re.match(r"\|[^|]*\(([^|]*)\) *\|max_new_tokens *(?:\((\w+)\))? *\|(\d+)", line)
+            if match and match[1] == of_model:
                 values |= (
-                    {found[2]: int(found[3])} if found[2] else dict.fromkeys(("performance", "accuracy"), int(found[3]))
+                    {match[2]: int(match[3])} if match[2] else dict.fromkeys(("performance", "accuracy"), int(match[3]))
                 )
                 lines.append(number)
         if values:
@@ -359,9 +361,9 @@ class Table:
         limits = (self._constants.find("LLM_LATENCY_LIMITS", model) or ({}, 0))[0]
         differ, at = {}, []
         for number, line in rows:
-            for found in re.finditer(r"(\w*)(?: category)?: (?:TTFT/TPOT: )?(\d+) ms/(\d+) ms", line):
-                scenario = "Interactive" if found[1] == "Interactive" else "Server"
-                for key, value in zip(("ttft", "tpot"), (found[2], found[3]), strict=True):
+            for match in re.finditer(r"(\w*)(?: category)?: (?:TTFT/TPOT: )?(\d+) ms/(\d+) ms", line):
+                scenario = "Interactive" if match[1] == "Interactive" else "Server"
+                for key, value in zip(("ttft", "tpot"), (match[2], match[3]), strict=True):
                     if scenario in limits and limits[scenario][key] != int(value) * 1_000_000:
                         differ[f"{scenario} perf-{key}"] = f"{value} ms"
                         at.append(number)
@@ -386,7 +388,7 @@ class Table:
         targets = dict(_pairs(target[0])) if target and isinstance(target[0], list) else {}
         of_model = _WITHOUT_SETTINGS.get(name, _IN_RULES.get(name, ""))
         for number, line in enumerate(self._own_rules or (), start=1):
-            suite = found[1] if (found := re.match(r"The (\w+) suite includes", line)) else suite
+            suite = match[1] if (match := re.match(r"The (\w+) suite includes", line)) else suite
             cells = [cell.strip() for cell in line.split("|")]
             if len(cells) < 7 or cells[3] != of_model or (suite == "Edge") != edge or not cells[5].isdigit():
                 continue
@@ -433,8 +435,8 @@ def written(table: dict[str, Any]) -> str:
         pad = "  " * depth
         deeper = ("benchmarks",) if depth == 1 else tuple(value) if depth == 2 else ()
         parts = [
-            f"{pad}{json.dumps(key)}: {fields(one, depth + 1) if key in deeper else json.dumps(one)}"
-            for key, one in value.items()
+            f"{pad}{json.dumps(key)}: {fields(field, depth + 1) if key in deeper else json.dumps(field)}"
+            for key, field in value.items()
         ]
         return "{\n" + ",\n".join(parts) + "\n" + "  " * (depth - 1) + "}"
 

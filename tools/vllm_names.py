@@ -94,11 +94,11 @@ class Package:
     def lacks(self, use: Use) -> Iterator[str]:
         """Yield what is missing of a use."""
         place = f"{use.module}.{use.name}"
-        found = self.find(use.module, use.name)
-        if found is None:
+        definition = self.find(use.module, use.name)
+        if definition is None:
             yield f"{place} is missing"
             return
-        module, node = found
+        module, node = definition
         if use.call is not None:
             yield from _unaccepted(place, node, use.call)
         names = self._members(module, node) if use.fields or use.methods else {}
@@ -134,8 +134,8 @@ class Package:
         members: dict[str, ast.AST] = {}
         if isinstance(node, ast.ClassDef):
             for base in node.bases:
-                found = self.find(module, base.id) if isinstance(base, ast.Name) else None
-                members |= self._members(*found) if found else {}
+                base_class = self.find(module, base.id) if isinstance(base, ast.Name) else None
+                members |= self._members(*base_class) if base_class else {}
             for item in node.body:
                 members |= dict.fromkeys(_bound(item), item)
                 if isinstance(item, Function) and item.name == "__init__":
@@ -194,12 +194,12 @@ def _unaccepted(place: str, node: ast.AST, call: Call, *, is_method: bool = Fals
     if tuple(positional[: len(call.positional)]) != call.positional:
         yield f"{place}: positional parameters {', '.join(positional)}, needed: {', '.join(call.positional)}"
     if node.args.kwarg is None:
-        known = _parameters(node)
-        yield from (f"{place}: parameter {name} is missing" for name in call.keywords if name not in known)
+        parameters = _parameters(node)
+        yield from (f"{place}: parameter {name} is missing" for name in call.keywords if name not in parameters)
     optional = positional[len(positional) - len(node.args.defaults) :] if node.args.defaults else []
     optional += [one.arg for one, value in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if value]
-    given = (*call.positional, *call.keywords)
-    required = [name for name in _parameters(node)[skipped:] if name not in optional and name not in given]
+    arguments = (*call.positional, *call.keywords)
+    required = [name for name in _parameters(node)[skipped:] if name not in optional and name not in arguments]
     if required:
         yield f"{place}: parameter {required[0]} is required, but not given"
 
@@ -212,14 +212,14 @@ def lacking(read: ReadSource) -> list[str]:
 
 def downloaded(version: str, folder: Path) -> Path | str:
     """Download the wheel of a version; return its path, or why it is not available."""
-    said = ""
+    answer = ""
     for name in DISTRIBUTIONS:
         pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-cache-dir", "--only-binary", ":all:"]
         done = subprocess.run([*pip, "-d", str(folder), f"{name}=={version}"], capture_output=True, text=True)
         if done.returncode == 0:
             return next(folder.glob("*.whl"))
-        said = (done.stderr.strip().splitlines() or ["pip failed"])[-1]
-    return said
+        answer = (done.stderr.strip().splitlines() or ["pip failed"])[-1]
+    return answer
 
 
 def check_version(version: str) -> tuple[list[str], str]:
@@ -236,9 +236,9 @@ def check_version(version: str) -> tuple[list[str], str]:
 def locked_version() -> str:
     """Return the version of vLLM in requirements/gpu.lock."""
     text = (HARNESS_ROOT / "requirements" / "gpu.lock").read_text()
-    found = re.search(r"(?m)^vllm==(\S+)", text)
-    assert found
-    return found[1]
+    match = re.search(r"(?m)^vllm==(\S+)", text)
+    assert match
+    return match[1]
 
 
 def _parser() -> argparse.ArgumentParser:

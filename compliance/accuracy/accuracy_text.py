@@ -37,13 +37,13 @@ class StatedScore:
     def values(self) -> list[float]:
         """Distinct numbers in ascending order; empty if one of them is not a number."""
         try:
-            found = sorted(set(map(float, self.numbers)))
+            values = sorted(set(map(float, self.numbers)))
         except ValueError:
             return []
-        return found if all(map(isfinite, found)) else []
+        return values if all(map(isfinite, values)) else []
 
 
-def stated_score(lines: Sequence[str], name: str, *, one: bool = True) -> StatedScore:
+def stated_score(lines: Sequence[str], name: str, *, is_single: bool = True) -> StatedScore:
     """Read one score from the lines of an accuracy.txt.
 
     Args:
@@ -57,23 +57,25 @@ def stated_score(lines: Sequence[str], name: str, *, one: bool = True) -> Stated
             power = _EXPONENT.match(line, match.end(1))
             numbers.append(match[1] + (power[0] if power else ""))
             part = part or (f"{name} is {numbers[-1]}, but the checker reads only {match[1]}" if power else "")
-    found, shown = StatedScore(name, tuple(numbers)), printable(", ".join(numbers), _MAX_SHOWN)
+    score, shown = StatedScore(name, tuple(numbers)), printable(", ".join(numbers), _MAX_SHOWN)
     if not numbers:
         number, form = next(_other_forms(lines, key), (None, ""))
-        said = f"; the checker does not read {form}" if form else ""
-        return replace(found, problem=f"{name} is missing or unreadable for the checker{said}", line=number)
+        reason = f"; the checker does not read {form}" if form else ""
+        return replace(score, problem=f"{name} is missing or unreadable for the checker{reason}", line=number)
     if part:
-        return replace(found, problem=part)
-    if not found.values:
-        return replace(found, problem=f"{name} is {shown}, which is not a number")
-    return replace(found, problem=f"multiple values of {name}: {shown}") if one and len(found.values) > 1 else found
+        return replace(score, problem=part)
+    if not score.values:
+        return replace(score, problem=f"{name} is {shown}, which is not a number")
+    return (
+        replace(score, problem=f"multiple values of {name}: {shown}") if is_single and len(score.values) > 1 else score
+    )
 
 
 @cache
 def _pattern(name: str) -> tuple[re.Pattern[str], str]:
     """Return the checker's pattern for a score, and the name of the score in the pattern; empty if it has none."""
-    known = score_patterns()
-    checkers = known.get(name) or known.get(name.upper())
+    patterns = score_patterns()
+    checkers = patterns.get(name) or patterns.get(name.upper())
     pattern = checkers.pattern if checkers else rf".*'{name}':\s([\d.]+)"
     keys = _KEY.findall(pattern)
     if len(keys) != 1 or not pattern.startswith(f".*'{keys[0]}'"):
@@ -88,13 +90,13 @@ def _other_forms(lines: Sequence[str], key: str) -> Iterator[tuple[int, str]]:
     """
     statement = re.compile(rf"(?<!\w)([\"']?){key}\1\s*[:=]\s*([^,}}]*)" if key else _NUMPY)
     for number, line in enumerate(lines, start=1):
-        for found in statement.finditer(line):
-            if not key or _NUMPY.match(found[2]):
+        for match in statement.finditer(line):
+            if not key or _NUMPY.match(match[2]):
                 yield number, "NumPy's form of a number"
-            elif found[1] == '"':
+            elif match[1] == '"':
                 yield number, "JSON's double quotes"
             else:
-                yield number, printable(found[0].strip(), _MAX_SHOWN)
+                yield number, printable(match[0].strip(), _MAX_SHOWN)
 
 
 def read_scores(metric: Metric, text: str, where: str = "accuracy.txt", answered: int | None = None) -> Scores:
@@ -127,9 +129,9 @@ def stated_hash(text: str) -> tuple[str, str]:
 
     The official truncation tool appends this hash of the whole accuracy log. Without the line, both texts are empty.
     """
-    found = [match[1] for line in text.splitlines() if (match := _HASH.fullmatch(line))]
-    if len({one.lower() for one in found}) > 1:
-        return "", f"multiple hash lines: {printable(', '.join(found), 3 * _MAX_SHOWN)}"
-    if found and not _SHA256.fullmatch(found[0].lower()):
-        return "", f"hash={printable(found[0], 2 * _MAX_SHOWN)} is not a SHA-256"
-    return (found[0].lower() if found else ""), ""
+    digests = [match[1] for line in text.splitlines() if (match := _HASH.fullmatch(line))]
+    if len({one.lower() for one in digests}) > 1:
+        return "", f"multiple hash lines: {printable(', '.join(digests), 3 * _MAX_SHOWN)}"
+    if digests and not _SHA256.fullmatch(digests[0].lower()):
+        return "", f"hash={printable(digests[0], 2 * _MAX_SHOWN)} is not a SHA-256"
+    return (digests[0].lower() if digests else ""), ""

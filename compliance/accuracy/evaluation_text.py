@@ -98,22 +98,22 @@ _COUNTS = ("gen_num", "num-samples", "samples evaluated", "queries")
 
 def failures(text: str) -> Iterator[Fault]:
     """Yield the first place at which a text states a failure."""
-    if found := _FAILURE.search(text):
-        line = text[text.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0].strip()
-        yield Fault(f"{found[0]!r} in the line {line[:120]!r}", "no failure", line)
+    if match := _FAILURE.search(text):
+        line = text[text.rfind("\n", 0, match.start()) + 1 :].partition("\n")[0].strip()
+        yield Fault(f"{match[0]!r} in the line {line[:120]!r}", "no failure", line)
 
 
 def numbers_in(text: str) -> dict[str, float]:
     """Return the numbers in a text by name. For a table, return the sums of its columns."""
-    found = {name: float(match[1]) for name, pattern in _NUMBERS.items() if (match := pattern.search(text))}
+    numbers = {name: float(match[1]) for name, pattern in _NUMBERS.items() if (match := pattern.search(text))}
     rows = [tuple(map(float, row[1:])) for row in _ROW.findall(text)]
     if rows:
         correct, samples, _, points, _ = (sum(column) for column in zip(*rows, strict=True))
-        found |= {"correct of rows": correct, "samples of rows": samples, "points of rows": points}
+        numbers |= {"correct of rows": correct, "samples of rows": samples, "points of rows": points}
     dimensions = [float(one) for one in _DIMENSION.findall(text)]
     if dimensions:
-        found["mean of dimensions"] = sum(dimensions) / len(dimensions)
-    return found
+        numbers["mean of dimensions"] = sum(dimensions) / len(dimensions)
+    return numbers
 
 
 def datasets_in(text: str) -> list[str]:
@@ -138,8 +138,8 @@ def contradictions(text: str) -> Iterator[Fault]:
     for name, correct, samples, repeats, points, accuracy in _ROW.findall(text):
         of_all, share = float(correct) / max(float(repeats), 1.0), 100 * float(correct) / max(float(samples), 1.0)
         if abs(float(points) - of_all) > 0.0051 or abs(float(accuracy) - share) > 0.0051:
-            found = f"{name}: {points} points, {accuracy}%"
-            yield Fault(found, f"{of_all:.2f} points, {share:.2f}% computed from the correct samples", name)
+            stated_score = f"{name}: {points} points, {accuracy}%"
+            yield Fault(stated_score, f"{of_all:.2f} points, {share:.2f}% computed from the correct samples", name)
 
 
 def scored_samples(text: str) -> Iterator[tuple[str, int]]:

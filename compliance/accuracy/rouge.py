@@ -65,10 +65,10 @@ def _f_measure(hits: int, predicted: int, wanted: int) -> float:
     return float(fmeasure(hits / max(predicted, 1), hits / max(wanted, 1)))
 
 
-def _overlap(one: Counter[Any], other: Counter[Any]) -> int:
+def _overlap(counts: Counter[Any], other_counts: Counter[Any]) -> int:
     """Return the size of the intersection of two multisets."""
-    common = one.keys() & other.keys()
-    return sum(map(min, map(one.__getitem__, common), map(other.__getitem__, common)))
+    common = counts.keys() & other_counts.keys()
+    return sum(map(min, map(counts.__getitem__, common), map(other_counts.__getitem__, common)))
 
 
 def _places(words: Sequence[str]) -> dict[str, int]:

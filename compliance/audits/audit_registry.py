@@ -87,10 +87,10 @@ def files_that_differ(folder: Path, result: AuditResult) -> Iterator[Path]:
     for name, content in wanted.items():
         path = folder / name
         try:
-            found = read_record(path, "", max_bytes=len(content))
+            stored = read_record(path, "", max_bytes=len(content))
         except InputError:  # the file is missing or too large to be equal
-            found = None
-        if found != content:
+            stored = None
+        if stored != content:
             yield path
 
 
@@ -99,8 +99,8 @@ def files_that_differ(folder: Path, result: AuditResult) -> Iterator[Path]:
 
 def logs_in(folder: Path) -> dict[str, DetailLog]:
     """Return the detail logs of all runs in an audit's directory, by label."""
-    there = sorted(folder.iterdir()) if folder.is_dir() else []
-    return {path.name: read_detail(RunDir(path).detail) for path in there if RunDir(path).detail.is_file()}
+    entries = sorted(folder.iterdir()) if folder.is_dir() else []
+    return {path.name: read_detail(RunDir(path).detail) for path in entries if RunDir(path).detail.is_file()}
 
 
 def request_beside(run: FinishedRun, test: AuditTest[Options]) -> AuditRequest[Options]:
@@ -182,7 +182,7 @@ def run_as_left(folder: Path, spec: RunSpec) -> RunArtifacts:
         raise ExecutionError(
             f"{run.dir.manifest}: the rows of the dataset differ from the rows that the audit plans", _FIX
         )
-    given = read_record(run.dir.audit_config, _FIX).decode(errors="replace") if run.dir.audit_config.exists() else None
-    if given != spec.render():
+    conf = read_record(run.dir.audit_config, _FIX).decode(errors="replace") if run.dir.audit_config.exists() else None
+    if conf != spec.render():
         raise ExecutionError(f"{run.dir.audit_config} differs from the file that the audit plans for this run", _FIX)
     return run

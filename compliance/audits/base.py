@@ -106,8 +106,8 @@ class AuditTest(ABC, Generic[Options]):
 
     @property
     def default_options(self) -> Options:
-        found: Options = self.options(test=self.name)
-        return found
+        options: Options = self.options(test=self.name)
+        return options
 
     def validate(self, request: AuditRequest[Options]) -> None:
         """Refuse an invalid request before any run starts.
@@ -172,7 +172,7 @@ class AuditTest(ABC, Generic[Options]):
                 )
 
     def result(
-        self, checks: Sequence[Finding], runs: Sequence["RunArtifacts"], *, met: str = "", **others: Any
+        self, checks: Sequence[Finding], runs: Sequence["RunArtifacts"], *, met: str = "", **extra: Any
     ) -> AuditResult:
         """Return the verdict that follows from the findings.
 
@@ -182,7 +182,7 @@ class AuditTest(ABC, Generic[Options]):
         """
         failed = [check for check in checks if check.violated]
         reason = failed[0].sentence if failed else met
-        outcome: dict[str, Any] = {"passed": not failed, "reason": reason, "text_name": self.text_name, **others}
+        outcome: dict[str, Any] = {"passed": not failed, "reason": reason, "text_name": self.text_name, **extra}
         summaries = tuple(run.record() for run in runs)
         required = any(self.name in run.benchmark.entry.audits for run in runs)
         return AuditResult(self.name, self.official, required, summaries, findings=list(checks), **outcome)
@@ -196,13 +196,13 @@ class AuditTest(ABC, Generic[Options]):
 
 def in_force(settings: Mapping[str, int], scenario: Scenario) -> dict[str, Any]:
     """Return the effective values that LoadGen logs for these settings, by key without `effective_`."""
-    found: dict[str, Any] = {}
+    effective: dict[str, Any] = {}
     for key, value in settings.items():
         name = _AS_LOGGED.get(key, key)
         if key == "min_query_count" and scenario == "Offline":
             name = "samples_per_query"  # Offline issues one query with all samples
-        found[name] = "PerformanceOnly" if key == "mode" else bool(value) if key in _SWITCHES else value
-    return found
+        effective[name] = "PerformanceOnly" if key == "mode" else bool(value) if key in _SWITCHES else value
+    return effective
 
 
 def requested_count(log: "DetailLog") -> int:

@@ -154,11 +154,13 @@ class _Rate:
         limit = median(one.limit for one in self.pairs)
         correction_share = limit - 1 - pair.threshold
         value = median(one.value for one in self.pairs)
-        found = f"{value:.3f} × the reference ({self.above} of {counted(len(self.pairs), 'pair')} of runs at the limit)"
+        value_text = (
+            f"{value:.3f} × the reference ({self.above} of {counted(len(self.pairs), 'pair')} of runs at the limit)"
+        )
         required = f"below {limit:.3f} (threshold {pair.threshold:g}, lengths {correction_share:+.3f})"
         numbers = {"ratio": value, "limit": limit, "threshold": pair.threshold, "correction": correction_share}
         numbers |= {"pairs": len(self.pairs), "pairs_at_limit": self.above}
-        return pace_finding(f"{kind}: {pair.name}", not failed, found, required, name=pair.name, **numbers)
+        return pace_finding(f"{kind}: {pair.name}", not failed, value_text, required, name=pair.name, **numbers)
 
 
 @dataclass(frozen=True)
@@ -178,8 +180,8 @@ class _Kind:
     @property
     def by_median(self) -> State:
         """The state after the last round. Runs of equal samples must have nearly equal rates."""
-        own = spread([1 / test.pace.mean_latency_ns for test in self.tests])
-        if own > STEADY or self.reference_spread > COMPARABLE:
+        spread_of_tests = spread([1 / test.pace.mean_latency_ns for test in self.tests])
+        if spread_of_tests > STEADY or self.reference_spread > COMPARABLE:
             return "open"
         return "failed" if self.excess >= 1 - ROUNDING else "passed"
 
@@ -333,13 +335,16 @@ def _too_far(plan: Plan, pace: Pace, rows: tuple[int, ...]) -> str:
 def _judge(
     plan: Plan, references: Sequence[Measurement], tests: Sequence[Measurement], kind: str, lengths: Lengths
 ) -> _Kind:
-    own = tuple(one for one in tests if one.run.kind == kind)
+    tests_of_kind = tuple(one for one in tests if one.run.kind == kind)
     paces = [one.pace for one in references]
-    rows = [compare_paces(paces, test.pace, plan.threshold, lengths) for test in own]  # test → rate → references
+    rows = [
+        compare_paces(paces, test.pace, plan.threshold, lengths) for test in tests_of_kind
+    ]  # test → rate → references
     rates = tuple(
-        _Rate(tuple(pair for pairs in column for pair in pairs), len(own)) for column in zip(*rows, strict=True)
+        _Rate(tuple(pair for pairs in column for pair in pairs), len(tests_of_kind))
+        for column in zip(*rows, strict=True)
     )
-    return _Kind(kind, own, rates, spread([1 / pair.value for pair in rows[0][0]]))
+    return _Kind(kind, tests_of_kind, rates, spread([1 / pair.value for pair in rows[0][0]]))
 
 
 def _decided(
@@ -360,16 +365,16 @@ def _decided(
     if not failed and "open" in states.values():
         return None
     findings: list[Finding] = []
-    for one in judged:
-        worst = max(one.rates, key=lambda rate: rate.excess)
-        for rate in one.rates:
-            is_failed = rate.state(steady=one.steady) == "failed"
-            is_failed |= one.state != "failed" and states[one.name] == "failed" and rate is worst
-            findings.append(rate.finding(one.name, failed=is_failed))
-        counts = {row: count for test in one.tests for row, count in test.pace.counts.items() if row in lengths}
+    for kind_result in judged:
+        worst = max(kind_result.rates, key=lambda rate: rate.excess)
+        for rate in kind_result.rates:
+            is_failed = rate.state(steady=kind_result.steady) == "failed"
+            is_failed |= kind_result.state != "failed" and states[kind_result.name] == "failed" and rate is worst
+            findings.append(rate.finding(kind_result.name, failed=is_failed))
+        counts = {row: count for test in kind_result.tests for row, count in test.pace.counts.items() if row in lengths}
         if counts:
-            repeated = mean_lengths(_lengths_of(one.tests), counts)[1]
-            findings.append(length_finding(one.name, repeated, mean_lengths(lengths, counts)[1]))
+            repeated = mean_lengths(_lengths_of(kind_result.tests), counts)[1]
+            findings.append(length_finding(kind_result.name, repeated, mean_lengths(lengths, counts)[1]))
     deciding = max(failed or judged, key=lambda one: one.excess)
     verdict: Literal["PASS", "FAIL"] = "FAIL" if failed else "PASS"
     return Outcome(verdict, "", "", tuple(references), deciding.tests, tuple(findings), tuple(notes))

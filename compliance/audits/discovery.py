@@ -17,12 +17,12 @@ from runs.errors import InputError
 
 def declared() -> Iterator[AuditTest[Any]]:
     """Return an instance of each concrete audit class in a module. Abstract classes are base classes."""
-    for found in pkgutil.iter_modules(catalog.__path__, f"{catalog.__name__}."):
-        module = import_module(found.name)
+    for module_info in pkgutil.iter_modules(catalog.__path__, f"{catalog.__name__}."):
+        module = import_module(module_info.name)
         yield from (
             value()
             for value in vars(module).values()
-            if isinstance(value, type) and issubclass(value, AuditTest) and value.__module__ == found.name
+            if isinstance(value, type) and issubclass(value, AuditTest) and value.__module__ == module_info.name
             if not isabstract(value)
         )
 

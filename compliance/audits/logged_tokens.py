@@ -73,10 +73,10 @@ def judge_entries(
     """
     dtype, total = dtype_of(entries), len(entries)
     read = [(entry, as_ids(entry.data, dtype)) for entry in entries]
-    whole = [(entry, ids) for entry, ids in read if ids is not None and np.all(ids >= 0)]
+    complete = [(entry, ids) for entry, ids in read if ids is not None and np.all(ids >= 0)]
     torn = [(entry, _place(entry)) for entry, ids in read if ids is None or np.any(ids < 0)]
     stops, begins = {*stop_ids}, {*bos_ids} - {*stop_ids}
-    begin_is_first = any(len(ids) and int(ids[0]) in begins for _, ids in whole)
+    begin_is_first = any(len(ids) and int(ids[0]) in begins for _, ids in complete)
     rules = [
         *_form_rules(max_tokens, dtype, first_tokens=scenario != "Offline"),
         *_special_id_rules(stops, begins, {*special_ids} - {*bos_ids} - stops),
@@ -89,11 +89,11 @@ def judge_entries(
         ).check(torn, total),
     ]  # fmt: skip
     for rule in rules:
-        faults = [(entry, f"{_place(entry)}: {fault}") for entry, ids in whole if (fault := rule.fault(entry, ids))]
+        faults = [(entry, f"{_place(entry)}: {fault}") for entry, ids in complete if (fault := rule.fault(entry, ids))]
         check = rule.check(faults, total)
         few = 0 < len(faults) <= MAX_WITH_BEGIN * total and not begin_is_first
         checks.append(replace(check, severity="note") if rule.id == "test06-begin" and few else check)
-    if shared := shared_responses([(entry.qsl_idx, ids) for entry, ids in whole]):
+    if shared := shared_responses([(entry.qsl_idx, ids) for entry, ids in complete]):
         checks.append(shared)
     return checks
 
@@ -109,14 +109,14 @@ class ResponseRule:
 
     def check(self, faults: Sequence[tuple[AccuracyEntry, str]], total: int) -> Finding:
         """Return the finding on all responses."""
-        found, count = f"{len(faults)} of {total}" if total else "unknown (no response is logged)", len(faults)
+        share, count = f"{len(faults)} of {total}" if total else "unknown (no response is logged)", len(faults)
         if faults:
             named = "; ".join(text for _, text in faults[:NAMED_IN_MESSAGES])
             more = f"; and {count - NAMED_IN_MESSAGES} more" if count > NAMED_IN_MESSAGES else ""
-            found += f" ({named}{more})"
+            share += f" ({named}{more})"
         keys = [f"seq_id {entry.seq_id}" for entry, _ in faults[:NAMED_IN_MESSAGES]]
         passed = not faults and total > 0
-        return compared(self.id, passed, found, self.required, answers=count, text=self.name, decided_by=keys)
+        return compared(self.id, passed, share, self.required, answers=count, text=self.name, decided_by=keys)
 
 
 def _form_rules(max_tokens: int | None, dtype: np.dtype[Any], *, first_tokens: bool) -> Iterator[ResponseRule]:
@@ -138,10 +138,10 @@ def _form_rules(max_tokens: int | None, dtype: np.dtype[Any], *, first_tokens: b
     )  # fmt: skip
 
 
-def _special_id_rules(stops: set[int], begins: set[int], others: set[int]) -> Iterator[ResponseRule]:
+def _special_id_rules(stops: set[int], begins: set[int], specials: set[int]) -> Iterator[ResponseRule]:
     """Yield the rules on special token IDs."""
 
-    begin, other, stop = (np.array(sorted(ids), np.int64) for ids in (begins, others, stops))
+    begin, special, stop = (np.array(sorted(ids), np.int64) for ids in (begins, specials, stops))
 
     def any_of(wanted: Ids) -> Callable[[AccuracyEntry, Ids], str]:
         return lambda _, ids: _first_of(_places_of(wanted, ids), ids)
@@ -156,9 +156,9 @@ def _special_id_rules(stops: set[int], begins: set[int], others: set[int]) -> It
 
     required = f"at most {MAX_WITH_BEGIN:.0%} (and never {listed(begins)} as the first token)"
     yield ResponseRule("test06-begin", "responses with a begin-of-sequence ID", required, any_of(begin))
-    if others:
-        required = f"none (the tokenizer has {len(others)} other special IDs)"
-        yield ResponseRule("test06-special-ids", "responses with another special ID", required, any_of(other))
+    if specials:
+        required = f"none (the tokenizer has {len(specials)} other special IDs)"
+        yield ResponseRule("test06-special-ids", "responses with another special ID", required, any_of(special))
     required = f"none (at most one of the IDs {listed(stops)})"
     yield ResponseRule("test06-end-once", "responses with multiple end-of-sequence IDs", required, too_many)
     required = f"none (no token after {listed(stops)})"
@@ -214,8 +214,8 @@ def text_not_of(
         name = line.partition(":")[0]
         # The check of end-of-sequence IDs is left out, because it depends on an option of the script.
         if name in (_FIRST, _LENGTH) and line not in lines:
-            there = next((one for one in sorted(lines) if one.startswith(name)), "")
-            yield there or f"missing line: {name!r}", line, there
+            stated_line = next((one for one in sorted(lines) if one.startswith(name)), "")
+            yield stated_line or f"missing line: {name!r}", line, stated_line
 
 
 def dtype_of(entries: Sequence[AccuracyEntry]) -> np.dtype[Any]:

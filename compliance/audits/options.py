@@ -29,10 +29,10 @@ def _positions(value: object) -> object:
     words = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
     if not words or not all(re.fullmatch(r" *-?\d+ *", str(word)) for word in words):
         raise ValueError("must be whole numbers, such as 3 or 3,17")
-    found = tuple(map(int, words))
-    if len(set(found)) < len(found):
+    positions = tuple(map(int, words))
+    if len(set(positions)) < len(positions):
         raise ValueError("must not contain a sample twice")
-    return found
+    return positions
 
 
 # Types of options, also for added audits (docs/add-an-audit.md). Share: a tolerance. Positions: positions in LoadGen's
@@ -86,18 +86,18 @@ class AuditRequest(BaseModel, Generic[Options]):
     bos_ids: tuple[int, ...] = ()
     special_ids: tuple[int, ...] = ()  # other special IDs of the tokenizer
 
-    def sample_count(self, given: int | None, default: int) -> int:
+    def sample_count(self, samples: int | None, default: int) -> int:
         """Return the number of samples: the given number, or the default limited by the number of loaded samples.
 
         Raises:
             InputError: If the given number is above the number of loaded samples.
         """
-        if given is not None and given > self.loaded_count:
+        if samples is not None and samples > self.loaded_count:
             raise InputError(
-                f"--samples {given}: must be at most {self.loaded_count}, the number of samples that LoadGen can load",
+                f"--samples {samples}: must be at most {self.loaded_count}, the number of samples LoadGen can load",
                 f"use --samples {self.loaded_count}",
             )
-        return min(default, self.loaded_count) if given is None else given
+        return min(default, self.loaded_count) if samples is None else samples
 
     def check_positions(self, positions: Collection[int], count: int) -> None:
         """Refuse positions outside the loaded samples of a run. They would crash LoadGen.

@@ -79,8 +79,8 @@ class Pace:
                 left, key=lambda one: max(abs(prompts + left[one][0] - count), abs(outputs + left[one][1] - count))
             )
             rows.append(row)
-            own = left.pop(row)
-            prompts, outputs = prompts + own[0], outputs + own[1]
+            length = left.pop(row)
+            prompts, outputs = prompts + length[0], outputs + length[1]
         return tuple(rows)
 
 
@@ -116,8 +116,8 @@ def compare_paces(
     """
     means = [reference.mean_lengths for reference in references]
     mean = fmean(prompts for prompts, _ in means), fmean(outputs for _, outputs in means)
-    own = mean_lengths({row: lengths.get(row, length) for row, length in test.lengths.items()}, test.counts)
-    shares = [(prompts / mean[0], outputs / mean[1]) for prompts, outputs in (*means, own)]
+    test_means = mean_lengths({row: lengths.get(row, length) for row, length in test.lengths.items()}, test.counts)
+    shares = [(prompts / mean[0], outputs / mean[1]) for prompts, outputs in (*means, test_means)]
     # In Offline, a sample waits for earlier samples. With fewer queries the mean latency is shorter.
     offline = test.scenario == "Offline"
     fewer = [max(1.0, len(one.issued) / len(test.issued)) if offline else 1.0 for one in references]
@@ -143,7 +143,7 @@ def _ratios(
         rates: Rates of the reference runs, then of the repeating run.
         shares: Prompt and output tokens of these runs, relative to the means of the reference runs.
     """
-    *references, own = rates
+    *references, test_rate = rates
     corrected = []
     for effect in effects:
         works = [prompts ** effect[0] * outputs ** effect[1] for prompts, outputs in shares]
@@ -151,7 +151,7 @@ def _ratios(
     best = min(corrected, key=lambda one: spread(one[0]))
     expected, work = best if spread(best[0]) < spread(corrected[0][0]) - MIN_GAIN else corrected[0]
     change = correction(work, threshold)
-    return tuple(Ratio(name, own / rate, threshold, change) for rate in expected)
+    return tuple(Ratio(name, test_rate / rate, threshold, change) for rate in expected)
 
 
 def spread(rates: Sequence[float]) -> float:
@@ -171,8 +171,8 @@ def correction(work: float, threshold: float) -> float:
 
 def relative_lengths(reference: Pace, counts: Mapping[int, int], lengths: Lengths) -> tuple[float, float]:
     """Return the mean prompt and output tokens of samples, relative to the means of a reference run."""
-    own = mean_lengths(lengths, counts)
-    return own[0] / reference.mean_lengths[0], own[1] / reference.mean_lengths[1]
+    means = mean_lengths(lengths, counts)
+    return means[0] / reference.mean_lengths[0], means[1] / reference.mean_lengths[1]
 
 
 def mean_lengths(lengths: Lengths, counts: Mapping[int, int]) -> tuple[float, float]:

@@ -24,9 +24,9 @@ class RunArtifacts(FinishedRun):
     @classmethod
     def of(cls, run: FinishedRun, spec: RunSpec) -> "RunArtifacts":
         """Create the audit run from a run, with the files that were parsed already."""
-        found = cls(run.dir, spec=spec)
-        vars(found).update(vars(run))
-        return found
+        artifacts = cls(run.dir, spec=spec)
+        vars(artifacts).update(vars(run))
+        return artifacts
 
     @property
     def request_table(self) -> RequestTable:
@@ -61,10 +61,10 @@ class RunArtifacts(FinishedRun):
                 f"read {self.dir.engine_log}, then repeat the audit",
             )
         for key, wanted in self.spec.in_force.items():
-            found = detail.get(f"effective_{key}")
-            if found != wanted or type(found) is not type(wanted):
+            effective = detail.get(f"effective_{key}")
+            if effective != wanted or type(effective) is not type(wanted):
                 raise ExecutionError(
-                    f"audit run {self.spec.label}: LoadGen did not apply audit.config: effective_{key} is {found}, "
+                    f"audit run {self.spec.label}: LoadGen did not apply audit.config: effective_{key} is {effective}, "
                     f"required: {wanted}",
                     f"see the effective_* values in {self.dir.detail}, then repeat the audit",
                 )

@@ -51,16 +51,16 @@ class AuditState:
 
     def differs_from(self, run: FinishedRun) -> Differences:
         """Return the differences in system and scenario between a run and the first audit run that differs."""
-        there = (FinishedRun(RunDir(path.parent)) for path in sorted(self.folder.glob(f"*/{run.dir.detail.name}")))
-        for one in self.runs or there:
+        stored = (FinishedRun(RunDir(path.parent)) for path in sorted(self.folder.glob(f"*/{run.dir.detail.name}")))
+        for audit_run in self.runs or stored:
             with contextlib.suppress(HarnessError, OSError, TypeError, ValueError):  # other checks report damage
-                found = differences(run_fingerprint(one), run_fingerprint(run), _SAME)
-                if found.keys() - FREE_MEMORY:
-                    return found
+                unequal = differences(run_fingerprint(audit_run), run_fingerprint(run), _SAME)
+                if unequal.keys() - FREE_MEMORY:
+                    return unequal
         return {}
 
 
-def audit_state(folder: Path, test: str, of: FinishedRun | AuditRequest[Any]) -> AuditState:
+def audit_state(folder: Path, test: str, subject: FinishedRun | AuditRequest[Any]) -> AuditState:
     """Re-evaluate an audit from its directory.
 
     Args:
@@ -72,15 +72,15 @@ def audit_state(folder: Path, test: str, of: FinishedRun | AuditRequest[Any]) ->
     outcome: AuditOutcome
     try:
         recorded = read_audit(folder, test)
-        if isinstance(of, AuditRequest):
-            result, runs = judged_as_planned(folder, find_audit(test), of)
+        if isinstance(subject, AuditRequest):
+            result, runs = judged_as_planned(folder, find_audit(test), subject)
         elif not recorded.passed:
             return AuditState(folder, test, "FAIL", f"did not pass: {recorded.reason}", recorded)
         elif {entry.get("label") for entry in recorded.runs} == set(EXISTING):
             return AuditState(folder, test, "recorded", "has its runs outside its directory", recorded)
         else:
             audit = find_audit(test)
-            result, runs = judged_again(folder, audit, request_beside(of, audit))
+            result, runs = judged_again(folder, audit, request_beside(subject, audit))
     except (OSError, HarnessError, KeyError, TypeError, ValueError) as error:
         why = error.message if isinstance(error, HarnessError) else f"{type(error).__name__}: {error}"
         outcome = "no verdict" if isinstance(error, NoVerdictError) else "unreadable"
@@ -91,15 +91,15 @@ def audit_state(folder: Path, test: str, of: FinishedRun | AuditRequest[Any]) ->
 
 def result_homes(*runs: Path, named: Path | None = None) -> list[ResultDir]:
     """Return the possible directories of a result: the named directory, then those that contain its runs."""
-    found = [] if named is None else [Path(os.path.normpath(named))]
+    homes = [] if named is None else [Path(os.path.normpath(named))]
     for run in runs:
         root = Path(os.path.normpath(run))
         if root.parent.name in ("", ".."):  # a short relative path does not show the parents
             root = Path(os.path.normpath(Path.cwd() / root))
         if root.parent.name == "performance" or root.name.startswith("run_"):  # RESULT/performance/run_2
-            found.append(root.parent.parent)
-        found.append(root.parent)  # RESULT/accuracy
-    return [ResultDir(path) for path in dict.fromkeys(found)]
+            homes.append(root.parent.parent)
+        homes.append(root.parent)  # RESULT/accuracy
+    return [ResultDir(path) for path in dict.fromkeys(homes)]
 
 
 def audit_beside(run: FinishedRun, test: str) -> AuditState:

@@ -92,9 +92,9 @@ def judge_audit(run: EndpointsRun, main: Load | None) -> Iterator[Finding]:
         yield from judge_load(load)
     loads = [load for load in (main, reference, cached) if load is not None]
     raw = [load.run.raw_config for load in loads]
-    others = [name for name in _SAME if any(one.get(name) != raw[0].get(name) for one in raw)]
-    others += ["settings"] * (reference.config.settings != cached.config.settings)
-    yield compared("endpoints-audit-same", not others, ", ".join(others) or "none", "none")
+    unequal = [name for name in _SAME if any(one.get(name) != raw[0].get(name) for one in raw)]
+    unequal += ["settings"] * (reference.config.settings != cached.config.settings)
+    yield compared("endpoints-audit-same", not unequal, ", ".join(unequal) or "none", "none")
     overlap = sum(one.events.last_ns > other.events.started_ns for one, other in pairwise(loads))
     text = "runs that began before the previous run ended"
     yield compared("endpoints-audit-same", not overlap, f"{overlap}", "0", root, text=text)
@@ -111,15 +111,15 @@ def _client_numbers(client: ClientVerdict, threshold: float, reference: Load, ca
     ):
         summary = load.run.summary
         same = summary is not None and (summary.qps, summary.n_samples_completed) == (qps, completed)
-        found = f"{qps:g} queries/s, {completed} of {requested}"
+        value = f"{qps:g} queries/s, {completed} of {requested}"
         yield compared(
-            "endpoints-audit-numbers", same and load.audit_samples == requested, found,
+            "endpoints-audit-numbers", same and load.audit_samples == requested, value,
             "the values in its summary and config.yaml", root / VERDICT, text=f"{name} in the verdict",
         )  # fmt: skip
     right = client.passed == client.follows and client.threshold == threshold
-    found = f"{_word(client.passed)} at threshold {client.threshold}"
+    value = f"{_word(client.passed)} at threshold {client.threshold}"
     rule = f"{_word(client.follows)} at threshold {threshold}"
-    yield compared("endpoints-audit-numbers", right, found, rule, root / VERDICT, text="the client's verdict")
+    yield compared("endpoints-audit-numbers", right, value, rule, root / VERDICT, text="the client's verdict")
     if (text := root / TEXT).exists():
         content = read_record(text, _FIX).decode(errors="replace").strip()
         wanted = f"Performance check pass: {client.passed}"
@@ -171,8 +171,8 @@ def _judged(
         yield from against
         yield compared("endpoints-audit-too-fast", False, *too_fast[1:], root, text=f"{REFERENCE}: {too_fast[0]}")
         violated = next((one for one in against if one.severity == "error"), None)
-        ours = f"FAIL, {violated.text}" if violated else "no verdict, because the reference run is too short"
-        text = f"{_client_verdict(client)}; this program: {ours}"
+        verdict = f"FAIL, {violated.text}" if violated else "no verdict, because the reference run is too short"
+        text = f"{_client_verdict(client)}; this program: {verdict}"
         yield stated("endpoints-audit-verdict", text, root, client=client.passed, ours=False if violated else None)
         return
     paced = findings = compare_paces(*paces, threshold, least_ttft_ns=MIN_TTFT_NS)
@@ -189,10 +189,10 @@ def _judged(
     prompts, responses = np.mean(issued[1], axis=0) / np.mean(issued[0], axis=0)
     # A prefix cache explains a rate above the limit; endpoints-audit-kept-prompts then warns of it.
     over = " (a prefix cache explains the excess)" if any(one.severity == "warning" for one in findings) else ""
-    ours = f"PASS, {rate['name']} {rate['test']:.6g}, limit {rate['limit']:.6g}{over}; "
-    ours += f"lengths relative to the reference run: prompts {prompts:.0%}, responses {responses:.0%}"
-    ours += f"; cold start of the reference run: {cold_ns / 1e9:.2f} s" if cold_ns else ""
-    text = f"{_client_verdict(client)}; this program: {f'FAIL, {violated.text}' if violated else ours}"
+    verdict = f"PASS, {rate['name']} {rate['test']:.6g}, limit {rate['limit']:.6g}{over}; "
+    verdict += f"lengths relative to the reference run: prompts {prompts:.0%}, responses {responses:.0%}"
+    verdict += f"; cold start of the reference run: {cold_ns / 1e9:.2f} s" if cold_ns else ""
+    text = f"{_client_verdict(client)}; this program: {f'FAIL, {violated.text}' if violated else verdict}"
     yield stated("endpoints-audit-verdict", text, root, client=client.passed, ours=violated is None)
 
 
@@ -239,7 +239,8 @@ def _pace(load: Load, label: str, by_limit: bool, cold_ns: int = 0) -> ClientPac
         mean_ttft_ns=None,
         median_ttft_ns=float(np.median(ttft)) if len(ttft) and not offline else None,
         lengths={
-            one: (prompt or 1, output or 1.0) for one, (prompt, output) in zip(index.tolist(), lengths, strict=True)
+            sample: (prompt or 1, output or 1.0)
+            for sample, (prompt, output) in zip(index.tolist(), lengths, strict=True)
         },
         issued=load.index[answered].tolist(),
     )
@@ -276,9 +277,9 @@ def _against(main: Load, reference: Load, by_limit: bool) -> Iterator[Finding]:
         # A server with a response cache already has the responses of the reference run.
         name = RATE if after.scenario == "Offline" else LATENCY  # In Offline, latency grows with the number of samples.
         rates = compare_paces(before, after, SECOND_TIME_THRESHOLD, least_ttft_ns=MIN_TTFT_NS)
-        found = next(one for one in rates if one.numbers.get("name") == name)
+        rate = next(one for one in rates if one.numbers.get("name") == name)
         text = f"{REFERENCE}: {name} of samples that the run before also had"
-        yield replace(found, rule="endpoints-audit-second-time", text=text)
+        yield replace(rate, rule="endpoints-audit-second-time", text=text)
     lengths, again = (_pace(load, "", by_limit=False).lengths for load in (main, reference))
     both, params = lengths.keys() & again.keys(), main.run.raw_config.get("model_params")
     # At temperature 0 a prompt has one response, except for small changes that the batch causes.

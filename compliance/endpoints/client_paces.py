@@ -50,7 +50,8 @@ def compare_paces(
     # Use the lengths of the reference for samples that it contains.
     lengths = {index: reference.lengths.get(index, own) for index, own in test.lengths.items()}
     prompts, outputs = (
-        one / other for one, other in zip(mean_lengths(lengths, test.counts), reference.mean_lengths, strict=True)
+        test_mean / reference_mean
+        for test_mean, reference_mean in zip(mean_lengths(lengths, test.counts), reference.mean_lengths, strict=True)
     )
     shorter, longer = 1 / min(1.0, prompts, outputs), max(1.0, prompts, outputs)
     # In Offline, samples wait for earlier samples, so a run of fewer samples has a shorter mean latency.
@@ -84,14 +85,16 @@ def compare_paces(
     return findings
 
 
-def limit_ratio(found: Sequence[Finding]) -> float:
+def limit_ratio(findings: Sequence[Finding]) -> float:
     """Return the largest ratio of a rate to its limit."""
-    return max(float(one.numbers["test"] / one.numbers["limit"]) for one in found if "limit" in one.numbers)
+    return max(float(one.numbers["test"] / one.numbers["limit"]) for one in findings if "limit" in one.numbers)
 
 
-def deciding_rate(found: Sequence[Finding]) -> Finding:
+def deciding_rate(findings: Sequence[Finding]) -> Finding:
     """Return the finding whose rate has the largest ratio to its limit. Only rates of whole responses count."""
-    return max((one for one in found if one.numbers.get("name") in (LATENCY, RATE)), key=lambda one: limit_ratio([one]))
+    return max(
+        (one for one in findings if one.numbers.get("name") in (LATENCY, RATE)), key=lambda one: limit_ratio([one])
+    )
 
 
 def _without(time_ns: float, disturbance_ns: float) -> float:

@@ -63,13 +63,13 @@ def reported_metrics(snapshot: Snapshot) -> Metrics:
 
 def compare_summary(run: EndpointsRun, summary: Summary, derived: Metrics) -> Iterator[Difference]:
     """Compare result_summary.json with the events, and numbers that events lack with final_snapshot.json."""
-    metrics, others, counts_reasons = derived, {}, False
+    metrics, series, counts_reasons = derived, {}, False
     if (snapshot := run.snapshot) is not None:
         empty, reported = dict.fromkeys(COUNTERS, 0) | dict.fromkeys(FIELDS.values(), EMPTY), reported_metrics(snapshot)
         metrics, counts_reasons = empty | reported | derived, f"{REASON}stop" in reported
         complete = snapshot.state == "complete" and snapshot.n_pending_tasks == 0
-        others = {"state": snapshot.state, "complete": complete}
-    expected = summary_of(metrics, windowed=windowed(run, metrics)) | others | {"run_config": run_config(run, summary)}
+        series = {"state": snapshot.state, "complete": complete}
+    expected = summary_of(metrics, windowed=windowed(run, metrics)) | series | {"run_config": run_config(run, summary)}
     if not (summary.finish_reason_counts or counts_reasons):  # Earlier clients do not count finish reasons.
         del expected["finish_reason_counts"]
     yield from differences(summary.model_dump(), expected)
@@ -84,15 +84,15 @@ def run_config(run: EndpointsRun, summary: Summary) -> dict[str, Any]:
     settings = run.raw_config.get("settings")
     settings = settings if isinstance(settings, dict) else {}
     runtime = settings.get("runtime")
-    given = settings | (runtime if isinstance(runtime, dict) else {})
+    configured = settings | (runtime if isinstance(runtime, dict) else {})
     return {
-        section: {key: given[section].get(key) for key in reported}
-        if isinstance(reported, dict) and isinstance(given[section], dict)
-        else given[section]
+        section: {key: configured[section].get(key) for key in reported}
+        if isinstance(reported, dict) and isinstance(configured[section], dict)
+        else configured[section]
         for section, reported in (
             dict.fromkeys(_CONFIGURED) | summary.run_config if summary.run_config is not None else {}
         ).items()
-        if section in given
+        if section in configured
     }
 
 
@@ -120,7 +120,7 @@ def compare_report(text: str, summary: Summary) -> Iterator[Difference]:
 
 def _by_place(lines: Iterable[str]) -> dict[str, list[str]]:
     """Return the values behind each label, by section and part of it, without the bars of histograms."""
-    found: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
     section = part = ""
     for line in lines:
         label, colon, value = re.sub(r"[)\]] \|#*", ")", line).strip().partition(":")
@@ -128,16 +128,16 @@ def _by_place(lines: Iterable[str]) -> dict[str, list[str]]:
             section, part = (label, "") if label in _SECTIONS else (section, section and label.partition(" ")[0])
         elif label and not label.startswith("---"):
             place = f"{section} {part} {label}" if colon else f"{section} {part}"
-            found.setdefault(place.strip(), []).append(value.strip() or label)
-    return found
+            names.setdefault(place.strip(), []).append(value.strip() or label)
+    return names
 
 
 def _report_of(summary: Summary) -> Iterator[str]:
     """Yield the lines of report.txt that follow from the summary."""
     yield f"Version: {summary.version}"
-    for name, asked in (summary.run_config or {}).items():
-        if asked is not None:
-            text = ", ".join(f"{key}={value}" for key, value in asked.items()) if isinstance(asked, dict) else asked
+    for name, value in (summary.run_config or {}).items():
+        if value is not None:
+            text = ", ".join(f"{key}={value}" for key, value in value.items()) if isinstance(value, dict) else value
             yield f"{name}: {text}"
     for what in ("issued", "completed", "failed"):
         yield f"Total samples {what}: {getattr(summary, f'n_samples_{what}')}"

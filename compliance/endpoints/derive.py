@@ -84,8 +84,8 @@ def _counters(events: Events, done: NDArray[np.bool_]) -> dict[str, int]:
     starts_ns = [start_ns for start_ns, _ in events.phases]
     duration_ns = window_ns = 0
     for start_ns, next_ns in zip(starts_ns, [*starts_ns[1:], np.iinfo(np.int64).max], strict=False):
-        own = complete[(issued >= start_ns) & (issued < next_ns)]
-        duration_ns += max(int(own.max()) - start_ns, 0) if len(own) else 0
+        completed = complete[(issued >= start_ns) & (issued < next_ns)]
+        duration_ns += max(int(completed.max()) - start_ns, 0) if len(completed) else 0
     if len(complete):
         window_ns = max(int(complete[np.argmax(issued)] - events.issued_ns[events.tracked].min()), 0)
     return {REASON + reason: ended[reason] for reason in REASONS} | {
@@ -110,12 +110,14 @@ def count_tokens(events: Events, tokenizer: Tokenizer) -> Column | None:
         return None
     counts = np.zeros((3, len(events)), np.int64)
     special = len(tokenizer.encode(""))  # The client does not count the special tokens that a tokenizer adds.
-    known: dict[int, int] = {}  # hash of a text → tokens; texts repeat in each pass over the dataset
+    tokens_of: dict[int, int] = {}  # hash of a text → tokens; texts repeat in each pass over the dataset
 
     def count(column: Column, texts: list[tuple[int, str]]) -> None:
-        new = {hash(text): text for _, text in texts if hash(text) not in known}
-        known.update(zip(new, (len(ids) - special for ids in tokenizer.encode_batch(list(new.values()))), strict=True))
-        column[[row for row, _ in texts]] = [known[hash(text)] for _, text in texts]
+        new = {hash(text): text for _, text in texts if hash(text) not in tokens_of}
+        tokens_of.update(
+            zip(new, (len(ids) - special for ids in tokenizer.encode_batch(list(new.values()))), strict=True)
+        )
+        column[[row for row, _ in texts]] = [tokens_of[hash(text)] for _, text in texts]
 
     responses, prompts = events.responses(), events.prompts()
     while part := list(islice(responses, BATCH)):
@@ -131,21 +133,21 @@ def statistics(values: Values, *, early_stopping: bool) -> dict[str, Any]:
     ordered: Values = values.copy()
     ordered.sort()
     listed = ordered.tolist()
-    found: dict[str, Any] = EMPTY | {"count": len(listed)}
+    summary: dict[str, Any] = EMPTY | {"count": len(listed)}
     if early_stopping:
-        found["early_stopping_percentiles"] = {
+        summary["early_stopping_percentiles"] = {
             str(share): listed[-late] if (late := late_queries_allowed(len(listed), share / 100)) >= 1 else None
             for share in PERCENTILES
             if share >= 50.0
         }
     if not listed:
-        return found
+        return summary
     # The buckets are equal steps of the logarithm; values outside count in the first or last bucket.
     low = max(float(listed[0]), 1.0)
     first, last = math.log(low), math.log(max(float(listed[-1]), low * 10))
     edges = [math.exp(first + number * ((last - first) / BUCKETS)) for number in range(BUCKETS + 1)]
     counts = np.histogram(np.clip(ordered, edges[0], edges[-1]), bins=edges)[0].tolist()
-    return found | {
+    return summary | {
         "total": sum(listed) if ordered.dtype == np.int64 else math.fsum(listed),
         "min": listed[0],
         "max": listed[-1],

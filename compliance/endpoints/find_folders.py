@@ -38,10 +38,10 @@ def run_folders(root: Path) -> list[Path]:
         for name in (EVENTS, *AUDIT_FILES)
         for path in root.glob(f"{depth}/{name}")
     )
-    found = {folder for folder in candidates if folder.parent.name != AUDIT}
-    if len(found) > MAX_FOLDERS:
+    folders = {folder for folder in candidates if folder.parent.name != AUDIT}
+    if len(folders) > MAX_FOLDERS:
         raise InputError(f"{root}: more than {MAX_FOLDERS} run directories", "give the directories of one curve")
-    return sorted(found)
+    return sorted(folders)
 
 
 def points(root: Path) -> Iterator[Path]:

@@ -40,14 +40,14 @@ KEEP = "keep the complete directory as the client wrote it"
 def check_files(case: EndpointsEvidence) -> Iterator[Finding]:
     """Check whether the client wrote all its files and finished."""
     run = case.run
-    found = ", ".join(run.missing) or "none"
-    yield compared("endpoints-files", not run.missing, found, "none", run.root, missing=run.missing)
+    missing = ", ".join(run.missing) or "none"
+    yield compared("endpoints-files", not run.missing, missing, "none", run.root, missing=run.missing)
     for name in run.missing:
         case.mark_not_checked(name, "the file is missing")
     if (summary := run.summary) is not None:
         done = summary.complete and summary.state == COMPLETE
-        found = f"{printable(summary.state, 40)}, statistics {'complete' if summary.complete else 'incomplete'}"
-        yield compared("endpoints-finished", done, found, f"{COMPLETE}, statistics complete", run.path(SUMMARY))
+        missing = f"{printable(summary.state, 40)}, statistics {'complete' if summary.complete else 'incomplete'}"
+        yield compared("endpoints-finished", done, missing, f"{COMPLETE}, statistics complete", run.path(SUMMARY))
 
 
 @decides(
@@ -64,9 +64,9 @@ def order_of_events(case: EndpointsEvidence) -> Iterator[Finding]:
     agentic = run.config is not None and run.config.settings.load_pattern.type == AGENTIC
     if agentic:
         case.mark_not_checked("order of completions", "in an agentic run, the client itself completes samples")
-    found = f"{sum(events.counts.values()):,} events of {counted(len(events), 'sample')}"
+    value = f"{sum(events.counts.values()):,} events of {counted(len(events), 'sample')}"
     odd = list(_odd(events, agentic, case.is_complete))[:MAX_SHOWN]
-    yield from odd or [compared("endpoints-events", True, found, "", events.path)]
+    yield from odd or [compared("endpoints-events", True, value, "", events.path)]
     if run.indices is not None:
         files = run.path(SAMPLES), events.path
         wrong = [stated("endpoints-samples", text, *files) for text in _samples(run.indices, events)]
@@ -77,9 +77,9 @@ def _odd(events: Events, agentic: bool, complete: bool) -> Iterator[Finding]:
     """Report events that are out of place."""
     for what, odd in events.odd.items():
         if not (agentic and "completion" in what):
-            of = f" of sample {printable(odd.uuid, 40)}" if odd.uuid else ""
+            subject = f" of sample {printable(odd.uuid, 40)}" if odd.uuid else ""
             more = f", and {odd.count - 1:,} more" if odd.count > 1 else ""
-            yield stated("endpoints-events", f"{what}{of}{more}", events.path, line=odd.line)
+            yield stated("endpoints-events", f"{what}{subject}{more}", events.path, line=odd.line)
     if early := int((events.completed & (events.complete_ns < events.issued_ns)).sum()):
         yield stated("endpoints-events", f"{counted(early, 'sample')} completed before they were issued", events.path)
     missing = {
@@ -97,18 +97,18 @@ def _samples(phases: dict[str, dict[str, int]], events: Events) -> Iterator[str]
     """Yield the differences between sample_idx_map.json and the events."""
     rows = {name: np.array([events.rows.get(uuid, -1) for uuid in phases[name]], np.int64) for name in phases}
     measured, tracked = rows.pop(PERFORMANCE, np.zeros(0, np.int64)), np.flatnonzero(events.tracked)
-    for name, found in (*rows.items(), (PERFORMANCE, measured)):
-        if (found < 0).any():
+    for name, indices in (*rows.items(), (PERFORMANCE, measured)):
+        if (indices < 0).any():
             yield f"phase {printable(name, 40)} has a sample that was never issued"
             break
     if not np.array_equal(np.sort(measured), tracked):
         yield f"measured samples: {len(measured):,} in this file, {len(tracked):,} in the events"
     elif not np.array_equal(measured, tracked):
         yield "the measured samples are not in the order of issue"
-    others = np.concatenate([np.zeros(0, np.int64), *rows.values()])
+    of_datasets = np.concatenate([np.zeros(0, np.int64), *rows.values()])
     late = np.flatnonzero(~events.tracked & (np.arange(len(events)) > tracked.max(initial=-1)))
-    if len(tracked) and not np.array_equal(np.sort(others), late):
-        yield f"samples after the measured phase: {len(others):,} in this file, {len(late):,} in the events"
+    if len(tracked) and not np.array_equal(np.sort(of_datasets), late):
+        yield f"samples after the measured phase: {len(of_datasets):,} in this file, {len(late):,} in the events"
 
 
 @decides(
@@ -149,30 +149,30 @@ def reported_numbers(case: EndpointsEvidence) -> Iterator[Finding]:
     run, summary, snapshot = case.run, case.run.summary, case.run.snapshot
     against, reported = run.path(EVENTS), {} if snapshot is None else reported_metrics(snapshot)
     if summary is not None and (reported or case.metrics):
-        found = compare_summary(run, summary, case.metrics)
-        yield from _compared("endpoints-summary", found, run.path(SUMMARY), against)
+        unequal = compare_summary(run, summary, case.metrics)
+        yield from _compared("endpoints-summary", unequal, run.path(SUMMARY), against)
     if snapshot is not None and run.events is not None:
-        found = differences(reported, case.metrics)
-        yield from _compared("endpoints-snapshot", found, run.path(SNAPSHOT), against)
+        unequal = differences(reported, case.metrics)
+        yield from _compared("endpoints-snapshot", unequal, run.path(SNAPSHOT), against)
         yield from _token_series(case, run.events, reported)
     if run.report is not None and summary is not None:
-        found = compare_report(run.report, summary)
-        yield from _compared("endpoints-report", found, run.path(REPORT), run.path(SUMMARY), source=SUMMARY)
+        unequal = compare_report(run.report, summary)
+        yield from _compared("endpoints-report", unequal, run.path(REPORT), run.path(SUMMARY), source=SUMMARY)
 
 
 def _compared(
     rule: str, differences: Iterable[Difference], *files: Path, source: str = "recomputed"
 ) -> Iterator[Finding]:
-    found = list(differences)
-    for name, reported, expected in found[:MAX_SHOWN]:
+    listed = list(differences)
+    for name, reported, expected in listed[:MAX_SHOWN]:
         # The run_config of the summary is a copy of settings in config.yaml.
-        of = CONFIG if name.startswith("run_config") else source
+        origin = CONFIG if name.startswith("run_config") else source
         place = name if source == "recomputed" else f"{files[0].name}: {name}"
-        text = f"{place}: {_shown(reported)}, {of}: {_shown(expected)}"
+        text = f"{place}: {_shown(reported)}, {origin}: {_shown(expected)}"
         yield stated(rule, text, *files, name=name, reported=_plain(reported), expected=_plain(expected))
-    if len(found) > MAX_SHOWN:
-        yield stated(rule, f"{len(found) - MAX_SHOWN} more numbers differ", *files, differences=len(found))
-    if not found:
+    if len(listed) > MAX_SHOWN:
+        yield stated(rule, f"{len(listed) - MAX_SHOWN} more numbers differ", *files, differences=len(listed))
+    if not listed:
         yield compared(rule, True, "all numbers agree", "", *files)
 
 
@@ -205,8 +205,8 @@ def _token_series(case: EndpointsEvidence, events: Events, reported: Metrics) ->
         if not count and most:
             case.mark_not_checked(title, "the client counted no tokens, because it found no tokenizer for the model")
             continue
-        other = "the counts of the client differ from those of the tokenizer of --model-path"
-        case.mark_not_checked(title, other if case.model_path else "give --model-path to count tokens")
+        problem = "the counts of the client differ from those of the tokenizer of --model-path"
+        case.mark_not_checked(title, problem if case.model_path else "give --model-path to count tokens")
         of_bytes, of_text = sizes[texts], name != TPOT and bool((kinds[texts] == TEXT).all())
         problems = {
             f"{name}.count: {count}; texts in the events: {most}": count > most or (name != TPOT and count != most),
@@ -230,13 +230,13 @@ def unfit(stat: dict[str, Any]) -> dict[str, bool]:
     count, total, least, most = (stat[name] for name in ("count", "total", "min", "max"))
     grid = [stat["percentiles"][share] for share in sorted(stat["percentiles"], key=float)]
     ordered = [value for value in (least, *grid, most) if value is not None]
-    known = None not in (total, least, most)
+    is_complete = None not in (total, least, most)
     return {
         "percentiles are out of order": ordered != sorted(ordered),
         "the number of values in the histogram differs from count": bool(stat["histogram"])
         and sum(number for _, number in stat["histogram"]) != count,
-        "the total is below count × minimum": known and least > 0 and least * count > total * (1 + ROUNDING),
-        "the total is above count × maximum": known and most > 0 and total > most * count * (1 + ROUNDING),
+        "the total is below count × minimum": is_complete and least > 0 and least * count > total * (1 + ROUNDING),
+        "the total is above count × maximum": is_complete and most > 0 and total > most * count * (1 + ROUNDING),
     }
 
 
@@ -281,16 +281,18 @@ def failures(case: EndpointsEvidence) -> Iterator[Finding]:
 )  # fmt: skip
 def honest_tokens(case: EndpointsEvidence) -> Iterator[Finding]:
     """Compare the reported tokens with the texts, and with the number of tokens that the requests allow."""
-    events, config, total, ours = case.run.events, case.run.config, case.reported_tokens, case.total_tokens
+    events, config, total, by_tokenizer = case.run.events, case.run.config, case.reported_tokens, case.total_tokens
     if total is None or events is None:
         case.mark_not_checked("tokens", "the client counted no tokens")
         return
     files = case.run.path(SUMMARY), events.path
-    if ours is not None:
-        off = 100 * (total / ours - 1) if ours else 0.0
-        text = f"the client reports {total:,} tokens; the tokenizer of --model-path counts {ours:,} ({off:+.2f}%)"
-        numbers: dict[str, Any] = {"reported": total, "counted": ours, "difference_pct": off}
-        if total == ours:
+    if by_tokenizer is not None:
+        off = 100 * (total / by_tokenizer - 1) if by_tokenizer else 0.0
+        text = (
+            f"the client reports {total:,} tokens; the tokenizer of --model-path counts {by_tokenizer:,} ({off:+.2f}%)"
+        )
+        numbers: dict[str, Any] = {"reported": total, "counted": by_tokenizer, "difference_pct": off}
+        if total == by_tokenizer:
             yield compared("endpoints-tokens", True, text, "", *files, **numbers)
         else:
             severity: Severity = "error" if abs(off) > TOKENS_OFF_PCT else "warning"

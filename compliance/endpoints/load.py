@@ -260,10 +260,10 @@ def _arrivals(load: Load, target_qps: float) -> Iterator[Finding]:
     latency = float(np.percentile((load.complete_ns - load.issued_ns)[ended], 99)) if ended.any() else 0.0
     p99, most_late = float(np.percentile(late, 99)), int(late.max())
     most = max(LATE_NS, LATE_SHARE * latency)
-    found = f"{p99 / MS:.1f} ms (maximum {most_late / MS:.1f} ms; {int((late > LATE_NS).sum())} of {count} samples "
-    found += f"above {LATE_NS / MS:g} ms)"
+    value = f"{p99 / MS:.1f} ms (maximum {most_late / MS:.1f} ms; {int((late > LATE_NS).sum())} of {count} samples "
+    value += f"above {LATE_NS / MS:g} ms)"
     yield _compared(
-        load, "late", "p99 of the lateness of issued samples", p99 <= most, found, f"at most {most / MS:.1f} ms",
+        load, "late", "p99 of the lateness of issued samples", p99 <= most, value, f"at most {most / MS:.1f} ms",
         p99_late_ms=p99 / MS, most_late_ms=most_late / MS,
     )  # fmt: skip
 

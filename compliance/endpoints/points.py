@@ -34,7 +34,7 @@ MIN_OPEN = 0.5
 )
 def judge_points(root: Path, places: Sequence[Path]) -> Iterator[Finding]:
     """Compare the files of each point, and the points of the tree."""
-    known: Counter[tuple[Any, ...]] = Counter()
+    seen: Counter[tuple[Any, ...]] = Counter()
     for place in places:
         point = Point(place)
         wrong = [f"{name}: {found}, {CONFIG}: {wanted}" for name, found, wanted in _settings(point)]
@@ -42,7 +42,7 @@ def judge_points(root: Path, places: Sequence[Path]) -> Iterator[Finding]:
         yield compared("endpoints-point-settings", not wrong, "; ".join(wrong) or "equal", "equal", *files)
         if (summary := point.summary) is None:
             continue
-        known[summary.duration_ns, summary.latency.total] += 1
+        seen[summary.duration_ns, summary.latency.total] += 1
         wrong = [text for text, holds in _numbers(point, summary) if holds]
         yield compared("endpoints-point-numbers", not wrong, "; ".join(wrong) or "equal", "equal", *files)
         pattern = None if point.config is None else point.config.settings.load_pattern
@@ -50,7 +50,7 @@ def judge_points(root: Path, places: Sequence[Path]) -> Iterator[Finding]:
             mean, most = (summary.latency.total or 0) / summary.duration_ns, pattern.target_concurrency
             right, limit = MIN_OPEN * most <= mean <= most * (1 + CLOSE), f"{MIN_OPEN * most:g} to {most}"
             yield compared("endpoints-point-open", right, f"{mean:.3f}", limit, *files)
-    copies = sum(count - 1 for count in known.values())
+    copies = sum(count - 1 for count in seen.values())
     yield compared("endpoints-point-copies", not copies, f"{copies}", "0", root)
 
 
@@ -104,9 +104,9 @@ def _numbers(point: Point, summary: Summary) -> Iterator[tuple[str, bool]]:
         mean = series.total / count if count and series.total is not None else None
         yield f"{name}.avg: {series.avg}, total / count: {mean}", not _close(series.avg, mean)
     yield "latency: the number of values is not n_samples_completed", sum(summary.latency.histogram.counts) != done
-    first, whole = summary.ttft, summary.latency
+    first, latency = summary.ttft, summary.latency
     if sum(first.histogram.counts) == done:
-        pairs = [(value, whole.percentiles.get(share)) for share, value in first.percentiles.items()]
+        pairs = [(value, latency.percentiles.get(share)) for share, value in first.percentiles.items()]
         yield "latency below TTFT", any(one is not None and other is not None and other < one for one, other in pairs)
 
 

@@ -40,9 +40,9 @@ def round_rules(name: str = NEWEST) -> dict[str, Any]:
     Raises:
         InputError: If no table has that name.
     """
-    known = sorted(path.stem for path in (TABLES / "endpoints").glob("v*.json"))
-    if name not in known:
-        raise InputError(f"unknown round of MLPerf Endpoints: {name!r}", f"give one of {', '.join(known)}")
+    rounds = sorted(path.stem for path in (TABLES / "endpoints").glob("v*.json"))
+    if name not in rounds:
+        raise InputError(f"unknown round of MLPerf Endpoints: {name!r}", f"give one of {', '.join(rounds)}")
     table: dict[str, Any] = orjson.loads((TABLES / "endpoints" / f"{name}.json").read_bytes())
     return table
 
@@ -106,7 +106,7 @@ def point(case: EndpointsEvidence) -> Iterator[Finding]:
     pinned = (name for name, one in table["client_seed_sets"].items() if seeds == one)
     by_client = next((f" (the unpublished seeds of the client's ruleset {name})" for name in pinned), "")
     sets = ", or ".join(
-        f"set {name} of cohort {one['cohort']}: {_listed(one)}" for name, one in table["seed_sets"].items()
+        f"set {name} of cohort {cohort['cohort']}: {_listed(cohort)}" for name, cohort in table["seed_sets"].items()
     )
     failed = int(load.events.failed[load.rows].sum())
     rows: list[tuple[str, bool, object, object]] = [
@@ -142,17 +142,17 @@ def point(case: EndpointsEvidence) -> Iterator[Finding]:
     else:
         case.mark_not_checked("dataset", "the published rules state no dataset for this model")
     if "sampling" in rules:
-        given = case.run.raw_config.get("model_params")
-        sampling = {key: given.get(key) for key in rules["sampling"]} if isinstance(given, dict) else {}
+        params = case.run.raw_config.get("model_params")
+        sampling = {key: params.get(key) for key in rules["sampling"]} if isinstance(params, dict) else {}
         rows.append(("sampling", sampling == rules["sampling"], sampling, rules["sampling"]))
     else:
         case.mark_not_checked(
             "sampling and output limits", "the published rules state no sampling parameters for this model"
         )
     case.mark_not_checked("steady state and power", "the client does not record them")
-    for rule, right, found, required in rows:
+    for rule, right, value, required in rows:
         yield compared(
-            f"endpoints-rule-{rule}", right, str(found), str(required), case.run.path(CONFIG), load.events.path
+            f"endpoints-rule-{rule}", right, str(value), str(required), case.run.path(CONFIG), load.events.path
         )
 
 
@@ -181,13 +181,13 @@ def accuracy(case: EndpointsEvidence) -> Iterator[Finding]:
         yield compared("endpoints-rule-accuracy", enough, f"{count}", f"at least {least}", path, text=text)
         scores = scores_of(entry)
         for score, (low, high) in rules["targets"].items():
-            found = scores.get(score, scores.get("score") if len(rules["targets"]) == 1 else None)
-            if found is None:
+            score_value = scores.get(score, scores.get("score") if len(rules["targets"]) == 1 else None)
+            if score_value is None:
                 case.mark_not_checked("accuracy", f"{score} of {name} is missing")
                 continue
-            right = found >= low and (high is None or found <= high)
+            right = score_value >= low and (high is None or score_value <= high)
             limit = f"at least {low:g}" + ("" if high is None else f", at most {high:g}")
-            yield compared("endpoints-rule-accuracy", right, f"{found:g}", limit, path, text=f"{name}: {score}")
+            yield compared("endpoints-rule-accuracy", right, f"{score_value:g}", limit, path, text=f"{name}: {score}")
 
 
 def accuracy_entries(run: EndpointsRun) -> dict[str, dict[str, Any]]:
@@ -196,8 +196,8 @@ def accuracy_entries(run: EndpointsRun) -> dict[str, dict[str, Any]]:
         return {}
     content = read_object(run.path(ACCURACY), _FIX, within=run.root).get("accuracy_scores")
     entries = content if isinstance(content, list) else []
-    found = [one for one in entries if isinstance(one, dict) and isinstance(one.get("dataset_name"), str)]
-    return {one["dataset_name"]: one for one in found if one.get("dataset_type") != PERFORMANCE}
+    named = [one for one in entries if isinstance(one, dict) and isinstance(one.get("dataset_name"), str)]
+    return {one["dataset_name"]: one for one in named if one.get("dataset_type") != PERFORMANCE}
 
 
 def scores_of(entry: dict[str, Any]) -> dict[str, float]:
@@ -219,11 +219,11 @@ def rescored(case: EndpointsEvidence) -> Iterator[Finding]:
         InputError: If the dataset lacks rows of the run.
     """
     run, events, dataset_path = case.run, case.run.events, case.dataset_path
-    for one in run.datasets():
-        how = one.get("accuracy_config")
+    for dataset in run.datasets():
+        how = dataset.get("accuracy_config")
         if not isinstance(how, dict) or how.get("eval_method") != "rouge" or events is None:
             continue
-        name, column = str(one.get("name")), str(how.get("ground_truth") or "ground_truth")
+        name, column = str(dataset.get("name")), str(how.get("ground_truth") or "ground_truth")
         indices = (run.indices or {}).get(name, {})
         place = {events.rows[uuid]: index for uuid, index in indices.items() if uuid in events.rows}
         if not place:
@@ -259,8 +259,8 @@ def accuracy_files(case: EndpointsEvidence) -> Iterator[Finding]:
     configured = {str(one.get("name")) for one in run.datasets() if one.get("type") == "accuracy"}
     phases = {name: len(samples) for name, samples in (run.indices or {}).items()}
     differ = ((phases.keys() & configured) - entries.keys()) | (entries.keys() - configured)
-    found = shortened_list(sorted(differ), 3) or "none"
-    yield compared("endpoints-accuracy-files", not differ, found, "none", path, run.path(CONFIG))
+    names = shortened_list(sorted(differ), 3) or "none"
+    yield compared("endpoints-accuracy-files", not differ, names, "none", path, run.path(CONFIG))
     for name, entry in entries.items():
         counts = entry.get("response_counts")
         reported = {
@@ -277,6 +277,6 @@ def accuracy_files(case: EndpointsEvidence) -> Iterator[Finding]:
         numbers = ", ".join(f"{key}={entry.get(of)}" for key, of in _IN_REPORT.items())
         if run.report is not None and "\nAccuracy:\n" in run.report:
             line = f"  {name}: {shown} ({numbers}"
-            found = "present" if line in run.report else "missing"
+            names = "present" if line in run.report else "missing"
             text, files = f"line {printable(line.strip(), 100)!r}", (run.path(REPORT), path)
-            yield compared("endpoints-accuracy-report", found == "present", found, "present", *files, text=text)
+            yield compared("endpoints-accuracy-report", names == "present", names, "present", *files, text=text)

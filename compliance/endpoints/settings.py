@@ -44,8 +44,8 @@ def settings_in_force(case: EndpointsEvidence) -> Iterator[Finding]:
     assert load is not None  # see `needs`
     files = case.run.path(CONFIG), load.events.path
     for rules in (_refused, _streaming, _durations, _lengths, _dataset):
-        for rule, text, right, found, required in rules(case, load):
-            yield compared(f"endpoints-{rule}", right, str(found), str(required), *files, text=text)
+        for rule, text, right, value, required in rules(case, load):
+            yield compared(f"endpoints-{rule}", right, str(value), str(required), *files, text=text)
 
 
 def _refused(case: EndpointsEvidence, load: Load) -> Iterator[Row]:
@@ -54,7 +54,7 @@ def _refused(case: EndpointsEvidence, load: Load) -> Iterator[Row]:
     urls = len(config.endpoint_config.endpoints)
     allowed = PATTERNS.get(config.mode, (pattern,))
     api, texts = config.endpoint_config.api_type, load.events.prompt_kind[load.rows] == TEXT
-    for text, right, found, required in (
+    for text, right, value, required in (
         (f"load pattern of an {config.mode} run", pattern in allowed, pattern, " or ".join(allowed)),
         ("max_duration_ms", not 0 < runtime.max_duration_ms < runtime.min_duration_ms, runtime.max_duration_ms,
          f"0, or at least {runtime.min_duration_ms} (min_duration_ms)"),
@@ -63,7 +63,7 @@ def _refused(case: EndpointsEvidence, load: Load) -> Iterator[Row]:
         *([("text prompts for api_type sglang", not texts.any(), int(texts.sum()), 0)] if api == "sglang" else []),
         ("workers", workers < 1 or not urls or workers % urls == 0, workers, f"a multiple of {urls} (endpoints)"),
     ):  # fmt: skip
-        yield "settings", text, right, found, required
+        yield "settings", text, right, value, required
 
 
 def _streaming(case: EndpointsEvidence, load: Load) -> Iterator[Row]:

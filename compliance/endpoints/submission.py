@@ -88,9 +88,9 @@ class FoldersChecked(Verdict):
             return
         response = "accepts the tree" if self.official["outcome"] == "ok" else "refuses the tree"
         yield f"official checker ({self.official['program']}): {response}"
-        for one in self.official["messages"]:
-            if one["severity"] != "info":
-                yield printable(f"  {one['severity']} {one['rule']}: {one['text']}")
+        for message in self.official["messages"]:
+            if message["severity"] != "info":
+                yield printable(f"  {message['severity']} {message['rule']}: {message['text']}")
 
 
 def check_folders(
@@ -105,9 +105,9 @@ def check_folders(
         checked.not_judged += (replace(one, results=(str(folder),)) for one in verdict.not_judged)
         checked.error = checked.error or verdict.error
         checked.runs += [] if verdict.run is None else [verdict.run]
-    if there := sorted(points(folders[0])):
-        checked.points = [str(point) for point in there]
-        checked.findings += [*judge_tree(there), *judge_points(folders[0], there)]
+    if with_points := sorted(points(folders[0])):
+        checked.points = [str(point) for point in with_points]
+        checked.findings += [*judge_tree(with_points), *judge_points(folders[0], with_points)]
     checked.findings += _lacking(folders[0], checked.runs, round_rules()["points"]) if checked.runs else ()
     return checked
 
@@ -131,8 +131,8 @@ def _lacking(root: Path, runs: Sequence[EndpointsRun], limits: dict[str, int]) -
     for run in runs:
         missing = [name for name, file in POINT_FILES.items() if not run.has(file) and name != "accuracy_results.json"]
         if missing:
-            found = shortened_list(missing, len(missing))
-            yield compared("endpoints-file", False, found, "none", run.root)
+            names = shortened_list(missing, len(missing))
+            yield compared("endpoints-file", False, names, "none", run.root)
     patterns = [run.config.settings.load_pattern for run in runs if run.config is not None]
     levels = sorted(
         {one.target_concurrency for one in patterns if one.type == "concurrency" and one.target_concurrency}
@@ -140,8 +140,8 @@ def _lacking(root: Path, runs: Sequence[EndpointsRun], limits: dict[str, int]) -
     offline = sum(one.type == "max_throughput" for one in patterns)
     least = limits["least_with_offline"] if offline else limits["least"]
     right = least <= len(levels) + offline <= limits["most"]
-    found = f"{len(levels)} concurrencies and {counted(offline, 'Offline point')}"
-    yield compared("endpoints-points", right, found, f"{least} to {limits['most']} points", root)
+    names = f"{len(levels)} concurrencies and {counted(offline, 'Offline point')}"
+    yield compared("endpoints-points", right, names, f"{least} to {limits['most']} points", root)
     yield compared("endpoints-offline", offline <= 1, f"{offline}", "at most 1, or an elected point", root)
     yield from one_system(root, runs)
     for name, (low, high) in regions(levels, limits["ultra_low"]).items():
@@ -161,8 +161,8 @@ def one_system(root: Path, runs: Sequence[EndpointsRun]) -> Iterator[Finding]:
         facts = facts | {"datasets": run.datasets(measured=True), "seeds": seeds}
         configured.append({name: value for name, value in facts.items() if name != "streaming"})
     differ = sorted({name for one in configured for name in differences(configured[0], one)})
-    found = ", ".join(differ) or "none"
-    yield compared("endpoints-one-system", not differ, found, "none", root)
+    fields = ", ".join(differ) or "none"
+    yield compared("endpoints-one-system", not differ, fields, "none", root)
 
 
 def regions(levels: Sequence[int], ultra_low: int) -> dict[str, tuple[int, int]]:
@@ -184,10 +184,10 @@ def find_checker(named: Path | None, root: Path) -> str | None:
     """
     if named is None:
         return shutil.which(PROGRAM) if any(True for _ in points(root)) else None
-    found = shutil.which(str(named.resolve()))
-    if found is None:
+    program = shutil.which(str(named.resolve()))
+    if program is None:
         raise InputError(f"--official {named}: program not found", f"give the path of the {PROGRAM} program")
-    return found
+    return program
 
 
 def run_checker(program: str, root: Path) -> dict[str, Any]:

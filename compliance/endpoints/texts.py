@@ -47,8 +47,8 @@ def responses(case: EndpointsEvidence) -> Iterator[Finding]:
     count = len(np.unique(indices))
     if count < 2:
         return
-    known, inverse, times = np.unique(texts, return_inverse=True, return_counts=True)
-    shared = {text: number for text, number in zip(known.tolist(), times.tolist(), strict=True) if number > 1}
+    distinct, inverse, times = np.unique(texts, return_inverse=True, return_counts=True)
+    shared = {text: number for text, number in zip(distinct.tolist(), times.tolist(), strict=True) if number > 1}
     allowed = max(MIN_SHARED - 1, int(count * SHARED_SHARE))
     words: dict[int, int] = {}
     for row, (_, response, _) in events.responses() if max(shared.values(), default=0) > allowed else ():
@@ -60,8 +60,8 @@ def responses(case: EndpointsEvidence) -> Iterator[Finding]:
     limit = f"at most {allowed} (at least {DIFFERENT_IDS} distinct words) or {few:g} (fewer words)"
     yield compared("endpoints-shared-responses", not most, f"{most} of {count}", limit, events.path)
     # Responses that two samples exchanged: both prompts have the response of the other, and one of their own.
-    _, own, kinds = np.unique(indices, return_inverse=True, return_counts=True)
-    swapped = int(((times[inverse] > 1) & (kinds[own] > 1)).sum())
+    _, pairs, kinds = np.unique(indices, return_inverse=True, return_counts=True)
+    swapped = int(((times[inverse] > 1) & (kinds[pairs] > 1)).sum())
     right = swapped <= allowed or most > 0
     yield compared("endpoints-swapped-responses", right, f"{swapped}", f"at most {allowed}", events.path)
 
@@ -156,12 +156,12 @@ def times(case: EndpointsEvidence) -> Iterator[Finding]:
         return
     p10, p50, p90 = np.percentile((first_ns - load.issued_ns)[streamed], [10, 50, 90]) / 1e6
     if len(np.unique(events.prompt_size[load.rows])) > 1:  # Prompts of one length may have equal TTFT.
-        found, limit = f"{p90 - p10:.3f} ms", f"above {UNIFORM_TTFT * p50:.3f} ms ({UNIFORM_TTFT:.0%} of the median)"
-        yield compared("endpoints-uniform-ttft", p90 - p10 > UNIFORM_TTFT * p50, found, limit, events.path)
+        spread, limit = f"{p90 - p10:.3f} ms", f"above {UNIFORM_TTFT * p50:.3f} ms ({UNIFORM_TTFT:.0%} of the median)"
+        yield compared("endpoints-uniform-ttft", p90 - p10 > UNIFORM_TTFT * p50, spread, limit, events.path)
     spans_ns, index = (load.complete_ns - first_ns)[streamed], load.index[streamed]
     _, place, inverse = np.unique(index, return_index=True, return_inverse=True)
     again = np.arange(len(index)) != place[inverse]
     if again.sum() >= TIMES_AT_LEAST and len(place) > 1:
         share = float(np.median((spans_ns / np.maximum(1, spans_ns[place][inverse]))[again]))
-        found, limit = f"{share:.2f} (median)", f"at least {REPEAT_SHARE:g}"
-        yield compared("endpoints-repeats", share >= REPEAT_SHARE, found, limit, events.path)
+        spread, limit = f"{share:.2f} (median)", f"at least {REPEAT_SHARE:g}"
+        yield compared("endpoints-repeats", share >= REPEAT_SHARE, spread, limit, events.path)

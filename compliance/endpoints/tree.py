@@ -44,10 +44,10 @@ def judge_tree(places: Sequence[Path]) -> Iterator[Finding]:
     roots: dict[Path, dict[Path, dict[str, Any]]] = defaultdict(dict)
     for place in places:
         curves[place.parent][place] = roots[place.parents[3]][place] = declared_point(place)
-    for root, own in sorted(roots.items()):
+    for root, points_of_root in sorted(roots.items()):
         has_mark = (root / REHEARSAL_FILE).exists()
         yield compared("endpoints-tree-rehearsal", not has_mark, REHEARSAL_FILE if has_mark else "none", "none", root)
-        missing = ", ".join(_missing_files(root, own))
+        missing = ", ".join(_missing_files(root, points_of_root))
         yield compared("endpoints-tree-files", not missing, missing or "none", "none", root)
     table = round_rules()
     for curve, declared in curves.items():
@@ -59,10 +59,10 @@ def judge_tree(places: Sequence[Path]) -> Iterator[Finding]:
         yield compared("endpoints-tree-model", right, ", ".join(models), allowed, curve)
         limit = table["points"]["ultra_low"]
         both = [fields for place, point in declared.items() for fields in (point, _system(place))]
-        given = [fields.get("max_supported_concurrency", limit + 1) for fields in both]
-        low = {f"{one}" for one in given if not (isinstance(one, int) and one > limit)}
-        found = ", ".join(sorted(low)) or f"above {limit}"
-        yield compared("endpoints-tree-capacity", not low, found, f"above {limit}", curve)
+        maxima = [fields.get("max_supported_concurrency", limit + 1) for fields in both]
+        low = {f"{one}" for one in maxima if not (isinstance(one, int) and one > limit)}
+        value = ", ".join(sorted(low)) or f"above {limit}"
+        yield compared("endpoints-tree-capacity", not low, value, f"above {limit}", curve)
         # An elected Offline point is a point of the curve, so it needs no run of its own.
         dedicated = any(fields.get("offline") == "dedicated" for fields in declared.values())
         least, most = table["points"]["least_with_offline" if dedicated else "least"], table["points"]["most"]

@@ -81,9 +81,9 @@ def judge_folder(
     case = EndpointsEvidence(verdict.run, model_path, dataset_path)
     if case.run.only_audit:
         case.mark_not_checked("a measured run", "the directory contains only an audit")
-    found = judge(case, AUDIT_ALONE if case.run.only_audit else CHECKS)
-    verdict.findings, verdict.applied, verdict.error = found.findings, frozenset(found.applied), found.error
-    verdict.not_judged = [*case.left, *found.not_judged]
+    judgement = judge(case, AUDIT_ALONE if case.run.only_audit else CHECKS)
+    verdict.findings, verdict.applied, verdict.error = judgement.findings, frozenset(judgement.applied), judgement.error
+    verdict.not_judged = [*case.left, *judgement.not_judged]
     with suppress(HarnessError):
         if case.metrics:
             verdict.numbers = case.numbers
@@ -97,11 +97,11 @@ def judge_folder(
 
 def folder_hashes(path: Path) -> dict[str, str]:
     """Return the SHA-256 of the readable files that a verdict covers."""
-    found = {}
+    hashes = {}
     for name in (*FILES, *AUDIT_FILES):
         with suppress(HarnessError, OSError):
-            found[name] = sha256_of(path / name, max_bytes=MAX_EVENTS_BYTES)
-    return found
+            hashes[name] = sha256_of(path / name, max_bytes=MAX_EVENTS_BYTES)
+    return hashes
 
 
 @decides("contradiction", needs=("load",))
@@ -123,12 +123,12 @@ def _audit(case: EndpointsEvidence) -> Iterator[Finding]:
     yield from judge_of("audit").judge_audit(case.run, case.load)
     for name in (REFERENCE, CACHED):
         run = EndpointsEvidence(EndpointsRun(case.run.path(AUDIT) / name), case.model_path)
-        found = judge(run, ON_EACH_RUN)
-        yield from found.findings
-        if found.error is not None:
-            raise found.error
-        for one in (*run.left, *found.not_judged):
-            case.mark_not_checked(f"{', '.join(one.rules) or one.what} of the audit's {name}", one.why)
+        judgement = judge(run, ON_EACH_RUN)
+        yield from judgement.findings
+        if judgement.error is not None:
+            raise judgement.error
+        for entry in (*run.left, *judgement.not_judged):
+            case.mark_not_checked(f"{', '.join(entry.rules) or entry.what} of the audit's {name}", entry.why)
 
 
 _SERIES = {"ttft": TTFT, "tpot": TPOT, "latency": LATENCY}

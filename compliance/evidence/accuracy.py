@@ -43,14 +43,14 @@ def require_responses(run: FinishedRun) -> None:
 )  # fmt: skip
 def stated_scores(run: RunEvidence) -> Iterator[Finding]:
     """Compare the scores in accuracy.txt with the rescored responses."""
-    found = run.scores
-    if found.path != run.dir.accuracy_log:
+    scores = run.scores
+    if scores.path != run.dir.accuracy_log:
         return
-    differ = [(name, value, found.scores.get(name)) for name, value in (found.stated or {}).items()]
+    differ = [(name, value, scores.scores.get(name)) for name, value in (scores.stated or {}).items()]
     wrong = [f"{name} {there}, rescored {again}" for name, there, again in differ if there != again]
     if wrong:
-        said = f"{run.dir.accuracy_text.name} does not match the logged responses: {', '.join(wrong)}"
-        yield stated("accuracy-text-differs", said, run.dir.accuracy_text, run.dir.accuracy_log)
+        sentence = f"{run.dir.accuracy_text.name} does not match the logged responses: {', '.join(wrong)}"
+        yield stated("accuracy-text-differs", sentence, run.dir.accuracy_text, run.dir.accuracy_log)
 
 
 @decides(
@@ -63,9 +63,9 @@ def stated_scores(run: RunEvidence) -> Iterator[Finding]:
 def scored_again(run: RunEvidence) -> Iterator[Finding]:
     """Check that the responses were rescored, and yield the findings on the content of the responses."""
     if run.scores.not_again:
-        found = f"accuracy.txt; the responses were not rescored ({run.scores.not_again})"
+        source = f"accuracy.txt; the responses were not rescored ({run.scores.not_again})"
         required = "rescored with the dataset and tokenizer of the run"
-        yield compared("accuracy-scored-again", False, found, required, run.dir.accuracy_log)
+        yield compared("accuracy-scored-again", False, source, required, run.dir.accuracy_log)
     yield from (one for one in run.scores.findings if one.rule != "plausible-padding")
 
 
@@ -92,9 +92,9 @@ def scores(run: RunEvidence) -> Iterator[Finding]:
         )
         return
     yield scores_within_reach(verdict.metric, verdict.scores, verdict.targets)
-    for one in verdict.findings:
-        rule = f"accuracy-target {str(one.numbers['metric']).upper()}"
-        yield replace(one, required=one.required + run.requirements.entry.in_rules(run.scenario_name, rule))
+    for finding in verdict.findings:
+        rule = f"accuracy-target {str(finding.numbers['metric']).upper()}"
+        yield replace(finding, required=finding.required + run.requirements.entry.in_rules(run.scenario_name, rule))
 
 
 # performance.py explains the lists CLAIM, OF_ANY and OF_OURS.

@@ -19,8 +19,8 @@ _APPENDED_HASH = re.compile(rb"\n?hash=([0-9a-f]{64})\n?$")
 
 
 def _no_attestation(run: FinishedRun) -> str:
-    there = run.manifest is not None or (run.dir.seal.is_file() and not run.foreign)
-    return "" if there else f"{run.dir.seal.name} is missing"
+    has_own_files = run.manifest is not None or (run.dir.seal.is_file() and not run.foreign)
+    return "" if has_own_files else f"{run.dir.seal.name} is missing"
 
 
 @decides("contradiction", applies=_no_attestation, also=("attested",))
@@ -53,10 +53,12 @@ def read_and_attested(run: RunDir) -> tuple[Attestation | None, list[Finding]]:
         fix = error.fix if isinstance(error, NotAttestedError) else ""
         return None, [stated("attested", error.message, run.seal, fix=fix)]
     findings = []
-    for one in changed:
-        required = f", attested: {one.stated}" if one.stated else "; the attestation does not list it"
-        digest = f": {one.found}" if one.found else ""
-        findings.append(stated("attested", f"{one.name} was {_SAID[one.state]}{digest}{required}", run.root / one.name))
+    for file in changed:
+        required = f", attested: {file.stated}" if file.stated else "; the attestation does not list it"
+        digest = f": {file.found}" if file.found else ""
+        findings.append(
+            stated("attested", f"{file.name} was {_SAID[file.state]}{digest}{required}", run.root / file.name)
+        )
     return attestation, findings
 
 

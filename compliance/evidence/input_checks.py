@@ -35,8 +35,8 @@ def model_in_manifest(run: RunEvidence) -> Iterator[Finding]:
     wrong += sorted({path.name for path in folder.glob("*.safetensors")} - recorded.keys())
     if read_weights(folder) != manifest.model.weights:
         wrong.append("the headers of the weights")
-    found = f"{', '.join(wrong[:4])} in {folder} differ" if wrong else "as in the manifest"
-    yield compared("record-model", not wrong, found, "as in the manifest", run.dir.manifest, text="model files")
+    value = f"{', '.join(wrong[:4])} in {folder} differ" if wrong else "as in the manifest"
+    yield compared("record-model", not wrong, value, "as in the manifest", run.dir.manifest, text="model files")
 
 
 def _differs(path: Path, digest: str) -> bool:
@@ -61,29 +61,29 @@ def official_inputs(run: RunEvidence) -> Iterator[Finding]:
     if manifest is None:
         return
     plan = manifest.plan
-    found, wanted = f"SHA-256 {plan.dataset_sha256}", run.benchmark.data_sha256
+    value, wanted = f"SHA-256 {plan.dataset_sha256}", run.benchmark.data_sha256
     required = f"SHA-256 {wanted} (official dataset)" if wanted else "any dataset, because no official hash exists"
     is_official = not data_set_reasons(run.benchmark, plan.dataset_sha256)
-    yield compared("record-data-set", is_official, found, required, run.dir.manifest, text="dataset")
+    yield compared("record-data-set", is_official, value, required, run.dir.manifest, text="dataset")
     if manifest.observed.clients and manifest.status == "finished":  # other runs are not eligible for submission
         reasons = unofficial_servers(manifest, official)
-        found, required = "; ".join(reasons) or "declared", "declared, without options that the rules forbid"
-        yield compared("record-servers", not reasons, found, required, run.dir.manifest, text="servers")
+        value, required = "; ".join(reasons) or "declared", "declared, without options that the rules forbid"
+        yield compared("record-servers", not reasons, value, required, run.dir.manifest, text="servers")
     if plan.engine_record.is_server:
         return
     weights = manifest.model.weights
     if not plan.engine_record.runs_model:
-        reasons, known = [f"the engine {plan.engine} runs no model"], ""
+        reasons, digest = [f"the engine {plan.engine} runs no model"], ""
     elif weights is None:
-        reasons, known = ["the weights are unknown"], ""
+        reasons, digest = ["the weights are unknown"], ""
     else:
         reasons = model_reasons(official, weights.shape, weights, manifest.model.sha256)
         reasons += option_reasons(plan.engine_options)
-        known = f"{official.name} as published"
+        digest = f"{official.name} as published"
         if weights.quantized or not official.weights_sha256:
-            known = f"{official.name} in {weights.precision} (no official hash exists)"
-    found, required = "; ".join(reasons) or known, f"{official.name}, as published or quantized"
-    yield compared("record-weights", not reasons, found, required, run.dir.manifest, text="weights")
+            digest = f"{official.name} in {weights.precision} (no official hash exists)"
+    value, required = "; ".join(reasons) or digest, f"{official.name}, as published or quantized"
+    yield compared("record-weights", not reasons, value, required, run.dir.manifest, text="weights")
 
 
 OF_OURS = tuple(map(check, (official_inputs, model_in_manifest)))

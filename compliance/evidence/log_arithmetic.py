@@ -174,9 +174,9 @@ def _settings(detail: DetailLog) -> Iterator[Contradiction]:
     of_set = override if detail.get(override) else "qsl_reported_performance_count"
     pairs.append((of_set, "effective_performance_sample_count"))
     for first, second in pairs:
-        one, other = detail.get(first), detail.get(second)
-        if one is not None and other is not None and one != other:
-            yield Contradiction(f"{first} is {one}, {second} is {other}", (first, second))
+        requested, effective = detail.get(first), detail.get(second)
+        if requested is not None and effective is not None and requested != effective:
+            yield Contradiction(f"{first} is {requested}, {second} is {effective}", (first, second))
 
 
 def _dates(detail: DetailLog) -> Iterator[Contradiction]:
@@ -184,8 +184,8 @@ def _dates(detail: DetailLog) -> Iterator[Contradiction]:
     begin, window_s = power_time(detail.get("power_begin")), detail.window_s
     dates = [("test_datetime", _date(detail, "test_datetime"), "power_begin", begin)]
     dates.append((_BUILT[0], _date(detail, _BUILT[0]), _BUILT[1], _date(detail, _BUILT[1])))
-    for first, one, second, other in dates:
-        if one is not None and other is not None and abs(other - one) > ZONES:
+    for first, first_time, second, second_time in dates:
+        if first_time is not None and second_time is not None and abs(second_time - first_time) > ZONES:
             yield Contradiction(f"{first} is {detail.get(first)}, {second} is {detail.get(second)}", (first, second))
     if window_s is None or not detail.last_ms:
         return
@@ -316,18 +316,18 @@ def _issued(detail: DetailLog) -> Iterator[Contradiction]:
     """Compare the number of issued samples with the settings, and with whole sets of samples."""
     samples = _of_query(detail)
     if detail.scenario == "Offline":
-        said, rate = detail.integer("effective_samples_per_query"), detail.number("effective_target_qps")
+        requested, rate = detail.integer("effective_samples_per_query"), detail.number("effective_target_qps")
         wanted = OFFLINE_SLACK * detail.integer("effective_min_duration_ms") / 1000 * rate
         least = detail.get("requested_min_query_count")
         unique = detail.effective("performance_issue_unique")  # then exactly one set of samples is issued
-        if not unique and isinstance(least, int) and abs(said - max(int(wanted), least)) > 1 + SIX_DIGITS * wanted:
+        if not unique and isinstance(least, int) and abs(requested - max(int(wanted), least)) > 1 + SIX_DIGITS * wanted:
             key = "effective_samples_per_query"
             yield Contradiction(
-                f"{key} is {said}", (key,), f"target_qps and the minimum settings imply {max(int(wanted), least)}"
+                f"{key} is {requested}", (key,), f"target_qps and the minimum settings imply {max(int(wanted), least)}"
             )
-        if samples < said:
+        if samples < requested:
             first, second = "generated_samples_per_query", "effective_samples_per_query"
-            yield Contradiction(f"{first} is {samples}, {second} {said}", (first, second))
+            yield Contradiction(f"{first} is {samples}, {second} {requested}", (first, second))
     total, size = detail.integer("qsl_reported_total_count"), detail.integer("effective_performance_sample_count")
     whole_sets = detail.effective("sample_concatenate_permutation") is True
     issued, one_set = samples * detail.integer("result_query_count"), min(total, size)
@@ -436,12 +436,12 @@ def _completed(queries: int, numbers: Numbers, latency: LatencyNumbers) -> Itera
     last_ns = (queries - 1) * (1e9 / done - 1e9 / scheduled)
     slack_ns = PRINTED * 2 * queries * 1e9 / min(done, scheduled) + 1e6
     keys = _SERVER["samples_per_second"], _SERVER["scheduled_samples_per_second"]
-    said, most = f"completed samples/s is {done:.8g}", f"scheduled samples/s {scheduled:.8g}"
-    yield from _last_latency(said, most, last_ns, slack_ns, latency, keys)
+    stated, most = f"completed samples/s is {done:.8g}", f"scheduled samples/s {scheduled:.8g}"
+    yield from _last_latency(stated, most, last_ns, slack_ns, latency, keys)
 
 
 def _last_latency(
-    said: str, most: str, last_ns: float, slack_ns: float, latency: LatencyNumbers, keys: Iterable[str]
+    stated: str, most: str, last_ns: float, slack_ns: float, latency: LatencyNumbers, keys: Iterable[str]
 ) -> Iterator[Contradiction]:
     """Compare the latency of the last query, which a completed rate implies, with the range of the latencies.
 
@@ -449,15 +449,17 @@ def _last_latency(
         most: The rate without the last query's latency, which the completed rate cannot exceed.
     """
     if last_ns < -slack_ns:
-        yield Contradiction(said, tuple(keys), f"must be at most {most}")
+        yield Contradiction(stated, tuple(keys), f"must be at most {most}")
     elif not latency.min - slack_ns <= last_ns <= latency.max + slack_ns:
         between = f"the latencies are between {latency.min / 1e6:.3f} and {latency.max / 1e6:.3f} ms"
-        yield Contradiction(f"{said}, which gives a last query latency of {last_ns / 1e6:.3f} ms", tuple(keys), between)
+        yield Contradiction(
+            f"{stated}, which gives a last query latency of {last_ns / 1e6:.3f} ms", tuple(keys), between
+        )
 
 
-def _differs(name: str, key: str, said: float | None, computed: float) -> Iterator[Contradiction]:
-    if said is not None and not abs(said - computed) <= 3 * PRINTED * abs(computed):
-        yield Contradiction(f"{name} is {said:.8g}", (key,), f"the other numbers of the log imply {computed:.8g}")
+def _differs(name: str, key: str, stated: float | None, computed: float) -> Iterator[Contradiction]:
+    if stated is not None and not abs(stated - computed) <= 3 * PRINTED * abs(computed):
+        yield Contradiction(f"{name} is {stated:.8g}", (key,), f"the other numbers of the log imply {computed:.8g}")
 
 
 def _single_stream_tokens(
@@ -472,9 +474,9 @@ def _single_stream_tokens(
     # Completed tokens/s includes the time until the last query ends.
     slack_ns = 3 * PRINTED * took_ns
     last_ns = total * 1e9 / numbers.tokens_per_second - took_ns
-    said = f"tokens/s is {numbers.tokens_per_second:.8g}"
+    stated = f"tokens/s is {numbers.tokens_per_second:.8g}"
     most = f"tokens/s with LoadGen's overhead {total * 1e9 / took_ns:.8g}"
-    yield from _last_latency(said, most, last_ns, slack_ns, latency, (keys["tokens_per_second"],))
+    yield from _last_latency(stated, most, last_ns, slack_ns, latency, (keys["tokens_per_second"],))
 
 
 def _server_tokens(
@@ -483,14 +485,14 @@ def _server_tokens(
     name = "tokens/s over the mean latency"
     key, rate = _SERVER["tokens_per_second_without_overhead"], numbers.tokens_per_second_without_overhead
     yield from _differs(name, key, rate, mean * 1e9 / latency.mean)
-    said = numbers.tokens_per_second_with_overhead
-    if said is not None:  # rate over the time until the last issue, which may be later than scheduled
+    rate_with_overhead = numbers.tokens_per_second_with_overhead
+    if rate_with_overhead is not None:  # rate over the time until the last issue, which may be later than scheduled
         most = total * 1e9 / took_ns
         least = most * took_ns / (took_ns + latency.max)
-        if not least * (1 - 3 * PRINTED) <= said <= most * (1 + 3 * PRINTED):
+        if not least * (1 - 3 * PRINTED) <= rate_with_overhead <= most * (1 + 3 * PRINTED):
             name = "tokens/s with LoadGen's overhead"
             yield Contradiction(
-                f"{name} is {said:.8g}",
+                f"{name} is {rate_with_overhead:.8g}",
                 (_SERVER["tokens_per_second_with_overhead"],),
                 f"must be between {least:.8g} and {most:.8g}",
             )

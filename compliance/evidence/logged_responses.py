@@ -33,9 +33,9 @@ def whole_log(run: RunEvidence) -> Iterator[Finding]:
         yield from as_recorded(run, entries)
     if run.manifest is not None and run.detail.uses_token_latencies:
         yield from _first_tokens(run, entries)
-    said = hash_in_accuracy_text(run.stated_text or "", run.dir.accuracy_text)
-    if said and said != (found := run.hashes[log.name]):
-        sentence = f"accuracy.txt has hash={said}, {log.name} has SHA-256 {found}"
+    stated_digest = hash_in_accuracy_text(run.stated_text or "", run.dir.accuracy_text)
+    if stated_digest and stated_digest != (digest := run.hashes[log.name]):
+        sentence = f"accuracy.txt has hash={stated_digest}, {log.name} has SHA-256 {digest}"
         yield stated("record-hash", sentence, run.dir.accuracy_text, log)
 
 
@@ -43,8 +43,8 @@ def whole_log(run: RunEvidence) -> Iterator[Finding]:
 def as_issued(run: RunEvidence) -> Iterator[Finding]:
     """Compare the logged samples and their order with the seeds, to find a log of another run."""
     path = run.dir.accuracy_log
-    if said := not_as_issued(run.detail, run.logged_issue):
-        yield stated("log-order", f"{path.name} has {said}", path, run.dir.detail)
+    if problem := not_as_issued(run.detail, run.logged_issue):
+        yield stated("log-order", f"{path.name} has {problem}", path, run.dir.detail)
 
 
 def not_as_issued(detail: DetailLog, pairs: Sequence[tuple[int, int]]) -> str:
@@ -86,17 +86,17 @@ def as_recorded(run: FinishedRun, entries: list[AccuracyEntry]) -> Iterator[Find
         if place is None:
             yield stated("log-records", f"seq_id {seq_id} has no line in {path.name}", log, path, seq_id=seq_id)
         elif (index := int(table.sample_index[place])) != entry.qsl_idx:
-            found, required = f"seq_id {seq_id} has qsl_idx {entry.qsl_idx}", f"{path.name} has {index}"
-            yield stated("log-records", "", log, path, found=found, required=required, seq_id=seq_id)
+            logged, required = f"seq_id {seq_id} has qsl_idx {entry.qsl_idx}", f"{path.name} has {index}"
+            yield stated("log-records", "", log, path, found=logged, required=required, seq_id=seq_id)
         elif table.output_sha256[place] != hashlib.sha256(entry.data).hexdigest():
             text = f"seq_id {seq_id}: the SHA-256 of the response differs from {path.name}"
             yield stated("record-answers", text, log, path, seq_id=seq_id)
         elif (tokens := int(table.output_tokens[place])) * _ID_BYTES != len(entry.data):
-            found, required = (
+            logged, required = (
                 f"seq_id {seq_id} has {len(entry.data)} bytes of token IDs",
                 f"{tokens} tokens in {path.name}",
             )
-            yield stated("record-answers", "", log, path, found=found, required=required, seq_id=seq_id)
+            yield stated("record-answers", "", log, path, found=logged, required=required, seq_id=seq_id)
         else:
             continue
         return  # one difference is enough for the finding
@@ -107,8 +107,10 @@ def _first_tokens(run: FinishedRun, entries: list[AccuracyEntry]) -> Iterator[Fi
     streams = run.detail.scenario != "Offline"
     wrong = [one for one in entries if (one.token_data or b"") != (one.data[:_ID_BYTES] if streams else b"")]
     if wrong:
-        found = (wrong[0].token_data or b"")[:16].hex() or "nothing"
-        text = f"{len(wrong)} reported first tokens differ from their responses: {found} for seq_id {wrong[0].seq_id}"
+        first_id = (wrong[0].token_data or b"")[:16].hex() or "nothing"
+        text = (
+            f"{len(wrong)} reported first tokens differ from their responses: {first_id} for seq_id {wrong[0].seq_id}"
+        )
         yield stated("record-answers", text, run.dir.accuracy_log, seq_id=wrong[0].seq_id, count=len(wrong))
 
 
@@ -131,19 +133,19 @@ def each_answered(run: RunEvidence) -> Iterator[Finding]:
         text="answers",
     )
     counted = [(entry, entry.token_count) for entry in entries if entry.token_count is not None]
-    ours = run.manifest is not None and run.detail.uses_token_latencies
+    is_recorded = run.manifest is not None and run.detail.uses_token_latencies
     wrong = [entry for entry, count in counted if len(entry.data) not in (4 * count, 8 * count)]
-    found = "all equal"
-    if ours and len(counted) < len(entries):
+    value = "all equal"
+    if is_recorded and len(counted) < len(entries):
         wrong = [entry for entry in entries if entry.token_count is None]
-        found = f"{len(wrong)} responses have no token count"
+        value = f"{len(wrong)} responses have no token count"
     elif wrong:
-        found = (
+        value = (
             f"{len(wrong)} differ; seq_id {wrong[0].seq_id}: {wrong[0].token_count} tokens, "
             f"{len(wrong[0].data)} bytes of token IDs"
         )
     required = "number of token IDs in the response (4 or 8 bytes each)"
-    yield compared("accuracy-token-counts", not wrong, found, required, path, text="token counts")
+    yield compared("accuracy-token-counts", not wrong, value, required, path, text="token counts")
 
 
 @decides(
@@ -159,8 +161,8 @@ def within_limit(run: RunEvidence) -> Iterator[Finding]:
     if counts:
         most = run.benchmark.sampling["accuracy"].max_tokens
         passed, required = max(counts) <= most, f"at most {most}"
-        found = f"{max(counts)} tokens"
-        yield compared("accuracy-longest", passed, found, required, run.dir.accuracy_log, text="longest response")
+        value = f"{max(counts)} tokens"
+        yield compared("accuracy-longest", passed, value, required, run.dir.accuracy_log, text="longest response")
 
 
 ISSUED = check(as_issued)

@@ -107,39 +107,39 @@ class Row:
     of: Callable[[RuleInput], Formula] = lambda given: ("", ())  # formula of a computed value, and its keys
     fix_of: Callable[[RuleInput], str] = lambda given: ""  # replaces `fix` unless it is empty
 
-    def judged(self, given: RuleInput) -> Iterator[Finding]:
-        wanted = self.wanted(given)
+    def judged(self, inputs: RuleInput) -> Iterator[Finding]:
+        wanted = self.wanted(inputs)
         if wanted is None:
             return
-        found = given.detail.integer(self.found) if isinstance(self.found, str) else self.found(given)
-        if found is None:
+        value = inputs.detail.integer(self.found) if isinstance(self.found, str) else self.found(inputs)
+        if value is None:
             return
         bound = wanted if not self.slack else wanted * (1 - self.slack if self.how == "at least" else 1 + self.slack)
         required = ", ".join(wanted) if self.how == "one of" else self.shown.format(wanted)
-        required += given.entry.in_rules(given.scenario, self.rule)
-        passed = _HOLDS[self.how](found, bound)
-        formula, keys = self.of(given)
+        required += inputs.entry.in_rules(inputs.scenario, self.rule)
+        passed = _HOLDS[self.how](value, bound)
+        formula, keys = self.of(inputs)
         finding = compared(
             self.rule,
             passed,
-            (self.shown_found or self.shown).format(found) + (f" ({formula})" if formula else ""),
+            (self.shown_found or self.shown).format(value) + (f" ({formula})" if formula else ""),
             f"{self.how} {required}".strip() + self.why,
-            given.detail.path,
+            inputs.detail.path,
             decided_by=(self.found,) if isinstance(self.found, str) else keys or self.keys,
-            value=found,
+            value=value,
             wanted=wanted,
             text=self.name,
         )
-        yield finding if passed else replace(finding, fix=self.fix_of(given))
+        yield finding if passed else replace(finding, fix=self.fix_of(inputs))
 
 
-def _took_s(given: RuleInput) -> float | None:
-    took_ns = duration_ns(given.detail, given.numbers) if given.numbers is not None else None
+def _took_s(inputs: RuleInput) -> float | None:
+    took_ns = duration_ns(inputs.detail, inputs.numbers) if inputs.numbers is not None else None
     return None if took_ns is None else took_ns / 1e9
 
 
-def _mean_tokens(given: RuleInput) -> float | None:
-    return mean_output_tokens(given.detail, given.numbers) if given.numbers and given.token_latencies else None
+def _mean_tokens(inputs: RuleInput) -> float | None:
+    return mean_output_tokens(inputs.detail, inputs.numbers) if inputs.numbers and inputs.token_latencies else None
 
 
 def _tokens_target(bound: str) -> Value:
@@ -147,21 +147,21 @@ def _tokens_target(bound: str) -> Value:
     return lambda given: getattr(given.entry.targets_of(given.scenario).get("TOKENS_PER_SAMPLE", NO_LIMITS), bound)
 
 
-def _size_asked(given: RuleInput) -> int:
-    entry, found = given.entry, given.detail.integer("qsl_reported_total_count")
-    allowed = entry.data_set, entry.performance_samples, entry.accuracy_samples_of(given.scenario)
-    return found if found in allowed else entry.data_set
+def _size_asked(inputs: RuleInput) -> int:
+    entry, size = inputs.entry, inputs.detail.integer("qsl_reported_total_count")
+    allowed = entry.data_set, entry.performance_samples, entry.accuracy_samples_of(inputs.scenario)
+    return size if size in allowed else entry.data_set
 
 
-def _latency_from(given: RuleInput) -> Formula:
-    is_interactive = given.scenario == "Interactive"
+def _latency_from(inputs: RuleInput) -> Formula:
+    is_interactive = inputs.scenario == "Interactive"
     return "", ("result_99.00_percentile_latency_ns" if is_interactive else "effective_target_latency_ns",)
 
 
-def _latency_ms(given: RuleInput) -> float | None:
+def _latency_ms(inputs: RuleInput) -> float | None:
     """Return the effective latency limit in ms. Interactive has no such setting, so return its p99 latency."""
-    found = given.detail.get(_latency_from(given)[1][0])
-    return found / 1e6 if isinstance(found, int) and given.detail.scenario == "Server" else None
+    value = inputs.detail.get(_latency_from(inputs)[1][0])
+    return value / 1e6 if isinstance(value, int) and inputs.detail.scenario == "Server" else None
 
 
 def _of_queries(key: str) -> Value:
@@ -172,21 +172,21 @@ def _of_queries(key: str) -> Value:
 def _limits(name: str, p99_key: str) -> tuple[Row, Row]:
     """Return the rows for a latency and its limit. The checker requires "below", but LoadGen "at most"."""
 
-    def limit_ms(given: RuleInput) -> float | None:
-        return None if given.limits is None else float(getattr(given.limits, f"{name}_ms"))
+    def limit_ms(inputs: RuleInput) -> float | None:
+        return None if inputs.limits is None else float(getattr(inputs.limits, f"{name}_ms"))
 
-    def p99_ms(given: RuleInput) -> float | None:
-        values: LatencyNumbers | None = getattr(given.numbers, f"{name}_ns")
+    def p99_ms(inputs: RuleInput) -> float | None:
+        values: LatencyNumbers | None = getattr(inputs.numbers, f"{name}_ns")
         return None if values is None else values.p99 / 1e6
 
-    def in_force_ms(given: RuleInput) -> float | None:
-        return None if p99_ms(given) is None else given.detail.integer(limit_key) / 1e6
+    def in_force_ms(inputs: RuleInput) -> float | None:
+        return None if p99_ms(inputs) is None else inputs.detail.integer(limit_key) / 1e6
 
-    def fix(given: RuleInput) -> str:
-        values: LatencyNumbers | None = getattr(given.numbers, f"{name}_ns")
-        limit = limit_ms(given)
-        found = unloaded(title, values, limit * 1e6, None) if values and limit else None
-        return exceeded(title, f"{limit:g} ms", f"{found.ns / 1e6:.2f} ms", found.of) if found else ""
+    def fix(inputs: RuleInput) -> str:
+        values: LatencyNumbers | None = getattr(inputs.numbers, f"{name}_ns")
+        limit = limit_ms(inputs)
+        fixed_share = unloaded(title, values, limit * 1e6, None) if values and limit else None
+        return exceeded(title, f"{limit:g} ms", f"{fixed_share.ns / 1e6:.2f} ms", fixed_share.of) if fixed_share else ""
 
     title, limit_key = name.upper(), f"requested_server_{name}_latency"
     return (
@@ -281,17 +281,17 @@ def _declared(rows: Iterable[Row]) -> Iterator[RuleRow]:
 @decides("official", *_declared(PERFORMANCE_ROWS), needs=("log", "numbers"))
 def performance_limits(run: RunEvidence) -> Iterator[Finding]:
     """Compare the values of a performance run with their limits (PERFORMANCE_ROWS)."""
-    given = RuleInput(run.detail, run.scenario_name, run.requirements, reported_numbers(run.detail))
+    inputs = RuleInput(run.detail, run.scenario_name, run.requirements, reported_numbers(run.detail))
     for row in PERFORMANCE_ROWS:
-        yield from row.judged(given)
+        yield from row.judged(inputs)
 
 
 @decides("official", *_declared(ACCURACY_ROWS), needs=("log",))
 def accuracy_limits(run: RunEvidence) -> Iterator[Finding]:
     """Compare the values of an accuracy run with their limits (ACCURACY_ROWS)."""
-    given = RuleInput(run.detail, run.scenario_name, run.requirements)
+    inputs = RuleInput(run.detail, run.scenario_name, run.requirements)
     for row in ACCURACY_ROWS:
-        yield from row.judged(given)
+        yield from row.judged(inputs)
 
 
 @decides(
@@ -318,36 +318,41 @@ def accuracy_seeds(run: RunEvidence) -> Iterator[Finding]:
 
 def round_of_seeds(detail: DetailLog) -> Round | None:
     """Return the supported round that has the effective seeds of a log."""
-    found = {name: detail.effective(name) for name in SEEDS}
-    return next((one for one in ROUNDS.values() if vars(one.seeds) == found), None)
+    effective = {name: detail.effective(name) for name in SEEDS}
+    return next((one for one in ROUNDS.values() if vars(one.seeds) == effective), None)
 
 
 def seeds(rule: str, detail: DetailLog, rounds: Sequence[str]) -> Finding:
     """Compare the three effective random seeds with the seeds of rounds. One round must match."""
-    found = {name: detail.effective(name) for name in SEEDS}
+    effective = {name: detail.effective(name) for name in SEEDS}
     wanted = [vars(ROUNDS[name].seeds) for name in rounds]
-    of = round_of_seeds(detail)
-    said = f"seeds of {of}" if of else "seeds of no supported round"
+    round_name = round_of_seeds(detail)
+    value = f"seeds of {round_name}" if round_name else "seeds of no supported round"
     names, required = list(SEEDS), f"seeds of {' or '.join(rounds)}"
-    if found not in wanted and len(wanted) == 1:  # then list only the seeds that differ
-        names = [name for name in SEEDS if found[name] != wanted[0][name]]
-        said = ", ".join(f"effective_{name} is {found[name]}" for name in names) + (f", {said}" if of else "")
+    if effective not in wanted and len(wanted) == 1:  # then list only the seeds that differ
+        names = [name for name in SEEDS if effective[name] != wanted[0][name]]
+        value = ", ".join(f"effective_{name} is {effective[name]}" for name in names) + (
+            f", {value}" if round_name else ""
+        )
         required = f"{', '.join(str(wanted[0][name]) for name in names)} ({rounds[0]})"
-    kept = found in wanted
+    kept = effective in wanted
     finding = compared(
         rule,
         kept,
-        said,
+        value,
         required,
         detail.path,
         decided_by=[f"effective_{name}" for name in names],
-        value=str(of or "none known"),
+        value=str(round_name or "none known"),
         wanted=tuple(rounds),
         text="random seeds",
     )
     return (
-        replace(finding, fix=f"rerun with the LoadGen of the round, or apply the rules of {of}: --round {of}")
-        if of and not kept
+        replace(
+            finding,
+            fix=f"rerun with the LoadGen of the round, or apply the rules of {round_name}: --round {round_name}",
+        )
+        if round_name and not kept
         else finding
     )
 

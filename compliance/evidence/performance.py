@@ -28,9 +28,9 @@ _SUMMARY_SCORE = {
 
 def error_records(rule: str, detail: DetailLog) -> Finding:
     """Check that LoadGen logged no errors."""
-    said = "none" if not detail.error_count else f"{detail.error_count}, the first is {detail.errors[0]}"
-    found = compared(rule, not detail.error_count, said, "none", detail.path, decided_by=("num_errors",))
-    return replace(found, line=detail.errors[0].line_number) if detail.errors else found
+    value = "none" if not detail.error_count else f"{detail.error_count}, the first is {detail.errors[0]}"
+    finding = compared(rule, not detail.error_count, value, "none", detail.path, decided_by=("num_errors",))
+    return replace(finding, line=detail.errors[0].line_number) if detail.errors else finding
 
 
 def rule_of(run: RunEvidence, name: str) -> str:
@@ -47,8 +47,8 @@ def rule_of(run: RunEvidence, name: str) -> str:
 def mode(run: RunEvidence) -> Iterator[Finding]:
     """Check that the mode of the log is the mode that its directory claims."""
     if run.claimed_mode is not None:
-        found, wanted, key = run.detail.mode, run.claimed_mode, "effective_test_mode"
-        yield compared(rule_of(run, "mode"), found == wanted, found, wanted, run.detail.path, decided_by=(key,))
+        effective, wanted, key = run.detail.mode, run.claimed_mode, "effective_test_mode"
+        yield compared(rule_of(run, "mode"), effective == wanted, effective, wanted, run.detail.path, decided_by=(key,))
 
 
 @decides(
@@ -76,8 +76,8 @@ def audit_settings(run: RunEvidence) -> Iterator[Finding]:
     audit = [f"effective_{name} is {detail.effective(name)}" for name in effective]
     if any("audit config" in str(record.value).lower() for record in detail.warnings):
         audit.append("LoadGen found an audit configuration")
-    found, keys = "; ".join(audit) or "none", [f"effective_{name}" for name in (effective or _AUDIT_SETTINGS)]
-    yield compared(rule_of(run, "audit-settings"), not audit, found, "none", detail.path, decided_by=keys)
+    value, keys = "; ".join(audit) or "none", [f"effective_{name}" for name in (effective or _AUDIT_SETTINGS)]
+    yield compared(rule_of(run, "audit-settings"), not audit, value, "none", detail.path, decided_by=keys)
 
 
 @decides(
@@ -122,9 +122,9 @@ def _line_of(requests: Path, seq: int) -> int | None:
 def validity(run: RunEvidence) -> Iterator[Finding]:
     """Check that LoadGen's verdict is VALID. Every performance result needs this verdict."""
     reasons = run.invalid_because
-    said = "; ".join(reasons) or f"LoadGen reports {run.detail.validity}"
+    reason = "; ".join(reasons) or f"LoadGen reports {run.detail.validity}"
     required, keys = "VALID, without error records", ("result_validity",)
-    yield compared("perf-validity", not reasons, said, required, run.detail.path, decided_by=keys, text="validity")
+    yield compared("perf-validity", not reasons, reason, required, run.detail.path, decided_by=keys, text="validity")
 
 
 @decides(
@@ -154,8 +154,8 @@ def foreign_accuracy_log(run: RunEvidence) -> Iterator[Finding]:
     if samples:
         yield from as_recorded(run, entries)
     elif entries:
-        found, required = f"{path.name} has {len(entries)} responses", "the settings of this run log none"
-        yield stated("log-answers", "", path, found=found, required=required, answers=len(entries))
+        logged, required = f"{path.name} has {len(entries)} responses", "the settings of this run log none"
+        yield stated("log-answers", "", path, found=logged, required=required, answers=len(entries))
 
 
 @decides("contradiction", needs=("numbers",), also=("log-summary",))

@@ -129,19 +129,19 @@ def repeats_cost_as_much(
         quick[name] = float((time_ns[~new] < quickest_ns).mean())
         late[name] = float(np.median((time_ns / np.maximum(1, time_ns[first_of] - 2 * lag_ns))[~new]))
     name, share = min(shares.items(), key=lambda item: item[1])
-    found = compared(
+    finding = compared(
         "plausible-repeats", share >= REPEAT_SHARE, f"{share:.2f} (median {name})", f"at least {REPEAT_SHARE:g}"
     )
-    if not found.passed:
+    if not finding.passed:
         explained = share >= REPEAT_SHARE * (1 - foreign) or late[name] >= REPEAT_SHARE
-        return _to_ask(found) if foreign > FOREIGN_SHARE and explained else found
+        return _to_ask(finding) if foreign > FOREIGN_SHARE and explained else finding
     # Return the finding on the median, unless too many repetitions are faster than nearly all first occurrences.
     name, share = max(quick.items(), key=lambda item: item[1])
     if share <= QUICK_SHARE:
-        return found
+        return finding
     quickest = f"below {REPEAT_SHARE:g} × the {QUICKEST_PERCENTILE}th percentile of new samples"
     shown = f"{share:.0%} of repetitions have a {name} {quickest}"
-    return replace(found, severity="warning", found=shown, required=f"at most {QUICK_SHARE:.0%}")
+    return replace(finding, severity="warning", found=shown, required=f"at most {QUICK_SHARE:.0%}")
 
 
 @decides(
@@ -150,10 +150,10 @@ def repeats_cost_as_much(
 )  # fmt: skip
 def first_token_takes_a_step(requests: RequestTable, loadgen_scenario: str) -> Finding | None:
     """Compare TTFT with the time per later token. Only in SingleStream is no other query computed at that time."""
-    several = requests.output_tokens >= 2
-    if loadgen_scenario != "SingleStream" or not several.any() or (requests.first_token_ns == NO_TIME).any():
+    has_later_tokens = requests.output_tokens >= 2
+    if loadgen_scenario != "SingleStream" or not has_later_tokens.any() or (requests.first_token_ns == NO_TIME).any():
         return None
-    ttft_ns = requests.first_token_ns[several] - requests.issue_ns[several]
+    ttft_ns = requests.first_token_ns[has_later_tokens] - requests.issue_ns[has_later_tokens]
     tpot_ms = float(np.median(requests.tpot_ns())) / 1e6
     ttft_ms = float(np.median(ttft_ns)) / 1e6
     return compared(
@@ -196,21 +196,21 @@ def first_tokens_not_held_back(
 
 def first_tokens_on_the_line(requests: RequestTable, limit_ns: float) -> Finding | None:
     """Check that the decode time of a Server run, extrapolated to zero further tokens, is not below zero."""
-    several = (requests.output_tokens > 1) & (requests.first_token_ns != NO_TIME)
-    tokens = (requests.output_tokens[several] - 1).astype(np.float64)
+    selected = (requests.output_tokens > 1) & (requests.first_token_ns != NO_TIME)
+    tokens = (requests.output_tokens[selected] - 1).astype(np.float64)
     off = tokens - tokens.mean() if len(tokens) else tokens
     if len(tokens) < MIN_LINE or not off.any():
         return None
-    spans_ns = (requests.complete_ns - requests.first_token_ns)[several].astype(np.float64)
-    ttft_ns = float(np.median((requests.first_token_ns - requests.issue_ns)[several]))
+    spans_ns = (requests.complete_ns - requests.first_token_ns)[selected].astype(np.float64)
+    ttft_ns = float(np.median((requests.first_token_ns - requests.issue_ns)[selected]))
     slope = float(off @ spans_ns / (off @ off))
     begin_ns = float(spans_ns.mean() - slope * tokens.mean())
     rest = spans_ns - begin_ns - slope * tokens
     error_ns = float(np.sqrt(rest @ rest / (len(rest) - 2) * (1 / len(rest) + tokens.mean() ** 2 / (off @ off))))
-    held = begin_ns < -HELD_LINE * ttft_ns and begin_ns < -HELD_ERRORS * error_ns
+    is_held_back = begin_ns < -HELD_LINE * ttft_ns and begin_ns < -HELD_ERRORS * error_ns
     return compared(
         "plausible-first-tokens-held",
-        not (held and ttft_ns >= HELD_LIMIT_SHARE * limit_ns),
+        not (is_held_back and ttft_ns >= HELD_LIMIT_SHARE * limit_ns),
         f"{begin_ns / 1e6:,.0f} ms ± {error_ns / 1e6:,.0f} ms (p50 of TTFT: {ttft_ns / 1e6:,.0f} ms)",
         f"above {-HELD_LINE:.0%} of TTFT, or TTFT below {HELD_LIMIT_SHARE:.0%} of its limit",
         begin_ns=begin_ns,
@@ -235,10 +235,10 @@ def not_the_reference(predictions: Sequence[str], references: Sequence[str]) -> 
 
 
 def _is_verbatim(prediction: str, reference: str) -> bool:
-    said, known = " ".join(prediction.split()), " ".join(reference.split())
+    predicted, expected = " ".join(prediction.split()), " ".join(reference.split())
     # A text that was cut within a character ends with a replacement character.
-    said = said.rstrip("�")
-    return len(said) >= min(VERBATIM_CHARACTERS, len(known)) > 0 and known.startswith(said)
+    predicted = predicted.rstrip("�")
+    return len(predicted) >= min(VERBATIM_CHARACTERS, len(expected)) > 0 and expected.startswith(predicted)
 
 
 @decides("plausible", ("plausible-padding", "error", OURS, "outputs padded with token IDs that leave no text", RERUN))
@@ -286,8 +286,8 @@ def requests_plausible(run: FinishedRun) -> list[Finding]:
     if (table := run.requests) is None:
         return []
     scenario = run.detail.scenario
-    found = repeats_cost_as_much(table, scenario, *_disturbance(run)), first_token_takes_a_step(table, scenario)
-    return [one for one in found if one is not None]
+    findings = repeats_cost_as_much(table, scenario, *_disturbance(run)), first_token_takes_a_step(table, scenario)
+    return [one for one in findings if one is not None]
 
 
 def _disturbance(run: FinishedRun) -> tuple[float, float]:
@@ -308,19 +308,19 @@ def first_tokens_plausible(run: FinishedRun) -> list[Finding]:
     table, p10_ns, (foreign, lag_ns) = run.requests, None, _disturbance(run)
     if table is not None and len(table) and not (table.first_token_ns == NO_TIME).any():
         p10_ns = float(np.percentile(table.first_token_ns - table.issue_ns, 10))
-    held = first_tokens_not_held_back(reported_numbers(run.detail).ttft_ns, limit_ns, p10_ns)
+    held_back = first_tokens_not_held_back(reported_numbers(run.detail).ttft_ns, limit_ns, p10_ns)
     # This harness reports tokens to LoadGen immediately. So its engine held them back, unless other processes delayed
     # the event loop. Another harness may report tokens late, so its finding is a warning.
-    late = held is not None and foreign > FOREIGN_SHARE and lag_ns >= HELD_SPAN * held.numbers["p50_ns"]
-    found = (
-        _to_ask(held) if run.manifest is None or late else held,
+    late = held_back is not None and foreign > FOREIGN_SHARE and lag_ns >= HELD_SPAN * held_back.numbers["p50_ns"]
+    findings = (
+        _to_ask(held_back) if run.manifest is None or late else held_back,
         _to_ask(None if table is None else first_tokens_on_the_line(table, limit_ns)),
     )
-    return [one for one in found if one is not None]
+    return [one for one in findings if one is not None]
 
 
-def _to_ask(found: Finding | None) -> Finding | None:
-    return found if found is None or found.passed else replace(found, severity="warning")
+def _to_ask(finding: Finding | None) -> Finding | None:
+    return finding if finding is None or finding.passed else replace(finding, severity="warning")
 
 
 def responses_plausible(
@@ -328,12 +328,12 @@ def responses_plausible(
 ) -> list[Finding]:
     """Apply the rules on scored responses. `references` has the reference text of each response, in the same order."""
     texts = [response.text.strip() for response in responses]
-    found = (
+    findings = (
         shared_responses((response.sample_index, response.ids) for response in responses),
         not_padded([len(response.ids) for response in responses], texts, tokenizer.encode_batch),
         not_the_reference(texts, references),
     )
-    return [finding for finding in found if finding is not None]
+    return [finding for finding in findings if finding is not None]
 
 
 PERFORMANCE = tuple(map(check, (first_tokens_plausible, requests_plausible)))

@@ -62,9 +62,9 @@ class RunEvidence(FinishedRun):
     @classmethod
     def of(cls, run: FinishedRun, sources: ScoreSources | None = None, in_round: Round | None = None) -> Self:
         """Create the evidence from a run, with the files that were parsed already."""
-        found = cls(run.dir)
-        vars(found).update(vars(run), sources=sources or ScoreSources(), in_round=in_round)
-        return found
+        evidence = cls(run.dir)
+        vars(evidence).update(vars(run), sources=sources or ScoreSources(), in_round=in_round)
+        return evidence
 
     def absent(self, need: Need) -> str:
         """Return the reason why an input is missing; empty if it is available."""
@@ -91,8 +91,8 @@ class RunEvidence(FinishedRun):
         """Requirements of the given round. If the round does not have the benchmark, those of the benchmark itself."""
         entry = self.benchmark.entry
         least_ms: int | None = self.benchmark.min_duration_ms
-        if self.in_round is not None and (found := self.in_round.table.entry(self.benchmark.submission_name)):
-            entry, least_ms = found, self.in_round.table.min_duration_ms if found.time_bound else None
+        if self.in_round is not None and (round_entry := self.in_round.table.entry(self.benchmark.submission_name)):
+            entry, least_ms = round_entry, self.in_round.table.min_duration_ms if round_entry.time_bound else None
         rounds = tuple(ROUNDS) if self.in_round is None else (self.in_round.name,)
         return Requirements(entry, least_ms, rounds, tuple(sorted(entry.scenarios)))
 
@@ -134,7 +134,7 @@ class RunEvidence(FinishedRun):
         Raises:
             InputError: If accuracy.txt is missing and the responses cannot be scored.
         """
-        return find_scores(self, self.sources, self.stated_text, whole=not self.absent("responses"))
+        return find_scores(self, self.sources, self.stated_text, is_complete=not self.absent("responses"))
 
     @cached_property
     def accuracy(self) -> accuracy_verdict.AccuracyVerdict:

@@ -97,14 +97,14 @@ def judge_run(run: RunEvidence, *, official: bool = False) -> RunVerdict:
         SetupError: If accuracy.txt exists and the accuracy log is missing.
     """
     mode = run.claimed_mode or run.mode
-    found = judge(run, CLAIMS[mode])
+    judgement = judge(run, CLAIMS[mode])
     of_its_mode = mode == run.mode
     if of_its_mode:
         if mode == ACCURACY:
             accuracy.require_responses(run)
-        found.take(judge(run, CHECKS[mode]))
-    if found.error is not None:
-        raise found.error
+        judgement.take(judge(run, CHECKS[mode]))
+    if judgement.error is not None:
+        raise judgement.error
     verdict = RunVerdict(
         mode="performance" if mode == PERFORMANCE else "accuracy",
         directory=str(run.dir.root),
@@ -113,9 +113,9 @@ def judge_run(run: RunEvidence, *, official: bool = False) -> RunVerdict:
         loadgen_version=str(run.detail.get("loadgen_version", "")),
         claims_official=run.claims_official,
         rule="",
-        findings=found.findings,
-        applied=frozenset(found.applied),
-        not_judged=found.not_judged,
+        findings=judgement.findings,
+        applied=frozenset(judgement.applied),
+        not_judged=judgement.not_judged,
         outcome_policy=LOGS,
         held_official=official or run.claims_official,
         declared=run.manifest.unofficial_reasons if run.manifest else [],
@@ -167,7 +167,7 @@ def _add_scores(verdict: RunVerdict, run: RunEvidence) -> None:
         verdict.lines += [f"{name:<18}{value:g}" for name, value in scored.scores.items()]
     else:
         verdict.lines.append(f"reference: {scored.label}")
-        for one, reference in zip(scored.findings, (scored.references or {}).values(), strict=True):
-            verdict.lines.append(f"{score_line(one)}  (reference {reference:.10g})")
+        for finding, reference in zip(scored.findings, (scored.references or {}).values(), strict=True):
+            verdict.lines.append(f"{score_line(finding)}  (reference {reference:.10g})")
     if run.absent("responses") and (run.sources.dataset_path or run.sources.model_path):
         verdict.notes.append("--dataset-path and --model-path were not used, because the accuracy log is truncated")

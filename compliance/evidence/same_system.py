@@ -57,13 +57,13 @@ Item = TypeVar("Item", bound=HasFacts)
 
 def unlike(items: Iterable[Item], *questions: Question) -> Iterator[tuple[Question, Item, Item, Differences]]:
     """Compare each item with the first item of its kind; yield each question with two items that differ, and how."""
-    every = list(items)
+    compared_items = list(items)
     for question in questions:
         first: dict[Hashable, Item] = {}
-        for item in every:
+        for item in compared_items:
             earlier = first.setdefault(question.kind(item), item)
-            if found := differences(earlier.facts, item.facts, question.scope):
-                yield question, earlier, item, found
+            if unequal := differences(earlier.facts, item.facts, question.scope):
+                yield question, earlier, item, unequal
 
 
 def too_far_apart(starts: Iterable[tuple[int, One]]) -> tuple[int, One, One] | None:

@@ -90,7 +90,7 @@ def read_text(path: Path) -> str:
         raise InputError(f"{path} is not text (byte {error.start})", fix) from error
 
 
-def find_scores(run: FinishedRun, sources: ScoreSources, text: str | None, *, whole: bool) -> FoundScores:
+def find_scores(run: FinishedRun, sources: ScoreSources, text: str | None, *, is_complete: bool) -> FoundScores:
     """Return the scores of an accuracy run.
 
     Args:
@@ -103,10 +103,10 @@ def find_scores(run: FinishedRun, sources: ScoreSources, text: str | None, *, wh
     log, path, stated, why = run.dir.accuracy_log, run.dir.accuracy_text, None, ""
     if text is not None:
         stated = read_scores(metric_of(run.benchmark), text, str(path), expected_samples(run.detail))
-    if whole:
+    if is_complete:
         try:
-            with with_scorer(sources) as (given, _):
-                scored = _scoring(run, given)(sources.progress)
+            with with_scorer(sources) as (scorer_sources, _):
+                scored = _scoring(run, scorer_sources)(sources.progress)
             return FoundScores(scored.scores, log, stated, scored.findings)
         except HarnessError as error:
             if isinstance(error, ExecutionError) or (
@@ -144,14 +144,14 @@ def references_of(run: FinishedRun, sources: ScoreSources) -> References:
     if sources.dataset_path is None and not path.is_file():
         path = _bundled(run) or path
     with with_scorer(sources) as (_, scorer):
-        found = scorer.references(path)
-    if plan is not None and found.sha256 != plan.dataset_sha256:
+        references = scorer.references(path)
+    if plan is not None and references.sha256 != plan.dataset_sha256:
         raise InputError(
-            f"{path} is not the dataset of this run: its SHA-256 is {found.sha256}, "
+            f"{path} is not the dataset of this run: its SHA-256 is {references.sha256}, "
             f"the manifest has {plan.dataset_sha256}",
             "give the dataset that the run used: --dataset-path FILE",
         )
-    return found
+    return references
 
 
 def model_of(run: FinishedRun, sources: ScoreSources) -> str:

@@ -126,11 +126,11 @@ def check(function: Callable[..., Any], *within: Callable[..., Any] | ModuleType
         within: Functions that it calls, or their modules, whose rules it decides too.
         changed: Fields to replace.
     """
-    own = _CHECKS.get(function, Check(function, ()))
+    declared = _CHECKS.get(function, Check(function, ()))
     inner = _deciders(*within)
-    rules = own.rules + tuple(rule for one in inner for rule in one.rules)
-    silent = own.silent + tuple(rule for one in inner for rule in one.silent)
-    return replace(own, **{"rules": rules, "silent": silent, **changed})
+    rules = declared.rules + tuple(rule for one in inner for rule in one.rules)
+    silent = declared.silent + tuple(rule for one in inner for rule in one.silent)
+    return replace(declared, **{"rules": rules, "silent": silent, **changed})
 
 
 def rules_of(*deciders: Callable[..., Any] | ModuleType) -> frozenset[str]:
@@ -152,17 +152,17 @@ class Judgement:
     reasons: dict[str, tuple[str, str]] = field(default_factory=dict)  # rule → kind and text of the reason
     error: HarnessError | None = None  # error of the first damaged input
 
-    def take(self, other: "Judgement") -> None:
+    def take(self, part: "Judgement") -> None:
         """Add the findings on another part of the subject. A rule counts as applied if it was applied to any part."""
-        self.findings += other.findings
-        self.applied |= other.applied
-        for rule, (what, why) in other.reasons.items():
-            known = self.reasons.get(rule)
-            if known is None or (known[0] == NOT_APPLICABLE and what == WITHOUT_INPUT):
+        self.findings += part.findings
+        self.applied |= part.applied
+        for rule, (what, why) in part.reasons.items():
+            earlier = self.reasons.get(rule)
+            if earlier is None or (earlier[0] == NOT_APPLICABLE and what == WITHOUT_INPUT):
                 self.reasons[rule] = what, why
-            elif known[0] == what and why not in known[1].split(" or "):
-                self.reasons[rule] = what, f"{known[1]} or {why}"
-        self.error = self.error or other.error
+            elif earlier[0] == what and why not in earlier[1].split(" or "):
+                self.reasons[rule] = what, f"{earlier[1]} or {why}"
+        self.error = self.error or part.error
 
     def skip(self, checks: Iterable[Check], why: str) -> None:
         """Mark the rules of checks as not applied, because their input is missing."""
@@ -194,49 +194,49 @@ def judge(
         damaged: Function that returns the findings for an exception in a check, for untrusted subjects. Without it,
             the first HarnessError becomes the error of the judgement, and other exceptions are raised.
     """
-    found = Judgement()
-    for one in checks:
+    judgement = Judgement()
+    for item in checks:
         findings: list[Finding] = []
         try:
-            if why := _not_judged(one, subject, found.findings):
-                found.reasons |= dict.fromkeys(one.rules, why)
+            if why := _not_judged(item, subject, judgement.findings):
+                judgement.reasons |= dict.fromkeys(item.rules, why)
                 continue
-            findings.extend(one.decide(subject) or ())
+            findings.extend(item.decide(subject) or ())
         except UnknownRuleError:
             raise
         except Absent as missing:
-            found.reasons |= dict.fromkeys(one.rules, (WITHOUT_INPUT, missing.why))
+            judgement.reasons |= dict.fromkeys(item.rules, (WITHOUT_INPUT, missing.why))
         except Exception as error:
             if damaged is not None:
                 findings += damaged(error)
             elif isinstance(error, HarnessError):
-                found.error = found.error or error
+                judgement.error = judgement.error or error
             else:
                 raise
-            said = error.message if isinstance(error, HarnessError) else str(error)
-            said = said if isinstance(error, SetupError) else f"damaged input: {said}"
-            found.reasons |= dict.fromkeys(one.rules, (WITHOUT_INPUT, said))
+            reason = error.message if isinstance(error, HarnessError) else str(error)
+            reason = reason if isinstance(error, SetupError) else f"damaged input: {reason}"
+            judgement.reasons |= dict.fromkeys(item.rules, (WITHOUT_INPUT, reason))
         else:
-            found.applied |= {*one.silent, *(finding.rule for finding in findings)}
-            found.reasons |= dict.fromkeys(
-                one.rules, (NOT_APPLICABLE, "the subject has nothing that these rules are about")
+            judgement.applied |= {*item.silent, *(finding.rule for finding in findings)}
+            judgement.reasons |= dict.fromkeys(
+                item.rules, (NOT_APPLICABLE, "the subject has nothing that these rules are about")
             )
-        found.findings += findings
-    return found
+        judgement.findings += findings
+    return judgement
 
 
-def _not_judged(one: Check, subject: Subject, so_far: Sequence[Finding]) -> tuple[str, str] | None:
-    if why := next(_absences(one, subject), ""):
+def _not_judged(item: Check, subject: Subject, so_far: Sequence[Finding]) -> tuple[str, str] | None:
+    if why := next(_absences(item, subject), ""):
         return WITHOUT_INPUT, why
-    if why := one.applies(subject):
+    if why := item.applies(subject):
         return NOT_APPLICABLE, why
-    for finding in so_far if one.after else ():
-        if finding.violated and finding.rule in one.after:
+    for finding in so_far if item.after else ():
+        if finding.violated and finding.rule in item.after:
             return NOT_APPLICABLE, f"{finding.rule} is violated"
     return None
 
 
-def _absences(one: Check, subject: Subject) -> Iterator[str]:
-    for need in one.needs:
+def _absences(item: Check, subject: Subject) -> Iterator[str]:
+    for need in item.needs:
         if why := subject.absent(need):
             yield why

@@ -105,8 +105,8 @@ def declare(kind: Kind, rows: Iterable[RuleRow], rank: Rank | None = None) -> No
     for rule_id, severity, source, summary, fix in rows:
         if rule_id in RULES:
             raise UnknownRuleError(f"two rules have the ID {rule_id}", "give each rule its own ID")
-        of = _RANK_OF.get(kind, Rank.FILES) if rank is None else rank
-        RULES[rule_id] = Rule(rule_id, kind, severity, source, summary, fix, of)
+        rank_of_rows = _RANK_OF.get(kind, Rank.FILES) if rank is None else rank
+        RULES[rule_id] = Rule(rule_id, kind, severity, source, summary, fix, rank_of_rows)
 
 
 def all_rules() -> dict[str, Rule]:

@@ -23,7 +23,7 @@ def finding_lines(verdict: Verdict, findings: Iterable[Finding], *, with_place: 
 
 def not_judged_lines(verdict: Verdict) -> Iterator[str]:
     """Yield a line for each missing input. Rules that do not apply are left out."""
-    for one in verdict.not_judged:
-        if one.what != NOT_APPLICABLE:
-            of = f"{', '.join(one.results)}: " if one.results else ""
-            yield f"  not judged: {of}{', '.join(one.rules) or one.what}: {one.why}"
+    for entry in verdict.not_judged:
+        if entry.what != NOT_APPLICABLE:
+            prefix = f"{', '.join(entry.results)}: " if entry.results else ""
+            yield f"  not judged: {prefix}{', '.join(entry.rules) or entry.what}: {entry.why}"

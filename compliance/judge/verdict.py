@@ -73,8 +73,8 @@ class Verdict:
     @property
     def contradictions(self) -> list[Finding]:
         """Findings on files that contradict each other; empty if the policy counts them like other errors."""
-        own = [one for one in self.findings if self._contradicts(one)]
-        return [one for member in self.members for one in member.contradictions] + own
+        contradicting = [one for one in self.findings if self._contradicts(one)]
+        return [one for member in self.members for one in member.contradictions] + contradicting
 
     @property
     def violated(self) -> list[Finding]:
@@ -88,19 +88,19 @@ class Verdict:
     @property
     def failures(self) -> list[str]:
         """Reasons for FAIL, as sentences."""
-        found = [f"{one.title}{text}" for one in self.members for text in one.failures]
-        found += [one.sentence for one in self.violated if self.counts(one)]
-        return found + (self.declared if self.held_official else [])
+        sentences = [f"{one.title}{text}" for one in self.members for text in one.failures]
+        sentences += [one.sentence for one in self.violated if self.counts(one)]
+        return sentences + (self.declared if self.held_official else [])
 
     @property
     def outcome(self) -> Outcome:
         """The outcome. The most severe finding that counts decides it."""
-        whole = (*self.members, self)
-        if self.contradictions or any(one.error is not None for one in whole):
+        verdicts = (*self.members, self)
+        if self.contradictions or any(one.error is not None for one in verdicts):
             return "ERROR"
-        if any(one._fails for one in whole):
+        if any(one._fails for one in verdicts):
             return "FAIL"
-        flagged = any(one.counts(finding) for one in whole for finding in one.of("warning"))
+        flagged = any(one.counts(finding) for one in verdicts for finding in one.of("warning"))
         return "FLAG" if flagged and self.outcome_policy.warnings_flag else "PASS"
 
     def exit_code(self, *, strict: bool = False) -> ExitCode:
@@ -117,9 +117,11 @@ class Verdict:
     def reasons(self) -> list[str]:
         """Reasons why the outcome is not PASS, most severe first."""
         reasons = [] if self.error is None else [self.error.message]
-        for one in (*self.members, self):
-            own = (finding for finding in one.findings if one._contradicts(finding))
-            reasons += (f"the files contradict each other: {one.title}{finding.sentence}" for finding in own)
+        for verdict in (*self.members, self):
+            contradicting = (finding for finding in verdict.findings if verdict._contradicts(finding))
+            reasons += (
+                f"the files contradict each other: {verdict.title}{finding.sentence}" for finding in contradicting
+            )
         return reasons + self.failures
 
     @property
@@ -127,9 +129,12 @@ class Verdict:
         """Reasons why the subject is not eligible for submission, each once; empty if such reasons cause FAIL."""
         reasons = [
             text
-            for one in (*self.members, self)
-            if not one.held_official
-            for text in (*one.declared, *(finding.sentence for finding in one.violated if not one.counts(finding)))
+            for verdict in (*self.members, self)
+            if not verdict.held_official
+            for text in (
+                *verdict.declared,
+                *(finding.sentence for finding in verdict.violated if not verdict.counts(finding)),
+            )
         ]
         return list(dict.fromkeys(reasons))
 

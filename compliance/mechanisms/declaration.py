@@ -114,37 +114,37 @@ class Declaration:
 
         A manifest without a technique declares a baseline. A manifest with another technique is ignored and reported.
         """
-        theirs = declare(recorded, {"mechanism": BASELINE})
-        if self.given.get("mechanism", theirs.mechanism) != theirs.mechanism:
-            issue = f"the declaration names {self.mechanism}, but the run's manifest declares {theirs.mechanism}"
+        earlier = declare(recorded, {"mechanism": BASELINE})
+        if self.given.get("mechanism", earlier.mechanism) != earlier.mechanism:
+            issue = f"the declaration names {self.mechanism}, but the run's manifest declares {earlier.mechanism}"
             return Declaration(self.given, (*self.issues, issue))
-        return Declaration({**theirs.given, **self.given}, (*self.issues, *theirs.issues))
+        return Declaration({**earlier.given, **self.given}, (*self.issues, *earlier.issues))
 
 
 def declare(*sources: Mapping[str, Any]) -> Declaration:
     """Return a declaration from mappings; earlier mappings win. Ignore empty values. Never raise an error."""
-    given: dict[str, Any] = {}
+    stated: dict[str, Any] = {}
     for source in reversed(sources):
-        given |= {name: source[name] for name in DeclaredFields.model_fields if not is_empty(source.get(name))}
+        stated |= {name: source[name] for name in DeclaredFields.model_fields if not is_empty(source.get(name))}
         names = [part.strip() for part in str(source.get("mechanism", "")).split("/")]
         if len(names) == 2 and all(names):
-            given |= zip(("mechanism", "mechanism_variant"), names, strict=True)
+            stated |= zip(("mechanism", "mechanism_variant"), names, strict=True)
     issues: list[str] = []
     while True:  # check again after invalid values were replaced
         try:
-            fields = DeclaredFields.model_validate(given)
+            fields = DeclaredFields.model_validate(stated)
             return Declaration(fields.model_dump(exclude_unset=True), tuple(issues))
         except ValidationError as error:
             for problem in error.errors():
                 name = str(problem["loc"][0])
-                value = given.pop(name)
+                value = stated.pop(name)
                 done = "ignored"
                 if problem["type"] in ("string_type", "string_unicode"):
-                    given[name] = str(value).encode("utf-8", "backslashreplace").decode()
-                    done = f"read as {given[name]!r}"
+                    stated[name] = str(value).encode("utf-8", "backslashreplace").decode()
+                    done = f"read as {stated[name]!r}"
                 elif problem["type"] == "int_from_float":
-                    given[name] = int(float(value))
-                    done = f"read as {given[name]}"
+                    stated[name] = int(float(value))
+                    done = f"read as {stated[name]}"
                 issues.append(f"{name} {value!r:.80}: {problem['msg'].removeprefix('Value error, ')}; {done}")
 
 
@@ -166,17 +166,17 @@ def read_declaration_file(path: Path, option: str = "--declaration") -> dict[str
     Raises:
         InputError: If the file is unreadable, or has an unknown key or support_status.
     """
-    given = with_underscores(read_yaml(path, option))
-    if unknown := [key for key in given if key not in DeclaredFields.model_fields]:
+    fields = with_underscores(read_yaml(path, option))
+    if unknown := [key for key in fields if key not in DeclaredFields.model_fields]:
         raise InputError(f"{option} {path}: unknown field {unknown[0]!r}", f"choose from {_names()}")
-    status = given.get(SUPPORT_STATUS)
+    status = fields.get(SUPPORT_STATUS)
     if status is not None and status not in SUPPORT_STATUSES:
         raise InputError(
             f"{option} {path}: unknown support_status {status!r}", f"choose from {', '.join(SUPPORT_STATUSES)}"
         )
-    if isinstance(results := given.get(QUALITY_RESULTS), str):
-        given[QUALITY_RESULTS] = str(path.resolve().parent / results)
-    return dict(given)
+    if isinstance(results := fields.get(QUALITY_RESULTS), str):
+        fields[QUALITY_RESULTS] = str(path.resolve().parent / results)
+    return dict(fields)
 
 
 class MechanismBlock(RootModel):  # type: ignore[type-arg]  # a type argument makes pydantic build a schema at import
@@ -195,19 +195,19 @@ class MechanismBlock(RootModel):  # type: ignore[type-arg]  # a type argument ma
 
     @model_validator(mode="before")
     @classmethod
-    def _read(cls, given: object) -> object:
-        if isinstance(given, str) and given.endswith((".yaml", ".yml")):
-            given = read_declaration_file(Path(given), "--mechanism")
-        elif isinstance(given, str):
-            names = [part.strip() for part in given.split("/")]
+    def _read(cls, block: object) -> object:
+        if isinstance(block, str) and block.endswith((".yaml", ".yml")):
+            block = read_declaration_file(Path(block), "--mechanism")
+        elif isinstance(block, str):
+            names = [part.strip() for part in block.split("/")]
             if len(names) > 2 or not all(names):
                 raise ValueError("must be MECHANISM/VARIANT, or a file that ends in .yaml or .yml")
-            given = {"mechanism": names[0] if len(names) == 1 else given}
-        if isinstance(given, MechanismBlock):
-            return given.root
-        if not isinstance(given, dict):
+            block = {"mechanism": names[0] if len(names) == 1 else block}
+        if isinstance(block, MechanismBlock):
+            return block.root
+        if not isinstance(block, dict):
             raise ValueError("must be MECHANISM/VARIANT, a YAML file, or a block of fields")
-        fields = {str(key).replace("-", "_"): value for key, value in given.items()}
+        fields = {str(key).replace("-", "_"): value for key, value in block.items()}
         if isinstance(results := fields.get(QUALITY_RESULTS), str):
             fields[QUALITY_RESULTS] = str(Path(results).resolve())
         if unknown := [name for name in fields if name not in DeclaredFields.model_fields]:

@@ -45,17 +45,17 @@ def check_declaration(declared: Mapping[str, Any], registries: Registries) -> It
         if entry is not None and mechanism != BASELINE and declared.get(name) not in (None, getattr(entry, name)):
             required = f"{getattr(entry, name)}, as the registry states for {mechanism}/{variant}"
             yield _field("gate/review", name, declared, required, "note")
-    for name, known in (("quality_eval_status", QUALITY_STATUSES), (SUPPORT_STATUS, SUPPORT_STATUSES)):
-        if declared.get(name) is not None and declared[name] not in known:
-            yield _field("gate/status_known", name, declared, ", ".join(known), "error")
+    for name, allowed in (("quality_eval_status", QUALITY_STATUSES), (SUPPORT_STATUS, SUPPORT_STATUSES)):
+        if declared.get(name) is not None and declared[name] not in allowed:
+            yield _field("gate/status_known", name, declared, ", ".join(allowed), "error")
     quality_id, status = declared.get("quality_eval_id"), declared.get("quality_eval_status")
     needed = claims_support(declared) and registries.compresses(mechanism)
-    of = f"supported {mechanism}"
+    subject = f"supported {mechanism}"
     if needed and status != "completed":
-        yield _field("gate/quality_evaluated", "quality_eval_status", declared, "completed", "error", of)
+        yield _field("gate/quality_evaluated", "quality_eval_status", declared, "completed", "error", subject)
     registered = f"an ID in the registry of quality evaluations{unread}"
     if needed and quality_id is None:
-        yield _field("gate/quality_evaluated", "quality_eval_id", declared, registered, "error", of)
+        yield _field("gate/quality_evaluated", "quality_eval_id", declared, registered, "error", subject)
     elif quality_id is not None and quality_id not in registries.quality_evals:
         rule = "gate/review" if mechanism == BASELINE else "gate/quality_evaluated"
         severity: Severity = "note" if mechanism == BASELINE else "error" if needed else "warning"
@@ -70,18 +70,20 @@ def claims_support(declared: Mapping[str, Any]) -> bool:
     return str(declared.get(SUPPORT_STATUS)).strip().lower() == "supported"
 
 
-def differs(rule: str, severity: Severity, what: str, found: Any, required: str, **numbers: Any) -> Finding:
+def differs(rule: str, severity: Severity, what: str, shown: Any, required: str, **numbers: Any) -> Finding:
     """Return the finding on a value that differs from the required value."""
-    return Finding(rule, severity, what, numbers=numbers, found=str(found), required=required)
+    return Finding(rule, severity, what, numbers=numbers, found=str(shown), required=required)
 
 
 def _field(
-    rule: str, name: str, declared: Mapping[str, Any], required: str, severity: Severity, of: str = ""
+    rule: str, name: str, declared: Mapping[str, Any], required: str, severity: Severity, subject: str = ""
 ) -> Finding:
     """Return the finding on a declared field."""
     value = declared.get(name)
-    found = "missing" if value is None else str(value)[:80]
-    return differs(rule, severity, f"{name} of {of}" if of else name, found, required, field=name, value=value)
+    shown = "missing" if value is None else str(value)[:80]
+    return differs(
+        rule, severity, f"{name} of {subject}" if subject else name, shown, required, field=name, value=value
+    )
 
 
 VALIDATION = "mechanism_eval_validation"  # key in a row for the validation of its declaration

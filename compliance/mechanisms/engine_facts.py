@@ -150,10 +150,10 @@ def _contradictions(places: list[Place], in_force: Mapping[Pair, str]) -> Iterat
         "speculative_decoding": ("speculative", settings.get("speculative") is False),
         "weight_quantization": ("quantization", "quantization" in settings and _plain(settings["quantization"])),
     }
-    own = {pair for pair, _ in _lossy(settings)}
+    lossy = {pair for pair, _ in _lossy(settings)}
     for pair, shown in in_force.items():
         name, denies = denied.get(pair[0], ("", False))
-        if denies and pair not in own:
+        if denies and pair not in lossy:
             yield f"{shown}, but {first} has {name} {settings[name]}"
 
 
@@ -187,20 +187,20 @@ def _plain(method: Any) -> bool:
 
 def _drafting(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the speculative configuration; {} if there is none."""
-    given = settings.get("speculative_config")
-    found = _object(given)
-    if found is None and isinstance(given, str) and given.strip() not in ("", "None", "null"):
-        return {"method": None, "given": given}
-    return found or {}
+    config = settings.get("speculative_config")
+    fields = _object(config)
+    if fields is None and isinstance(config, str) and config.strip() not in ("", "None", "null"):
+        return {"method": None, "given": config}
+    return fields or {}
 
 
-def _object(given: Any) -> dict[str, Any] | None:
+def _object(value: Any) -> dict[str, Any] | None:
     """Return a value as an object, also if it is JSON text; None if it is not an object."""
     try:
-        found = json.loads(given) if isinstance(given, str) else given
+        parsed = json.loads(value) if isinstance(value, str) else value
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return parsed if isinstance(parsed, dict) else None
 
 
 def _text(value: Any) -> str | None:
@@ -216,18 +216,18 @@ def misdeclared(declared: Mapping[str, Any], facts: EngineFacts) -> list[Finding
     """Return contradictions between a declaration and the recorded engine configuration."""
     mechanism, variant = pair_of(declared)
     rule, as_declared = "gate/mechanism_misdeclared", f"{mechanism}/{variant}, as declared"
-    found: list[Finding] = []
+    findings: list[Finding] = []
 
     def differs(what: str, effective: str, required: str) -> None:
         numbers = {"mechanism": mechanism, "mechanism_variant": variant, "in_force": [*facts.in_force]}
-        found.append(Finding(rule, "error", what, numbers=numbers, found=effective, required=required))
+        findings.append(Finding(rule, "error", what, numbers=numbers, found=effective, required=required))
 
     for text in facts.contradictions:
         differs("recorded engine configuration", text, "a consistent configuration")
 
-    for (one, shown), place in facts.in_force.items():
-        if one != mechanism or shown not in (None, variant):
-            differs("effective technique", f"{one}/{shown or 'unknown variant'} ({place})", as_declared)
+    for (technique, shown), place in facts.in_force.items():
+        if technique != mechanism or shown not in (None, variant):
+            differs("effective technique", f"{technique}/{shown or 'unknown variant'} ({place})", as_declared)
     recorded = not facts.gaps or (facts.gaps == (_NO_WEIGHTS,) and mechanism != "weight_quantization")
     leaves_traces = ("kv_quantization", "weight_quantization", "speculative_decoding")
     if recorded and mechanism in leaves_traces and mechanism not in {one for one, _ in facts.in_force}:
@@ -238,4 +238,4 @@ def misdeclared(declared: Mapping[str, Any], facts: EngineFacts) -> list[Finding
         names = {Path(str(model)).name.lower() for model in (draft, drafted_with)}
         if len(names) > 1:
             differs("effective draft model", drafted_with, f"{draft}, as declared")
-    return found
+    return findings

@@ -72,37 +72,37 @@ def evaluate(
     named = row["quality_eval_id"]
     needed = claims_support(row) and registries.compresses(row["mechanism"])
 
-    def unshown(what: str, found: str, required: str) -> Finding:
-        return differs(COMPLETED, "error" if needed else "warning", what, found, required)
+    def unshown(what: str, value: str, required: str) -> Finding:
+        return differs(COMPLETED, "error" if needed else "warning", what, value, required)
 
     if named in {one.quality_eval for one in BENCHMARKS.values()}:
         if quality is None or quality.directory is None:
             what = "run directory of the row" if quality is None else "accuracy run of the result"
-            found = unshown(what, "missing", "accuracy run, which is the evaluation")
+            finding = unshown(what, "missing", "accuracy run, which is the evaluation")
         elif named != quality.evaluation:
-            found = unshown("quality_eval_id", named, f"{quality.evaluation}, the evaluation of the accuracy run")
+            finding = unshown("quality_eval_id", named, f"{quality.evaluation}, the evaluation of the accuracy run")
         elif not quality.passed:
             reasons = shortened_list(quality.reasons, 3)
-            found = differs(COMPLETED, "error", f"accuracy run {quality.directory}", reasons, "a run that passes")
+            finding = differs(COMPLETED, "error", f"accuracy run {quality.directory}", reasons, "a run that passes")
         else:
             return Evaluation(RECOMPUTED)
-        return Evaluation(DECLARED_ONLY, None, (found,))
+        return Evaluation(DECLARED_ONLY, None, (finding,))
     entry, path = registries.quality_evals.get(named), declared.given.get(QUALITY_RESULTS)
     if entry is None:
-        found = unshown("quality_eval_id", named or "missing", "a registered evaluation")
+        finding = unshown("quality_eval_id", named or "missing", "a registered evaluation")
     elif path is None:
-        found = unshown(f"results file of {named}", "missing", "a JSON file, given with --quality-results")
+        finding = unshown(f"results file of {named}", "missing", "a JSON file, given with --quality-results")
     else:
         try:
             results = read_results(Path(path), entry, declared.given.get(QUALITY_BASELINE))
         except HarnessError as error:
-            found = unshown(f"results file of {named}", error.message, f"complete results of {named}")
-            found = replace(found, files=(Path(path),), fix=error.fix)
+            finding = unshown(f"results file of {named}", error.message, f"complete results of {named}")
+            finding = replace(finding, files=(Path(path),), fix=error.fix)
         else:
             facts = asdict(results) | {"change_percent": results.change}
             found_in = (replace(one, files=(Path(path),), numbers=facts) for one in _compare(results, row, needed))
             return Evaluation(ATTACHED, results, tuple(found_in))
-    return Evaluation(DECLARED_ONLY, None, (found,))
+    return Evaluation(DECLARED_ONLY, None, (finding,))
 
 
 def _compare(results: QualityResults, row: Mapping[str, Any], needed: bool) -> Iterator[Finding]:

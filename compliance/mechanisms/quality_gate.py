@@ -166,9 +166,9 @@ class GateOutcome(Verdict):
                 *not_judged_lines(row),
                 *([f"  quality evaluation: {row.evaluation.text}"] if row.evaluation.how else []),
             ]
-            for division, found in row.divisions.items():
-                why = "" if found["eligible"] else f": {found['reason']}"
-                lines.append(f"  {division} division: {_ALLOWED[found['eligible']]}{why}")
+            for division, state in row.divisions.items():
+                why = "" if state["eligible"] else f": {state['reason']}"
+                lines.append(f"  {division} division: {_ALLOWED[state['eligible']]}{why}")
         lines += [*finding_lines(self, by_severity(self), with_place=True), self._last_line()]
         return printable("\n".join(lines) + "\n", lines=True)
 
@@ -183,8 +183,8 @@ class GateOutcome(Verdict):
         lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |" for cells in table]
         for row in self.matched:
             if row.findings:
-                found = _texts(row.of("error", "warning", "note"))
-                lines += ["", f"## {row.title}", "", row.source, "", *(f"- {sentence}" for sentence in found)]
+                texts = _texts(row.of("error", "warning", "note"))
+                lines += ["", f"## {row.title}", "", row.source, "", *(f"- {sentence}" for sentence in texts)]
         lines += ["", *(f"- {sentence}" for sentence in _texts(self.findings))]
         return printable("\n".join(lines).rstrip() + "\n", lines=True)
 
@@ -273,22 +273,29 @@ def judge_rows(
         division: division in which rows must be eligible.
         expected: "mechanism/variant" pairs that the rows must include; empty for any pairs.
     """
-    every = list(rows)
-    declared = [judged for judged in every if judged.engine or not is_empty(judged.row.get("mechanism"))]
+    all_rows = list(rows)
+    declared = [judged for judged in all_rows if judged.engine or not is_empty(judged.row.get("mechanism"))]
     matched = [_judge_row(RowEvidence(judged, registries, division), strict=strict) for judged in declared]
-    not_matched = len(every) - len(declared)
-    found = judge(RowsEvidence([one.row for one in matched], not_matched, frozenset(expected)), ROWS_CHECKS)
+    not_matched = len(all_rows) - len(declared)
+    judgement = judge(RowsEvidence([one.row for one in matched], not_matched, frozenset(expected)), ROWS_CHECKS)
     lacking = [replace(one, results=(row.title,)) for row in matched for one in row.not_judged]
-    return GateOutcome(strict, matched, division, not_matched, findings=found.findings, not_judged=lacking)
+    return GateOutcome(strict, matched, division, not_matched, findings=judgement.findings, not_judged=lacking)
 
 
-def _judge_row(of: RowEvidence, *, strict: bool = False) -> RowOutcome:
-    found = judge(of, ROW_CHECKS)
-    lacking = [one for one in found.not_judged if one.what == WITHOUT_INPUT]
-    file = of.judged.file
-    findings = [one if one.files else replace(one, files=(file,)) for one in found.findings]
+def _judge_row(evidence: RowEvidence, *, strict: bool = False) -> RowOutcome:
+    judgement = judge(evidence, ROW_CHECKS)
+    lacking = [one for one in judgement.not_judged if one.what == WITHOUT_INPUT]
+    file = evidence.judged.file
+    findings = [one if one.files else replace(one, files=(file,)) for one in judgement.findings]
     return RowOutcome(
-        strict, of.judged.source, file, of.row, of.divisions, of.evaluation, findings=findings, not_judged=lacking
+        strict,
+        evidence.judged.source,
+        file,
+        evidence.row,
+        evidence.divisions,
+        evidence.evaluation,
+        findings=findings,
+        not_judged=lacking,
     )
 
 
@@ -320,13 +327,16 @@ def stored_row(judged: MechanismRow, registries: Registries) -> dict[str, Any]:
      "choose the open division, or repeat the run without the technique"),
     applies=lambda of: "" if of.division else "--division was not given",
 )  # fmt: skip
-def _eligible(of: RowEvidence) -> Iterator[Finding]:
-    found = of.divisions[str(of.division)]
-    if not found["eligible"]:
-        known = found["eligible"] is not None
-        what, why = f"eligible in the {of.division} division", f"{'no' if known else 'unknown'} ({found['reason']})"
-        severity: Severity = "error" if known else "warning"
-        yield differs("gate/eligible_in_division", severity, what, why, "yes", division=of.division)
+def _eligible(evidence: RowEvidence) -> Iterator[Finding]:
+    eligibility = evidence.divisions[str(evidence.division)]
+    if not eligibility["eligible"]:
+        is_known = eligibility["eligible"] is not None
+        what, why = (
+            f"eligible in the {evidence.division} division",
+            f"{'no' if is_known else 'unknown'} ({eligibility['reason']})",
+        )
+        severity: Severity = "error" if is_known else "warning"
+        yield differs("gate/eligible_in_division", severity, what, why, "yes", division=evidence.division)
 
 
 @decides(
@@ -334,12 +344,12 @@ def _eligible(of: RowEvidence) -> Iterator[Finding]:
     ("gate/run_verified", "error", OURS, "status of the run and agreement of its files",
      "rerun"),
 )  # fmt: skip
-def _verified(of: RowEvidence) -> Iterator[Finding]:
+def _verified(evidence: RowEvidence) -> Iterator[Finding]:
     """Check that the run finished and its files agree. For a row without files, check its columns."""
-    rule, row = "gate/run_verified", of.judged.row
-    if of.judged.quality is not None:
-        if of.judged.invalid is not None:
-            yield differs(rule, "error", *of.judged.invalid)
+    rule, row = "gate/run_verified", evidence.judged.row
+    if evidence.judged.quality is not None:
+        if evidence.judged.invalid is not None:
+            yield differs(rule, "error", *evidence.judged.invalid)
         return
     for name, good in (("status", "success"), ("certification", CERTIFICATION)):
         if (value := row.get(name, good)) != good:
@@ -356,31 +366,31 @@ def _verified(of: RowEvidence) -> Iterator[Finding]:
      "repeat the run with an engine that reports its configuration"),
     needs=("files",),
 )  # fmt: skip
-def _recorded(of: RowEvidence) -> Iterable[Finding]:
+def _recorded(evidence: RowEvidence) -> Iterable[Finding]:
     required = "the engine configuration in manifest.json and engine.log"
     rule, what = "gate/engine_record_missing", "recorded engine configuration"
-    return (differs(rule, "warning", what, gap, required) for gap in of.engine.gaps)
+    return (differs(rule, "warning", what, gap, required) for gap in evidence.engine.gaps)
 
 
 @decides("gate", also=("gate/review",))
-def _review(of: RowEvidence) -> Iterator[Finding]:
+def _review(evidence: RowEvidence) -> Iterator[Finding]:
     """Yield the parts of the declaration that a person should review."""
-    quality, status = of.judged.quality, of.row["quality_eval_status"]
-    issues = [*of.declared.issues, *([] if quality is None else of.judged.row[VALIDATION]["issues"])]
-    issues += [of.registries.error] if of.registries.error else []
-    reported = {one.sentence for one in check_declaration(of.row, of.registries)}
+    quality, status = evidence.judged.quality, evidence.row["quality_eval_status"]
+    issues = [*evidence.declared.issues, *([] if quality is None else evidence.judged.row[VALIDATION]["issues"])]
+    issues += [evidence.registries.error] if evidence.registries.error else []
+    reported = {one.sentence for one in check_declaration(evidence.row, evidence.registries)}
     for issue in dict.fromkeys(issues):
         if issue not in reported:
             required = "values that fit their fields, the registries and the manifest"
             yield differs("gate/review", "note", "declaration", issue, required)
-    for gap in of.engine.gaps if quality is None else ():
+    for gap in evidence.engine.gaps if quality is None else ():
         yield differs(
             "gate/review", "note", "recorded engine configuration", gap, "kv_cache_dtype, quantization or speculative"
         )
-    if quality is not None and quality.directory and of.row["mechanism"] != BASELINE:
+    if quality is not None and quality.directory and evidence.row["mechanism"] != BASELINE:
         outcome = "passes" if quality.passed else f"does not pass: {quality.reasons[0]}"
         what = f"rescored accuracy run {quality.directory}"
-        if status != "completed" or (of.evaluation.how == ATTACHED and not quality.passed):
+        if status != "completed" or (evidence.evaluation.how == ATTACHED and not quality.passed):
             yield differs(
                 "gate/review", "note", what, outcome, f"as quality_eval_status declares: {status or 'missing'}"
             )
@@ -391,11 +401,11 @@ def _review(of: RowEvidence) -> Iterator[Finding]:
     ("gate/rows_declared", "warning", OURS, "rows without a declared technique",
      "declare the technique of each row, or remove the row"),
 )  # fmt: skip
-def _rows_declared(of: RowsEvidence) -> Iterator[Finding]:
-    if of.undeclared or not of.declared:
-        count = len(of.declared) + of.undeclared
-        found, required = f"{of.undeclared} of {count}", "0, and at least 1 row"
-        yield differs("gate/rows_declared", "warning", "rows without a declaration", found, required)
+def _rows_declared(evidence: RowsEvidence) -> Iterator[Finding]:
+    if evidence.undeclared or not evidence.declared:
+        count = len(evidence.declared) + evidence.undeclared
+        share, required = f"{evidence.undeclared} of {count}", "0, and at least 1 row"
+        yield differs("gate/rows_declared", "warning", "rows without a declaration", share, required)
 
 
 @decides(
@@ -404,11 +414,11 @@ def _rows_declared(of: RowsEvidence) -> Iterator[Finding]:
      "add a row of the technique"),
     applies=lambda of: "" if of.expected else "--expect was not given",
 )  # fmt: skip
-def _coverage(of: RowsEvidence) -> Iterator[Finding]:
-    given = {"/".join(pair_of(row)) for row in of.declared}
-    for pair in sorted(of.expected - given):
+def _coverage(evidence: RowsEvidence) -> Iterator[Finding]:
+    pairs = {"/".join(pair_of(row)) for row in evidence.declared}
+    for pair in sorted(evidence.expected - pairs):
         yield differs("gate/coverage", "error", f"row of {pair}", "missing", "at least 1 row", pair=pair)
-    for pair in sorted(given - of.expected):
+    for pair in sorted(pairs - evidence.expected):
         yield differs("gate/coverage", "note", f"row of {pair}", "given", "only techniques of --expect", pair=pair)
 
 

@@ -85,38 +85,40 @@ def read_results(path: Path, evaluation: QualityEval, declared_baseline: float |
         InputError: If the file is unreadable, is of another evaluation or incomplete, or the baseline is missing.
     """
     content = read_whole(path, _FIX, max_bytes=MAX_RESULTS_BYTES)
-    given = json_object(content, path, _FIX)
-    plain = _of_lm_eval(given, path, evaluation.quality_eval_id) if "results" in given else given
+    content_object = json_object(content, path, _FIX)
+    plain = (
+        _of_lm_eval(content_object, path, evaluation.quality_eval_id) if "results" in content_object else content_object
+    )
     try:
-        found = _Plain.model_validate(plain)
+        values = _Plain.model_validate(plain)
     except ValidationError as error:
         raise InputError(f"{path}: {first_problem(error)}", _FIX) from error
-    if found.metric not in evaluation.metric_keys:
-        known = " or ".join(evaluation.metric_keys)
+    if values.metric not in evaluation.metric_keys:
+        keys = " or ".join(evaluation.metric_keys)
         raise InputError(
-            f"{path}: metric {found.metric[:40]!r}, required for {evaluation.quality_eval_id}: {known}", _FIX
+            f"{path}: metric {values.metric[:40]!r}, required for {evaluation.quality_eval_id}: {keys}", _FIX
         )
-    baseline = found.baseline if found.baseline is not None else declared_baseline
+    baseline = values.baseline if values.baseline is not None else declared_baseline
     if not baseline:
         problem = "the baseline is missing" if baseline is None else "the baseline is 0"
         raise InputError(f"{path}: {problem}", "give the score without the technique with --quality-baseline")
-    if (found.value > 1) is not (baseline > 1):
-        scales = f"value {found.value:g} and baseline {baseline:g} have different scales"
+    if (values.value > 1) is not (baseline > 1):
+        scales = f"value {values.value:g} and baseline {baseline:g} have different scales"
         raise InputError(f"{path}: {scales}", "give both scores from 0 to 1, or both from 0 to 100")
-    digest, engine = hashlib.sha256(content).hexdigest(), _engine_of(_mapping(given, "config"))
-    return QualityResults(str(path), digest, found.metric, found.value, found.n, float(baseline), engine)
+    digest, engine = hashlib.sha256(content).hexdigest(), _engine_of(_mapping(content_object, "config"))
+    return QualityResults(str(path), digest, values.metric, values.value, values.n, float(baseline), engine)
 
 
-def _of_lm_eval(given: Mapping[str, Any], path: Path, evaluation: str) -> dict[str, Any]:
+def _of_lm_eval(content_object: Mapping[str, Any], path: Path, evaluation: str) -> dict[str, Any]:
     """Return the result in a file of lm-evaluation-harness, with the keys of the plain format."""
-    results, suite = _mapping(given, "results"), _SUITES.get(evaluation)
+    results, suite = _mapping(content_object, "results"), _SUITES.get(evaluation)
     if suite is None:
         raise InputError(f"{path}: tasks of {evaluation} in lm-evaluation-harness: unknown", _FIX)
     task = next((name for name in suite.tasks if name in results), None)
     if task is None:
-        found = ", ".join(str(name)[:40] for name in list(results)[:5]) or "none"
-        raise InputError(f"{path}: tasks: {found}, required for {evaluation}: {' or '.join(suite.tasks)}", _FIX)
-    parts = _mapping(given, "group_subtasks").get(task)
+        shown = ", ".join(str(name)[:40] for name in list(results)[:5]) or "none"
+        raise InputError(f"{path}: tasks: {shown}, required for {evaluation}: {' or '.join(suite.tasks)}", _FIX)
+    parts = _mapping(content_object, "group_subtasks").get(task)
     value: Any
     if suite.metrics:
         scores = dict(_scores(results, task))
@@ -127,9 +129,9 @@ def _of_lm_eval(given: Mapping[str, Any], path: Path, evaluation: str) -> dict[s
         measured = [score for scores in scored for name, score in scores if name.isdigit() and score != _NOT_MEASURED]
         value = mean(measured) if measured else None
     if value is None:
-        known = " or ".join(suite.metrics) or "scores by context length"
-        raise InputError(f"{path}: {task} has no numbers for {known}", _FIX)
-    done, all_samples = _sample_counts(given, task)
+        metrics = " or ".join(suite.metrics) or "scores by context length"
+        raise InputError(f"{path}: {task} has no numbers for {metrics}", _FIX)
+    done, all_samples = _sample_counts(content_object, task)
     if not done or done < all_samples:
         raise InputError(f"{path}: samples of {task}: {done:,} of {all_samples:,}", "evaluate all samples")
     return {"metric": suite.key, "value": value, "n": done}
@@ -142,24 +144,24 @@ def _engine_of(config: Mapping[str, Any]) -> str | None:
     return f"{config['model']} {options or ''}".strip()[:400] if config.get("model") else None
 
 
-def _mapping(given: Mapping[str, Any], name: str) -> dict[str, Any]:
-    value = given.get(name)
+def _mapping(parent: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value = parent.get(name)
     return value if isinstance(value, dict) else {}
 
 
 def _scores(results: Mapping[str, Any], task: str) -> Iterator[tuple[str, float]]:
     """Yield each metric and score of a task. The lowest score of a metric comes last, because it counts."""
-    found = [
+    scores = [
         (key.partition(",")[0], value)
         for key, value in _mapping(results, task).items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     ]
-    yield from sorted(found, key=lambda one: -one[1])
+    yield from sorted(scores, key=lambda one: -one[1])
 
 
-def _sample_counts(given: Mapping[str, Any], task: str) -> tuple[int, int]:
+def _sample_counts(content_object: Mapping[str, Any], task: str) -> tuple[int, int]:
     """Return the number of evaluated samples and of all samples of a task or of a group of tasks."""
-    counts, groups = _mapping(given, "n-samples"), _mapping(given, "group_subtasks")
+    counts, groups = _mapping(content_object, "n-samples"), _mapping(content_object, "group_subtasks")
     done = total = 0
     waiting, seen = [task], set[str]()
     while waiting:

@@ -159,14 +159,14 @@ def _row_of_folder(path: Path, declaration: Declaration, registries: Registries,
     if run is None or run.config is None or not (first := hashes.get(EVENTS) or hashes.get(SUMMARY)):
         raise verdict.error or InputError(f"{path}: no measured run found", f"restore {CONFIG} and {EVENTS}")
     pattern, params = run.config.settings.load_pattern, run.config.model_params
-    asked, measured = run.raw_config.get("model_params") or {}, verdict.measured
-    sampling = {name: asked.get(name) for name in ("temperature", "top_p", "max_new_tokens")}
-    known = verdict.outcome != "ERROR"
-    given = _conditions(None, None) | {
+    model_params, measured = run.raw_config.get("model_params") or {}, verdict.measured
+    sampling = {name: model_params.get(name) for name in ("temperature", "top_p", "max_new_tokens")}
+    is_measured = verdict.outcome != "ERROR"
+    conditions = _conditions(None, None) | {
         "run_id": str(uuid.uuid5(_RUN_IDS, first)),
         "run_directory": str(path.resolve()),
-        "status": "success" if known else None if isinstance(verdict.error, SetupError) else "failed",
-        "valid": int(verdict.outcome != "FAIL") if known else None,
+        "status": "success" if is_measured else None if isinstance(verdict.error, SetupError) else "failed",
+        "valid": int(verdict.outcome != "FAIL") if is_measured else None,
         "error_message": "; ".join(verdict.reasons) or None,
         "certification": None,
         "scenario": pattern.asked,
@@ -179,7 +179,7 @@ def _row_of_folder(path: Path, declaration: Declaration, registries: Registries,
         **{name: value for name, value in measured.items() if name in COLUMN_NAMES},
     }
     engine = replace(facts_of_run(RunDir(path), None), gaps=(f"{path} does not contain the engine's configuration",))
-    return _declared(given, path / CONFIG, engine, QualityEvidence(), declaration, registries)
+    return _declared(conditions, path / CONFIG, engine, QualityEvidence(), declaration, registries)
 
 
 def _row(
@@ -201,7 +201,7 @@ def _row(
         raise InputError(
             f"{run_dir.root}: neither LoadGen's detail log nor manifest.json found", "give a run directory"
         )
-    given = {
+    values = {
         "run_id": str(uuid.uuid5(_RUN_IDS, sha256_of(identity))),
         "run_directory": str(result.home.resolve()),
         "round": in_round and in_round.name,
@@ -210,13 +210,13 @@ def _row(
         **_numbers(main),
         _AUDITS: _audits(result, main),
     }
-    return _of_result(given, result, verdict, run_dir, manifest, declaration, registries)
+    return _of_result(values, result, verdict, run_dir, manifest, declaration, registries)
 
 
 def row_to_submit(result: ResultRuns, verdict: ResultVerdict, run: FinishedRun, registries: Registries) -> MechanismRow:
     """Return the row of a result without its numbers. `verdict` is the verdict of verify on the result."""
-    given = {"run_directory": str(result.home.resolve()), "certification": CERTIFICATION, "error_message": None}
-    return _of_result(given, result, verdict, run.dir, run.manifest, declare(), registries)
+    values = {"run_directory": str(result.home.resolve()), "certification": CERTIFICATION, "error_message": None}
+    return _of_result(values, result, verdict, run.dir, run.manifest, declare(), registries)
 
 
 def row_of_plan(
@@ -227,13 +227,13 @@ def row_of_plan(
     Args:
         evaluation: ID of the evaluation by the accuracy run.
     """
-    given = {"run_directory": "the plan", "certification": CERTIFICATION, "error_message": None}
+    values = {"run_directory": "the plan", "certification": CERTIFICATION, "error_message": None}
     quality = QualityEvidence("accuracy", evaluation=evaluation)
-    return _declared(given, Path("plan"), facts_of_plan(plan, weights), quality, declare(declared), registries)
+    return _declared(values, Path("plan"), facts_of_plan(plan, weights), quality, declare(declared), registries)
 
 
 def _of_result(
-    given: dict[str, Any],
+    values: dict[str, Any],
     result: ResultRuns,
     verdict: ResultVerdict,
     run_dir: RunDir,
@@ -244,20 +244,22 @@ def _of_result(
     engine = facts_of_run(run_dir, manifest)
     for run in result.runs:  # add the techniques that only the accuracy run shows
         if run.dir.root != run_dir.root:
-            other = facts_of_run(run.dir, run.manifest)
-            contradictions = tuple(dict.fromkeys(engine.contradictions + other.contradictions))
-            engine = replace(engine, in_force=other.in_force | engine.in_force, contradictions=contradictions)
+            facts_of_declaration = facts_of_run(run.dir, run.manifest)
+            contradictions = tuple(dict.fromkeys(engine.contradictions + facts_of_declaration.contradictions))
+            engine = replace(
+                engine, in_force=facts_of_declaration.in_force | engine.in_force, contradictions=contradictions
+            )
     if manifest is not None:
         recorded = manifest.mechanism
         if recorded.get(QUALITY_RESULTS) and run_dir.quality_results.is_file():
             recorded[QUALITY_RESULTS] = str(run_dir.quality_results.resolve())
         declaration = declaration.over(recorded)
     file = run_dir.root if manifest is None else run_dir.manifest
-    return _declared(given, file, engine, quality_evidence(result, verdict), declaration, registries)
+    return _declared(values, file, engine, quality_evidence(result, verdict), declaration, registries)
 
 
 def _declared(
-    given: dict[str, Any],
+    columns: dict[str, Any],
     file: Path,
     engine: EngineFacts,
     quality: QualityEvidence,
@@ -270,7 +272,7 @@ def _declared(
     if values["mechanism"] is None:
         validation["mechanism_eval_registered"] = None
     row: dict[str, Any] = {
-        **given,
+        **columns,
         **engine.columns,
         **{name: (quality.scores or {}).get(name) for name in _SCORES},
         "accuracy_passed": None if quality.passed is None else int(quality.passed),
@@ -285,8 +287,8 @@ def _declared(
         row["quality_delta_summary"] = quality.delta
     why = None if row["certification"] else row["error_message"]
     invalid = why and ("files of the run", why, "files of a finished run that agree")
-    said = [finding.sentence for finding in misdeclared(values, engine)]
-    row["evidence"] = {"gaps": engine.gaps, "misdeclared": said, "quality": asdict(quality)}
+    sentences = [finding.sentence for finding in misdeclared(values, engine)]
+    row["evidence"] = {"gaps": engine.gaps, "misdeclared": sentences, "quality": asdict(quality)}
     return MechanismRow(row, row["run_directory"], file, engine, quality, invalid)
 
 
@@ -323,10 +325,10 @@ def quality_evidence(result: ResultRuns, verdict: ResultVerdict) -> QualityEvide
     run, part = result.run(ACCURACY), verdict.part("accuracy")
     if run is None:
         return QualityEvidence()
-    found = QualityEvidence(str(run.dir.root), evaluation=run.benchmark.quality_eval)
+    evidence = QualityEvidence(str(run.dir.root), evaluation=run.benchmark.quality_eval)
     if part is None:
         return replace(
-            found, unknown=(verdict.error.message if verdict.error else "the accuracy run could not be checked",)
+            evidence, unknown=(verdict.error.message if verdict.error else "the accuracy run could not be checked",)
         )
     failed = _decisive(part)
     failures = [one.sentence for one in failed if one.rule not in _NOT_KNOWN]
@@ -347,7 +349,7 @@ def quality_evidence(result: ResultRuns, verdict: ResultVerdict) -> QualityEvide
     ]
     log, text = (sha256_of(path) if path.is_file() else None for path in (run.dir.accuracy_log, run.dir.accuracy_text))
     return replace(
-        found,
+        evidence,
         failures=tuple(failures),
         unknown=tuple(unknown),
         scores=scores,
@@ -421,10 +423,10 @@ def _numbers(run: FinishedRun | None) -> dict[str, Any]:
     numbers = result.derived or result.reported
     if numbers is None:
         return {}
-    found = numbers.flat("p50", "p99")
-    return found | {
+    flat = numbers.flat("p50", "p99")
+    return flat | {
         "numbers_from": result.derived_from or "loadgen",
-        "throughput_tok_s": found.pop("tokens_per_second", None),
+        "throughput_tok_s": flat.pop("tokens_per_second", None),
         "duration_s": None if result.duration_ns is None else result.duration_ns / 1e9,
         "samples": result.counts.samples,
         "output_tokens_mean": result.output_tokens_mean,
@@ -480,19 +482,19 @@ def _with_evidence(
         return bare
     try:
         in_round = ROUNDS.get(str(row.get("round")))
-        found = rows_of_runs([Path(directory)], declare(row), registries, sources, in_round)
+        by_runs = rows_of_runs([Path(directory)], declare(row), registries, sources, in_round)
     except HarnessError:
         return bare
-    same = next((one for one in found if one.row["run_id"] == row.get("run_id")), None)
+    same = next((one for one in by_runs if one.row["run_id"] == row.get("run_id")), None)
     if same is None:  # the directory now contains a different run
         return bare
     by_files = same.row
     in_row = {name: row[name] for name in _FROM_FILES if row.get(name) is not None}
     different = [
-        (f"{name} of the row", value_text(one, 80), f"{value_text(other, 80)} (in the files of its run)")
-        for name, (one, other) in differences(in_row, {name: by_files.get(name) for name in in_row}).items()
+        (f"{name} of the row", value_text(in_files, 80), f"{value_text(in_store, 80)} (in the files of its run)")
+        for name, (in_files, in_store) in differences(in_row, {name: by_files.get(name) for name in in_row}).items()
     ]
     # These columns come from the files, because the declaration of the run adds fields to the row.
-    own = {name: by_files[name] for name in (VALIDATION, *_BY_SCORING, "valid", *FIELD_NAMES)}
+    judged_columns = {name: by_files[name] for name in (VALIDATION, *_BY_SCORING, "valid", *FIELD_NAMES)}
     invalid = same.invalid or next(iter(different), None)
-    return replace(same, row={**by_files, **row, **own}, source=source, file=path, invalid=invalid)
+    return replace(same, row={**by_files, **row, **judged_columns}, source=source, file=path, invalid=invalid)

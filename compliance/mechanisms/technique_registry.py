@@ -157,8 +157,8 @@ def eligibility(
             unknown = f"the rules of the closed division do not mention {name}"
             refused.append(_NOT_CLOSED.get(name, unknown))
         elif not accuracy_passed:
-            known = "does not meet them" if accuracy_passed is False else "was not rescored"
-            refused.append(f"{name} is allowed if the accuracy targets are met; the accuracy run {known}")
+            state = "does not meet them" if accuracy_passed is False else "was not rescored"
+            refused.append(f"{name} is allowed if the accuracy targets are met; the accuracy run {state}")
     allowed, reason = (
         (True, "the technique is allowed") if recorded else (None, "the recorded engine configuration is incomplete")
     )

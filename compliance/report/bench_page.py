@@ -46,10 +46,10 @@ class BenchPage:
 
     def equal_loads(self) -> list[tuple[str, list[BenchRun]]]:
         """Return the runs by load."""
-        found: dict[str, list[BenchRun]] = {}
+        by_load: dict[str, list[BenchRun]] = {}
         for run in self.record.runs:
-            found.setdefault(f"{run.kind} {load_of(run)}", []).append(run)
-        return list(found.items())
+            by_load.setdefault(f"{run.kind} {load_of(run)}", []).append(run)
+        return list(by_load.items())
 
 
 def write_bench_page(folder: Path) -> Path:
@@ -111,8 +111,8 @@ def draw_records(records: Sequence[BenchRecord]) -> Picture:
             continue
         if first.percentile is None:  # limits apply only to the percentile of the bench
             limit = None
-        series = [Series(list(_marks(one, measure, len(records) == 1)), _name(one, records), _offline(one))
-                  for one in records]  # fmt: skip
+        series = [Series(list(_marks(record, measure, len(records) == 1)), _name(record, records), _offline(record))
+                  for record in records]  # fmt: skip
         panels.append(Panel(f"{percentile} {name}", "ms", series, [limit] if limit is not None else []))
     closed = any(run.kind == "concurrency" for one in records for run in one.runs)
     title = "Closed loop, measured by the harness" if closed else "Latency against throughput"
@@ -121,23 +121,23 @@ def draw_records(records: Sequence[BenchRecord]) -> Picture:
 
 def draw_users(records: Sequence[BenchRecord]) -> Picture:
     """Draw output tokens/s per user against output tokens/s per accelerator (per system if unknown)."""
-    known = all(one.accelerators for one in records)
+    has_accelerators = all(one.accelerators for one in records)
     series = []
-    for one in records:
+    for record in records:
         marks = [
             Mark(
-                run.output_tokens_per_s / ((one.accelerators if known else None) or 1),
+                run.output_tokens_per_s / ((record.accelerators if has_accelerators else None) or 1),
                 1000 / run.tpot.p50,
                 load_of(run) if len(records) == 1 and _is_first(run) else "",
                 is_hollow=run.verdict == "saturated",
                 is_joined=_is_first(run),
                 shape="o" if _is_first(run) else "D",
             )
-            for run in _by_load(one)
+            for run in _by_load(record)
             if run.output_tokens_per_s and run.tpot is not None and run.tpot.p50 > 0
         ]
-        series.append(Series(marks, _name(one, records)))
-    load = f"output tokens/s per {'accelerator' if known else 'system'}"
+        series.append(Series(marks, _name(record, records)))
+    load = f"output tokens/s per {'accelerator' if has_accelerators else 'system'}"
     panel = Panel("Tokens/s per user: 1,000 / median TPOT in ms", "tokens/s", series)
     return draw_curves("Speed of a user against throughput", load, [panel])
 

@@ -24,16 +24,16 @@ class ComparePage:
 
     @property
     def title(self) -> str:
-        base, *others = self.comparison.labels
-        return f"{', '.join(others)} against {base}"
+        base, *candidates = self.comparison.labels
+        return f"{', '.join(candidates)} against {base}"
 
     def conditions(self) -> list[tuple[str, list[str], bool]]:
         """Return name, values and whether they differ, for each condition."""
-        known = [stated_conditions(one) for one in self.records]
-        found = {name: [one.get(name) for one in known] for one in known for name in one} | self.comparison.unequal
+        stated = [stated_conditions(one) for one in self.records]
+        values = {name: [one.get(name) for one in stated] for one in stated for name in one} | self.comparison.unequal
         return [
             (condition_name(name), [condition_text(name, value) for value in values], name in self.comparison.unequal)
-            for name, values in found.items()
+            for name, values in values.items()
         ]
 
 

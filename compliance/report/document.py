@@ -107,14 +107,14 @@ def _where(finding: Finding, lines: dict[str, int]) -> str:
 
 def _record_lines(part: RunVerdict) -> dict[str, int]:
     """Return the line number of each key's first log record; empty if the detail log cannot be read."""
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     try:
         for number, line in bounded_lines(RunDir(Path(part.directory)).detail, DETAIL_LOG, ""):
             if key := _KEY.match(line):
-                found.setdefault(key[1].decode(errors="replace"), number)
+                numbers.setdefault(key[1].decode(errors="replace"), number)
     except HarnessError:
         return {}
-    return found
+    return numbers
 
 
 def _files_of(part: RunVerdict) -> list[Path]:
@@ -127,8 +127,8 @@ def _files_of(part: RunVerdict) -> list[Path]:
 def _support(verdict: ResultVerdict) -> Iterator[tuple[str, str, str, str]]:
     """Yield each reported number with its value, whether the logs support it, and the evidence or what is missing."""
     for part in verdict.parts:
-        own = (one for one in verdict.findings if one.kind == "contradiction" and one.violated)
-        contradicting = dict.fromkeys(finding.rule for finding in (*part.contradictions, *own))
+        contradictions = (one for one in verdict.findings if one.kind == "contradiction" and one.violated)
+        contradicting = dict.fromkeys(finding.rule for finding in (*part.contradictions, *contradictions))
         if contradicting:
             status = "contradicted", f"see {', '.join(contradicting)} below"
         elif part.mode == "accuracy" and part.scored_again:
@@ -155,8 +155,8 @@ def _missing(part: RunVerdict) -> str:
 def _passed(verdict: ResultVerdict) -> Iterator[str]:
     rules = all_rules()
     for part in verdict.parts:
-        found = {finding.rule for finding in part.findings}
-        met = [rules[one] for one in sorted(part.applied - found)]
+        violated = {finding.rule for finding in part.findings}
+        met = [rules[one] for one in sorted(part.applied - violated)]
         yield f"{part.mode}: {'; '.join(f'{rule.id} ({rule.summary})' for rule in met) or 'none'}"
 
 
@@ -175,11 +175,11 @@ def _not_checked(verdict: ResultVerdict) -> Iterator[str]:
 
 def _left(verdict: Verdict, rules: Mapping[str, Rule]) -> Iterator[str]:
     """Yield the rules that were not applied, with reasons."""
-    for one in verdict.not_judged:
-        if one.what == WITHOUT_INPUT:
-            yield from (f"{rule}: {rules[rule].summary}: {one.why}" for rule in one.rules)
+    for entry in verdict.not_judged:
+        if entry.what == WITHOUT_INPUT:
+            yield from (f"{rule}: {rules[rule].summary}: {entry.why}" for rule in entry.rules)
         else:
-            yield f"{', '.join(one.rules)}: {one.what}: {one.why}"
+            yield f"{', '.join(entry.rules)}: {entry.what}: {entry.why}"
 
 
 def _questions(verdict: ResultVerdict) -> Iterator[str]:
@@ -188,11 +188,13 @@ def _questions(verdict: ResultVerdict) -> Iterator[str]:
             if finding.severity in ("error", "warning"):
                 fix = finding.fix or finding.definition.fix
                 yield f"{part.mode}: {finding.sentence}. What is the cause?{f' Fix: {fix}.' if fix else ''}"
-        for one in part.not_judged:
-            if one.what == WITHOUT_INPUT:
-                wanted = next((text for name, text in REQUESTS.items() if one.why.startswith(name)), "")
-                asked = f"Please provide {wanted}" if wanted else "What is the reason?"
-                yield f"{part.mode}: {one.why}. {asked}. Rules not applied: {', '.join(one.rules)}.".replace("?.", "?")
+        for entry in part.not_judged:
+            if entry.what == WITHOUT_INPUT:
+                wanted = next((text for name, text in REQUESTS.items() if entry.why.startswith(name)), "")
+                question = f"Please provide {wanted}" if wanted else "What is the reason?"
+                yield f"{part.mode}: {entry.why}. {question}. Rules not applied: {', '.join(entry.rules)}.".replace(
+                    "?.", "?"
+                )
         path = RunDir(Path(part.directory)).manifest
         if not path.is_file():
             continue  # the manifest is missing in runs of other harnesses

@@ -65,11 +65,11 @@ def time_series(
     issued = (requests.issue_ns - start_ns) / 1e9
     completed = (requests.complete_ns - start_ns) / 1e9
     edges = np.linspace(0, max(float(completed.max()), 1e-6), BINS + 1)
-    known = bool((requests.first_token_ns != NO_TIME).all())
-    first = (requests.first_token_ns - start_ns) / 1e9 if known else completed
+    has_first_tokens = bool((requests.first_token_ns != NO_TIME).all())
+    first = (requests.first_token_ns - start_ns) / 1e9 if has_first_tokens else completed
     done, begun, answered = (
         np.searchsorted(np.sort(moments), edges, side="right").astype(np.float64)
-        for moments in (completed, issued, first if known else issued)
+        for moments in (completed, issued, first if has_first_tokens else issued)
     )
     made = _tokens_until(first, completed, requests.output_tokens, edges)
     bins = np.clip(np.searchsorted(edges, issued, side="right") - 1, 0, BINS - 1)
@@ -79,7 +79,7 @@ def time_series(
         np.maximum.at(lateness_ms, bins, lateness_ns / 1e6)
     return TimeSeries(
         edges_s=edges,
-        waiting=begun - answered if known else None,
+        waiting=begun - answered if has_first_tokens else None,
         computing=answered - done,
         tokens_per_second=np.diff(made, prepend=0)[1:] / np.diff(edges),
         lateness_ms=lateness_ms,
@@ -251,10 +251,10 @@ def overview(title: str, lines: Sequence[str], requests: RequestTable, series: T
     words = _draw_open(above, series)
     issued = (requests.issue_ns - requests.issue_ns.min()) / 1e9
     step = max(1, len(issued) // OVERVIEW_QUERIES)  # limits the size of the file
-    known = series.waiting is not None
+    has_waiting = series.waiting is not None
     for name, times_ns, color in (
         ("whole response", requests.complete_ns, ONE),
-        *((("first token (TTFT)", requests.first_token_ns, TWO),) if known else ()),
+        *((("first token (TTFT)", requests.first_token_ns, TWO),) if has_waiting else ()),
     ):
         latencies_s = (times_ns - requests.issue_ns) / 1e9
         below.plot(issued[::step], latencies_s[::step], "o", color=color, markersize=4, linewidth=0, label=name)

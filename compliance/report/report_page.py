@@ -115,12 +115,12 @@ def point_of_folder(folder: Path, name: str) -> CurvePoint | None:
 
 def point_of_run(manifest: Manifest, result: Result, name: str) -> CurvePoint | None:
     """Return the point of a performance run over HTTP on the curves; None for other runs."""
-    numbers, asked = result.reported, result.in_force
+    numbers, settings = result.reported, result.in_force
     if not manifest.plan.engine_record.is_server or numbers is None or not numbers.tokens_per_second:
         return None
-    load = result.scenario if result.scenario in ("Offline", "SingleStream") else f"{asked.target_qps:g}/s"
-    found, limits = numbers.flat("p90"), (_ms(asked.ttft_limit_ns), _ms(asked.tpot_limit_ns))
-    times = found.get("ttft_p90_ms"), found.get("tpot_p90_ms")
+    load = result.scenario if result.scenario in ("Offline", "SingleStream") else f"{settings.target_qps:g}/s"
+    percentiles, limits = numbers.flat("p90"), (_ms(settings.ttft_limit_ns), _ms(settings.tpot_limit_ns))
+    times = percentiles.get("ttft_p90_ms"), percentiles.get("tpot_p90_ms")
     valid = result.verdict == "VALID"
     return CurvePoint(name, load, numbers.tokens_per_second, *times, limits, valid, True, result.verdict)
 
@@ -135,8 +135,8 @@ def curves(points: Sequence[CurvePoint]) -> Picture | None:
     Disc: run of the Endpoints client. Square: run of this harness. Hollow: `holds` is false. Lines join the points of a
     curve. Dotted line: the highest Offline rate of the client.
     """
-    there = (one for one in points if one.load == OFFLINE and one.holds and not one.ours)
-    offline = max((one.tokens_per_second for one in there), default=None)
+    offline_points = (one for one in points if one.load == OFFLINE and one.holds and not one.ours)
+    offline = max((one.tokens_per_second for one in offline_points), default=None)
     panels = []
     for title, unit, name, limit in (
         ("p90 TTFT", "ms", "ttft_ms", 0),
@@ -147,8 +147,8 @@ def curves(points: Sequence[CurvePoint]) -> Picture | None:
         if len(drawn) > 1:
             limits = {} if limit is None else {point.limits_ms[limit] for point in drawn}
             series = [
-                Series([_mark(one, name) for one in drawn if one.ours == ours], vertical=None if ours else offline)
-                for ours in (False, True)
+                Series([_mark(one, name) for one in drawn if one.ours == is_own], vertical=None if is_own else offline)
+                for is_own in (False, True)
             ]
             panels.append(Panel(title, unit, series, sorted(one for one in limits if one)))
     return draw_curves("Latencies over throughput", "tokens/s", panels) if panels else None

@@ -139,11 +139,11 @@ def overview_of(root: Path) -> Picture:
     lines = [str(result.load)] if result.load else []
     numbers = result.reported
     if numbers is not None:
-        found = [f"{numbers.tokens_per_second:,.1f} tokens/s"] if numbers.tokens_per_second else []
+        facts = [f"{numbers.tokens_per_second:,.1f} tokens/s"] if numbers.tokens_per_second else []
         for label, values in (("TTFT", numbers.ttft_ns), ("TPOT", numbers.tpot_ns)):
             if values is not None and shows("p50", len(requests)):
-                found.append(f"median {label} {milliseconds(values.p50 / 1e6)} ms")
-        lines.append(", ".join(found))
+                facts.append(f"median {label} {milliseconds(values.p50 / 1e6)} ms")
+        lines.append(", ".join(facts))
     names = {str(one.get("name")) for one in observed.accelerators}
     where = ", ".join(sorted(names)) or f"{observed.host.cores_usable} cores of {observed.host.cpu}"
     lines.append(f"{counted(len(requests), 'sample')}; LoadGen {observed.loadgen.version}; {where}")

@@ -69,22 +69,22 @@ def _rates(checked: Checked) -> Iterator[Picture]:
         if key is not None and count:
             group = (_benchmark(checked, place), _SCENARIOS.get(place.scenario.lower(), place.scenario), RATES[key])
             groups[group].append((place, accelerator, numbers[key] / count))
-    for (benchmark, scenario, unit), found in sorted(groups.items()):
-        if len(found) < 2:
+    for (benchmark, scenario, unit), rates in sorted(groups.items()):
+        if len(rates) < 2:
             continue
         middle = {
-            name: median(rate for _, other, rate in found if other == name) for name in {name for _, name, _ in found}
+            name: median(rate for _, other, rate in rates if other == name) for name in {name for _, name, _ in rates}
         }
-        several = Counter(name for _, name, _ in found)
+        counts = Counter(name for _, name, _ in rates)
         far = {
             place: abs(rate / middle[name] - 1)
-            for place, name, rate in found
-            if several[name] > 2 and not 1 / OUTLIER <= rate / middle[name] <= OUTLIER
+            for place, name, rate in rates
+            if counts[name] > 2 and not 1 / OUTLIER <= rate / middle[name] <= OUTLIER
         }
         named = set(sorted(far, key=lambda place: -far[place])[:MAX_NAMED])
         shown = [
             Point(_label(name), rate, _label(place.organization) if place in named else "")
-            for place, name, rate in found[:MAX_POINTS]
+            for place, name, rate in rates[:MAX_POINTS]
         ]
         yield points(f"{_label(benchmark)} {_label(scenario)}", shown, f"{unit} per accelerator")
 
@@ -96,11 +96,15 @@ def _latencies(checked: Checked) -> Iterator[Picture]:
         for name, (key, limit) in LATENCIES.items():
             if numbers.get(limit) and key in numbers and place.scenario.lower() in ("server", "interactive"):
                 groups[_benchmark(checked, place)].append((place, name, 100 * numbers[key] / numbers[limit]))
-    for benchmark, found in sorted(groups.items()):
-        near = [one for one in sorted(found, key=lambda one: -one[2]) if one[2] >= NEAR_LIMIT][:MAX_NAMED]
+    for benchmark, latencies in sorted(groups.items()):
+        near = [one for one in sorted(latencies, key=lambda one: -one[2]) if one[2] >= NEAR_LIMIT][:MAX_NAMED]
         shown = [
-            Point(f"{_label(one[0].scenario)} {one[1]}", one[2], _label(one[0].organization) if one in near else "")
-            for one in found[:MAX_POINTS]
+            Point(
+                f"{_label(point[0].scenario)} {point[1]}",
+                point[2],
+                _label(point[0].organization) if point in near else "",
+            )
+            for point in latencies[:MAX_POINTS]
         ]
         yield points(_label(benchmark), shown, "% of the limit", 100)
 
@@ -119,8 +123,8 @@ def _accelerators(checked: Checked, place: Place) -> tuple[str, int]:
     system = object_or_empty(checked.tree.system(place.division, place.organization, place.system))
 
     def number(name: str) -> int:
-        found = str(system.get(name, "")).strip()
-        return int(found) if found.isascii() and found.isdigit() and len(found) < 7 else 0
+        text = str(system.get(name, "")).strip()
+        return int(text) if text.isascii() and text.isdigit() and len(text) < 7 else 0
 
     nodes = number("number_of_nodes") or 1
     if count := number("accelerators_per_node"):

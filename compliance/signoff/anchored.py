@@ -50,8 +50,8 @@ def anchored(run: RunDir, manifest: Manifest | None, trust: Trust) -> Iterator[F
     if trust.ledger is not None and (entry := trust.ledger.get(statement.digest)) is not None:
         times.append((entry.time, f"in the ledger as {printable(entry.name, 200)}"))
     elif trust.ledger is not None:
-        known = any(entry.key == statement.key for entry in trust.ledger.values())
-        key = "" if known else f", nor any attestation signed by key {statement.key}"
+        is_listed = any(entry.key == statement.key for entry in trust.ledger.values())
+        key = "" if is_listed else f", nor any attestation signed by key {statement.key}"
         missing.append(f"the ledger does not contain attestation {statement.digest}{key}")
     if run.time_stamp.exists() and trust.authorities:
         try:

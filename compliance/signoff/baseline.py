@@ -23,8 +23,8 @@ _TIMES = frozenset({"latency_p90_ms", "latency_p99_ms", "ttft_p50_ms", "ttft_p99
 
 def metrics_of(evidence: Evidence) -> dict[str, float]:
     """Return the recomputed metrics: rates per second and percentiles in ms; empty if no numbers were recomputed."""
-    found = Numbers.model_validate(evidence.details.get("derived") or {}).flat("p50", "p90", "p99")
-    return {name: value for name, value in found.items() if name in HIGHER_IS_BETTER | _TIMES}
+    values = Numbers.model_validate(evidence.details.get("derived") or {}).flat("p50", "p90", "p99")
+    return {name: value for name, value in values.items() if name in HIGHER_IS_BETTER | _TIMES}
 
 
 def headline_of(evidence: Evidence) -> str:
@@ -54,16 +54,16 @@ def measured_headline(name: str, metrics: dict[str, dict[str, float]]) -> str:
 
 
 @checks("B-1", ("too_few_repeats", "error", "number of repetitions of the baseline"))
-def baseline(of: Sides) -> Iterator[Finding]:
+def baseline(sides: Sides) -> Iterator[Finding]:
     """Apply B-1, B-2, B-3 and B-5 to all repetitions."""
-    repeats = of.before
+    repeats = sides.before
     if len(repeats) < MIN_REPEATS:
         text = f"performance runs of the baseline: {len(repeats)}, required: at least {MIN_REPEATS}"
-        yield stated("B-1/too_few_repeats", text, *(run.dir.root for run in of.ref[:1]), repeats=len(repeats))
+        yield stated("B-1/too_few_repeats", text, *(run.dir.root for run in sides.ref[:1]), repeats=len(repeats))
     else:
         yield from same_conditions(repeats)
-        yield from spread(repeats, of.verdict.noise_band_pct)
-    yield from coherent(of.ref)
+        yield from spread(repeats, sides.verdict.noise_band_pct)
+    yield from coherent(sides.ref)
 
 
 @checks("B-3", ("other_conditions", "error", "differences in conditions between repetitions"))
@@ -76,11 +76,11 @@ def spread(repeats: list[Evidence], band_pct: float) -> Iterator[Finding]:
     """Check the spread of the headline metric over the repetitions (B-1, B-2)."""
     name = headline_of(repeats[0])
     values = [metrics_of(evidence).get(name) for evidence in repeats]
-    known = [value for value in values if value is not None]
-    if len(known) < len(values):
+    numbers = [value for value in values if value is not None]
+    if len(numbers) < len(values):
         yield stated("P-1/null_metric", f"{name} of a repetition cannot be recomputed", repeats[0].dir.root)
         return
-    yield from judge_spread(name, known, band_pct, repeats[0].dir.root)
+    yield from judge_spread(name, numbers, band_pct, repeats[0].dir.root)
 
 
 @checks(
@@ -108,8 +108,8 @@ def judge_spread(name: str, values: list[float], band_pct: float, *where: Path) 
         return
     yield stated("B-1/noisy_baseline", text, *where, **numbers)
     place = max(range(len(values)), key=lambda index: abs(values[index] - middle))
-    others = [value for index, value in enumerate(values) if index != place]
-    rest_pct = (max(others) - min(others)) / middle * 100
+    remaining = [value for index, value in enumerate(values) if index != place]
+    rest_pct = (max(remaining) - min(remaining)) / middle * 100
     if len(values) >= 3 and rest_pct <= NOISY_BANDS * band_pct:
         slug = "warmup_outlier" if place == 0 else "outlier"
         off = (values[place] - middle) / middle

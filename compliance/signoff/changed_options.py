@@ -94,13 +94,13 @@ def class_of(option: str) -> str | None:
 def judge_changed_options(verdict: SignOff, ref: Evidence, cand: Evidence, claim: Claim) -> Iterator[Finding]:
     """Apply G-1, G-5 and G-8 to a reference and a candidate run. Only a bundle may have multiple changed options."""
     where = ref.dir.root, cand.dir.root
-    found = differences(ref.facts, cand.facts, BOTH_MODES)
-    options = {key: value for key, value in found.items() if key.startswith(_OPTIONS)}
-    confounds = {key: value for key, value in found.items() if key not in options}
+    unequal = differences(ref.facts, cand.facts, BOTH_MODES)
+    options = {key: value for key, value in unequal.items() if key.startswith(_OPTIONS)}
+    confounds = {key: value for key, value in unequal.items() if key not in options}
     claimed = {_SAME_OPTION.get(name, name) for name in claim.levers}
-    asked = {name for one in (ref.manifest, cand.manifest) if one is not None for name in asked_options(one)}
+    requested = {name for one in (ref.manifest, cand.manifest) if one is not None for name in asked_options(one)}
     changed = sorted({option_of(key) for key in options})
-    derived = frozenset().union(*(_DERIVED.get(name, frozenset()) for name in changed)) - asked
+    derived = frozenset().union(*(_DERIVED.get(name, frozenset()) for name in changed)) - requested
     changed = [name for name in changed if name not in derived]
     levers = sorted(claimed) if claimed else [name for name in changed if name not in _effects_of(changed)]
     verdict.levers, verdict.lever_evidence = levers, {key: list(value) for key, value in options.items()}
@@ -132,9 +132,9 @@ def _handicapped(levers: list[str], ref: Evidence, cand: Evidence, where: tuple[
     if ref.manifest is None or cand.manifest is None:
         return
     before, after = asked_options(ref.manifest), asked_options(cand.manifest)
-    own = [f"{name} {value}" for name, value in before.items() if name in levers and name not in after]
-    if own:
-        text = f"only the reference sets {', '.join(own)}; the candidate has the engine's default"
+    removed = [f"{name} {value}" for name, value in before.items() if name in levers and name not in after]
+    if removed:
+        text = f"only the reference sets {', '.join(removed)}; the candidate has the engine's default"
         yield stated("G-1/handicapped_reference", f"{text}, so the gain may come from a slower reference", *where)
 
 
@@ -220,8 +220,8 @@ def _class(verdict: SignOff, claim: Claim, where: tuple[Path, Path]) -> Iterator
     of_b = [name for name, kind in classes.items() if kind == "B"]
     verdict.lever_class = "B" if of_b else "A"
     if claim.lever_class == "A" and of_b:
-        found, required = "the claim states a faster kernel", f"{', '.join(of_b)} changes serving or algorithm"
-        yield stated("G-8/not_a_kernel_gain", "", *where, found=found, required=required, levers=of_b)
+        stated_kernel, required = "the claim states a faster kernel", f"{', '.join(of_b)} changes serving or algorithm"
+        yield stated("G-8/not_a_kernel_gain", "", *where, found=stated_kernel, required=required, levers=of_b)
     if gated := [name for name in classes if name in NEEDS_QUALITY_GATE]:
         text = f"{', '.join(gated)} changes the model's arithmetic: check the responses with `main.py gate`"
         yield stated("G-8/needs_quality_gate", text, *where, levers=gated)
@@ -229,11 +229,11 @@ def _class(verdict: SignOff, claim: Claim, where: tuple[Path, Path]) -> Iterator
 
 def asked_options(manifest: Manifest) -> dict[str, Any]:
     """Return the engine options that the user set, with the engine's names, and the variables that the user changed."""
-    asked, record = manifest.asked, manifest.plan.engine_record
-    named = dict(asked.get("engine_arg") or {})
-    named |= {name: asked[name] for name in record.named_options if asked.get(name) is not None}
+    requested, record = manifest.asked, manifest.plan.engine_record
+    named = dict(requested.get("engine_arg") or {})
+    named |= {name: requested[name] for name in record.named_options if requested.get(name) is not None}
     if prefix := record.option_prefix:
-        named |= {name.removeprefix(prefix): value for name, value in asked.items() if name.startswith(prefix)}
+        named |= {name.removeprefix(prefix): value for name, value in requested.items() if name.startswith(prefix)}
     in_force, planned = manifest.engine.configuration.get("environment", {}), manifest.plan.environment
     return named | {name: value for name, value in in_force.items() if planned.get(name) != value}
 

@@ -108,11 +108,11 @@ def fields_read(scope: Scope, *, with_candidate: bool) -> frozenset[str]:
 
 
 @checks("G-2", ("unused_field", "note", "fields of the claim that the scope does not read"))
-def unused_fields(of: Sides) -> Iterator[Finding]:
+def unused_fields(sides: Sides) -> Iterator[Finding]:
     """Report the fields of the claim that this sign-off does not read (G-2)."""
-    scope, with_candidate = of.verdict.scope, bool(of.verdict.cand)
-    given = [name for name, value in of.claim if any(one is not None for one in _values(value))]
-    if unused := sorted({*given} - fields_read(scope, with_candidate=with_candidate)):
+    scope, with_candidate = sides.verdict.scope, bool(sides.verdict.cand)
+    stated_fields = [name for name, value in sides.claim if any(one is not None for one in _values(value))]
+    if unused := sorted({*stated_fields} - fields_read(scope, with_candidate=with_candidate)):
         side = "" if with_candidate else " without --cand"
         text = f"the sign-off of scope {scope}{side} does not read these fields of the claim: {', '.join(unused)}"
         yield stated("G-2/unused_field", text, fields=unused)
@@ -122,23 +122,27 @@ def _values(field: object) -> Iterable[object]:
     return field.values() if isinstance(field, dict) else field if isinstance(field, list) else [field]
 
 
-def claimed_numbers(of: Sides) -> Iterator[Finding]:
+def claimed_numbers(comparison: Sides) -> Iterator[Finding]:
     """Compare every claimed number with the recomputed number (G-2). The recomputed number counts."""
-    verdict = of.verdict
-    sides = (("ref", of.claim.ref), ("cand", of.claim.cand)) if verdict.cand else (("ref", of.claim.ref),)
+    verdict = comparison.verdict
+    sides = (
+        (("ref", comparison.claim.ref), ("cand", comparison.claim.cand))
+        if verdict.cand
+        else (("ref", comparison.claim.ref),)
+    )
     improved_side = sides[-1][0]  # a better candidate or a worse reference overstates the gain
     for side, claimed in sides:
         for name, value in claimed.items():
-            known = verdict.metrics[side].get(name)
+            measured = verdict.metrics[side].get(name)
             if value is None:
                 continue
-            if known is None:
+            if measured is None:
                 yield stated("G-2/claim_vs_raw", f"claimed {side} {name} {value:g} cannot be recomputed from the runs")
-            elif abs(value - known) > verdict.noise_band_pct / 100 * abs(known):
-                text = f"claimed {side} {name} {value:.6g}, recomputed from the raw files {known:.6g}"
-                overstates = (change_pct(name, known, value) > 0) == (side == improved_side)
+            elif abs(value - measured) > verdict.noise_band_pct / 100 * abs(measured):
+                text = f"claimed {side} {name} {value:.6g}, recomputed from the raw files {measured:.6g}"
+                overstates = (change_pct(name, measured, value) > 0) == (side == improved_side)
                 is_headline = verdict.measured_headline.startswith(f"{name} ")
-                yield claim_differs(verdict, text, value, known, is_overstated=overstates and is_headline)
+                yield claim_differs(verdict, text, value, measured, is_overstated=overstates and is_headline)
 
 
 @checks(
@@ -174,9 +178,9 @@ def _phases(runs: list[Evidence]) -> tuple[dict[str, float], int, int]:
             continue
         wait_ns = times.issued_ns - times.scheduled_ns
         parts_ns = np.stack((wait_ns, times.ttft_ns - wait_ns, times.latency_ns - times.ttft_ns))
-        whole = (parts_ns >= -1_000_000).all(axis=0)
-        attributed += int(whole.sum())
-        sums += parts_ns[:, whole].sum(axis=1)
+        complete = (parts_ns >= -1_000_000).all(axis=0)
+        attributed += int(complete.sum())
+        sums += parts_ns[:, complete].sum(axis=1)
     return dict(zip(PHASES, (sums / max(attributed, 1) / 1e6).tolist(), strict=True)), requests, attributed
 
 
@@ -185,27 +189,29 @@ def _phases(runs: list[Evidence]) -> tuple[dict[str, float], int, int]:
     ("unattributed", "warning", "share of requests with all three phases"),
     ("phases", "note", "time of a request in each phase"),
 )
-def attribution(of: Sides) -> Iterator[Finding]:
+def attribution(sides: Sides) -> Iterator[Finding]:
     """Report the phases of both sides (M-1), and check the phase that the claim names (M-2)."""
-    known: list[dict[str, float]] = []
-    for name, runs in (("reference", of.before), ("candidate", of.after)):
+    phases_of: list[dict[str, float]] = []
+    for name, runs in (("reference", sides.before), ("candidate", sides.after)):
         phases, requests, attributed = _phases(runs)
-        known += [phases] if attributed else []
+        phases_of += [phases] if attributed else []
         if not requests:
             text = f"phases of the {name} cannot be computed"
             yield from (stated("M-1/unattributed", text, run.dir.root) for run in runs[:1])
             continue
-        share, whole = attributed / requests, sum(phases.values())
+        share, total_ms = attributed / requests, sum(phases.values())
         if share < ATTRIBUTED_SHARE:
             text = f"share of the {name}'s requests with a first token: {share:.1%}, required: {ATTRIBUTED_SHARE:.0%}"
             yield stated("M-1/unattributed", text, runs[0].dir.requests, attributed_share=share)
             continue
-        shares = ", ".join(f"{phase} {value / whole if whole > 0 else 0:.1%}" for phase, value in phases.items())
-        text = f"{name}: {shares} of {whole:.3f} ms per request; longest phase: {max(phases, key=phases.__getitem__)}"
+        shares = ", ".join(f"{phase} {value / total_ms if total_ms > 0 else 0:.1%}" for phase, value in phases.items())
+        text = (
+            f"{name}: {shares} of {total_ms:.3f} ms per request; longest phase: {max(phases, key=phases.__getitem__)}"
+        )
         numbers: dict[str, Any] = {**phases, "requests": requests, "attributed": attributed}
         yield stated("M-1/phases", text, runs[0].dir.requests, **numbers)
-    if of.claim.phase is not None:
-        yield _credited(known, of.claim.phase, of.verdict.noise_band_pct)
+    if sides.claim.phase is not None:
+        yield _credited(phases_of, sides.claim.phase, sides.verdict.noise_band_pct)
 
 
 @checks(
@@ -214,16 +220,16 @@ def attribution(of: Sides) -> Iterator[Finding]:
     ("wrong_phase", "warning", "claimed phase, compared with the phase that became shorter"),
     ("phase_confirmed", "note", "claimed phase, compared with the phase that became shorter"),
 )
-def _credited(known: list[dict[str, float]], claimed: str, band_pct: float) -> Finding:
+def _credited(phases_of: list[dict[str, float]], claimed: str, band_pct: float) -> Finding:
     """Check that the claimed phase is the one that became shorter (M-2)."""
-    if len(known) < 2:
+    if len(phases_of) < 2:
         return stated("M-2/phase_not_shown", f"claimed phase {claimed}: reference or candidate has no times of phases")
-    ref, cand = known
+    ref, cand = phases_of
     gains_ms = {name: ref[name] - cand[name] for name in PHASES}
     largest = max(gains_ms, key=gains_ms.__getitem__)
     shown = ", ".join(f"{name} {ref[name]:.3f} to {cand[name]:.3f} ms" for name in PHASES)
     if gains_ms[claimed] <= band_pct / 100 * sum(ref.values()) or largest != claimed:
-        found, required = f"the claimed phase is {claimed}", f"the gain came from {largest}: {shown}"
+        credited, required = f"the claimed phase is {claimed}", f"the gain came from {largest}: {shown}"
         numbers: dict[str, Any] = {f"{name}_gain_ms": gain for name, gain in gains_ms.items()}
-        return stated("M-2/wrong_phase", "", found=found, required=required, **numbers)
+        return stated("M-2/wrong_phase", "", found=credited, required=required, **numbers)
     return stated("M-2/phase_confirmed", f"{claimed} became shorter: {shown}")

@@ -41,11 +41,11 @@ def accuracy_runs(runs: list[Evidence]) -> list[Evidence]:
 )
 def coherent(runs: list[Evidence]) -> Iterator[Finding]:
     """Check that the reference's responses are coherent (C-1); warn if it has no accuracy run."""
-    found = accuracy_runs(runs)
-    if not found:
+    accuracy = accuracy_runs(runs)
+    if not accuracy:
         text = "the accuracy run of the reference is missing: the coherence of its responses is unknown"
         yield stated("C-1/coherence_not_seen", text)
-    for evidence in found:
+    for evidence in accuracy:
         try:
             ids = evidence.response_ids
         except HarnessError as error:
@@ -158,9 +158,9 @@ def printable_share(texts: Iterable[str]) -> tuple[float, int]:
     """
     printable = characters = 0
     for text in texts:
-        whole = text.rstrip(_NO_CHARACTER)
-        characters += len(whole)
-        printable += sum(one.isprintable() or one.isspace() for one in whole) - whole.count(_NO_CHARACTER)
+        complete = text.rstrip(_NO_CHARACTER)
+        characters += len(complete)
+        printable += sum(one.isprintable() or one.isspace() for one in complete) - complete.count(_NO_CHARACTER)
     return (printable / characters if characters else 1.0), characters
 
 
@@ -171,27 +171,27 @@ def printable_share(texts: Iterable[str]) -> tuple[float, int]:
     ("accuracy_gate_pass", "note", "scores of the candidate's accuracy run"),
     ("diverges_needs_accuracy_probe", "error", "missing accuracy run of a candidate with other responses"),
 )
-def correctness(of: Sides) -> Iterator[Finding]:
+def correctness(sides: Sides) -> Iterator[Finding]:
     """Check the reference (C-1). Then check that the candidate has equal responses (C-2) or good scores (C-3)."""
-    violated = [finding for finding in coherent(of.ref) if finding.severity != "note"]
+    violated = [finding for finding in coherent(sides.ref) if finding.severity != "note"]
     yield from violated
     if any(finding.severity == "error" for finding in violated):
-        of.verdict.correctness_status = "unverifiable_noncoherent_reference"
+        sides.verdict.correctness_status = "unverifiable_noncoherent_reference"
         return
-    found = _same_responses(of.ref, of.cand)
-    of.verdict.correctness_status = found.slug
-    yield found
+    finding = _same_responses(sides.ref, sides.cand)
+    sides.verdict.correctness_status = finding.slug
+    yield finding
 
 
 def _same_responses(ref: list[Evidence], cand: list[Evidence]) -> Finding:
     reference, candidates = (accuracy_runs(ref) or ref)[0], accuracy_runs(cand)
     where, expected = reference.dir.root, _responses(reference)
-    given = [pair for one in cand if one.requests is not None for pair in _digests(one.requests)]
-    equal = sum(expected.get(index) == digest for index, digest in given)
-    if given and equal == len(given):
+    responses = [pair for one in cand if one.requests is not None for pair in _digests(one.requests)]
+    equal = sum(expected.get(index) == digest for index, digest in responses)
+    if responses and equal == len(responses):
         text = f"all {equal} responses of the candidate are identical to the reference responses"
         return stated("C-2/byte_parity_pass", text, where)
-    share = equal / len(given) if given else 0.0
+    share = equal / len(responses) if responses else 0.0
     text = f"{share:.1%} of the candidate's responses are identical to the reference responses"
     if not candidates:
         text += ", and the candidate's accuracy run is missing"
@@ -229,25 +229,27 @@ def _below_target(evidence: Evidence, reference: Evidence) -> list[str]:
         return [f"{evidence.dir.root} has no scores"]
     if evidence.details.get("target"):
         return [check.sentence for check in part.violated if "metric" in check.numbers]
-    ours = reference.details.get("scores")
-    if not ours:
+    recomputed = reference.details.get("scores")
+    if not recomputed:
         return [f"{reference.dir.root} has no scores, so the candidate's scores cannot be compared"]
     metric = metric_of(evidence.benchmark)
     low = [
-        f"{name} is {scores[name]:.4f}, required: at least {ROUGE_SHARE:.0%} of {ours[name]:.4f} (reference run)"
+        f"{name} is {scores[name]:.4f}, required: at least {ROUGE_SHARE:.0%} of {recomputed[name]:.4f} (reference run)"
         for name in metric.means
-        if scores[name] < ROUGE_SHARE * ours[name]
+        if scores[name] < ROUGE_SHARE * recomputed[name]
     ]
     length = metric.length
-    if not np.isclose(scores[length], ours[length], rtol=LENGTH_SHARE):
-        low.append(f"{length} is {scores[length]}, not within {LENGTH_SHARE:.0%} of the reference run's {ours[length]}")
+    if not np.isclose(scores[length], recomputed[length], rtol=LENGTH_SHARE):
+        low.append(
+            f"{length} is {scores[length]}, not within {LENGTH_SHARE:.0%} of the reference run's {recomputed[length]}"
+        )
     return low
 
 
 @checks("H-5", ("other_answers", "error", "responses to repeated samples"))
 def one_model(runs: list[Evidence]) -> Iterator[Finding]:
     """Compare responses to equal samples, in a run and between runs of equal model, dataset and sampling (H-5)."""
-    known: dict[str, tuple[dict[int, str], Evidence]] = {}
+    first_of: dict[str, tuple[dict[int, str], Evidence]] = {}
     for evidence in runs:
         table = evidence.requests
         if table is None:
@@ -260,10 +262,10 @@ def one_model(runs: list[Evidence]) -> Iterator[Finding]:
             continue
         responses = {evidence.manifest.plan.row_of(index): digest for index, digest in responses.items()}
         system = repr(sorted(RESPONSES.of(evidence.facts).items()))
-        before, other = known.setdefault(system, (responses, evidence))
+        before, first_evidence = first_of.setdefault(system, (responses, evidence))
         common = before.keys() & responses.keys()
         alike = sum(before[index] == responses[index] for index in common)
-        yield from _unlike(evidence, alike, len(common), f"the sample's response in {other.dir.root}")
+        yield from _unlike(evidence, alike, len(common), f"the sample's response in {first_evidence.dir.root}")
 
 
 def _unlike(evidence: Evidence, alike: int, again: int, where: str) -> Iterator[Finding]:

@@ -64,15 +64,15 @@ class Evidence(RunEvidence):
     @cached_property
     def part(self) -> RunVerdict | None:
         """The verdict of `main.py verify` on the run; None if `verify` cannot check the run."""
-        found = None
+        verdict = None
         try:
             if self.mode in (PERFORMANCE, ACCURACY):
-                found = judge_run(self)
+                verdict = judge_run(self)
             _ = self.requests, self.trace
         except (HarnessError, OSError) as error:
             self.reasons.append(unreadable(error, self.dir.root))
             return None
-        return found
+        return verdict
 
     def absent(self, need: Need) -> str:
         """Return the reason why a part is missing; empty if it is available."""
@@ -139,8 +139,8 @@ class Sides:
 
 
 def _performance_runs(runs: list[Evidence]) -> list[Evidence]:
-    found = [evidence for evidence in runs if evidence.is_performance]
-    return sorted(found, key=lambda one: (one.manifest.start_time_ns or 0) if one.manifest else 0)
+    performance = [evidence for evidence in runs if evidence.is_performance]
+    return sorted(performance, key=lambda one: (one.manifest.start_time_ns or 0) if one.manifest else 0)
 
 
 def load(paths: Sequence[Path], sources: ScoreSources | None = None) -> tuple[list[Evidence], list[Finding]]:

@@ -20,15 +20,15 @@ from compliance.signoff.signoff_verdict import SignOff
 WORSE_PCT = 10.0  # largest loss of another metric that causes no finding, in percent
 
 
-def gain(of: Sides) -> Iterator[Finding]:
+def gain(comparison: Sides) -> Iterator[Finding]:
     """Apply the checks on the gain to the recomputed headline metric of every repetition."""
-    name, sides = headline_of(of.before[0]), (of.before, of.after)
+    name, sides = headline_of(comparison.before[0]), (comparison.before, comparison.after)
     values = [[value for one in runs if (value := metrics_of(one).get(name)) is not None] for runs in sides]
-    real = list(real_gain(of.verdict, name, *values))
+    real = list(real_gain(comparison.verdict, name, *values))
     yield from real
-    yield from drift(of.verdict, name, of.claim)
-    yield from headline_integrity(of.verdict, name, of.claim)
-    yield from isolated(of.verdict, of.claim, real=any(one.rule == "G-4/real_gain" for one in real))
+    yield from drift(comparison.verdict, name, comparison.claim)
+    yield from headline_integrity(comparison.verdict, name, comparison.claim)
+    yield from isolated(comparison.verdict, comparison.claim, real=any(one.rule == "G-4/real_gain" for one in real))
 
 
 @checks(
@@ -54,11 +54,11 @@ def real_gain(verdict: SignOff, name: str, ref: list[float], cand: list[float]) 
     if pct <= band_pct:
         yield stated("G-4/no_real_gain", f"{shown}, required: more than the noise band of {band_pct:g}%", **numbers)
     elif not verdict.non_overlapping:
-        found, required = (
+        change, required = (
             f"{shown}",
             f"the worst candidate ({worst:.6g}) is not better than the best reference ({best:.6g})",
         )
-        yield stated("G-4/overlap", "", found=found, required=required, **numbers)
+        yield stated("G-4/overlap", "", found=change, required=required, **numbers)
     else:
         yield stated("G-4/real_gain", f"{shown}, without overlap of the repetitions", **numbers)
 
@@ -103,21 +103,21 @@ def headline_integrity(verdict: SignOff, name: str, claim: Claim) -> Iterator[Fi
     if pct <= band_pct:
         return
     before, after = (verdict.metrics[side] for side in ("ref", "cand"))
-    for other in [one for one in before if one in after and one != name]:
-        worse_pct = -change_pct(other, before[other], after[other])
+    for metric in [one for one in before if one in after and one != name]:
+        worse_pct = -change_pct(metric, before[metric], after[metric])
         if worse_pct > max(WORSE_PCT, NOISY_BANDS * band_pct):
-            found, required = f"{name} changed by {pct:+.1f}%", f"{other} changed from {before[other]:.4g}"
-            required += f" to {after[other]:.4g} ({worse_pct:.0f}% worse)"
-            numbers: dict[str, Any] = {"metric": other, "before": before[other], "after": after[other]}
-            yield stated("G-6/hidden_regression", found=found, required=required, **numbers)
+            change, required = f"{name} changed by {pct:+.1f}%", f"{metric} changed from {before[metric]:.4g}"
+            required += f" to {after[metric]:.4g} ({worse_pct:.0f}% worse)"
+            numbers: dict[str, Any] = {"metric": metric, "before": before[metric], "after": after[metric]}
+            yield stated("G-6/hidden_regression", found=change, required=required, **numbers)
     if claim.reported_metrics is None or set(claim.reported_metrics) - {name}:
         return
     pairs = [(side.get("tokens_per_second"), side.get("ttft_p99_ms")) for side in (before, after)]
     rates = [tokens / ttft for tokens, ttft in pairs if tokens and ttft]
     if len(rates) == 2 and rates[1] < rates[0]:
-        found = f"the claim reports only {name}"
+        change = f"the claim reports only {name}"
         required = f"the ratio of tokens/s to p99 TTFT fell from {rates[0]:.4g} to {rates[1]:.4g}"
-        yield stated("G-6/cherry_picked", found=found, required=required, ref=rates[0], cand=rates[1])
+        yield stated("G-6/cherry_picked", found=change, required=required, ref=rates[0], cand=rates[1])
 
 
 @checks(
@@ -135,8 +135,11 @@ def isolated(verdict: SignOff, claim: Claim, *, real: bool) -> Iterator[Finding]
         return
     claimed = f"{claim.isolated_speedup:g} ×" if claim.isolated_speedup is not None else "a gain"
     if not real:
-        found, required = f"the claim states a gain of {claimed} in a microbenchmark", "the end-to-end gain is missing"
-        yield stated("G-11/isolated_only", "", found=found, required=required, isolated=claim.isolated_speedup)
+        stated_gain, required = (
+            f"the claim states a gain of {claimed} in a microbenchmark",
+            "the end-to-end gain is missing",
+        )
+        yield stated("G-11/isolated_only", "", found=stated_gain, required=required, isolated=claim.isolated_speedup)
     else:
         text = f"claimed microbenchmark gain: {claimed}; end-to-end gain: {verdict.e2e_delta_pct:+.2f}%"
         yield stated("G-11/isolated_headline", text, isolated=claim.isolated_speedup)

@@ -63,10 +63,10 @@ def harness(runs: list[Evidence]) -> Iterator[Finding]:
 
 def one_system_in_both_modes(runs: list[Evidence]) -> Iterator[Finding]:
     """Compare every performance run with every accuracy run (H-1, H-3, H-7, H-8)."""
-    for evidence, other in itertools.product(runs, runs):
-        if evidence.is_performance and not other.is_performance:
-            yield from _parity(evidence, other)
-            yield from pace(evidence, other)
+    for evidence, accuracy in itertools.product(runs, runs):
+        if evidence.is_performance and not accuracy.is_performance:
+            yield from _parity(evidence, accuracy)
+            yield from pace(evidence, accuracy)
 
 
 @checks(
@@ -116,9 +116,15 @@ def _load(evidence: Evidence) -> Iterator[Finding]:
     issued, counts = np.unique(table.sample_index, return_counts=True)
     where = evidence.dir.requests
     if len(table) >= len(loaded) and len(issued) != len(loaded):
-        found, required = f"{len(issued)} distinct samples were issued", f"{len(loaded)} were loaded"
+        issued_text, required = f"{len(issued)} distinct samples were issued", f"{len(loaded)} were loaded"
         yield stated(
-            "H-2/not_representative", "", where, found=found, required=required, issued=len(issued), loaded=len(loaded)
+            "H-2/not_representative",
+            "",
+            where,
+            found=issued_text,
+            required=required,
+            issued=len(issued),
+            loaded=len(loaded),
         )
     elif len(table) % len(loaded) == 0 and counts.min() != counts.max():
         text = f"samples were issued {counts.min()} to {counts.max()} times, required: equally often"
@@ -148,7 +154,7 @@ def caching(evidence: Evidence) -> Iterator[Finding]:
         text = "the output_caching audit is missing, and the server does not report cached prompt tokens"
         yield stated("H-5/caching_audit_absent", text, record, severity="error")
     elif evidence.part is not None and any(
-        one.rule == "plausible-repeats" and one.passed for one in evidence.part.checks
+        check.rule == "plausible-repeats" and check.passed for check in evidence.part.checks
     ):
         text = "the output_caching audit is missing; repeated samples of the run take as long as new samples"
         yield stated("H-5/repetitions_cost", text, evidence.dir.requests)
@@ -189,12 +195,12 @@ def _audited(evidence: Evidence, state: AuditState) -> Iterator[Finding]:
 
 def audit_problems(evidence: Evidence, runs: list[Path]) -> Iterator[Finding]:
     """Yield errors in the audit runs that belong to a performance run: in single runs and in the whole audit."""
-    found, reasons = load(runs, evidence.sources)
-    every = [evidence, *found]
-    violated = [*reasons, *between_runs(every), *one_model(every), *one_bundle(every)]
-    violated += [reason for other in found for reason in run_proofs(other).findings]
+    loaded, reasons = load(runs, evidence.sources)
+    evidences = [evidence, *loaded]
+    violated = [*reasons, *between_runs(evidences), *one_model(evidences), *one_bundle(evidences)]
+    violated += [reason for other in loaded for reason in run_proofs(other).findings]
     yield from (reason for reason in violated if reason.severity == "error" and reason.rule not in _AUDIT_RULES)
-    yield from one_system(every, AUDIT)
+    yield from one_system(evidences, AUDIT)
 
 
 @checks("H-8", ("faster_than_accuracy", "error", "speed of the performance run, relative to the accuracy run"))
@@ -205,8 +211,8 @@ def pace(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
     compared in SingleStream only. The limit rises with the CPU time of other processes during the accuracy run. A
     difference within the error of measurement is a warning.
     """
-    ours, theirs = performance.requests, accuracy.requests
-    if ours is None or theirs is None or min(len(ours), len(theirs)) < FEW_SAMPLES:
+    table, reference_table = performance.requests, accuracy.requests
+    if table is None or reference_table is None or min(len(table), len(reference_table)) < FEW_SAMPLES:
         return
     if performance.scenario != accuracy.scenario:
         return
@@ -215,14 +221,14 @@ def pace(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
         return
     busy = accuracy.manifest.observed.foreign_share if accuracy.manifest is not None else 0.0
     factor = FASTER_FAIL / max(MIN_IDLE, 1 - busy)
-    measures = [("time per output token", _tpot_ms, float(np.median(theirs.output_tokens)))]
+    measures = [("time per output token", _tpot_ms, float(np.median(reference_table.output_tokens)))]
     if performance.detail.scenario == "SingleStream":
         measures.append(("time to first token", _ttft_ms, 1.0))
     for name, median_ms, times in measures:
-        here_ms, there_ms = median_ms(ours), median_ms(theirs)
+        here_ms, there_ms = median_ms(table), median_ms(reference_table)
         if not here_ms or not there_ms or there_ms < FASTER_FLAG * here_ms:
             continue
-        found, required = (
+        median_text, required = (
             f"median {name}: {here_ms:.4g} ms",
             f"{there_ms:.4g} ms in the accuracy run at equal or lower load",
         )
@@ -233,7 +239,7 @@ def pace(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
             "H-8/faster_than_accuracy",
             "",
             where,
-            found=found,
+            found=median_text,
             required=required,
             performance_ms=here_ms,
             accuracy_ms=there_ms,
@@ -242,8 +248,8 @@ def pace(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
 
 
 def _ttft_ms(table: RequestTable) -> float:
-    known = table.first_token_ns != NO_TIME
-    return _median_ms((table.first_token_ns - table.issue_ns)[known])
+    has_first_token = table.first_token_ns != NO_TIME
+    return _median_ms((table.first_token_ns - table.issue_ns)[has_first_token])
 
 
 def _tpot_ms(table: RequestTable) -> float:

@@ -119,61 +119,63 @@ def _judge(
     trust: Trust,
 ) -> None:
     (reference, reasons), (candidate, more) = load(ref, sources), load(cand, sources)
-    of, found = Sides(verdict, reference, candidate, claim, sources, trust), Judgement([*reasons, *more])
-    for evidence in of.runs:
-        found.take(run_proofs(evidence))
+    sides, judgement = Sides(verdict, reference, candidate, claim, sources, trust), Judgement([*reasons, *more])
+    for evidence in sides.runs:
+        judgement.take(run_proofs(evidence))
         verdict.log_sha256[str(evidence.dir.root)] = evidence.hashes
-    verdict.metrics = {"ref": medians(of.before), "cand": medians(of.after)}
+    verdict.metrics = {"ref": medians(sides.before), "cand": medians(sides.after)}
     if verdict.metrics["ref"]:
-        verdict.measured_headline = measured_headline(headline_of(of.before[0]), verdict.metrics)
+        verdict.measured_headline = measured_headline(headline_of(sides.before[0]), verdict.metrics)
     compared = COMPARISONS.get(verdict.scope, ()) if cand else ()
-    found.take(judge(of, (*SCOPES[verdict.scope], *compared), damaged))
-    verdict.findings += found.findings
-    verdict.not_judged = [one for one in found.not_judged if one.what == WITHOUT_INPUT]
+    judgement.take(judge(sides, (*SCOPES[verdict.scope], *compared), damaged))
+    verdict.findings += judgement.findings
+    verdict.not_judged = [one for one in judgement.not_judged if one.what == WITHOUT_INPUT]
 
 
 def _judge_folders(verdict: SignOff, folders: list[Path], claim: Claim, sources: ScoreSources) -> None:
     """Check run directories of the MLPerf Endpoints client: each one like `main.py verify`, then all as one curve."""
     runs, endpoints = [], judge_of("verdict")
     for path in folders:
-        found = endpoints.judge_folder(path, model_path=sources.model_path, dataset_path=sources.dataset_path)
-        verdict.findings += [one for one in found.findings if found.counts(one)]
+        verdict_on_folder = endpoints.judge_folder(
+            path, model_path=sources.model_path, dataset_path=sources.dataset_path
+        )
+        verdict.findings += [one for one in verdict_on_folder.findings if verdict_on_folder.counts(one)]
         verdict.log_sha256[str(path)] = endpoints.folder_hashes(path)
-        runs += [found.run] if found.run is not None else []
-        if found.error is not None:
-            verdict.findings.append(unreadable(found.error, path))
+        runs += [verdict_on_folder.run] if verdict_on_folder.run is not None else []
+        if verdict_on_folder.error is not None:
+            verdict.findings.append(unreadable(verdict_on_folder.error, path))
         if len(folders) == 1:
-            verdict.metrics["ref"] = found.measured
+            verdict.metrics["ref"] = verdict_on_folder.measured
     verdict.findings += judge_of("submission").one_system(folders[0], runs)
     verdict.findings += judge(Sides(verdict, [], [], claim, sources, Trust()), CLAIMED, damaged).findings
 
 
-def _each_result(of: Sides) -> Iterator[Finding]:
+def _each_result(sides: Sides) -> Iterator[Finding]:
     """Apply the checks H to each result of a bundle."""
     groups: dict[tuple[str, str], list[Evidence]] = {}
-    for evidence in of.cand or of.ref:
+    for evidence in sides.cand or sides.ref:
         groups.setdefault((evidence.benchmark.loadgen_key, evidence.scenario), []).append(evidence)
     for group in groups.values():
         yield from harness(group)
 
 
-def _both_modes(of: Sides) -> Iterator[Finding]:
-    modes = (*one_system_in_both_modes(of.ref), *one_system_in_both_modes(of.cand))
+def _both_modes(sides: Sides) -> Iterator[Finding]:
+    modes = (*one_system_in_both_modes(sides.ref), *one_system_in_both_modes(sides.cand))
     return (finding for finding in modes if finding.severity != "note")
 
 
 @checks("G-4", ("missing_raw", "error", "missing performance run of reference or candidate"))
-def _both_sides(of: Sides) -> Iterator[Finding]:
-    of.verdict.compared = not of.absent("both")
-    if not of.verdict.compared:
+def _both_sides(sides: Sides) -> Iterator[Finding]:
+    sides.verdict.compared = not sides.absent("both")
+    if not sides.verdict.compared:
         yield stated("G-4/missing_raw", "the reference or the candidate has no performance run")
 
 
-def _same_conditions(of: Sides) -> Iterator[Finding]:
-    for side in (of.before, of.after):
+def _same_conditions(sides: Sides) -> Iterator[Finding]:
+    for side in (sides.before, sides.after):
         yield from same_conditions(side)
-    if len(of.before) > 1:
-        yield from spread(of.before, of.verdict.noise_band_pct)
+    if len(sides.before) > 1:
+        yield from spread(sides.before, sides.verdict.noise_band_pct)
 
 
 @checks(
@@ -182,16 +184,16 @@ def _same_conditions(of: Sides) -> Iterator[Finding]:
     ("unexplained_delta", "warning", "gain of the bundle, compared with its changed options"),
     ("explained", "note", "gain of the bundle, compared with its changed options"),
 )
-def decomposition(of: Sides) -> Iterator[Finding]:
+def decomposition(sides: Sides) -> Iterator[Finding]:
     """Check that each changed option of a bundle has a patch verdict, and that the verdicts explain the gain (G-9)."""
-    verdict, files = of.verdict, {one.lever: one.verdict_file for one in of.claim.patch_verdicts}
+    verdict, files = sides.verdict, {one.lever: one.verdict_file for one in sides.claim.patch_verdicts}
     product = of_class_a = 1.0
     for lever in verdict.levers:
         if lever not in files:
             yield stated("G-9/missing_patch_verdict", f"the claim names no patch verdict for {lever}", lever=lever)
             continue
         try:
-            patch = _patch_again(lever, files[lever], of)
+            patch = _patch_again(lever, files[lever], sides)
         except HarnessError as error:
             yield stated("G-9/missing_patch_verdict", error.message, files[lever], lever=lever)
             continue
@@ -215,7 +217,7 @@ def decomposition(of: Sides) -> Iterator[Finding]:
         yield stated("G-9/explained", text, explained_pct=explained_pct)
 
 
-def _patch_again(lever: str, path: Path, of: Sides) -> SignOff:
+def _patch_again(lever: str, path: Path, sides: Sides) -> SignOff:
     """Repeat the sign-off of a changed option, with the runs that the file of its verdict names.
 
     Raises:
@@ -234,10 +236,10 @@ def _patch_again(lever: str, path: Path, of: Sides) -> SignOff:
     runs = [run for result in find_results([*ref, *cand][: MAX_PATCH_RUNS + 1]) for run in result.runs]
     if (count := max(len(runs), len(ref) + len(cand))) > MAX_PATCH_RUNS:
         raise InputError(f"{path}: names {count} runs, allowed: at most {MAX_PATCH_RUNS}")
-    if different := foreign_runs(runs, of.ref):
+    if different := foreign_runs(runs, sides.ref):
         raise InputError(f"{path}: the system of its runs differs from the bundle: {different}")
-    band_pct = of.verdict.noise_band_pct
-    again = sign_off("patch", ref, cand, Claim(levers=[lever]), noise_band_pct=band_pct, sources=of.sources)
+    band_pct = sides.verdict.noise_band_pct
+    again = sign_off("patch", ref, cand, Claim(levers=[lever]), noise_band_pct=band_pct, sources=sides.sources)
     if again.outcome not in ("PASS", "FLAG") or again.e2e_delta_pct is None:
         raise InputError(f"{path}: re-evaluated: {again.headline}")
     return again

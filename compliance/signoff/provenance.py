@@ -150,8 +150,8 @@ def _engine(evidence: Evidence) -> Iterator[Finding]:
             yield stated("P-1/missing_raw", "engine.log is empty", run.engine_log)
     if log.dead_line is not None:
         yield stated("G-10/crashed", "the engine died or ran out of memory", run.engine_log, line=log.dead_line)
-    for found in misdeclared(manifest.mechanism, facts_of_run(run, manifest)):
-        yield replace(found, files=(run.manifest,))
+    for finding in misdeclared(manifest.mechanism, facts_of_run(run, manifest)):
+        yield replace(finding, files=(run.manifest,))
     reuse = prompt_reuse(manifest)
     if reuse.is_on or reuse.tokens:
         text = f"prefix caching was on; prompt tokens from a cache: {reuse.tokens}"
@@ -163,27 +163,29 @@ RUN_CHECKS = (*map(check, (_no_nulls, _readable, _present, _one_log, _rederived,
 
 def between_runs(runs: list[Evidence]) -> Iterator[Finding]:
     """Check that each run has its own process and files, and that no two runs overlapped (P-5, H-4, B-4)."""
-    for place, one in enumerate(runs):
-        for other in runs[place + 1 :]:
-            yield from _pair(one, other)
+    for place, run in enumerate(runs):
+        for later in runs[place + 1 :]:
+            yield from _pair(run, later)
     yield from contention(runs)
 
 
 @checks("H-4", ("same_run_twice", "error", "runs that are given twice"))
 @checks("P-5", ("same_process", "error", "runs that share a process"))
-def _pair(one: Evidence, other: Evidence) -> Iterator[Finding]:
-    roots = one.dir.root, other.dir.root
-    names = (one.dir.detail.name, one.dir.requests.name)
-    if alike := [name for name in names if name in one.hashes and one.hashes[name] == other.hashes.get(name)]:
+def _pair(earlier_run: Evidence, later_run: Evidence) -> Iterator[Finding]:
+    roots = earlier_run.dir.root, later_run.dir.root
+    names = (earlier_run.dir.detail.name, earlier_run.dir.requests.name)
+    if alike := [
+        name for name in names if name in earlier_run.hashes and earlier_run.hashes[name] == later_run.hashes.get(name)
+    ]:
         yield stated("H-4/same_run_twice", f"two runs have identical {' and '.join(alike)}", *roots)
-    first, second = one.manifest, other.manifest
+    first, second = earlier_run.manifest, later_run.manifest
     if first is None or second is None:
         return
     if (first.pid, first.start_time_ns) == (second.pid, second.start_time_ns):
         yield stated("P-5/same_process", f"two runs come from process {first.pid}", *roots)
     spans = [(m.start_time_ns or 0, m.end_time_ns or 0) for m in (first, second)]
     overlap_ns = min(end for _, end in spans) - max(start for start, _ in spans)
-    if not (one.is_performance or other.is_performance):
+    if not (earlier_run.is_performance or later_run.is_performance):
         overlap_ns = 0  # the times of accuracy runs are not compared
     if overlap_ns > 0 and (certain := one_machine(first, second)) is not False:
         text = f"the runs overlap by {overlap_ns / 1e9:.1f} s on {first.observed.host.hostname}"
@@ -215,37 +217,37 @@ def contention(runs: Sequence[Evidence]) -> Iterator[Finding]:
     patch, their shares are also compared with each other.
     """
     # benchmark and scenario → configuration → CPU share of other processes in each run
-    known: dict[tuple[str, str], dict[str, list[tuple[float, Evidence]]]] = {}
+    shares_of: dict[tuple[str, str], dict[str, list[tuple[float, Evidence]]]] = {}
     unknown: list[tuple[Evidence, str]] = []
     for evidence in runs:
         manifest = evidence.manifest
         if manifest is None:
             continue
-        found = manifest.observed.contention
-        if not isinstance(found, Contention):
-            why = found.not_recorded if isinstance(found, NotRecorded) else "the run did not finish"
+        measured = manifest.observed.contention
+        if not isinstance(measured, Contention):
+            why = measured.not_recorded if isinstance(measured, NotRecorded) else "the run did not finish"
             # Only Linux has a boot ID and counts the CPU time of other processes.
             if evidence.is_performance and manifest.observed.host.boot_id:
                 text = f"the CPU time of other processes is missing in the manifest, although Linux counts it: {why}"
                 yield stated("B-4/contention_not_recorded", text, evidence.dir.manifest, severity="warning")
             else:
                 unknown.append((evidence, why))
-        elif found.window_s < MIN_WINDOW_S:
-            unknown.append((evidence, f"the measured time of {found.window_s:.2f} s is too short"))
+        elif measured.window_s < MIN_WINDOW_S:
+            unknown.append((evidence, f"the measured time of {measured.window_s:.2f} s is too short"))
         else:
-            text = f"use of the {found.usable_cores} usable cores: by other processes {found.foreign_share:.1%}"
-            text += f", by the run {found.own_cpu_s / found.window_s / found.usable_cores:.1%}"
-            numbers = {**found.model_dump(), "foreign_share": found.foreign_share}
+            text = f"use of the {measured.usable_cores} usable cores: by other processes {measured.foreign_share:.1%}"
+            text += f", by the run {measured.own_cpu_s / measured.window_s / measured.usable_cores:.1%}"
+            numbers = {**measured.model_dump(), "foreign_share": measured.foreign_share}
             yield stated("B-4/foreign_cpu", text, evidence.dir.manifest, **numbers)
             if evidence.is_performance:
-                sides = known.setdefault((evidence.benchmark.loadgen_key, evidence.scenario), {})
+                sides = shares_of.setdefault((evidence.benchmark.loadgen_key, evidence.scenario), {})
                 conditions = repr(sorted((name, str(value)) for name, value in MEASURED.of(evidence.facts).items()))
-                sides.setdefault(conditions, []).append((found.foreign_share, evidence))
+                sides.setdefault(conditions, []).append((measured.foreign_share, evidence))
     if unknown:
         first, why = unknown[0]
         text = f"unknown CPU time of other processes: {counted(len(unknown), 'run')}, first {first.dir.root} ({why})"
         yield stated("B-4/contention_not_recorded", text, first.dir.manifest, runs=len(unknown))
-    for configurations in known.values():
+    for configurations in shares_of.values():
         means = [(mean(share for share, _ in one), one[0][1].dir.root) for one in configurations.values()]
         (quiet, low), (busy, high) = min(means), max(means)
         if len(means) > 1 and busy - quiet > FOREIGN_DIFFERENCE:
@@ -266,15 +268,15 @@ def contention(runs: Sequence[Evidence]) -> Iterator[Finding]:
 
 def one_system(runs: Iterable[Evidence], *questions: Question) -> Iterator[Finding]:
     """Yield a finding for each run of a different system; a warning if only the free memory at its start differs."""
-    for question, first, run, found in unlike(runs, *questions):
-        severity: Severity = "warning" if found.keys() <= FREE_MEMORY else "error"
-        text = f"{question.text}: {difference_text(found)}"
-        yield stated(question.rule, text, first.dir.root, run.dir.root, keys=sorted(found), severity=severity)
+    for question, first, run, unequal in unlike(runs, *questions):
+        severity: Severity = "warning" if unequal.keys() <= FREE_MEMORY else "error"
+        text = f"{question.text}: {difference_text(unequal)}"
+        yield stated(question.rule, text, first.dir.root, run.dir.root, keys=sorted(unequal), severity=severity)
 
 
-def difference_text(found: Differences) -> str:
+def difference_text(unequal: Differences) -> str:
     """Return the differences between two runs as text."""
-    return shortened_list(describe(found, "in the first", "in the second"), MISMATCHES_SHOWN)
+    return shortened_list(describe(unequal, "in the first", "in the second"), MISMATCHES_SHOWN)
 
 
 @checks("H-9", ("several_systems", "error", "differences in system between the runs of a bundle"))
@@ -288,8 +290,8 @@ def one_bundle(runs: Sequence[Evidence]) -> Iterator[Finding]:
 def one_harness(runs: Sequence[Evidence]) -> Iterator[Finding]:
     """Check that runs outside a bundle used one commit of the harness, because it affects measurements (B-3)."""
     made = (run for run in runs if run.manifest is not None)
-    for found in one_system(made, HARNESS):  # outside a bundle, uncommitted changes cause only a warning
-        yield replace(found, severity="warning")
+    for finding in one_system(made, HARNESS):  # outside a bundle, uncommitted changes cause only a warning
+        yield replace(finding, severity="warning")
         return
 
 
@@ -309,9 +311,9 @@ def foreign_runs(runs: Sequence[FinishedRun], bundle: Sequence[Evidence]) -> str
     Raises:
         HarnessError: If a run cannot be read.
     """
-    own = [evidence for evidence in bundle if evidence.is_performance]
+    performance = [evidence for evidence in bundle if evidence.is_performance]
     for facts in (run_fingerprint(run) for run in runs if run.is_performance):
-        found = [differences(one.facts, facts, CHANGED_OPTION) for one in own]
-        if found and all(found):
-            return difference_text(min(found, key=len))
+        unequal = [differences(one.facts, facts, CHANGED_OPTION) for one in performance]
+        if unequal and all(unequal):
+            return difference_text(min(unequal, key=len))
     return ""

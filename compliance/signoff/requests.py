@@ -161,8 +161,8 @@ def _in_order(
 def _ends(evidence: Evidence) -> Iterator[Finding]:
     """Check that each response ended with an end-of-sequence token or is exactly as long as the limit (P-4)."""
     table, plan = evidence.table, evidence.record.plan
-    if other := set(table.finish_reason) - ENDS:
-        text = f"finish reasons: {', '.join(sorted(other))[:80]}, required: {' or '.join(sorted(ENDS))}"
+    if reasons := set(table.finish_reason) - ENDS:
+        text = f"finish reasons: {', '.join(sorted(reasons))[:80]}, required: {' or '.join(sorted(ENDS))}"
         yield stated("P-4/other_limit", text, evidence.dir.requests)
     least, limit = plan.sampling.get("min_tokens"), plan.sampling.get("max_tokens")
     if not isinstance(limit, int) or not isinstance(least, int):
@@ -199,8 +199,10 @@ def _prompts(evidence: Evidence) -> Iterator[Finding]:
         return
     recorded, longest = plan.longest_prompt_tokens, prompts[: plan.sample_count].max()
     if recorded != longest:
-        found, required = f"longest prompt: {recorded} tokens in the manifest", f"{longest} in the dataset"
-        yield stated("H-2/other_prompts", "", evidence.dir.manifest, found=found, required=required, recorded=recorded)
+        stated_length, required = f"longest prompt: {recorded} tokens in the manifest", f"{longest} in the dataset"
+        yield stated(
+            "H-2/other_prompts", "", evidence.dir.manifest, found=stated_length, required=required, recorded=recorded
+        )
     expected = prompts[table.sample_index]
     wrong = np.flatnonzero(expected != table.prompt_tokens)
     if len(wrong):
@@ -240,19 +242,19 @@ def at_once(evidence: Evidence) -> Iterator[Finding]:
     """
     manifest, table = evidence.record, evidence.table
     limit = batch_limit(manifest)
-    known = table.first_token_ns != NO_TIME
-    if limit is None or not known.any():
+    has_first_token = table.first_token_ns != NO_TIME
+    if limit is None or not has_first_token.any():
         return
-    starts_ns = table.first_token_ns[known]
+    starts_ns = table.first_token_ns[has_first_token]
     # Subtract the largest delay with which the event loop may have logged a time.
     lag = manifest.observed.loop_lag
     slack_ns = max(STAMP_MEDIAN_NS, round(lag.worst_ms * 1e6) if lag is not None else 0)
-    most = most_at_once(starts_ns, np.maximum(table.complete_ns[known] - slack_ns, starts_ns))
+    most = most_at_once(starts_ns, np.maximum(table.complete_ns[has_first_token] - slack_ns, starts_ns))
     if most <= limit:
         return
     pool = evidence.engine_log.kv_cache_tokens
-    held = int((table.prompt_tokens + table.output_tokens).max()) * most
-    certain = not manifest.plan.engine_record.may_preempt or (pool is not None and held < pool)
+    tokens_held = int((table.prompt_tokens + table.output_tokens).max()) * most
+    certain = not manifest.plan.engine_record.may_preempt or (pool is not None and tokens_held < pool)
     severity: Severity = "error" if certain and manifest.observed.foreign_share <= FOREIGN_SHARE else "warning"
     text = f"requests between first and last token at once: {most}, required: at most the batch limit {limit}"
     yield stated("P-7/more_than_the_batch", text, evidence.dir.requests, most=most, limit=limit, severity=severity)
@@ -314,9 +316,9 @@ def _fastest(
     evidence: Evidence, measure: str, speeds: Sequence[float], sizes: Sequence[int], *, certain: bool
 ) -> Iterator[Finding]:
     fastest = int(np.argmax(speeds))
-    others, larger = (np.median(np.delete(one, fastest)) for one in (speeds, sizes))
+    remaining, larger = (np.median(np.delete(one, fastest)) for one in (speeds, sizes))
     # A replica with more devices may be faster.
-    times = float(speeds[fastest] / others / max(1.0, sizes[fastest] / larger))
+    times = float(speeds[fastest] / remaining / max(1.0, sizes[fastest] / larger))
     if times > REPLICA_FASTER_FLAG:
         severity: Severity = "error" if certain and times > FASTER_FAIL else "warning"
         text = f"replica {fastest} is {times:.1f} times as fast per device or core as the others ({measure})"

@@ -73,8 +73,8 @@ class SignOff(Verdict):
     @property
     def action(self) -> Action | None:
         """The most important action that follows from the verdict."""
-        asked = {action_of(finding) for finding in self.of("warning")}
-        flag: Action = next((action for action in _ACTIONS if action in asked), "flag")
+        actions = {action_of(finding) for finding in self.of("warning")}
+        flag: Action = next((action for action in _ACTIONS if action in actions), "flag")
         named: dict[Outcome, Action | None] = {"PASS": "pass", "FLAG": flag, "FAIL": "eject", "ERROR": None}
         return named[self.outcome]
 
@@ -105,11 +105,13 @@ class SignOff(Verdict):
         """Return the results of the checks on a comparison."""
         if not self.compared:
             return dict.fromkeys(("same_conditions_ok", "engagement_ok", "headline_integrity"))
-        found = {finding.rule: finding.severity for finding in self.of("note", "warning", "error")}
-        integrity = "fail" if "G-6/cherry_picked" in found else "flag" if "G-6/hidden_regression" in found else "ok"
+        severities = {finding.rule: finding.severity for finding in self.of("note", "warning", "error")}
+        integrity = (
+            "fail" if "G-6/cherry_picked" in severities else "flag" if "G-6/hidden_regression" in severities else "ok"
+        )
         return {
-            "same_conditions_ok": not any(rule[:4] == "G-1/" and found[rule] == "error" for rule in found),
-            "engagement_ok": "G-5/engaged" in found,
+            "same_conditions_ok": not any(rule[:4] == "G-1/" and severities[rule] == "error" for rule in severities),
+            "engagement_ok": "G-5/engaged" in severities,
             "headline_integrity": integrity,
         }
 

@@ -103,13 +103,13 @@ class SubmitOutcome(Verdict):
             "signoff": None if self.signed is None else self.signed.record(),
             "results": [
                 {
-                    "place": one.candidate.name,
-                    "directories": [str(path) for path in one.candidate.result.directories],
-                    "audits": {test: str(audit.folder) for test, audit in one.candidate.audits.items()},
-                    "verdict": one.verdict.outcome if one.whole else None,
-                    "not_official": one.unofficial,
+                    "place": evidence.candidate.name,
+                    "directories": [str(path) for path in evidence.candidate.result.directories],
+                    "audits": {test: str(audit.folder) for test, audit in evidence.candidate.audits.items()},
+                    "verdict": evidence.verdict.outcome if evidence.whole else None,
+                    "not_official": evidence.unofficial,
                 }
-                for one in self.judged
+                for evidence in self.judged
             ],
             "system": None
             if description is None
@@ -227,12 +227,12 @@ def _readme(judged: CandidateEvidence, place: Place, tree: Tree, rehearsal: list
 def _command(name: str, manifest: Manifest) -> str:
     """Return the command line of a run. It omits the output directory and the folders of input files."""
     words = ["python", "main.py"]
-    asked = dict(manifest.asked)
+    requested = dict(manifest.asked)
     if manifest.plan.audit:
         words += ["audit", "--test", name]
         for key in ("audit_conf", "accuracy"):
-            asked.pop(key, None)
-    for key, value in asked.items():
+            requested.pop(key, None)
+    for key, value in requested.items():
         if key not in _NOT_OF_THE_RUN and value is not False and value is not None:
             words += _option(key, value)
     return shlex.join(words)
@@ -344,12 +344,12 @@ def submit(request: SubmitRequest, say: Callable[[str], None]) -> SubmitOutcome:
             say("signing off")
             outcome.signed = sign_off(candidates, sources)
             outcome.findings += [*_unsigned(outcome.signed, candidates)] or [*unsigned_audits(candidates, sources)]
-    given = read_documentation(request.documentation) if request.documentation else {}
-    documents = with_calibration(given, manifests)
+    documentation = read_documentation(request.documentation) if request.documentation else {}
+    documents = with_calibration(documentation, manifests)
     if request.division != "open":
         fix = "add the calibration.md of the weights' folder, or another document, to the directory of --documentation"
         outcome.findings += [
-            refusal("submit/calibration", "documentation", one, fix) for one in lacking(documents, manifests)
+            refusal("submit/calibration", "documentation", problem, fix) for problem in lacking(documents, manifests)
         ]
     if not outcome.findings:
         say("building")
@@ -369,14 +369,14 @@ def _never_eligible(request: SubmitRequest) -> list[Finding]:
 
 def judge(request: SubmitRequest, candidates: list[Candidate], say: Callable[[str], None]) -> SubmitOutcome:
     """Apply the rules to each result, then to all results together."""
-    judged, found = [CandidateEvidence(candidate, request) for candidate in candidates], Judgement()
-    for one in judged:
-        say(f"verifying {one.candidate.name}")
-        found.take(judge_evidence(one, CANDIDATE_CHECKS))
-    found.take(judge_evidence(SetEvidence(candidates, request), SET_CHECKS))
-    if found.error is not None:
-        raise found.error
-    return SubmitOutcome(request, judged, findings=found.findings, not_judged=found.not_judged)
+    judged, judgement = [CandidateEvidence(candidate, request) for candidate in candidates], Judgement()
+    for evidence in judged:
+        say(f"verifying {evidence.candidate.name}")
+        judgement.take(judge_evidence(evidence, CANDIDATE_CHECKS))
+    judgement.take(judge_evidence(SetEvidence(candidates, request), SET_CHECKS))
+    if judgement.error is not None:
+        raise judgement.error
+    return SubmitOutcome(request, judged, findings=judgement.findings, not_judged=judgement.not_judged)
 
 
 def sign_off(candidates: list[Candidate], sources: ScoreSources) -> SignOff:
@@ -390,9 +390,9 @@ def unsigned_audits(candidates: list[Candidate], sources: ScoreSources) -> Itera
         performance = candidate.performance
         for audit in candidate.audits.values():
             assert performance is not None  # a result without a performance run was refused before
-            for found in audit_problems(Evidence.of(performance, sources), [audit.dir.root]):
+            for problem in audit_problems(Evidence.of(performance, sources), [audit.dir.root]):
                 fix = "repeat the audit"
-                yield refusal(found.rule, candidate.name, f"{audit.test}: {found.sentence}", fix)
+                yield refusal(problem.rule, candidate.name, f"{audit.test}: {problem.sentence}", fix)
 
 
 def describe_system(request: SubmitRequest, candidates: list[Candidate]) -> SystemDescription:
@@ -408,7 +408,7 @@ def describe_system(request: SubmitRequest, candidates: list[Candidate]) -> Syst
         division=request.division,
         system_name=request.system_name,
         suites={SUBMISSIONS[candidate.benchmark].suite for candidate in candidates},
-        given=request.given,
+        system_file=request.given,
         detect_here=request.detect_here,
         network=request.division == "network" or (request.division == "open" and over_network),
     )
@@ -425,8 +425,8 @@ def _unsigned(signed: SignOff, candidates: list[Candidate]) -> Iterator[Finding]
         fix = f"repeat the runs that `{command}` names"
         if signed.error is not None:
             yield refusal("submit/sign-off", "sign-off", signed.headline, fix)
-        for found in signed.of("error"):
-            yield refusal(found.rule, "sign-off", found.sentence, fix)
+        for finding in signed.of("error"):
+            yield refusal(finding.rule, "sign-off", finding.sentence, fix)
 
 
 def _manifests(candidates: list[Candidate]) -> list[Manifest]:

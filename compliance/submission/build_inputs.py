@@ -108,8 +108,10 @@ class Candidate:
 
     def manifests(self) -> dict[str, Manifest]:
         """Return the manifests of all runs, with audits, by mode or name of the audit."""
-        found = {run.mode.removesuffix("Only").lower(): run.manifest for run in self.runs if run.manifest is not None}
-        return found | {audit.test: audit.manifest for audit in self.audits.values()}
+        manifests = {
+            run.mode.removesuffix("Only").lower(): run.manifest for run in self.runs if run.manifest is not None
+        }
+        return manifests | {audit.test: audit.manifest for audit in self.audits.values()}
 
     @property
     def manifest(self) -> Manifest | None:
@@ -148,9 +150,9 @@ def gather(paths: list[Path], *, beside: bool = True) -> list[Candidate]:
         benchmark, scenario = result.runs[0].benchmark.submission_name, result.runs[0].scenario
         earlier = candidates.setdefault((benchmark, scenario), Candidate(benchmark, scenario, result))
         if earlier.result is not result:
-            one, other = (" + ".join(map(str, found.directories)) for found in (earlier.result, result))
+            first_home, second_home = (" + ".join(map(str, found.directories)) for found in (earlier.result, result))
             raise InputError(
-                f"two results for {benchmark}/{scenario}: {one} and {other}",
+                f"two results for {benchmark}/{scenario}: {first_home} and {second_home}",
                 "name only the result to submit",
             )
     for path in dict.fromkeys(audit_paths):

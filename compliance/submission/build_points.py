@@ -99,8 +99,8 @@ def compare_with_runs(checked: FoldersChecked, runs: FoldersChecked) -> Iterator
     points = [(point_of(case), _copies(case.run)) for case in cases]
     missing = [f"no run with this concurrency among {counted(len(runs.runs), 'run')}"]
     for place in map(Path, checked.points):
-        own = [(point, files) for point, files in points if f"r{point['concurrency']}" == place.name]
-        differ = min(([*_differing(place, files, point)] for point, files in own), key=len, default=missing)
+        of_place = [(point, files) for point, files in points if f"r{point['concurrency']}" == place.name]
+        differ = min(([*_differing(place, files, point)] for point, files in of_place), key=len, default=missing)
         yield compared("endpoints-runs", not differ, ", ".join(differ) or "none", "none", place)
 
 
@@ -112,19 +112,19 @@ def _differing(place: Path, files: dict[str, bytes], point: dict[str, Any]) -> I
     yield from (f"{POINT}: {name}" for name, _, _ in differences(declared_point(place), point))
 
 
-def _merged(given: dict[str, Any], point: dict[str, Any], place: str) -> dict[str, Any]:
+def _merged(fields: dict[str, Any], point: dict[str, Any], place: str) -> dict[str, Any]:
     """Return the fields of both.
 
     Raises:
         InputError: If the given fields contradict the run.
     """
-    merged = point | {name: value for name, value in given.items() if name not in point}
-    for name in given.keys() & point.keys():
-        ours, theirs = point[name], given[name]
-        if isinstance(ours, dict) and isinstance(theirs, dict):
-            merged[name] = _merged(theirs, ours, f"{place}: {name}")
-        elif ours != theirs:
-            raise InputError(f"{place}: {name} is {theirs!r}, the run has {ours!r}", f"remove {name} from {POINT}")
+    merged = point | {name: value for name, value in fields.items() if name not in point}
+    for name in fields.keys() & point.keys():
+        measured, stated = point[name], fields[name]
+        if isinstance(measured, dict) and isinstance(stated, dict):
+            merged[name] = _merged(stated, measured, f"{place}: {name}")
+        elif measured != stated:
+            raise InputError(f"{place}: {name} is {stated!r}, the run has {measured!r}", f"remove {name} from {POINT}")
     return merged
 
 
@@ -145,8 +145,8 @@ def point_of(case: EndpointsEvidence) -> dict[str, Any]:
     if not concurrency:
         raise InputError(f"{case.run.root}: {pattern.asked} is not a point of a curve", _POINTS_ONLY)
     dataset = next((str(one.get("name")) for one in case.run.datasets(measured=True)), "")
-    given = case.run.raw_config.get("settings")
-    client = given.get("client") if isinstance(given, dict) else None
+    client_settings = case.run.raw_config.get("settings")
+    client = client_settings.get("client") if isinstance(client_settings, dict) else None
     before = events.issued_ns < load.start_ns  # these requests are the warm-up
     first_ns, warmed = int(events.issued_ns[before].min(initial=load.start_ns)), int(before.sum())
     published = seed_set(seeds_of(config))
@@ -179,5 +179,5 @@ def point_of(case: EndpointsEvidence) -> dict[str, Any]:
     }
     path = case.run.path(POINT)
     # JSON makes plain strings of the keys, which carry their line numbers.
-    given = json.loads(json.dumps(read_yaml(path, ""), default=str)) if case.run.has(POINT) else {}
-    return _merged(given, point, str(path))
+    client_settings = json.loads(json.dumps(read_yaml(path, ""), default=str)) if case.run.has(POINT) else {}
+    return _merged(client_settings, point, str(path))

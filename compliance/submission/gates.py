@@ -64,8 +64,8 @@ class CandidateEvidence:
         runs = self.candidate.performance, self.candidate.accuracy
         if need == "both" and None in runs:
             return "it needs a performance and an accuracy run"
-        ours = all(run is None or run.manifest is not None for run in runs)
-        return "" if need != "manifest" or ours else "manifest.json of a run is missing"
+        has_manifests = all(run is None or run.manifest is not None for run in runs)
+        return "" if need != "manifest" or has_manifests else "manifest.json of a run is missing"
 
     @property
     def whole(self) -> bool:
@@ -86,10 +86,10 @@ class CandidateEvidence:
         """Violated rules that refuse the result. Official rules count even if its runs do not claim to meet them."""
         allowed = NOT_IN_OPEN if self.request.division == "open" else ()
         return [
-            (part, found)
+            (part, finding)
             for part in (self.verdict.parts if self.verdict.outcome != "ERROR" else ())
-            for found in part.violated
-            if found.rule not in allowed and (part.claims_official or found.rule not in _OFFICIAL_INPUTS)
+            for finding in part.violated
+            if finding.rule not in allowed and (part.claims_official or finding.rule not in _OFFICIAL_INPUTS)
         ]
 
     @cached_property
@@ -132,8 +132,8 @@ def refusal(rule: str, where: str, reason: str, fix: str) -> Finding:
     ("submit/leg-missing", "error", "[submission] layout", "missing run", "start the missing run"),
     ("submit/not-ours", "error", OURS, "missing manifest of a run", "submit runs of this harness"),
 )  # fmt: skip
-def _presence(of: CandidateEvidence) -> Iterator[Finding]:
-    candidate = of.candidate
+def _presence(evidence: CandidateEvidence) -> Iterator[Finding]:
+    candidate = evidence.candidate
     for mode, run in (("performance", candidate.performance), ("accuracy", candidate.accuracy)):
         if run is None:
             campaign = campaign_of(candidate.result.home)
@@ -142,23 +142,23 @@ def _presence(of: CandidateEvidence) -> Iterator[Finding]:
                 if campaign is None
                 else continuation(campaign)
             )
-            yield of.refuse("submit/leg-missing", f"the {mode} run is missing", fix)
+            yield evidence.refuse("submit/leg-missing", f"the {mode} run is missing", fix)
         elif run.manifest is None:
             reason = f"manifest.json of {run.dir.root} is missing"
-            yield of.refuse("submit/not-ours", reason, "submit runs of this harness")
+            yield evidence.refuse("submit/not-ours", reason, "submit runs of this harness")
 
 
 @decides("submit", needs=("manifest",))
-def _verified(of: CandidateEvidence) -> Iterator[Finding]:
+def _verified(evidence: CandidateEvidence) -> Iterator[Finding]:
     """Refuse the result for each error that `main.py verify` finds."""
-    verdict, error = of.verdict, of.verdict.error
+    verdict, error = evidence.verdict, evidence.verdict.error
     contradictions = [(part, found) for part in verdict.parts for found in part.contradictions]
     reasons = [("log-damaged", error.message)] if error is not None else []
-    reasons += [(found.rule, f"{part.mode}: {found.sentence}") for part, found in contradictions + of.violated]
+    reasons += [(found.rule, f"{part.mode}: {found.sentence}") for part, found in contradictions + evidence.violated]
     reasons += [(found.rule, found.sentence) for found in verdict.of("error")]
     for rule, reason in reasons:
-        see = f"see `{PROGRAM} verify {of.candidate.result.home} --official`"
-        yield of.refuse(rule, reason, f"{find_rule(rule).fix}; {see}")
+        see = f"see `{PROGRAM} verify {evidence.candidate.result.home} --official`"
+        yield evidence.refuse(rule, reason, f"{find_rule(rule).fix}; {see}")
 
 
 def never_eligible(where: str, reason: str) -> Finding:
@@ -166,8 +166,8 @@ def never_eligible(where: str, reason: str) -> Finding:
     fix = (
         "start new runs with the model, dataset and settings of the benchmark, or build a marked tree with --rehearsal"
     )
-    found = refusal("submit/not-official", where, f"not eligible for submission: {reason}", fix)
-    return replace(found, numbers={"cause": cause_of(reason)})
+    refused = refusal("submit/not-official", where, f"not eligible for submission: {reason}", fix)
+    return replace(refused, numbers={"cause": cause_of(reason)})
 
 
 @decides(
@@ -177,35 +177,37 @@ def never_eligible(where: str, reason: str) -> Finding:
     needs=("manifest",),
     applies=lambda of: "a rehearsal accepts ineligible results" if of.request.rehearsal else "",
 )  # fmt: skip
-def _official(of: CandidateEvidence) -> Iterator[Finding]:
+def _official(evidence: CandidateEvidence) -> Iterator[Finding]:
     """Refuse runs that are not eligible for submission.
 
     The open division accepts other models and engine options, but no synthetic data and no dummy engine.
     """
-    for reason in of.inputs if of.request.division == "open" else of.unofficial:
-        yield never_eligible(of.candidate.name, reason)
+    for reason in evidence.inputs if evidence.request.division == "open" else evidence.unofficial:
+        yield never_eligible(evidence.candidate.name, reason)
 
 
 @decides("submit", needs=_WHOLE)
-def _technique(of: CandidateEvidence) -> Iterator[Finding]:
+def _technique(evidence: CandidateEvidence) -> Iterator[Finding]:
     """Refuse a result whose declared technique the gate closes."""
-    result, run, registries = of.candidate.result, of.candidate.performance, load_registries()
+    result, run, registries = evidence.candidate.result, evidence.candidate.performance, load_registries()
     assert run is not None  # `needs` of the check guarantees it
-    division: Division = "open" if of.request.division == "open" else "closed"
-    gate = judge_rows([row_to_submit(result, of.verdict, run, registries)], registries, division=division)
-    for found in (one for row in gate.matched for one in row.of("error")):
+    division: Division = "open" if evidence.request.division == "open" else "closed"
+    gate = judge_rows([row_to_submit(result, evidence.verdict, run, registries)], registries, division=division)
+    for finding in (one for row in gate.matched for one in row.of("error")):
         see = f"see `{PROGRAM} gate {result.home}`"
-        yield of.refuse(found.rule, f"technique: {found.sentence}", f"{found.fix or found.definition.fix}; {see}")
+        yield evidence.refuse(
+            finding.rule, f"technique: {finding.sentence}", f"{finding.fix or finding.definition.fix}; {see}"
+        )
 
 
 @decides("submit", needs=("manifest",), also=("perf-seeds", "accuracy-seeds"))
-def _seeds(of: CandidateEvidence) -> Iterator[Finding]:
-    for log in (run.detail for run in of.candidate.all_runs if run.dir.detail.is_file()):
-        if log.seeds != of.request.round.seeds:
+def _seeds(evidence: CandidateEvidence) -> Iterator[Finding]:
+    for log in (run.detail for run in evidence.candidate.all_runs if run.dir.detail.is_file()):
+        if log.seeds != evidence.request.round.seeds:
             rule = "accuracy-seeds" if log.mode == ACCURACY else "perf-seeds"
             reason = f"{log.path}: seeds of {round_of(log.seeds) or 'an unknown round'}"
-            fix = f"repeat the run in round {of.request.round}, or choose the round with --round"
-            yield of.refuse(rule, f"{reason}, required: seeds of {of.request.round}", fix)
+            fix = f"repeat the run in round {evidence.request.round}, or choose the round with --round"
+            yield evidence.refuse(rule, f"{reason}, required: seeds of {evidence.request.round}", fix)
 
 
 @decides(
@@ -214,19 +216,19 @@ def _seeds(of: CandidateEvidence) -> Iterator[Finding]:
     needs=("manifest",),
     also=("audit-missing",),
 )  # fmt: skip
-def _audits(of: CandidateEvidence) -> Iterator[Finding]:
+def _audits(evidence: CandidateEvidence) -> Iterator[Finding]:
     """Check that the required audits exist, and that each audit passes when it is re-evaluated."""
-    candidate, is_open = of.candidate, of.request.division == "open"
+    candidate, is_open = evidence.candidate, evidence.request.division == "open"
     for test in dict.fromkeys([*(() if is_open else SUBMISSIONS[candidate.benchmark].audits), *candidate.audits]):
         fix = f"run `{PROGRAM} audit --test {test} --scenario {candidate.scenario} ...` and name its directory"
         if test not in candidate.audits:
             reason = f"{test} is missing; {candidate.benchmark} needs it in every scenario"
-            yield of.refuse("audit-missing", reason, unless_running(candidate.result.home, fix))
+            yield evidence.refuse("audit-missing", reason, unless_running(candidate.result.home, fix))
             continue
         try:
-            yield from (of.refuse(*failure, fix) for failure in _audit_failures(candidate.audits[test]))
+            yield from (evidence.refuse(*failure, fix) for failure in _audit_failures(candidate.audits[test]))
         except HarnessError as error:
-            yield of.refuse("submit/audit", error.message, fix)
+            yield evidence.refuse("submit/audit", error.message, fix)
 
 
 def _audit_failures(audit: Audit) -> Iterator[tuple[str, str]]:
@@ -253,18 +255,18 @@ def _audit_failures(audit: Audit) -> Iterator[tuple[str, str]]:
         yield "submit/audit", f"{path} differs from the file that follows from the audit runs"
 
 
-def _no_such_rule(of: CandidateEvidence | SetEvidence) -> str:
-    return "the open division has no such rule" if of.request.division == "open" else ""
+def _no_such_rule(evidence: CandidateEvidence | SetEvidence) -> str:
+    return "the open division has no such rule" if evidence.request.division == "open" else ""
 
 
 @decides("submit", needs=("manifest",), applies=_no_such_rule, also=("submit/audit",))
-def _other_audits(of: CandidateEvidence) -> Iterator[Finding]:
+def _other_audits(evidence: CandidateEvidence) -> Iterator[Finding]:
     """Refuse a result with a failed audit, even if the submission does not need this audit."""
-    for home, test in product(of.candidate.homes, [test for test in AUDITS if test not in SUBMITTED_TESTS]):
-        state = audit_state(home.audit(test), test, of.candidate.runs[0])
+    for home, test in product(evidence.candidate.homes, [test for test in AUDITS if test not in SUBMITTED_TESTS]):
+        state = audit_state(home.audit(test), test, evidence.candidate.runs[0])
         if state.outcome not in ("missing", "recorded", "PASS"):
             fix = f"correct the system, then repeat the audit with `{PROGRAM} audit --test {test}`"
-            yield of.refuse("submit/audit", f"{test} of this result {state.why}", fix)
+            yield evidence.refuse("submit/audit", f"{test} of this result {state.why}", fix)
 
 
 @decides(
@@ -273,29 +275,29 @@ def _other_audits(of: CandidateEvidence) -> Iterator[Finding]:
      "repeat the runs in one configuration"),
     needs=_WHOLE,
 )  # fmt: skip
-def _configuration(of: CandidateEvidence) -> Iterator[Finding]:
+def _configuration(evidence: CandidateEvidence) -> Iterator[Finding]:
     """Compare the configuration of each run and audit run with the performance run."""
-    facts = {name: fingerprint(manifest) for name, manifest in of.candidate.manifests().items()}
+    facts = {name: fingerprint(manifest) for name, manifest in evidence.candidate.manifests().items()}
     reference = facts.pop("performance")
-    for name, found in facts.items():
-        different = differences(reference, found, RESULT)
+    for name, facts_of_run in facts.items():
+        different = differences(reference, facts_of_run, RESULT)
         for reason in describe(different, "in the performance run", f"in the {name} run"):
-            yield of.refuse("submit/one-configuration", reason, "repeat the runs in one configuration")
+            yield evidence.refuse("submit/one-configuration", reason, "repeat the runs in one configuration")
 
 
 @decides("submit", needs=("manifest",), applies=_no_such_rule, also=("suite-benchmark", "perf-network"))
-def _network(of: CandidateEvidence) -> Iterator[Finding]:
+def _network(evidence: CandidateEvidence) -> Iterator[Finding]:
     """Check that LoadGen reached the SUT as the division requires. [rules: Network Division]"""
-    division, suite = of.request.division, SUBMISSIONS[of.candidate.benchmark].suite
+    division, suite = evidence.request.division, SUBMISSIONS[evidence.candidate.benchmark].suite
     fix = "repeat the runs with --network-sut" if division == "network" else "submit with --division network"
     if division == "network" and suite != "datacenter":
-        yield of.refuse(
+        yield evidence.refuse(
             "suite-benchmark", f"suite of the benchmark: {suite}, required in the network division: datacenter", fix
         )
-    for run in of.candidate.all_runs:
+    for run in evidence.candidate.all_runs:
         if run.detail.is_network != (division == "network"):
             reason = f"name of the SUT {run.detail.get('sut_name')!r} in the {division} division"
-            yield of.refuse("perf-network", f"{run.dir.detail}: {reason}", fix)
+            yield evidence.refuse("perf-network", f"{run.dir.detail}: {reason}", fix)
 
 
 @decides(
@@ -304,17 +306,17 @@ def _network(of: CandidateEvidence) -> Iterator[Finding]:
      "run the output_caching audit against the server"),
     applies=_no_such_rule,
 )  # fmt: skip
-def _reuse_unseen(of: SetEvidence) -> Iterator[Finding]:
+def _reuse_unseen(evidence: SetEvidence) -> Iterator[Finding]:
     """Check that servers report their cached prompt tokens, or passed the output_caching audit."""
-    runs = [run for run in (candidate.performance for candidate in of.candidates) if run is not None]
+    runs = [run for run in (candidate.performance for candidate in evidence.candidates) if run is not None]
     audited = [fingerprint(run.manifest) for run in runs if run.manifest is not None and output_caching_passed(run)]
-    for candidate in of.candidates:
+    for candidate in evidence.candidates:
         records = candidate.manifests().items()
         unseen = (
             name
-            for name, one in records
-            if prompt_reuse(one).is_unobserved
-            and all(differences(fingerprint(one), other, SERVERS) for other in audited)
+            for name, manifest in records
+            if prompt_reuse(manifest).is_unobserved
+            and all(differences(fingerprint(manifest), other, SERVERS) for other in audited)
         )
         if name := next(unseen, None):
             reason = "the server does not report cached prompt tokens, and has no passed output_caching audit"
@@ -323,12 +325,12 @@ def _reuse_unseen(of: SetEvidence) -> Iterator[Finding]:
 
 
 @decides("submit", applies=_no_such_rule, also=("scenario-set",))
-def _scenario_set(of: SetEvidence) -> Iterator[Finding]:
-    for benchmark in sorted({candidate.benchmark for candidate in of.candidates}):
-        there = {candidate.scenario for candidate in of.candidates if candidate.benchmark == benchmark}
+def _scenario_set(evidence: SetEvidence) -> Iterator[Finding]:
+    for benchmark in sorted({candidate.benchmark for candidate in evidence.candidates}):
+        scenarios = {candidate.scenario for candidate in evidence.candidates if candidate.benchmark == benchmark}
         entry = SUBMISSIONS[benchmark]
-        for name in entry.missing(there, entry.suite):
-            homes = (candidate.result.home for candidate in of.candidates if candidate.benchmark == benchmark)
+        for name in entry.missing(scenarios, entry.suite):
+            homes = (candidate.result.home for candidate in evidence.candidates if candidate.benchmark == benchmark)
             fix = unless_running(next(homes), f"add a result of {benchmark}/{name}")
             yield refusal("scenario-set", benchmark, f"{name} is missing", fix)
 
@@ -341,12 +343,12 @@ def _scenario_set(of: SetEvidence) -> Iterator[Finding]:
      "model and dataset of the scenarios of a benchmark",
      "run all scenarios of a benchmark with one model and dataset"),
 )  # fmt: skip
-def _several_systems(of: SetEvidence) -> Iterator[Finding]:
+def _several_systems(evidence: SetEvidence) -> Iterator[Finding]:
     """Check that all results come from one system, and that each closed benchmark has one model and dataset."""
-    recorded = (candidate for candidate in of.candidates if candidate.manifest is not None)
-    for question, first, other, found in unlike(recorded, *([TREE] if _no_such_rule(of) else CLOSED_TREE)):
-        for reason in describe(found, f"in {first.name}", f"in {other.name}"):
-            yield refusal(question.rule, other.name, reason, question.text)
+    recorded = (candidate for candidate in evidence.candidates if candidate.manifest is not None)
+    for question, first, second, unequal in unlike(recorded, *([TREE] if _no_such_rule(evidence) else CLOSED_TREE)):
+        for reason in describe(unequal, f"in {first.name}", f"in {second.name}"):
+            yield refusal(question.rule, second.name, reason, question.text)
 
 
 # The checks, in the order of their findings.

@@ -27,9 +27,9 @@ _REASON = re.compile(
 
 def cause_of(reason: str) -> str:
     """Return the setting or fact that a reason in a manifest is about."""
-    found = _REASON.match(reason)
-    assert found is not None  # the last alternative matches every text
-    key = _ROWS if found["rows"] else found["key"] or found["fact"]
+    match = _REASON.match(reason)
+    assert match is not None  # the last alternative matches every text
+    key = _ROWS if match["rows"] else match["key"] or match["fact"]
     return _LIMITS if key in _OF_LIMITS else key
 
 
@@ -37,17 +37,17 @@ def by_cause(findings: Sequence[Finding]) -> list[list[Finding]]:
     """Group refusals by cause, in the order of their first finding. The first finding of a group has the fix."""
     violated = {(found.text, _cause(found)) for found in findings}
     groups: dict[str, list[Finding]] = {}
-    for found in findings:
-        follows = _FOLLOWS.get(found.rule, "")
-        cause = _cause(found) or (follows if (found.text, follows) in violated else "")
-        groups.setdefault(cause or _reason(found), []).append(found)
+    for finding in findings:
+        follows = _FOLLOWS.get(finding.rule, "")
+        cause = _cause(finding) or (follows if (finding.text, follows) in violated else "")
+        groups.setdefault(cause or _reason(finding), []).append(finding)
     return list(groups.values())
 
 
-def _cause(found: Finding) -> str:
-    return str(found.numbers.get("cause", "")) or _SETTING_OF.get(found.rule, "")
+def _cause(finding: Finding) -> str:
+    return str(finding.numbers.get("cause", "")) or _SETTING_OF.get(finding.rule, "")
 
 
-def _reason(found: Finding) -> str:
+def _reason(finding: Finding) -> str:
     """Return the rule with its reason, which is equal in results of one cause."""
-    return str(found) if found.files or not found.found else f"{found.rule}: {found.found}"
+    return str(finding) if finding.files or not finding.found else f"{finding.rule}: {finding.found}"

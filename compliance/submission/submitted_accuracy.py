@@ -30,15 +30,15 @@ def submitted_accuracy(run: RunDir) -> SubmittedAccuracy:
         InputError: If accuracy.txt is missing, or has no hash of a truncated log.
     """
     text = read_record(run.accuracy_text, "repeat the run with --accuracy")
-    said = hash_in_accuracy_text(text.decode(errors="replace"), run.accuracy_text)
+    stated = hash_in_accuracy_text(text.decode(errors="replace"), run.accuracy_text)
     if is_truncated(run):
-        if not said:
+        if not stated:
             raise InputError(
                 f"{run.accuracy_log}: truncated, but the hash= line in {run.accuracy_text.name} is missing",
                 "restore the whole accuracy log",
             )
         return SubmittedAccuracy(read_record(run.accuracy_log, "restore the log of the run"), text)
-    if not said:
+    if not stated:
         text += f"\nhash={sha256_of(run.accuracy_log)}\n".encode()
     with open_record(run.accuracy_log, "restore the log of the run") as stream:
         size = os.fstat(stream.fileno()).st_size

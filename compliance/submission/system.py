@@ -87,9 +87,9 @@ def read_system_file(content: Mapping[str, Any]) -> SystemFile:
 def _text(name: str, value: Any) -> str:
     if name in GIVEN:
         raise InputError(f"--system: {name}: not allowed in this file", "remove the field; options and results set it")
-    known = (*NAMES, *NETWORK_NAMES)
-    if name not in known:
-        near = difflib.get_close_matches(name, known, 1)
+    names = (*NAMES, *NETWORK_NAMES)
+    if name not in names:
+        near = difflib.get_close_matches(name, names, 1)
         raise InputError(f"--system: {name}: unknown field", f"use {near[0]}" if near else "")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise InputError(f"--system: {name}: {value!r}: must be text or a number", f'write {name}: "..."')
@@ -120,7 +120,7 @@ def describe(
     division: Division,
     system_name: str,
     suites: Iterable[str],
-    given: SystemFile,
+    system_file: SystemFile,
     network: bool = False,
     detect_here: Callable[[Manifest], Mapping[str, str]] = not_detected,
 ) -> SystemDescription:
@@ -144,13 +144,13 @@ def describe(
         ("detected", detected),
         ("recorded", _from_manifest(first, "operating_system" in detected)),
         ("command line", {"system_name": system_name}),
-        ("file", given.fields),
+        ("file", system_file.fields),
         ("command line", {"submitter": submitter, "division": division, "system_type": ",".join(sorted(suites))}),
         ("command line", {IS_NETWORK: "true"} if network else {}),
     )
     values = {name: value for _, found in sources for name, value in found.items()}
     origins = {name: origin for origin, found in sources for name in found}
-    if not network and (beyond := [name for name in NETWORK_NAMES if name in given.fields]):
+    if not network and (beyond := [name for name in NETWORK_NAMES if name in system_file.fields]):
         raise InputError(f"--system: {', '.join(beyond)}: only for systems reached over a network", "remove the fields")
     fields = FIELDS + (NETWORK_FIELDS if network else ())
     missing = [field for field in fields if not values.get(field.name) and not field.may_be_empty]
@@ -166,16 +166,16 @@ def describe(
 
 
 def _assumed(manifest: Manifest) -> dict[str, str]:
-    found = {field.name: "" for field in FIELDS if field.may_be_empty}
+    values = {field.name: "" for field in FIELDS if field.may_be_empty}
     if len(manifest.plan.nodes) < 2:
-        found |= {"number_of_nodes": "1", "host_networking_topology": NOT_APPLICABLE}
+        values |= {"number_of_nodes": "1", "host_networking_topology": NOT_APPLICABLE}
     if any_server_remote(manifest):
-        return found  # the manifest describes only the machine of LoadGen
+        return values  # the manifest describes only the machine of LoadGen
     if not manifest.observed.accelerators:
-        found |= dict.fromkeys(_WITHOUT_ACCELERATOR, NOT_APPLICABLE)
+        values |= dict.fromkeys(_WITHOUT_ACCELERATOR, NOT_APPLICABLE)
     elif len(manifest.observed.accelerators) == 1:
-        found["accelerator_interconnect"] = NOT_APPLICABLE
-    return found
+        values["accelerator_interconnect"] = NOT_APPLICABLE
+    return values
 
 
 def given_in(values: Mapping[str, Any], manifest: Manifest) -> SystemFile:
@@ -191,8 +191,8 @@ def given_in(values: Mapping[str, Any], manifest: Manifest) -> SystemFile:
 
 def _from_manifest(manifest: Manifest, system_is_known: bool) -> dict[str, str]:
     """Return the fields from the manifest. It describes the machine of LoadGen, not the hosts of remote servers."""
-    found = {} if any_server_remote(manifest) else _recorded(manifest, system_is_known)
-    return found | _served(manifest)
+    values = {} if any_server_remote(manifest) else _recorded(manifest, system_is_known)
+    return values | _served(manifest)
 
 
 def _recorded(manifest: Manifest, system_is_known: bool) -> dict[str, str]:
@@ -206,7 +206,7 @@ def _recorded(manifest: Manifest, system_is_known: bool) -> dict[str, str]:
     if driven := next((gpu for gpu in rows if gpu.get("driver_version")), None):
         stack.insert(0, f"{driven.get('vendor', 'NVIDIA')} driver {driven['driver_version']}")
     gpu = rows[0] if rows else {}
-    found = {
+    values = {
         "host_processor_model_name": manifest.observed.host.cpu,
         "host_memory_capacity": f"{memory_gib(manifest)} GiB" if manifest.observed.host.memory_bytes else "",
         "framework": framework,
@@ -220,7 +220,7 @@ def _recorded(manifest: Manifest, system_is_known: bool) -> dict[str, str]:
     }
     unlike = any(node.facts["accelerators"] != nodes[0].facts["accelerators"] for node in nodes)
     # If the nodes have different accelerators, the submitter must describe them.
-    return {name: value for name, value in found.items() if value and not (unlike and name.startswith("accelerator"))}
+    return {name: value for name, value in values.items() if value and not (unlike and name.startswith("accelerator"))}
 
 
 def _served(manifest: Manifest) -> dict[str, str]:

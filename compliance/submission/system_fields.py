@@ -87,8 +87,8 @@ MIN_COUNTS = {"number_of_nodes": 1, "accelerators_per_node": 0}
 
 def count_of(value: object) -> int | None:
     """Return the whole number that a field of a system description states in ASCII digits, or None."""
-    found = re.fullmatch(r"\s*([0-9]{1,9})\s*", str(value), re.ASCII)
-    return int(found[1]) if found else None
+    match = re.fullmatch(r"\s*([0-9]{1,9})\s*", str(value), re.ASCII)
+    return int(match[1]) if match else None
 
 
 def count_problem(name: str, value: object) -> str:

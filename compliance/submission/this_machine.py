@@ -52,7 +52,7 @@ def detect() -> dict[str, str]:
     # Without bridges and other virtual cards.
     cards = [card for card in sorted(_SYS.glob("class/net/*")) if (card / "device").exists()]
     speeds = [_speed(_read(card / "speed")) for card in cards]
-    found = {
+    values = {
         "host_processors_per_node": str(sockets or ""),
         "host_processor_core_count": str(cores // sockets) if sockets and cores else "",
         "host_processor_frequency": f"{int(highest_khz) // 1000} MHz" if highest_khz.isdecimal() else "",
@@ -63,8 +63,8 @@ def detect() -> dict[str, str]:
         "host_networking": ", ".join(f"{speeds.count(one)}x Ethernet ({one})" for one in sorted(set(speeds))),
     }
     with contextlib.suppress(OSError):
-        found["operating_system"] = platform.freedesktop_os_release()["PRETTY_NAME"]
-    return {name: value for name, value in found.items() if value}
+        values["operating_system"] = platform.freedesktop_os_release()["PRETTY_NAME"]
+    return {name: value for name, value in values.items() if value}
 
 
 def _read(path: Path) -> str:
@@ -83,5 +83,5 @@ def _disk_type(disk: Path) -> str:
 
 
 def _speed(mbit: str) -> str:
-    known = mbit.isdecimal() and int(mbit) > 0  # -1 if the driver does not report it
-    return f"{int(mbit) / 1000:g} Gbit/s" if known else "speed unknown"
+    is_reported = mbit.isdecimal() and int(mbit) > 0  # -1 if the driver does not report it
+    return f"{int(mbit) / 1000:g} Gbit/s" if is_reported else "speed unknown"

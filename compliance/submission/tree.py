@@ -132,10 +132,10 @@ class Tree:
         if not self.round.split_tree:
             return folder / "measurements.json"
         # The name of the file begins with the name of the system. [checker] loader.Loader.get_measurement_path
-        own = folder / f"{place.system}.json"
-        if own.exists():
-            return own
-        return next(iter(sorted(folder.glob(f"{glob.escape(place.system)}*.json"))), own)
+        of_system = folder / f"{place.system}.json"
+        if of_system.exists():
+            return of_system
+        return next(iter(sorted(folder.glob(f"{glob.escape(place.system)}*.json"))), of_system)
 
     def user_conf(self, place: Place) -> Path:
         return self.measurements_folder(place) / "user.conf"

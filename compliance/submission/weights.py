@@ -96,28 +96,28 @@ def recorded(manifests: Iterable[Manifest]) -> dict[str, tuple[str, Path]]:
 
     The names of the second and later files contain the precision.
     """
-    found: dict[str, tuple[str, Path]] = {}
+    methods: dict[str, tuple[str, Path]] = {}
     for manifest in manifests:
         digest = manifest.model.sha256.get(CALIBRATION)
-        if digest is None or any(digest == known for known, _ in found.values()):
+        if digest is None or any(digest == known for known, _ in methods.values()):
             continue
         precision = manifest.model.weights.precision if manifest.model.weights else "unknown"
-        name = CALIBRATION if not found else f"calibration-{precision}.md"
-        found[name] = digest, Path(str(manifest.model.folder)) / CALIBRATION
-    return found
+        name = CALIBRATION if not methods else f"calibration-{precision}.md"
+        methods[name] = digest, Path(str(manifest.model.folder)) / CALIBRATION
+    return methods
 
 
-def with_calibration(given: Documents, manifests: Iterable[Manifest]) -> Documents:
+def with_calibration(documents: Documents, manifests: Iterable[Manifest]) -> Documents:
     """Add the calibration.md files of the weights to the documents, unless a document already has that name."""
-    found = dict(given)
+    complete = dict(documents)
     for name, (digest, path) in recorded(manifests).items():
         try:
             content = read_whole(path, "")
         except InputError:
             continue
         if hashlib.sha256(content).hexdigest() == digest:
-            found.setdefault(name, content)
-    return found
+            complete.setdefault(name, content)
+    return complete
 
 
 def lacking(documents: Documents, manifests: list[Manifest]) -> Iterator[str]:

@@ -88,10 +88,10 @@ def _known_run(run_dir: RunDir, scenario: Scenario | None, claimed_mode: str | N
     places = run_dir.root.absolute().parts
     # A path in a tree contains results/SYSTEM/BENCHMARK.
     named = [name for above, name in zip(places, places[2:], strict=False) if above == "results"]
-    others = {name for one in ROUNDS.values() for name in one.benchmarks} - set(DIRECTORIES)
-    if not run_dir.manifest.is_file() and (other := next((name for name in named if name in others), None)):
+    foreign = {name for one in ROUNDS.values() for name in one.benchmarks} - set(DIRECTORIES)
+    if not run_dir.manifest.is_file() and (foreign_name := next((name for name in named if name in foreign), None)):
         raise SetupError(
-            f"{run_dir.root} is a run of {other}, which verify does not support",
+            f"{run_dir.root} is a run of {foreign_name}, which verify does not support",
             f"check it with {PROGRAM} check REPOSITORY --round ROUND",
         )
     run = finished_run(run_dir, scenario)
@@ -107,15 +107,15 @@ def _run_directories(path: Path) -> dict[Path, str | None]:
         raise what_is(path).refused(_NEEDED)
     if _holds_run(path):
         return {path: None}
-    found: dict[Path, str | None] = {
+    modes: dict[Path, str | None] = {
         part: mode
         for pattern, mode in _PARTS.items()
         for part in sorted(path.glob(pattern))
         if part.is_dir() and _holds_run(part)
     }
-    if not found:
+    if not modes:
         raise what_is(path).refused(_NEEDED)
-    return found
+    return modes
 
 
 def _holds_run(path: Path) -> bool:
@@ -141,6 +141,7 @@ def _add(results: list[ResultRuns], runs: list[FinishedRun], path: Path) -> None
 def _fits(result: ResultRuns, run: FinishedRun) -> bool:
     identity = (run.scenario, run.benchmark.submission_name)
     return len(result.runs) == 1 and all(
-        (other.scenario, other.benchmark.submission_name) == identity and _mode_of(other) != _mode_of(run)
-        for other in result.runs
+        (run_of_result.scenario, run_of_result.benchmark.submission_name) == identity
+        and _mode_of(run_of_result) != _mode_of(run)
+        for run_of_result in result.runs
     )

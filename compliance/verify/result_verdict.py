@@ -77,8 +77,8 @@ class ResultEvidence:
 
     def absent(self, need: Need) -> str:
         """Return the reason why an input is missing; empty if it is available."""
-        there = {PERFORMANCE: self.performance, ACCURACY: self.accuracy}
-        lacking = [mode for mode, run in there.items() if run is None or run.mode != mode]
+        run_of = {PERFORMANCE: self.performance, ACCURACY: self.accuracy}
+        lacking = [mode for mode, run in run_of.items() if run is None or run.mode != mode]
         return "a performance run and an accuracy run are needed" if need == "both" and lacking else ""
 
     @property
@@ -154,8 +154,8 @@ def _statement(part: RunVerdict) -> Iterator[str]:
             f"anyone can sign with a new key; to check it: `{PROGRAM} signoff --scope harness --ref {run.root} "
             "--key HEX`, or --ledger DIR"
         )
-        ours = {run.seal.name, run.time_stamp.name, TEXT_NAME, RECORD_NAME}
-        beside = sorted(path.name for path in run.root.iterdir() if path.is_file() and path.name not in ours)
+        own_files = {run.seal.name, run.time_stamp.name, TEXT_NAME, RECORD_NAME}
+        beside = sorted(path.name for path in run.root.iterdir() if path.is_file() and path.name not in own_files)
         if added := [printable(name, 40) for name in beside if name not in statement.files]:
             more = f" and {len(added) - 4} more" if len(added) > 4 else ""
             yield f"files that {run.seal.name} does not list were not checked: {', '.join(added[:4])}{more}"
@@ -175,21 +175,27 @@ def _changed(result: ResultRuns) -> Iterator[Finding]:
      "repeat both runs in one configuration"),
     needs=("both",),
 )  # fmt: skip
-def _one_system(of: ResultEvidence) -> Iterator[Finding]:
+def _one_system(evidence: ResultEvidence) -> Iterator[Finding]:
     """Compare system, model and dataset of both runs, as far as the files show them."""
-    questions = RECORDED_PAIR if all(run.manifest is not None for run in of.both) else LOGGED_PAIR
-    different, roots = [question for question, *_ in unlike(of.both, *questions)], [run.dir.root for run in of.both]
+    questions = RECORDED_PAIR if all(run.manifest is not None for run in evidence.both) else LOGGED_PAIR
+    different, roots = (
+        [question for question, *_ in unlike(evidence.both, *questions)],
+        [run.dir.root for run in evidence.both],
+    )
     for question in questions:
-        one, other = (question.scope.text(run.facts) for run in of.both)
-        found, same = f"{one} in the performance run, {other} in the accuracy run", question not in different
+        performance_text, accuracy_text = (question.scope.text(run.facts) for run in evidence.both)
+        value, same = (
+            f"{performance_text} in the performance run, {accuracy_text} in the accuracy run",
+            question not in different,
+        )
         name = question.text
-        yield compared(question.rule, same, found, "equal in both runs", *roots, fact=name, text=name)
+        yield compared(question.rule, same, value, "equal in both runs", *roots, fact=name, text=name)
 
 
 @decides("plausible", needs=("both",), also=("perf-tokens-accuracy",))
-def _tokens_of_both(of: ResultEvidence) -> Iterator[Finding]:
+def _tokens_of_both(evidence: ResultEvidence) -> Iterator[Finding]:
     """Compare the output tokens per sample of the performance run with accuracy.txt."""
-    performance, accuracy = of.both
+    performance, accuracy = evidence.both
     if performance.detail.uses_token_latencies and accuracy.stated_text is not None:
         tokens = mean_output_tokens(performance.detail, reported_numbers(performance.detail))
         yield from tokens_as_in_accuracy(

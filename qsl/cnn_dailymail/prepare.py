@@ -108,10 +108,12 @@ def read_columns(
         total = len(table)
         if total == 0:
             raise InputError(f"{name} has no rows", "give a source with rows")
-        others = {} if or_named is None else or_named
-        named = {column: column if column in table.column_names else others.get(column, column) for column in columns}
-        for column, found in named.items():
-            if found not in table.column_names:
+        alternatives = {} if or_named is None else or_named
+        named = {
+            column: column if column in table.column_names else alternatives.get(column, column) for column in columns
+        }
+        for column, column_name in named.items():
+            if column_name not in table.column_names:
                 raise InputError(
                     f"{name} has no column {column!r}; its columns are {shorten(sorted(table.column_names), 200)}",
                     f"rename its columns: they must be {', '.join(map(repr, columns))}",

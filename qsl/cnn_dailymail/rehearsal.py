@@ -50,8 +50,8 @@ class _Chain:
             for sentence in re.split(r"[.!?\n]+", article.article):
                 words = [word.lower() for word in _WORD.findall(sentence)]
                 self.words += words
-                for one, other in pairwise(words):
-                    following[one].append(other)
+                for word, next_word in pairwise(words):
+                    following[word].append(next_word)
         self._following = dict(following)
 
     def sentence(self, draw: random.Random) -> list[str]:

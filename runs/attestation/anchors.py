@@ -100,11 +100,11 @@ def add_to_ledger(folder: Path, statements: Mapping[str, Attestation]) -> list[E
     now = datetime.now(UTC).replace(microsecond=0)
     try:
         with FileLock(folder / f".{LEDGER_NAME}.lock", timeout=TIMEOUT_S):
-            known = read_ledger(folder, new=True)
+            earlier = read_ledger(folder, new=True)
             added = [
-                Entry(digest=one.digest, time=now, name=printable(name), key=one.key)
-                for name, one in statements.items()
-                if one.digest not in known
+                Entry(digest=statement.digest, time=now, name=printable(name), key=statement.key)
+                for name, statement in statements.items()
+                if statement.digest not in earlier
             ]
             append(folder / LEDGER_NAME, b"".join(orjson.dumps(one.model_dump(mode="json")) + b"\n" for one in added))
             if (folder / ".git").exists():
@@ -113,7 +113,7 @@ def add_to_ledger(folder: Path, statements: Mapping[str, Attestation]) -> list[E
         raise SetupError(f"--ledger {folder} has been locked for {TIMEOUT_S:.0f} s", "try again") from error
     except OSError as error:
         raise SetupError(f"--ledger {folder} cannot be written: {error.strerror}", "give another ledger") from error
-    entries = {entry.digest: entry for entry in added} | known
+    entries = {entry.digest: entry for entry in added} | earlier
     return [entries[one.digest] for one in statements.values()]
 
 

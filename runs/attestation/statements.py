@@ -77,12 +77,12 @@ def _is_complete(run: RunDir) -> bool:
 
 def statements_below(folder: Path) -> dict[str, tuple[RunDir, Attestation]]:
     """Return the runs below a directory that have a valid attestation, and the attestations, by digest."""
-    found: dict[str, tuple[RunDir, Attestation]] = {}
+    statements: dict[str, tuple[RunDir, Attestation]] = {}
     for path in folder.rglob(RunDir(folder).seal.name):
         with contextlib.suppress(InputError):
             attestation = read_attestation(RunDir(path.parent))
-            found[attestation.digest] = RunDir(path.parent), attestation
-    return found
+            statements[attestation.digest] = RunDir(path.parent), attestation
+    return statements
 
 
 def last_statement(folder: Path) -> str | None:

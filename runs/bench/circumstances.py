@@ -139,8 +139,8 @@ class Circumstances:
             yield "tokens: estimated from chunks"
         if self.short_responses:
             yield f"tokens: {self.short_responses:,} of {self.queries:,} responses are shorter than requested"
-        if (held := sum(one.first_tokens_with_others for one in self.servers)) > HELD_SHARE * self.queries:
-            yield f"TTFT: {held:,} of {self.queries:,} first tokens arrived together with later tokens"
+        if (held_back := sum(one.first_tokens_with_others for one in self.servers)) > HELD_SHARE * self.queries:
+            yield f"TTFT: {held_back:,} of {self.queries:,} first tokens arrived together with later tokens"
         if self.contention is not None and self.contention > FOREIGN_SHARE:
             yield f"machine: other processes used {self.contention:.0%} of the cores' time"
 
@@ -151,10 +151,12 @@ _FIELDS = ("client", "cached_share", "tokens", "contention", "short_responses")
 def _cached_tokens(servers: list[ServerClient]) -> int | None:
     """Return the prompt tokens from a cache; None if a server does not count them."""
     cached = 0
-    for one in _by_url(servers):
-        by_metrics = [client.cached_tokens_by_metrics for client in one if client.cached_tokens_by_metrics is not None]
-        if all(client.each_response_counts_reuse for client in one):
-            cached += sum(client.cached_tokens for client in one)
+    for server in _by_url(servers):
+        by_metrics = [
+            client.cached_tokens_by_metrics for client in server if client.cached_tokens_by_metrics is not None
+        ]
+        if all(client.each_response_counts_reuse for client in server):
+            cached += sum(client.cached_tokens for client in server)
         elif by_metrics:
             cached += max(by_metrics)  # each client reads the same counter
         else:
@@ -166,19 +168,19 @@ def token_counts(servers: list[ServerClient], counted: int) -> TokenCounts:
     """Return the number of output tokens of all responses: as the servers report it, and as received."""
     if texts := [one.text for one in servers if one.text is not None]:
         has_usage = all(one.has_usage for one in servers)
-        own = sum(one.tokens_by_tokenizer for one in texts) if has_usage else counted
+        counted_tokens = sum(one.tokens_by_tokenizer for one in texts) if has_usage else counted
         return TokenCounts(
             server=sum(one.tokens_by_usage for one in texts) if has_usage else None,
-            counted=own if all(one.is_tokenized for one in texts) else None,
+            counted=counted_tokens if all(one.is_tokenized for one in texts) else None,
             estimated=any(one.responses_estimated for one in texts),
         )
     # Tokens that the counters of the servers report in addition to the received tokens: of probes and warm-up.
     excess = 0
-    for one in _by_url(servers):
-        by_metrics = [client.tokens_by_metrics for client in one if client.tokens_by_metrics is not None]
+    for server in _by_url(servers):
+        by_metrics = [client.tokens_by_metrics for client in server if client.tokens_by_metrics is not None]
         if not by_metrics:
             return TokenCounts(server=None, counted=counted)
-        excess += max(by_metrics) - sum(client.tokens_that_came for client in one)
+        excess += max(by_metrics) - sum(client.tokens_that_came for client in server)
     return TokenCounts(server=counted + excess if servers else None, counted=counted)
 
 

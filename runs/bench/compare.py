@@ -44,12 +44,12 @@ class Measure:
     @property
     def change_text(self) -> str:
         """Both values and the change."""
-        one, two = (
+        base_text, two = (
             "none" if value is None else milliseconds(value) if self.unit == "ms" else f"{value:,.4g}"
             for value in (self.base, self.other)
         )
         change = "" if self.change is None else f" ({_signed(self.change)})"
-        return f"{self.name}: {one} → {two} {self.unit}{change}"
+        return f"{self.name}: {base_text} → {two} {self.unit}{change}"
 
     @property
     def text(self) -> str:
@@ -105,24 +105,24 @@ class Comparison:
 
 def compare(records: Sequence[BenchRecord]) -> Comparison:
     """Compare benches with the first bench."""
-    base, *others = records
+    base, *candidates = records
     unequal: dict[str, list[Any]] = {}
     conditions = [stated_conditions(one) for one in records]
-    for other, theirs in zip(others, conditions[1:], strict=True):
-        for name in differences(conditions[0], theirs):
+    for candidate, candidate_conditions in zip(candidates, conditions[1:], strict=True):
+        for name in differences(conditions[0], candidate_conditions):
             unequal[name] = [one.get(name) for one in conditions]
-        if not unequal and not _measures(base, other) and _best(base, other) is None:
+        if not unequal and not _measures(base, candidate) and _best(base, candidate) is None:
             unequal["loads"] = [", ".join(sorted({_load_text(_load(run)) for run in _done(one)})) for one in records]
     labels = [one.label for one in records]
-    return Comparison(labels, unequal, [] if unequal else [_against(base, other) for other in others])
+    return Comparison(labels, unequal, [] if unequal else [_against(base, other) for other in candidates])
 
 
-def _against(base: BenchRecord, other: BenchRecord) -> Against:
-    best, measures = _best(base, other), _measures(base, other)
-    changed, lines = list(_changed(base, other)), list(_lines(base, other, best, measures))
-    sentence = f"{other.label} against {base.label}: {'; '.join(lines)}"
-    return Against(base.label, other.label, changed, _change_text(base, other, changed), sentence, lines, best,
-                   measures, list(_pairs(base, other)))  # fmt: skip
+def _against(base: BenchRecord, candidate: BenchRecord) -> Against:
+    best, measures = _best(base, candidate), _measures(base, candidate)
+    changed, lines = list(_changed(base, candidate)), list(_lines(base, candidate, best, measures))
+    sentence = f"{candidate.label} against {base.label}: {'; '.join(lines)}"
+    return Against(base.label, candidate.label, changed, _change_text(base, candidate, changed), sentence, lines, best,
+                   measures, list(_pairs(base, candidate)))  # fmt: skip
 
 
 # Conditions ---------------------------------------------------------------------------------------------------------
@@ -139,9 +139,9 @@ _DERIVED = "loadgen.requested_"  # LoadGen's form of the limits
 
 def stated_conditions(record: BenchRecord) -> dict[str, Any]:
     """Return the conditions of a bench, with limits and percentile as the user sets them instead of LoadGen's form."""
-    found = {name: value for name, value in record.conditions.equal.items() if not name.startswith(_DERIVED)}
-    percentile = {"loadgen.target_latency_percentile": record.percentile} if "duration_s" in found else {}
-    return found | percentile | {"limits": str(record.limits or "none")}
+    conditions = {name: value for name, value in record.conditions.equal.items() if not name.startswith(_DERIVED)}
+    percentile = {"loadgen.target_latency_percentile": record.percentile} if "duration_s" in conditions else {}
+    return conditions | percentile | {"limits": str(record.limits or "none")}
 
 
 def condition_name(name: str) -> str:
@@ -159,20 +159,20 @@ def condition_text(name: str, value: Any) -> str:
 # What changed -------------------------------------------------------------------------------------------------------
 
 
-def _changed(base: BenchRecord, other: BenchRecord) -> Iterator[tuple[str, Any, Any]]:
+def _changed(base: BenchRecord, candidate: BenchRecord) -> Iterator[tuple[str, Any, Any]]:
     """Yield the differences of the systems. An effective option is left out if the requested option differs."""
-    found = differences(base.conditions.system, other.conditions.system)
-    for key, (one, two) in found.items():
+    changes = differences(base.conditions.system, candidate.conditions.system)
+    for key, (before, two) in changes.items():
         name = key.removeprefix("resolved.")
-        if name == key or f"engine_options.{name}" not in found:
-            yield name.removeprefix("engine_options."), one, two
-    yield from ((name, one, two) for name, (one, two) in differences(base.metadata, other.metadata).items())
+        if name == key or f"engine_options.{name}" not in changes:
+            yield name.removeprefix("engine_options."), before, two
+    yield from ((name, one, two) for name, (one, two) in differences(base.metadata, candidate.metadata).items())
 
 
-def _change_text(base: BenchRecord, other: BenchRecord, changed: Sequence[tuple[str, Any, Any]]) -> str:
+def _change_text(base: BenchRecord, candidate: BenchRecord, changed: Sequence[tuple[str, Any, Any]]) -> str:
     texts = [f"{name} {value_text(one, 40)} → {value_text(two, 40)}" for name, one, two in changed]
     what = shortened_list(texts, _MAX_CHANGES) or "nothing in the recorded system"
-    return f"{what}; {UNDECLARED}" if any(map(_hides_options, (base, other))) else what
+    return f"{what}; {UNDECLARED}" if any(map(_hides_options, (base, candidate))) else what
 
 
 def _hides_options(record: BenchRecord) -> bool:
@@ -229,32 +229,32 @@ def _values(record: BenchRecord, quantity: _Quantity) -> dict[Load, list[float]]
     return values
 
 
-def _measures(base: BenchRecord, other: BenchRecord) -> list[Measure]:
+def _measures(base: BenchRecord, candidate: BenchRecord) -> list[Measure]:
     """Return the changes over equal loads. With different numbers of accelerators, no load is equal."""
-    if _per_accelerator(base, other):
+    if _per_accelerator(base, candidate):
         return []
-    found = [one for quantity in _QUANTITIES if (one := _measure(base, other, quantity)) is not None]
-    if any(one.unit == "ms" for one in found) or (latency := _measure(base, other, _LATENCY)) is None:
-        return found
-    return [*found, latency]  # a server that does not stream has no first tokens
+    measures = [one for quantity in _QUANTITIES if (one := _measure(base, candidate, quantity)) is not None]
+    if any(one.unit == "ms" for one in measures) or (latency := _measure(base, candidate, _LATENCY)) is None:
+        return measures
+    return [*measures, latency]  # a server that does not stream has no first tokens
 
 
-def _measure(base: BenchRecord, other: BenchRecord, quantity: _Quantity) -> Measure | None:
-    ours, theirs = _values(base, quantity), _values(other, quantity)
-    loads = [load for load in ours if load in theirs]
+def _measure(base: BenchRecord, candidate: BenchRecord, quantity: _Quantity) -> Measure | None:
+    base_values, candidate_values = _values(base, quantity), _values(candidate, quantity)
+    loads = [load for load in base_values if load in candidate_values]
     if not loads:
         return None
-    one, two = (fmean(fmean(values[load]) for load in loads) for values in (ours, theirs))
+    before, two = (fmean(fmean(values[load]) for load in loads) for values in (base_values, candidate_values))
     at = _load_text(loads[0]) if len(loads) == 1 else counted(len(loads), "equal load")
     name = quantity.name if quantity.kinds == ("offline",) else f"{quantity.name} at {at}"
     # The variance of the change is that of one run times this number.
-    spread = sum(1 / len(ours[load]) + 1 / len(theirs[load]) for load in loads) / len(loads) ** 2
-    noise, reason = _noise((base, other), quantity, quantity.scale * math.sqrt(spread / 2))
-    is_different = _differs(abs(two - one), noise)
-    is_faster = (two < one) == (quantity.unit == "ms")
+    spread = sum(1 / len(base_values[load]) + 1 / len(candidate_values[load]) for load in loads) / len(loads) ** 2
+    noise, reason = _noise((base, candidate), quantity, quantity.scale * math.sqrt(spread / 2))
+    is_different = _differs(abs(two - before), noise)
+    is_faster = (two < before) == (quantity.unit == "ms")
     return Measure(
-        name, quantity.unit, len(loads), math.exp(one), math.exp(two), math.expm1(two - one),
-        _share(noise, two - one), reason, is_different, _verdict(is_different, is_faster=is_faster),
+        name, quantity.unit, len(loads), math.exp(before), math.exp(two), math.expm1(two - before),
+        _share(noise, two - before), reason, is_different, _verdict(is_different, is_faster=is_faster),
     )  # fmt: skip
 
 
@@ -278,8 +278,8 @@ def _noise(records: Sequence[BenchRecord], quantity: _Quantity, scale: float) ->
         scale: factor on the noise of the difference between two runs.
     """
     for source in dict.fromkeys((quantity, _TPOT)):
-        by_label = {one.label: {load: group for load, group in _values(one, source).items() if len(group) > 1}
-                    for one in records}  # fmt: skip
+        by_label = {record.label: {load: group for load, group in _values(record, source).items() if len(group) > 1}
+                    for record in records}  # fmt: skip
         groups = [group for found in by_label.values() for group in found.values()]
         if freedom := sum(len(group) - 1 for group in groups):
             squares = sum((value - fmean(group)) ** 2 for group in groups for value in group)
@@ -294,30 +294,34 @@ def _noise(records: Sequence[BenchRecord], quantity: _Quantity, scale: float) ->
     return None, "not tested against noise, because neither bench repeats a run"
 
 
-def _best(base: BenchRecord, other: BenchRecord) -> Measure | None:
+def _best(base: BenchRecord, candidate: BenchRecord) -> Measure | None:
     """Return the change of the best rate; None unless a bench has one that is a result."""
-    ours, theirs = base.best, other.best
-    if min(len(base.runs), len(other.runs)) == 1 or ours is None or theirs is None:  # the rate of a run is a setting
+    base_best, candidate_best = base.best, candidate.best
+    if (
+        min(len(base.runs), len(candidate.runs)) == 1 or base_best is None or candidate_best is None
+    ):  # the rate of a run is a setting
         return None
-    if (ours.high, theirs.high) == (None, None) or (ours.low, theirs.low) == (None, None):
+    if (base_best.high, candidate_best.high) == (None, None) or (base_best.low, candidate_best.low) == (None, None):
         return None
-    per = (base.accelerators, other.accelerators) if _per_accelerator(base, other) else (1, 1)
-    low, new = (rate and rate / (count or 1) for rate, count in zip((ours.low, theirs.low), per, strict=True))
+    per = (base.accelerators, candidate.accelerators) if _per_accelerator(base, candidate) else (1, 1)
+    low, new = (
+        rate and rate / (count or 1) for rate, count in zip((base_best.low, candidate_best.low), per, strict=True)
+    )
     change = None if low is None or new is None else new / low - 1
-    lost, gained = _gap(theirs, ours, per[::-1]), _gap(ours, theirs, per)
-    noise, reason = _noise((base, other), _TPOT, 1.0)
+    lost, gained = _gap(candidate_best, base_best, per[::-1]), _gap(base_best, candidate_best, per)
+    noise, reason = _noise((base, candidate), _TPOT, 1.0)
     distance = abs(math.log1p(change or 0))
     is_different = _differs(distance if noise is None else max(lost, gained), noise)
     is_faster = low is None or (new is not None and new > low)
     if is_different is False and distance > max(noise or 0, RESOLUTION):
         reason, noise = "it is within the distance of the measured rates", None
     if change is None:
-        without, best = (base, theirs) if low is None else (other, ours)
+        without, best = (base, candidate_best) if low is None else (candidate, base_best)
         rate = without.best and without.best.high
         runs = [run.verdict == "saturated" for run in _done(without) if run.asked_qps == rate]
         if rate and runs and all(runs) and rate <= (best.low or 0):
             is_different, noise, reason = True, None, f"{without.label} is saturated at {rate:g} queries/s"
-    unit = "queries/s per accelerator" if _per_accelerator(base, other) else "queries/s"
+    unit = "queries/s per accelerator" if _per_accelerator(base, candidate) else "queries/s"
     return Measure(_best_name(base), unit, 0, low, new, change, _share(noise, change or 0), reason, is_different,
                    _verdict(is_different, is_faster=is_faster))  # fmt: skip
 
@@ -333,14 +337,14 @@ def _gap(low: Best, high: Best, per: Sequence[int | None]) -> float:
     return math.log(high.low / (per[1] or 1) / (low.high / (per[0] or 1)))
 
 
-def _per_accelerator(base: BenchRecord, other: BenchRecord) -> bool:
-    return bool(base.accelerators and other.accelerators and base.accelerators != other.accelerators)
+def _per_accelerator(base: BenchRecord, candidate: BenchRecord) -> bool:
+    return bool(base.accelerators and candidate.accelerators and base.accelerators != candidate.accelerators)
 
 
-def _pairs(base: BenchRecord, other: BenchRecord) -> Iterator[dict[str, Any]]:
+def _pairs(base: BenchRecord, candidate: BenchRecord) -> Iterator[dict[str, Any]]:
     for run in _done(base):
-        twin = next((one for one in _done(other) if _load(one) == _load(run) and one.again == run.again
-                     and one.repetition == run.repetition), None)  # fmt: skip
+        twin = next((peer for peer in _done(candidate) if _load(peer) == _load(run) and peer.again == run.again
+                     and peer.repetition == run.repetition), None)  # fmt: skip
         if twin is not None:
             yield {"load": _load_text(_load(run)), "base": run.number, "other": twin.number}
 
@@ -348,16 +352,18 @@ def _pairs(base: BenchRecord, other: BenchRecord) -> Iterator[dict[str, Any]]:
 # The lines ----------------------------------------------------------------------------------------------------------
 
 
-def _lines(base: BenchRecord, other: BenchRecord, best: Measure | None, measures: Sequence[Measure]) -> Iterator[str]:
+def _lines(
+    base: BenchRecord, candidate: BenchRecord, best: Measure | None, measures: Sequence[Measure]
+) -> Iterator[str]:
     """Yield a statement for each quantity, and for a quantity without a comparison the reason."""
     if best is not None:
         yield best.text
-    elif base.best is not None and other.best is not None and len(base.runs) > 1 < len(other.runs):
-        one, two = base.best.low, other.best.low
-        rates = "" if one is None or two is None else f"at least {one:.4g} → at least {two:.4g} queries/s: "
+    elif base.best is not None and candidate.best is not None and len(base.runs) > 1 < len(candidate.runs):
+        before, two = base.best.low, candidate.best.low
+        rates = "" if before is None or two is None else f"at least {before:.4g} → at least {two:.4g} queries/s: "
         yield f"{_best_name(base)}: {rates + 'not compared; no measured rate is too high' if rates else 'none in both'}"
     yield from (one.text for one in measures)
-    for record in (base, other):
+    for record in (base, candidate):
         lost = sorted({run.asked_qps for run in record.runs if run.verdict == "saturated" and run.asked_qps})
         if at := ", ".join(f"{rate:g}" for rate in lost):
             yield f"latencies at {at} queries/s are not compared, because {record.label} is saturated there"

@@ -62,10 +62,12 @@ class _Queries:
     @cached_property
     def tpot_ns(self) -> Times | None:
         """TPOT of the queries with multiple output tokens; None if the run has no times of first tokens."""
-        several = self.output_tokens > 1
-        if self.ttft_ns is None or not self.is_streamed or not several.any():
+        has_later_tokens = self.output_tokens > 1
+        if self.ttft_ns is None or not self.is_streamed or not has_later_tokens.any():
             return None
-        return time_per_output_token_ns(self.latency_ns[several], self.ttft_ns[several], self.output_tokens[several])
+        return time_per_output_token_ns(
+            self.latency_ns[has_later_tokens], self.ttft_ns[has_later_tokens], self.output_tokens[has_later_tokens]
+        )
 
     @property
     def arrived_s(self) -> NDArray[np.float64]:
@@ -96,10 +98,10 @@ def measure_run(
             directory of the bench.
     """
     try:
-        found = _measured(finished_run(RunDir(run_dir)), kind, limits, percentile, output_tokens)
+        measured = _measured(finished_run(RunDir(run_dir)), kind, limits, percentile, output_tokens)
     except HarnessError as error:
         return failed_run(run_dir, str(error), kind=kind, **place)
-    return _run(run_dir, found, kind=kind, **place)
+    return _run(run_dir, measured, kind=kind, **place)
 
 
 def failed_run(run_dir: Path, reason: str, **place: Any) -> BenchRun:
@@ -107,9 +109,9 @@ def failed_run(run_dir: Path, reason: str, **place: Any) -> BenchRun:
     return _run(run_dir, {"verdict": "failed", "reasons": [reason]}, **place)
 
 
-def _run(run_dir: Path, found: dict[str, Any], *, kind: Kind, folder: Path, **place: Any) -> BenchRun:
+def _run(run_dir: Path, values: dict[str, Any], *, kind: Kind, folder: Path, **place: Any) -> BenchRun:
     scenario, name = "Server" if kind == "server" else "Offline", os.path.relpath(run_dir, folder)
-    return BenchRun.model_validate({"scenario": scenario, "kind": kind, "run_dir": name, **place, **found})
+    return BenchRun.model_validate({"scenario": scenario, "kind": kind, "run_dir": name, **place, **values})
 
 
 def _measured(
@@ -232,11 +234,11 @@ def _rates(queries: _Queries, window: ArrivalWindow | None, *, is_offered: bool)
 def _latency(values_ns: Times, percentile: str | None) -> Latency:
     numbers, count = statistics(values_ns), len(values_ns)
     share = PERCENTILE_SHARES.get(percentile or "")
-    found = {name: getattr(numbers, name) if shows(name, count) else None for name in PERCENTILES}
-    found |= {"mean": float(values_ns.mean()), "p50": numbers.p50, "max": numbers.max}
-    found |= {"std": float(values_ns.std()), "rank_p99": numbers.p99}
-    found["bound"] = estimate_percentile(np.sort(values_ns), share) if share else None
-    return Latency.model_validate({name: None if ns is None else ns / 1e6 for name, ns in found.items()})
+    percentiles = {name: getattr(numbers, name) if shows(name, count) else None for name in PERCENTILES}
+    percentiles |= {"mean": float(values_ns.mean()), "p50": numbers.p50, "max": numbers.max}
+    percentiles |= {"std": float(values_ns.std()), "rank_p99": numbers.p99}
+    percentiles["bound"] = estimate_percentile(np.sort(values_ns), share) if share else None
+    return Latency.model_validate({name: None if ns is None else ns / 1e6 for name, ns in percentiles.items()})
 
 
 def _limited(queries: _Queries, limits: Limits | None) -> list[tuple[str, Times | None, int]]:

@@ -88,7 +88,7 @@ def vllm_result(record: BenchRecord, run: BenchRun, requests: RequestTable | Non
     started = datetime.fromtimestamp((run.start_time_ns or 0) / 1e9)
     prompt, output = (round(mean * run.queries) for mean in (run.prompt_tokens_mean, run.output_tokens_mean))
     per_second = run.queries / run.duration_s
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "date": started.strftime("%Y%m%d-%H%M%S"),
         "label": record.label,
         "model_id": record.model or record.target,
@@ -109,12 +109,12 @@ def vllm_result(record: BenchRecord, run: BenchRun, requests: RequestTable | Non
         "total_token_throughput": (prompt + output) / run.duration_s,
     }
     if run.open is not None:
-        found["max_concurrent_requests"] = run.open.max
-    for name, theirs in _VLLM_LATENCIES.items():
+        result["max_concurrent_requests"] = run.open.max
+    for name, prefix in _VLLM_LATENCIES.items():
         if (latency := getattr(run, name)) is not None:
             statistics = {their: latency.at(ours) for ours, their in _VLLM_STATISTICS.items()}
-            found |= {f"{their}_{theirs}_ms": value for their, value in statistics.items() if value is not None}
-    return found if requests is None else found | _of_each_request(requests)
+            result |= {f"{their}_{prefix}_ms": value for their, value in statistics.items() if value is not None}
+    return result if requests is None else result | _of_each_request(requests)
 
 
 def _of_each_request(requests: RequestTable) -> dict[str, Any]:

@@ -26,5 +26,5 @@ def changed_runs(folder: Path, record: BenchRecord) -> Iterator[str]:
             continue
         if attestation.digest != run.seal_sha256:
             yield f"{directory.seal}: not the attestation that the bench names for run {run.number}"
-        yield from (f"{directory.root / one.name}: {one.state} since its attestation"
-                    for one in broken_files(directory, attestation))  # fmt: skip
+        yield from (f"{directory.root / file.name}: {file.state} since its attestation"
+                    for file in broken_files(directory, attestation))  # fmt: skip

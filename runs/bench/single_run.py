@@ -76,6 +76,6 @@ def _kind(run: FinishedRun) -> tuple[Kind, int | None]:
 
 
 def _limits(settings: InForce) -> Limits | None:
-    known = (settings.ttft_limit_ns, settings.tpot_limit_ns)
-    ttft, tpot = (ns / 1e6 if ns and ns < NO_LIMIT_MS * 1_000_000 else None for ns in known)
+    limits = (settings.ttft_limit_ns, settings.tpot_limit_ns)
+    ttft, tpot = (ns / 1e6 if ns and ns < NO_LIMIT_MS * 1_000_000 else None for ns in limits)
     return Limits(ttft=ttft, tpot=tpot) if ttft or tpot else None

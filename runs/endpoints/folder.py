@@ -202,9 +202,9 @@ class Config(_Read):
     @property
     def streaming(self) -> bool | None:
         """True if the client streamed responses; None if unknown. By default, it streams except in Offline."""
-        asked = self.model_params.streaming
-        auto = None if asked is None else self.mode != "offline"
-        return {"on": True, "off": False, True: True, False: False}.get(asked or "", auto)
+        setting = self.model_params.streaming
+        auto = None if setting is None else self.mode != "offline"
+        return {"on": True, "off": False, True: True, False: False}.get(setting or "", auto)
 
 
 def _config(path: Path) -> Config:
@@ -302,8 +302,8 @@ class EndpointsRun:
     def datasets(self, *, measured: bool = False) -> list[dict[str, Any]]:
         """Return the datasets of config.yaml; with `measured`, without those for accuracy only."""
         listed = self.raw_config.get("datasets")
-        found = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-        return [one for one in found if not measured or one.get("type") != "accuracy"]
+        datasets = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        return [one for one in datasets if not measured or one.get("type") != "accuracy"]
 
     def sample_index(self, phase: str = PERFORMANCE) -> "NDArray[np.int64]":
         """Return the dataset index of each issued sample; NO_INDEX if the map of the phase has no such sample."""

@@ -227,12 +227,12 @@ def _parse(text: str, as_object: Callable[[list[tuple[str, Any]]], dict[str, Any
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    value = dict(pairs)
+    if len(value) < len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise KeyTwiceError(twice)
-    return found
+    return value
 
 
 def _whole(word: str) -> int:
@@ -250,7 +250,7 @@ def _finite(word: str) -> float:
 
 def files_below(root: Path) -> list[Path]:
     """Return all files below a directory at any depth, in order, without following links."""
-    found: list[Path] = []
+    files: list[Path] = []
     waiting = [os.fspath(root)]
     while waiting:
         with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
@@ -258,8 +258,8 @@ def files_below(root: Path) -> list[Path]:
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(entry.path)
                 else:
-                    found.append(Path(entry.path))
-    return sorted(found)
+                    files.append(Path(entry.path))
+    return sorted(files)
 
 
 def bounded_lines(path: Path, bounds: Bounds, fix: str) -> Iterator[tuple[int, bytes]]:

@@ -65,12 +65,12 @@ def mismatches(
         if key in left_out or not isinstance(logged, int | float):
             continue
         line = in_force(lines, models, scenario, key)
-        given = otherwise.get(key, float(logged))
+        effective = otherwise.get(key, float(logged))
         if line is None:
-            wrong = float(logged) != given
+            wrong = float(logged) != effective
         else:
             # LoadGen ignores lines for its seeds, so the harness reads them like other whole numbers.
-            given = float(number_of(line.value, kind_of(key, scenario) if key in KEYS else KEYS["min_duration"]))
-            wrong = abs(given * factor - float(logged)) > SIX_DIGITS * max(1.0, abs(float(logged)))
+            effective = float(number_of(line.value, kind_of(key, scenario) if key in KEYS else KEYS["min_duration"]))
+            wrong = abs(effective * factor - float(logged)) > SIX_DIGITS * max(1.0, abs(float(logged)))
         if wrong:
-            yield Mismatch(key, line, given, record, float(logged) / factor)
+            yield Mismatch(key, line, effective, record, float(logged) / factor)

@@ -46,38 +46,38 @@ _DIGITS_OF_UINT64 = 22  # in base 8, the longest form; Python refuses to convert
 
 def c_integer(text: str) -> tuple[int, str]:
     """Return the number that C's strtoull(text, …, 0) reads at the beginning of a word, and the rest of the word."""
-    found = _INTEGER.match(text)
-    if found is None:
+    match = _INTEGER.match(text)
+    if match is None:
         return 0, text
-    number = min(_magnitude(found), LARGEST_UINT64)
+    number = min(_magnitude(match), LARGEST_UINT64)
     if text.startswith("-") and not overflows(text):
         number = -number % (LARGEST_UINT64 + 1)
-    return number, text[found.end() :]
+    return number, text[match.end() :]
 
 
 def overflows(text: str) -> bool:
     """Return whether the whole number at the beginning of a word is too large for strtoull."""
-    found = _INTEGER.match(text)
-    return found is not None and _magnitude(found) > LARGEST_UINT64
+    match = _INTEGER.match(text)
+    return match is not None and _magnitude(match) > LARGEST_UINT64
 
 
-def _magnitude(found: re.Match[str]) -> int:
-    kind = found.lastgroup or ""
-    digits = found[kind].lstrip("0") or "0"
+def _magnitude(match: re.Match[str]) -> int:
+    kind = match.lastgroup or ""
+    digits = match[kind].lstrip("0") or "0"
     return int(digits, _BASES[kind]) if len(digits) <= _DIGITS_OF_UINT64 else LARGEST_UINT64 + 1
 
 
 def c_real(text: str) -> tuple[float, str]:
     """Return the number that C's strtod reads at the beginning of a word, and the rest of the word."""
-    if found := _NO_NUMBER.match(text):
-        return float(found[0].partition("(")[0]), text[found.end() :]
-    if found := _HEX_REAL.match(text):
+    if match := _NO_NUMBER.match(text):
+        return float(match[0].partition("(")[0]), text[match.end() :]
+    if match := _HEX_REAL.match(text):
         try:
-            return float.fromhex(found[0]), text[found.end() :]
+            return float.fromhex(match[0]), text[match.end() :]
         except OverflowError:
-            return -math.inf if text.startswith("-") else math.inf, text[found.end() :]
-    found = _REAL.match(text)
-    return (0.0, text) if found is None else (float(found[0]), text[found.end() :])
+            return -math.inf if text.startswith("-") else math.inf, text[match.end() :]
+    match = _REAL.match(text)
+    return (0.0, text) if match is None else (float(match[0]), text[match.end() :])
 
 
 def is_number(word: str) -> bool:
@@ -247,8 +247,8 @@ def in_force(settings: Sequence[Setting], models: Sequence[str], scenario: str, 
 
 def lookup(settings: Sequence[Setting], model: str, scenario: str, key: str) -> int | float | None:
     """Return the number that LoadGen uses for a key of a scenario; None if no line sets it."""
-    found = in_force(settings, (model,), scenario, key) if is_read(key, scenario) else None
-    return None if found is None else number_of(found.value, kind_of(key, scenario))
+    setting = in_force(settings, (model,), scenario, key) if is_read(key, scenario) else None
+    return None if setting is None else number_of(setting.value, kind_of(key, scenario))
 
 
 def with_setting(text: str, model: str, scenario: str, key: str, value: str) -> str:

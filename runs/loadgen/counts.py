@@ -55,15 +55,15 @@ def settings_of(
         value: function that returns a key's value in user.conf or an overriding audit.config.
     """
 
-    known = defaults(benchmark, LOADGEN_SCENARIO[scenario]) | {
+    values = defaults(benchmark, LOADGEN_SCENARIO[scenario]) | {
         "target_qps": DEFAULT_TARGET_QPS,
         "target_latency": DEFAULT_TARGET_LATENCY_MS,
         "performance_sample_count_override": benchmark.performance_samples,
     }
 
     def number(key: str) -> float:
-        found = value(key)
-        return known[key] if found is None else found
+        setting = value(key)
+        return values[key] if setting is None else setting
 
     return CountSettings(
         scenario=scenario,

@@ -135,16 +135,16 @@ class DetailLog:
         text = self.get("loadgen_version")
         if text is None:
             return NEWEST
-        found = re.fullmatch(r"(\d+)\.(\d+)(?:\.(\d+))?(?: @.*)?", str(text))
-        return tuple(int(part or 0) for part in found.groups()) if found else ()
+        match = re.fullmatch(r"(\d+)\.(\d+)(?:\.(\d+))?(?: @.*)?", str(text))
+        return tuple(int(part or 0) for part in match.groups()) if match else ()
 
     def unknown_version(self, oldest: tuple[int, ...] = OLDEST) -> str:
         """Return a sentence if LoadGen's version is older than `oldest`, newer than NEWEST, or missing."""
         if oldest <= self.version <= NEWEST:
             return ""
-        known = " to ".join(".".join(map(str, version)) for version in (oldest[:2], NEWEST))
+        supported = " to ".join(".".join(map(str, version)) for version in (oldest[:2], NEWEST))
         age = "not among" if not self.version else "older than" if self.version < oldest else "newer than"
-        return f"LoadGen {str(self.get('loadgen_version'))[:40]} is {age} the supported versions ({known})"
+        return f"LoadGen {str(self.get('loadgen_version'))[:40]} is {age} the supported versions ({supported})"
 
     @property
     def counts_errors(self) -> bool:
@@ -232,13 +232,13 @@ class DetailLog:
 def unchanged_sources(detail: DetailLog) -> bool | None:
     """Return whether the log has the source hashes of its LoadGen version; None for an unknown version."""
     version, _, _ = str(detail.get("loadgen_version")).partition(" @")  # a source distribution has no revision
-    known, files = _SOURCES.get(version), detail.get("loadgen_file_sha1")
-    if known is None:
+    expected, files = _SOURCES.get(version), detail.get("loadgen_file_sha1")
+    if expected is None:
         return None
     if not isinstance(files, dict):
         return False
     compiled = {name: sha1 for name, sha1 in files.items() if name.endswith(_COMPILED) and name != _GENERATED}
-    return hashlib.sha256(orjson.dumps(compiled, option=orjson.OPT_SORT_KEYS)).hexdigest() == known
+    return hashlib.sha256(orjson.dumps(compiled, option=orjson.OPT_SORT_KEYS)).hexdigest() == expected
 
 
 def power_time(value: object) -> datetime | None:
@@ -259,9 +259,9 @@ def read_detail(path: Path) -> DetailLog:
     """
     log, seen = DetailLog(path), set[str]()
     fix = "give the path of a LoadGen detail log"
-    for number, whole in bounded_lines(path, DETAIL_LOG, fix):
-        cut = not whole.endswith(b"\n")
-        line = whole.strip()
+    for number, log_line in bounded_lines(path, DETAIL_LOG, fix):
+        cut = not log_line.endswith(b"\n")
+        line = log_line.strip()
         if not line:
             continue
         if not line.startswith(PREFIX):

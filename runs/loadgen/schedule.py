@@ -53,16 +53,16 @@ class _Draws:
             return
         if (_DRAW_VALUES - 1) // count < count:
             for place in range(1, count):
-                other = self.below(place + 1)
-                items[place], items[other] = items[other], items[place]
+                partner = self.below(place + 1)
+                items[place], items[partner] = items[partner], items[place]
             return
         if count % 2 == 0:
-            other = self.below(2)
-            items[1], items[other] = items[other], items[1]
+            partner = self.below(2)
+            items[1], items[partner] = items[partner], items[1]
         for place in range(1 + (count % 2 == 0), count, 2):
             after = place + 1
-            other, next_other = divmod(self.below(after * (place + 2)), place + 2)
-            items[place], items[other] = items[other], items[place]
+            partner, next_other = divmod(self.below(after * (place + 2)), place + 2)
+            items[place], items[partner] = items[partner], items[place]
             items[after], items[next_other] = items[next_other], items[after]
 
 

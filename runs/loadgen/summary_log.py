@@ -117,15 +117,15 @@ def cross_check(summary: SummaryLog, detail: DetailLog) -> list[Contradiction]:
     Raises:
         InputError: If the end of a performance run's summary is missing.
     """
-    found = [Contradiction("the file contains multiple summaries", ())] if summary.joined else []
+    contradictions = [Contradiction("the file contains multiple summaries", ())] if summary.joined else []
     if summary.verdict != detail.validity:
-        said = f"the summary's verdict is {summary.verdict}; the detail log's {detail.validity}"
-        found.append(Contradiction(said, ("result is", "result_validity")))
+        difference = f"the summary's verdict is {summary.verdict}; the detail log's {detail.validity}"
+        contradictions.append(Contradiction(difference, ("result is", "result_validity")))
     if summary.error_count is not None and summary.error_count != detail.error_count:
-        said = f"the summary counts {summary.error_count} errors; the detail log has {detail.error_count}"
-        found.append(Contradiction(said, ("num_errors",)))
+        difference = f"the summary counts {summary.error_count} errors; the detail log has {detail.error_count}"
+        contradictions.append(Contradiction(difference, ("num_errors",)))
     if not detail.has_results:
-        return found
+        return contradictions
     if summary.error_count is None or summary.warning_count is None:
         text = f"{summary.path} is cut off: its end, the number of warnings and errors, is missing"
         raise InputError(text, "give the complete mlperf_log_summary.txt that LoadGen wrote", path=summary.path)
@@ -133,22 +133,22 @@ def cross_check(summary: SummaryLog, detail: DetailLog) -> list[Contradiction]:
     for name, text in summary.fields:
         headline = _headline_key(name, detail.scenario)
         key = headline or keys.get(name, "")
-        known = detail.get(key)
-        known = known * 1e9 if key == _PER_NANOSECOND and isinstance(known, int | float) else known
-        wrong = bool(headline) if known is None else not _same(text, known, *_tolerance(key, detail))
+        logged = detail.get(key)
+        logged = logged * 1e9 if key == _PER_NANOSECOND and isinstance(logged, int | float) else logged
+        wrong = bool(headline) if logged is None else not _same(text, logged, *_tolerance(key, detail))
         if wrong:
-            said = f"the summary's {name!r} is {text[:40]}; the detail log's {key} {str(known)[:40]}"
-            found.append(Contradiction(said, (name, key)))
+            difference = f"the summary's {name!r} is {text[:40]}; the detail log's {key} {str(logged)[:40]}"
+            contradictions.append(Contradiction(difference, (name, key)))
     names = {name for name, _ in summary.fields}
     statistics = _statistics(detail.scenario).items()
     missing = [(name, key) for name, key in statistics if key in detail.values and name not in names]
-    found += [Contradiction(f"the summary has no {name!r}", (key,)) for name, key in missing]
+    contradictions += [Contradiction(f"the summary has no {name!r}", (key,)) for name, key in missing]
     for key in _EARLY_STOPPING:
         text = " ".join(str(detail.get(key, "")).split())
         if text not in summary.text:
             sentence = f"the summary does not have the detail log's {key}: {text[:120]}"
-            found.append(Contradiction(sentence, (key,)))
-    return found
+            contradictions.append(Contradiction(sentence, (key,)))
+    return contradictions
 
 
 def _tolerance(key: str, detail: DetailLog) -> tuple[float, float]:
@@ -160,30 +160,32 @@ def _tolerance(key: str, detail: DetailLog) -> tuple[float, float]:
     return (0.0, 1e-9) if detail.scenario == "Offline" else (0.0051, 1e-5)
 
 
-def _same(text: str, known: object, absolute: float, relative: float) -> bool:
-    if isinstance(known, bool):
-        return text.lower() in (("yes", "1", "true") if known else ("no", "0", "false"))
-    if isinstance(known, str):
-        return text == known
-    if not isinstance(known, int | float) or not _NUMBER.fullmatch(text):
+def _same(text: str, logged: object, absolute: float, relative: float) -> bool:
+    if isinstance(logged, bool):
+        return text.lower() in (("yes", "1", "true") if logged else ("no", "0", "false"))
+    if isinstance(logged, str):
+        return text == logged
+    if not isinstance(logged, int | float) or not _NUMBER.fullmatch(text):
         return False
-    if isinstance(known, int) and text.lstrip("-").isdecimal():
-        return int(text[:40]) == known
+    if isinstance(logged, int) and text.lstrip("-").isdecimal():
+        return int(text[:40]) == logged
     number = float(text)
-    if math.isnan(number) or math.isnan(known):
-        return math.isnan(number) and math.isnan(known)
-    return abs(number - known) <= absolute + relative * abs(known)
+    if math.isnan(number) or math.isnan(logged):
+        return math.isnan(number) and math.isnan(logged)
+    return abs(number - logged) <= absolute + relative * abs(logged)
 
 
 def _headline_key(name: str, scenario: str = "") -> str:
     """Return the key of SingleStream's `90.0th percentile latency (ns)` or `90.0th first token percentile latency
     (ns)`.
     """
-    found = _HEADLINE.fullmatch(name)
-    if not found:
+    match = _HEADLINE.fullmatch(name)
+    if not match:
         return ""
-    of = "first_token_{}_percentile_" if found[2] else "{}_percentile_" + "per_query_" * (scenario == "MultiStream")
-    return f"result_{of.format(f'{float(found[1]):.2f}')}latency_ns"
+    template = (
+        "first_token_{}_percentile_" if match[2] else "{}_percentile_" + "per_query_" * (scenario == "MultiStream")
+    )
+    return f"result_{template.format(f'{float(match[1]):.2f}')}latency_ns"
 
 
 _NUMBER = re.compile(r"-?(?:[0-9]+(?:\.[0-9]+)?(?:e[+-][0-9]+)?|nan|inf)")  # number as C++ prints it
@@ -204,9 +206,9 @@ _SPOKEN = {"latency_ns": "latency", "ttft_ns": "first token latency", "tpot_ns":
 
 def _statistics(scenario: str) -> dict[str, str]:
     return {
-        f"{f'{PERCENTILE_NAMES[one]} percentile' if one in PERCENTILE_NAMES else one} {words} (ns)": key
+        f"{f'{PERCENTILE_NAMES[name]} percentile' if name in PERCENTILE_NAMES else name} {words} (ns)": key
         for measure, words in _SPOKEN.items()
-        for one, key in latency_keys(measure, scenario)
+        for name, key in latency_keys(measure, scenario)
     }
 
 

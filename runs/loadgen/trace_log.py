@@ -90,8 +90,8 @@ def _times(path: Path, number: int, line: bytes, pattern: re.Pattern[bytes]) -> 
     match = pattern.match(line)
     if match is None:
         raise _damaged(path, number, "is damaged")
-    whole, thousandths, *others = match.groups()
-    values = [int(whole + thousandths), *map(int, others)]  # microseconds with three decimals, as ns
+    microseconds, thousandths, *remaining = match.groups()
+    values = [int(microseconds + thousandths), *map(int, remaining)]  # microseconds with three decimals, as ns
     if any(abs(value) > 2**62 for value in values):
         raise _damaged(path, number, "has a number that is out of range")
     return values

@@ -96,8 +96,8 @@ class JudgedConf:
     def note(self) -> str:
         """Lines without effect, in one sentence; empty if there are none."""
         groups: dict[str, list[int]] = {}
-        for one in self.passed_over:
-            groups.setdefault(one.why, []).append(one.setting.line)
+        for line in self.passed_over:
+            groups.setdefault(line.why, []).append(line.setting.line)
         if not groups:
             return ""
         listed = [f"{_lines(lines)} ({why})" for why, lines in list(groups.items())[:MAX_PROBLEMS]]
@@ -111,7 +111,8 @@ class JudgedConf:
             return
         shown = sorted(self.problems, key=lambda one: one.line or math.inf)[:MAX_PROBLEMS]
         texts = [
-            f"{self.path}{'' if one.line is None else f':{one.line}'}: {one.text}\n  fix: {one.fix}" for one in shown
+            f"{self.path}{'' if problem.line is None else f':{problem.line}'}: {problem.text}\n  fix: {problem.fix}"
+            for problem in shown
         ]
         if len(self.problems) > len(shown):
             texts.append(f"{self.path}: {len(self.problems) - len(shown)} more problems\n  fix: {shown[-1].fix}")
@@ -178,15 +179,19 @@ class _Judge:
                     self.conf.problems.append(problem)
                 case PassedOver() as passed_over:
                     self.conf.passed_over.append(passed_over)
-                case _Unread() as one:
-                    unread.append(one.setting)
+                case _Unread() as unread_setting:
+                    unread.append(unread_setting.setting)
         self.conf.settings = list(stored.values())
         for setting in unread:
             self._compare_with_effective(setting)
         for key in KEYS:
-            found = in_force(self.conf.settings, self.models, self.scenario, key)
-            if found is not None and is_read(key, self.scenario) and (wrong := _out_of_range(found, self.scenario)):
-                self.conf.problems.append(Problem(found.line, *wrong, found))
+            setting_in_force = in_force(self.conf.settings, self.models, self.scenario, key)
+            if (
+                setting_in_force is not None
+                and is_read(key, self.scenario)
+                and (wrong := _out_of_range(setting_in_force, self.scenario))
+            ):
+                self.conf.problems.append(Problem(setting_in_force.line, *wrong, setting_in_force))
         return self.conf
 
     def _line(self, number: int, words: list[str], fate: Fate) -> Setting | Problem | PassedOver | _Unread | None:
@@ -211,12 +216,12 @@ class _Judge:
         if odd := _odd_sign(first):
             text = f"LoadGen does not understand {odd} in the key and ignores the line"
             return Problem(number, text, "retype the line without this character", setting)
-        found = self._name(setting)
-        if fate is Fate.NO_NUMBER and not isinstance(found, Problem):
+        name = self._name(setting)
+        if fate is Fate.NO_NUMBER and not isinstance(name, Problem):
             return Problem(number, *_no_number(setting, words), setting)
-        if isinstance(found, Setting) and (wrong := _misread(setting, words[2:], self.scenario)):
+        if isinstance(name, Setting) and (wrong := _misread(setting, words[2:], self.scenario)):
             return Problem(number, *wrong, setting)
-        return found
+        return name
 
     def _name(self, setting: Setting) -> Setting | Problem | PassedOver | _Unread:
         """Return the effect of a line with this name."""
@@ -232,9 +237,9 @@ class _Judge:
             fix = f"write * or one of {', '.join(SCENARIOS)}"
             if scenario == "Interactive":
                 model = next(
-                    one.loadgen_key
-                    for one in BENCHMARKS.values()
-                    if "Interactive" in one.scenarios and one.model is self.benchmark.model
+                    benchmark.loadgen_key
+                    for benchmark in BENCHMARKS.values()
+                    if "Interactive" in benchmark.scenarios and benchmark.model is self.benchmark.model
                 )
                 fix = f"write `{_line(setting, model, 'Server')}`: Interactive is Server with a different model"
             text = f"{_shown(setting)}: LoadGen has no scenario {printable(scenario, 40)!r} and ignores the line"
@@ -283,10 +288,10 @@ class _Judge:
         self.conf.problems.append(Problem(setting.line, f"{_shown(setting)}: {text}", fix, setting))
 
     def _effective(self, key: str) -> float:
-        found = lookup(self.conf.settings, self.key, self.scenario, key)
-        if found is None and key == "performance_sample_count_override":
+        setting = lookup(self.conf.settings, self.key, self.scenario, key)
+        if setting is None and key == "performance_sample_count_override":
             return self.benchmark.performance_samples
-        return defaults(self.benchmark, self.scenario)[key] if found is None else found
+        return defaults(self.benchmark, self.scenario)[key] if setting is None else setting
 
 
 # Texts of problems ------------------------------------------------------------------------------------------------
@@ -322,19 +327,19 @@ def _shape(words: Sequence[str], fate: Fate) -> tuple[str, str]:
 
 def _no_number(setting: Setting, words: Sequence[str]) -> tuple[str, str]:
     word = next(word for word in words[2:] if not is_number(word))
-    given = printable(f"{setting.name} = {word}", 100)
+    shown = printable(f"{setting.name} = {word}", 100)
     if word.startswith("#"):
         fix = "put the comment on a line of its own"
-        return f"{given}: LoadGen reads the comment after the value as a value and rejects the file", fix
+        return f"{shown}: LoadGen reads the comment after the value as a value and rejects the file", fix
     if odd := _odd_sign(word):
         return (
-            f"{given}: LoadGen does not understand {odd} and rejects the file",
+            f"{shown}: LoadGen does not understand {odd} and rejects the file",
             "retype the line without this character",
         )
     fix = (
         "write each setting on a line of its own, with LF or CRLF at its end" if "=" in words[2:] else "write a number"
     )
-    return f"{given}: must be a number; LoadGen rejects the file", fix
+    return f"{shown}: must be a number; LoadGen rejects the file", fix
 
 
 def _odd_sign(text: str) -> str:
@@ -353,16 +358,16 @@ def _misread(setting: Setting, values: Sequence[str], run_scenario: str) -> tupl
     if not is_read(setting.key, scenario):
         return None
     real, _ = c_real(setting.value)
-    given = printable(f"{setting.name} = {' '.join(values)}", 100)
+    shown = printable(f"{setting.name} = {' '.join(values)}", 100)
     if len({c_real(value)[0] for value in values}) > 1:
-        return f"{given}: LoadGen uses only the last of these values", "write one value"
+        return f"{shown}: LoadGen uses only the last of these values", "write one value"
     if kind_of(setting.key, scenario) is Kind.REAL:
-        return None if math.isfinite(real) else (f"{given}: must be a finite number", "write a number like 12.5")
+        return None if math.isfinite(real) else (f"{shown}: must be a finite number", "write a number like 12.5")
     number, _ = c_integer(setting.value)
     if real == float(number) and not overflows(setting.value):
         return None
     fix = f"write {real:.0f}" if 0 <= real <= LARGEST_INTEGER and real == int(real) else "write a whole number"
-    return f"{given}: LoadGen reads {number}", fix
+    return f"{shown}: LoadGen reads {number}", fix
 
 
 def _out_of_range(setting: Setting, scenario: str) -> tuple[str, str] | None:
@@ -386,21 +391,21 @@ def _out_of_range(setting: Setting, scenario: str) -> tuple[str, str] | None:
 @cache
 def _known_models() -> frozenset[str]:
     """Return LoadGen's names of all MLPerf models, and the names of their directories in a submission."""
-    found = {*BENCHMARKS, *_RETIRED}
-    for one in ROUNDS.values():
-        for name, entry in one.table.benchmarks.items():
-            found |= {name, *entry.aliases, *entry.loadgen_keys.values(), entry.model}
-    return frozenset(found)
+    models = {*BENCHMARKS, *_RETIRED}
+    for round_ in ROUNDS.values():
+        for name, entry in round_.table.benchmarks.items():
+            models |= {name, *entry.aliases, *entry.loadgen_keys.values(), entry.model}
+    return frozenset(models)
 
 
 @cache
 def _directories(key: str) -> frozenset[str]:
     """Return the names of the benchmark's directories in submissions. LoadGen does not recognize these names."""
-    found = {key.replace("_", ".")} | {BENCHMARKS[key].submission_name}
+    names = {key.replace("_", ".")} | {BENCHMARKS[key].submission_name}
     loadgen_keys = set(BENCHMARKS)
-    for one in ROUNDS.values():
-        for name, entry in one.table.benchmarks.items():
+    for round_ in ROUNDS.values():
+        for name, entry in round_.table.benchmarks.items():
             if key in entry.loadgen_keys.values():
-                found |= {name, *entry.aliases}
+                names |= {name, *entry.aliases}
             loadgen_keys |= set(entry.loadgen_keys.values())
-    return frozenset(found - loadgen_keys)
+    return frozenset(names - loadgen_keys)

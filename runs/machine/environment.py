@@ -32,17 +32,17 @@ def _version(distribution: str) -> str | None:
     import importlib.metadata
 
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        found = importlib.metadata.distribution(distribution)
+        distribution_ = importlib.metadata.distribution(distribution)
         # `found.version` would parse the whole file of thousands of lines.
-        version = re.search(r"^Version: *(.+)$", found.read_text("METADATA") or "", re.MULTILINE)
-        return version[1].strip() if version else found.version
+        version = re.search(r"^Version: *(.+)$", distribution_.read_text("METADATA") or "", re.MULTILINE)
+        return version[1].strip() if version else distribution_.version
     return None
 
 
 def software_versions() -> dict[str, str]:
     """Return the versions of Python and of the installed distributions that affect a result."""
-    found = {name: version for name in DISTRIBUTIONS if (version := _version(name)) is not None}
-    return {"python": platform.python_version(), **found}
+    versions = {name: version for name in DISTRIBUTIONS if (version := _version(name)) is not None}
+    return {"python": platform.python_version(), **versions}
 
 
 def loadgen_facts() -> dict[str, Any]:

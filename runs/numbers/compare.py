@@ -92,9 +92,9 @@ def _counts(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
         key = "result_overlatency_query_count"
         late = np.count_nonzero(derived.times.latency_ns > detail.integer("effective_target_latency_ns"))
         pairs.append((key, detail.integer(key), int(late), "queries"))
-    for name, reported, ours, unit in pairs:
-        if reported is not None and reported != ours:
-            yield Disagreement(name, reported, ours, 0, unit)
+    for name, reported, recomputed, unit in pairs:
+        if reported is not None and reported != recomputed:
+            yield Disagreement(name, reported, recomputed, 0, unit)
 
 
 def _rates(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
@@ -102,8 +102,8 @@ def _rates(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
     exact = derived.source == "trace"
     stamp_ns = float(START_STAMP_NS + HANDOVER_NS * derived.sample_count)
     for name in RATES:
-        ours, theirs = getattr(derived.numbers, name), getattr(reported, name)
-        if ours is None or theirs is None:
+        recomputed, logged = getattr(derived.numbers, name), getattr(reported, name)
+        if recomputed is None or logged is None:
             continue
         share = SIX_DIGITS
         if derived.scenario == "SingleStream":
@@ -115,9 +115,9 @@ def _rates(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
                 base_ns, error_ns = _time_of_rates_ns(derived), stamp_ns
             share = RATE_SHARE + error_ns / max(base_ns, 1)
         above = share if exact or name not in _FROM_START_TO_END else min(share, 3 * SIX_DIGITS)
-        if not -share * abs(ours) <= theirs - ours <= above * abs(ours):  # true for nan, too
+        if not -share * abs(recomputed) <= logged - recomputed <= above * abs(recomputed):  # true for nan, too
             key = RATE_KEYS[derived.scenario][name]
-            yield Disagreement(f"{name} ({key})", theirs, ours, share * abs(ours), "1/s")
+            yield Disagreement(f"{name} ({key})", logged, recomputed, share * abs(recomputed), "1/s")
 
 
 def _time_of_rates_ns(derived: Derived) -> int:
@@ -145,16 +145,16 @@ def _token_sum(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
 def _latencies(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
     reported = reported_numbers(detail)
     for name in LATENCIES:
-        ours, theirs = getattr(derived.numbers, name), getattr(reported, name)
-        if ours is None and theirs is None:
+        recomputed, logged = getattr(derived.numbers, name), getattr(reported, name)
+        if recomputed is None and logged is None:
             continue
-        if ours is None or theirs is None:
-            there, here = ("nothing" if value is None else "a value" for value in (theirs, ours))
-            yield Disagreement(name, there, here, 0, "")
+        if recomputed is None or logged is None:
+            logged_state, here = ("nothing" if value is None else "a value" for value in (logged, recomputed))
+            yield Disagreement(name, logged_state, here, 0, "")
             continue
-        allowance = Allowance(derived, name.removesuffix("_ns"), ours)
+        allowance = Allowance(derived, name.removesuffix("_ns"), recomputed)
         for statistic, key in latency_keys(name):
-            value, reported_ns = getattr(ours, statistic), getattr(theirs, statistic)
+            value, reported_ns = getattr(recomputed, statistic), getattr(logged, statistic)
             tolerance_ns = allowance.of(statistic)
             shift_ns = allowance.shift_ns(value, reported_ns) if statistic in PERCENTILE_SHARES else 0
             if abs(value - reported_ns) > tolerance_ns + shift_ns:
@@ -165,10 +165,10 @@ def _latencies(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
 class Allowance:
     """Tolerance of the statistics of one measure (latency, ttft or tpot), compared with LoadGen's values; in ns."""
 
-    def __init__(self, derived: Derived, measure: str, ours: LatencyNumbers) -> None:
+    def __init__(self, derived: Derived, measure: str, latencies: LatencyNumbers) -> None:
         self._derived = derived
         self._measure = measure
-        self._ours = ours
+        self._ours = latencies
         self._moved: dict[int, tuple[LatencyNumbers, LatencyNumbers]] = {}
 
     def of(self, statistic: str) -> float:
@@ -231,12 +231,12 @@ def _validity(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
     }
     if derived.scenario == "Server":
         certain["perf_constraints_met"] = _limits_are_certain(derived, behind)
-    ours = derived.conditions
+    conditions = derived.conditions
     for name, sure in certain.items():
-        if sure and detail.get(CONDITIONS[name]) is not ours[name]:
-            yield Disagreement(CONDITIONS[name], str(detail.get(CONDITIONS[name])), str(ours[name]), 0, "")
-    if all(certain.values()) or any(sure and not ours[name] for name, sure in certain.items()):
-        verdict = "VALID" if all(ours.values()) else "INVALID"
+        if sure and detail.get(CONDITIONS[name]) is not conditions[name]:
+            yield Disagreement(CONDITIONS[name], str(detail.get(CONDITIONS[name])), str(conditions[name]), 0, "")
+    if all(certain.values()) or any(sure and not conditions[name] for name, sure in certain.items()):
+        verdict = "VALID" if all(conditions.values()) else "INVALID"
         if detail.validity != verdict:
             yield Disagreement("result_validity", detail.validity, verdict, 0, "")
     if derived.scenario == "SingleStream":
@@ -288,9 +288,9 @@ def _single_stream_estimates(derived: Derived, detail: DetailLog) -> Iterator[Di
         ("early_stopping_latency_ms", SECOND_PERCENTILE),
     ):
         # LoadGen writes 0 for a missing estimate.
-        ours = derived.early_stopping.estimates_ns[f"{measure}_p{share * 100:g}"] or 0
-        theirs = detail.integer(key)
+        recomputed = derived.early_stopping.estimates_ns[f"{measure}_p{share * 100:g}"] or 0
+        logged = detail.integer(key)
         # An estimate is above its percentile, in a range with fewer samples.
         tolerance_ns = allowance.of("p90" if share <= 0.9 else "p99_9")
-        if abs(ours - theirs) > tolerance_ns + allowance.shift_ns(ours, theirs):
-            yield Disagreement(key, theirs, ours, tolerance_ns, "ns")
+        if abs(recomputed - logged) > tolerance_ns + allowance.shift_ns(recomputed, logged):
+            yield Disagreement(key, logged, recomputed, tolerance_ns, "ns")

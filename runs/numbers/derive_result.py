@@ -43,19 +43,19 @@ def result_of(run: FinishedRun, *, scenario: Scenario | None = None) -> Result:
             f"{run_dir.detail}: the scenario was {detail.scenario}", f"only {', '.join(RATE_KEYS)} runs have a result"
         )
     requests, notes = run.requests, []
-    found = [
+    disagreements = [
         Disagreement(run_dir.summary.name, contradiction.found, None, 0, "", "summary")
         for contradiction in cross_check(run.summary, detail)
     ]
     if scenario is not None and LOADGEN_SCENARIO[scenario] != detail.scenario:
-        found.append(
+        disagreements.append(
             Disagreement("scenario", detail.scenario, LOADGEN_SCENARIO[scenario], 0, "(the second was requested)")
         )
     if requests is None:
         notes.append(f"{run_dir.requests.name} is missing: numbers could not be recomputed")
     else:
-        found += _order(detail, requests, run.trace)
-    specific = _performance(run, found) if run.is_performance else _accuracy(run, found)
+        disagreements += _order(detail, requests, run.trace)
+    specific = _performance(run, disagreements) if run.is_performance else _accuracy(run, disagreements)
     return Result.model_validate(
         {
             "scenario": scenario or detail.scenario,
@@ -63,7 +63,7 @@ def result_of(run: FinishedRun, *, scenario: Scenario | None = None) -> Result:
             "notes": notes,
             "loadgen_verdict": detail.validity,
             "in_force": _in_force(detail),
-            "disagreements": [item for item in found if item.about == "summary" or not detail.error_count],
+            "disagreements": [item for item in disagreements if item.about == "summary" or not detail.error_count],
             "counts": Counts(
                 samples=None if requests is None else len(requests), samples_expected=expected_samples(detail)
             ),
@@ -97,19 +97,21 @@ def _finished_detail(run: FinishedRun) -> DetailLog:
 
 def _order(detail: DetailLog, requests: RequestTable, trace: Trace | None) -> list[Disagreement]:
     """Compare the samples in the request log with those that LoadGen issued."""
-    found = []
+    disagreements = []
     if not np.array_equal(requests.seq, np.arange(len(requests))):
         missing = int(np.argmax(requests.seq != np.arange(len(requests))))
-        found.append(Disagreement("requests.jsonl", f"seq {missing} issued", "missing in the request log", 0, ""))
+        disagreements.append(
+            Disagreement("requests.jsonl", f"seq {missing} issued", "missing in the request log", 0, "")
+        )
     if trace is not None:
-        found += compare_order(requests.sample_index, trace.sample_index, "trace")
+        disagreements += compare_order(requests.sample_index, trace.sample_index, "trace")
     expected = expected_order(detail, len(requests))
     if expected is not None:
-        found += compare_order(requests.sample_index, expected, SEEDS)
-    return found
+        disagreements += compare_order(requests.sample_index, expected, SEEDS)
+    return disagreements
 
 
-def _performance(run: FinishedRun, found: list[Disagreement]) -> dict[str, Any]:
+def _performance(run: FinishedRun, disagreements: list[Disagreement]) -> dict[str, Any]:
     """Return the fields of a performance run; add disagreements to `found`."""
     detail = run.detail
     derived: Derived | None = None
@@ -119,9 +121,9 @@ def _performance(run: FinishedRun, found: list[Disagreement]) -> dict[str, Any]:
         if run.requests is not None:
             try:
                 derived = derive(detail, run.requests, run.trace)
-                found += compare(derived, detail)
+                disagreements += compare(derived, detail)
             except InputError as error:
-                found.append(Disagreement("request log", None, error.message, 0, ""))
+                disagreements.append(Disagreement("request log", None, error.message, 0, ""))
     try:
         manifest = run.manifest
     except InputError:  # Other rules report damaged files, which do not affect LoadGen's verdict.
@@ -148,7 +150,7 @@ def _performance(run: FinishedRun, found: list[Disagreement]) -> dict[str, Any]:
     return fields
 
 
-def _accuracy(run: FinishedRun, found: list[Disagreement]) -> dict[str, Any]:
+def _accuracy(run: FinishedRun, disagreements: list[Disagreement]) -> dict[str, Any]:
     """Return the fields of an accuracy run; add disagreements to `found`."""
     detail, path = run.detail, run.dir.accuracy_log
     if not path.is_file():
@@ -166,7 +168,7 @@ def _accuracy(run: FinishedRun, found: list[Disagreement]) -> dict[str, Any]:
         )
     if run.requests is not None and len(run.requests) != len(entries):
         name = f"responses in {path.name} and {run.dir.requests.name}"
-        found.append(Disagreement(name, len(entries), len(run.requests), 0, "samples"))
+        disagreements.append(Disagreement(name, len(entries), len(run.requests), 0, "samples"))
     return {"verdict": "INVALID" if reasons else "DONE", "reasons": reasons}
 
 

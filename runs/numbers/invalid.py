@@ -46,7 +46,7 @@ def invalid_reasons(
     detail: DetailLog,
     reported: Numbers | None,
     derived: Derived | None,
-    asked: Mapping[str, Any] | None = None,
+    requested: Mapping[str, Any] | None = None,
     *,
     in_campaign: bool = False,
     by_audit: bool = False,
@@ -60,7 +60,7 @@ def invalid_reasons(
         by_audit: an audit chose the queries, so that the advice omits their number.
     """
     reasons: list[str] = []
-    settings = Settings(detail.scenario, asked, in_campaign=in_campaign, by_audit=by_audit)
+    settings = Settings(detail.scenario, requested, in_campaign=in_campaign, by_audit=by_audit)
     if detail.error_count:
         reasons.append(errors_found(detail))
     if reported is None:
@@ -138,9 +138,9 @@ def _rate_advice(detail: DetailLog, reported: Numbers, derived: Derived | None, 
     load = None if derived is None else load_of(derived.times.scheduled_ns, derived.times.latency_ns)
     mean_open = None if load is None else load.mean_open
     never = [
-        exceeded(name, _time(limit_ns), _time(found.ns), found.of)
+        exceeded(name, _time(limit_ns), _time(estimate.ns), estimate.of)
         for name, numbers, limit_ns in _limited(detail, reported)
-        if (found := unloaded(name, numbers, limit_ns, mean_open)) is not None
+        if (estimate := unloaded(name, numbers, limit_ns, mean_open)) is not None
     ]
     if never:
         return "; ".join(never)
@@ -198,5 +198,5 @@ def _too_few_to_stop(derived: Derived, settings: Settings) -> str:
 
 def _early_stopping_of_loadgen(detail: DetailLog) -> str:
     texts = [detail.get(f"early_stopping_{part}result") for part in ("tpot_", "ttft_", "")]
-    said = " ".join(" ".join(text.split()) for text in texts if isinstance(text, str) and "unsuccess" in text)
-    return f"early stopping: {said or 'too few queries, or too many of them late'}"
+    sentence = " ".join(" ".join(text.split()) for text in texts if isinstance(text, str) and "unsuccess" in text)
+    return f"early stopping: {sentence or 'too few queries, or too many of them late'}"

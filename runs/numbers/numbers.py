@@ -87,11 +87,11 @@ def rates_by_unit(row: Mapping[str, float]) -> dict[str, float]:
 
 def time_texts(row: Mapping[str, float]) -> dict[str, str]:
     """Return the latencies of a measured row by label: `mean 1.234 ms, p99.9 5.678 ms`."""
-    found = {
+    texts = {
         label: [f"{key[len(name) + 1 : -3].replace('_', '.')} {row[key]:.3f} ms" for key in row if key.startswith(name)]
         for name, label in _LABELS.items()
     }
-    return {label: ", ".join(texts) for label, texts in found.items() if texts}
+    return {label: ", ".join(texts) for label, texts in texts.items() if texts}
 
 
 RATES = tuple(name for name in Numbers.model_fields if not name.endswith("_ns"))

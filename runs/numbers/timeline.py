@@ -102,15 +102,15 @@ def _from_requests(detail: DetailLog, requests: RequestTable) -> Timeline:
 
 
 def _checked_ttft(
-    detail: DetailLog, ttft_ns: NDArray[np.int64], known: NDArray[np.bool_], source: str
+    detail: DetailLog, ttft_ns: NDArray[np.int64], has_first_token: NDArray[np.bool_], source: str
 ) -> NDArray[np.int64] | None:
     """Return the first-token times. LoadGen reports them in all scenarios except Offline."""
     if detail.scenario == "Offline" or not detail.uses_token_latencies:
         return None
-    if not known.all():
+    if not has_first_token.all():
         raise InputError(
-            f"{source} has no first token for {int((~known).sum())} of {len(known)} samples "
-            f"(first: seq {int(np.argmin(known))})",
+            f"{source} has no first token for {int((~has_first_token).sum())} of {len(has_first_token)} samples "
+            f"(first: seq {int(np.argmin(has_first_token))})",
             "rerun; in this scenario the engine must report the first token of each sample",
         )
     return ttft_ns

@@ -27,9 +27,9 @@ def unloaded(name: str, values: LatencyNumbers, limit_ns: float, mean_open: floa
     return Unloaded(values.min, "in the fastest query") if values.min > limit_ns else None
 
 
-def exceeded(name: str, limit: str, found: str, of: str) -> str:
+def exceeded(name: str, limit: str, value: str, queries: str) -> str:
     """Return the advice on a limit that is exceeded with little load."""
     return (
-        f"{name} was {found} {of}, above the limit of {limit}, so a lower rate hardly helps; use a faster system, "
+        f"{name} was {value} {queries}, above the limit of {limit}, so a lower rate hardly helps; use a faster system, "
         "or --scenario Offline, which has no latency limit"
     )

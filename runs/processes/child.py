@@ -93,15 +93,15 @@ def run_program(
             signal.
     """
     with contextlib.ExitStack() as at_the_end:
-        said = [at_the_end.enter_context(_unnamed_file()) for _ in ("stdin", "stdout", "stderr")]
-        said[0].write(message)
-        said[0].seek(0)
+        files = [at_the_end.enter_context(_unnamed_file()) for _ in ("stdin", "stdout", "stderr")]
+        files[0].write(message)
+        files[0].seek(0)
         with critical():
             process = subprocess.Popen(
                 command,
-                stdin=said[0],
-                stdout=output or said[1],
-                stderr=subprocess.STDOUT if output else said[2],
+                stdin=files[0],
+                stdout=output or files[1],
+                stderr=subprocess.STDOUT if output else files[2],
                 cwd=cwd,
                 env=env,
                 start_new_session=True,
@@ -111,7 +111,7 @@ def run_program(
             assert timeout_s is not None
             raise subprocess.TimeoutExpired(process.args, timeout_s)
         texts = []
-        for stream in said[1:]:
+        for stream in files[1:]:
             stream.seek(0)
             texts.append(stream.read())
         return subprocess.CompletedProcess(process.args, process.returncode, *texts)

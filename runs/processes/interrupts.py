@@ -58,12 +58,12 @@ of_thread = threading.local()
 
 def check() -> None:
     """Raise Interrupted if a signal has arrived."""
-    there = listener
-    if there is None or there.first is None:
+    waiting = listener
+    if waiting is None or waiting.first is None:
         return
     with critical():
-        there.noticed.set()
-    raise there.interrupted()
+        waiting.noticed.set()
+    raise waiting.interrupted()
 
 
 def pause(seconds: float) -> None:

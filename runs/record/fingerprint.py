@@ -103,7 +103,7 @@ def planned_facts(plan: "RunPlan", sha256: Mapping[str, str]) -> Facts:
         place["environment"] = kept
     facts = {key: value for key, value in _flat("", content).items() if key not in ROLE}
     facts |= {
-        f"node {number}.{name}": one for number, node in enumerate(plan.nodes) for name, one in node.facts.items()
+        f"node {number}.{name}": value for number, node in enumerate(plan.nodes) for name, value in node.facts.items()
     }
     files = {name: digest for name, digest in sha256.items() if not name.startswith(".")}
     return facts | (_flat("model.sha256", files) if files else {"model.path": plan.model_path})
@@ -272,22 +272,22 @@ def _plain(value: Any) -> str | int | float | bool | None:
 # Comparison ---------------------------------------------------------------------------------------------------------
 
 
-def _same_boot(one: Facts, other: Facts) -> bool:
+def _same_boot(first: Facts, second: Facts) -> bool:
     """Compare boot IDs, because the host name may change."""
-    return one.get("host.boot_id") is not None and one["host.boot_id"] == other.get("host.boot_id")
+    return first.get("host.boot_id") is not None and first["host.boot_id"] == second.get("host.boot_id")
 
 
 def _within(key: str, share: float) -> Callable[[Facts, Facts], bool]:
-    def close(one: Facts, other: Facts) -> bool:
-        values = [facts[key] for facts in (one, other) if facts.get(key) is not None]
+    def close(first: Facts, second: Facts) -> bool:
+        values = [facts[key] for facts in (first, second) if facts.get(key) is not None]
         return len(values) == 2 and abs(values[0] - values[1]) <= share * max(values)
 
     return close
 
 
-def _same_module(one: Facts, other: Facts) -> bool:
+def _same_module(first: Facts, second: Facts) -> bool:
     """Compare the hashes of LoadGen's module, because earlier manifests do not contain how it was built."""
-    return one.get("loadgen.extension_sha256") == other.get("loadgen.extension_sha256")
+    return first.get("loadgen.extension_sha256") == second.get("loadgen.extension_sha256")
 
 
 SPACE = "resolved.environment.VLLM_CPU_KVCACHE_SPACE"
@@ -305,20 +305,21 @@ TOLERANCES: dict[str, Callable[[Facts, Facts], bool]] = {
 }
 
 
-def differences(one: Mapping[str, Any], other: Mapping[str, Any], scope: Scope = ALL) -> Differences:
+def differences(first: Mapping[str, Any], second: Mapping[str, Any], scope: Scope = ALL) -> Differences:
     """Return the facts of a scope that differ by more than TOLERANCES, with both values; None for a missing fact."""
-    both = {key: (one.get(key), other.get(key)) for key in scope.of({**one, **other})}
+    both = {key: (first.get(key), second.get(key)) for key in scope.of({**first, **second})}
     return {
         key: pair
         for key, pair in both.items()
-        if pair[0] != pair[1] and not (key in TOLERANCES and TOLERANCES[key](dict(one), dict(other)))
+        if pair[0] != pair[1] and not (key in TOLERANCES and TOLERANCES[key](dict(first), dict(second)))
     }
 
 
-def describe(found: Differences, here: str, there: str) -> list[str]:
+def describe(unequal: Differences, here: str, second_place: str) -> list[str]:
     """Return each difference as text: `host.cpu: A then, B now`, with `here` "then" and `there` "now"."""
     return [
-        f"{key}: {value_text(one, 160)} {here}, {value_text(other, 160)} {there}" for key, (one, other) in found.items()
+        f"{key}: {value_text(before, 160)} {here}, {value_text(after, 160)} {second_place}"
+        for key, (before, after) in unequal.items()
     ]
 
 

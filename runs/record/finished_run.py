@@ -55,8 +55,8 @@ class FinishedRun:
     @cached_property
     def trace(self) -> Trace | None:
         """LoadGen's trace; None if the file is missing, or empty because the trace was off."""
-        found = read_trace(self.dir.trace) if _is_there(self.dir.trace) else None
-        return found if found is not None and len(found) else None
+        trace = read_trace(self.dir.trace) if _is_there(self.dir.trace) else None
+        return trace if trace is not None and len(trace) else None
 
     @cached_property
     def requests(self) -> RequestTable | None:
@@ -146,11 +146,11 @@ def log_hashes(run: RunDir) -> dict[str, str]:
 
 
 def _scenario(detail: DetailLog, manifest: Manifest | None, scenario_override: Scenario | None) -> Scenario:
-    known: dict[str, Scenario] = {"Offline": "Offline", "Server": "Server", "SingleStream": "SingleStream"}
-    if detail.scenario not in known:
+    scenario_of: dict[str, Scenario] = {"Offline": "Offline", "Server": "Server", "SingleStream": "SingleStream"}
+    if detail.scenario not in scenario_of:
         raise InputError(
             f"{detail.path}: the scenario was {detail.scenario[:40]!r}",
-            f"this benchmark has {', '.join(known)} (and Interactive, which LoadGen calls Server)",
+            f"this benchmark has {', '.join(scenario_of)} (and Interactive, which LoadGen calls Server)",
         )
     if scenario_override is not None and LOADGEN_SCENARIO[scenario_override] == detail.scenario:
         return scenario_override
@@ -160,7 +160,7 @@ def _scenario(detail: DetailLog, manifest: Manifest | None, scenario_override: S
         tight = [one for one in BENCHMARKS.values() if "Interactive" in one.scenarios]
         if any(_has_limits_of(detail, one) for one in tight):
             return "Interactive"
-    return known[detail.scenario]
+    return scenario_of[detail.scenario]
 
 
 def _benchmark(detail: DetailLog, manifest: Manifest | None, scenario: Scenario) -> Benchmark:
@@ -171,13 +171,13 @@ def _benchmark(detail: DetailLog, manifest: Manifest | None, scenario: Scenario)
     # LoadGen's logs do not name the benchmark: the size of the dataset or the limits decide.
     possible = [one for one in BENCHMARKS.values() if (scenario == "Interactive") == ("Interactive" in one.scenarios)]
     for size in ("qsl_reported_total_count", "effective_performance_sample_count"):
-        for one in possible:
-            if detail.get(size) in (one.performance_samples, one.accuracy_samples):
-                return one
+        for benchmark in possible:
+            if detail.get(size) in (benchmark.performance_samples, benchmark.accuracy_samples):
+                return benchmark
     if detail.scenario == "Server":
-        for one in possible:
-            if _has_limits_of(detail, one):
-                return one
+        for benchmark in possible:
+            if _has_limits_of(detail, benchmark):
+                return benchmark
     return default_benchmark(scenario)
 
 

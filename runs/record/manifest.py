@@ -137,8 +137,8 @@ class ReplicasPlan(BaseModel):
 
     @model_validator(mode="after")
     def _on_nodes(self) -> Self:
-        known: list[int | None] = [None] if self.cluster is None else [*range(len(self.cluster.nodes))]
-        if unknown := [place.node for place in self.places if place.node not in known]:
+        nodes: list[int | None] = [None] if self.cluster is None else [*range(len(self.cluster.nodes))]
+        if unknown := [place.node for place in self.places if place.node not in nodes]:
             raise ValueError(f"places: node {unknown[0]} does not exist")
         return self
 
@@ -301,15 +301,15 @@ class Manifest(BaseModel):
         """Add the values that the file omits to the plan."""
         if not isinstance(values, dict) or not isinstance(plan := values.get("plan"), dict):
             return values
-        asked = values["asked"] if isinstance(values.get("asked"), dict) else {}
-        return {**values, "plan": {name: asked[name] for name in RunPlan.model_fields if name in asked} | plan}
+        requested = values["asked"] if isinstance(values.get("asked"), dict) else {}
+        return {**values, "plan": {name: requested[name] for name in RunPlan.model_fields if name in requested} | plan}
 
     @model_serializer(mode="wrap")
     def _omit_what_was_asked(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         content: dict[str, Any] = write(self)
-        asked = content["asked"]
+        requested = content["asked"]
         content["plan"] = {
-            name: value for name, value in content["plan"].items() if name not in asked or asked[name] != value
+            name: value for name, value in content["plan"].items() if name not in requested or requested[name] != value
         }
         return content
 
@@ -392,6 +392,6 @@ def _absent_fields(part: BaseModel, place: str = "") -> Iterator[str]:
         value = getattr(part, name)
         if name not in part.model_fields_set and place + name not in _LATER:
             yield f"{place}{name}"
-        for one in value if isinstance(value, list) else [value]:
-            if isinstance(one, BaseModel):
-                yield from _absent_fields(one, f"{place}{name}.")
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, BaseModel):
+                yield from _absent_fields(item, f"{place}{name}.")

@@ -48,18 +48,18 @@ def taken(run: RunDir) -> Iterator[None]:
 
 def refuse_taken(run: RunDir) -> None:
     """Raise a SetupError if the directory has a run."""
-    held = [name for name in (*LOADGEN_LOGS, run.manifest.name) if (run.root / name).exists()]
-    if held and not never_began(run):
+    existing = [name for name in (*LOADGEN_LOGS, run.manifest.name) if (run.root / name).exists()]
+    if existing and not never_began(run):
         raise SetupError(
-            f"output directory {run.root} already has a run ({held[0]})",
+            f"output directory {run.root} already has a run ({existing[0]})",
             "give --output-log-dir a new directory; a run never writes into the directory of another run",
         )
 
 
 def note_on_foreign_files(run: RunDir) -> str:
     """Return a note on the files in the directory of a new run that belong to no run; empty if there are none."""
-    own = {*run.own_names, run.seal.name, run.time_stamp.name, run.page.name}
-    foreign = sorted({path.name for path in run.root.glob("*")} - own)
+    own_names = {*run.own_names, run.seal.name, run.time_stamp.name, run.page.name}
+    foreign = sorted({path.name for path in run.root.glob("*")} - own_names)
     if not foreign:
         return ""
     names = shortened_list([printable(name, 40) for name in foreign], 3)

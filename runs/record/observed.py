@@ -130,8 +130,8 @@ class QueryTimes(StrictModel):
     decode_s: Amount = 0.0
 
     def __add__(self, other: "QueryTimes") -> "QueryTimes":
-        mine, theirs = self.model_dump(), other.model_dump()
-        return QueryTimes(**{name: value + theirs[name] for name, value in mine.items()})
+        mine, added = self.model_dump(), other.model_dump()
+        return QueryTimes(**{name: value + added[name] for name, value in mine.items()})
 
 
 class LatenessSummary(StrictModel):
@@ -235,8 +235,8 @@ class Observed(StrictModel):
     @property
     def query_times(self) -> QueryTimes | None:
         """The times of all engines together; None without vLLM's statistics."""
-        found = [one.query_times for one in self.engines if one.query_times is not None]
-        return sum(found, QueryTimes()) if found else None
+        times = [one.query_times for one in self.engines if one.query_times is not None]
+        return sum(times, QueryTimes()) if times else None
 
     @property
     def clients(self) -> list[ServerClient]:

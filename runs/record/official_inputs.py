@@ -63,7 +63,7 @@ def model_reasons(
     if weights.sparse:
         return ["the model's configuration has a sparsity_config: weights are missing"]
     published = set(official.weights_sha256.values())
-    found = {digest for name, digest in (hashes or {}).items() if name.endswith(".safetensors")}
-    if hashes is not None and published and not weights.quantized and found != published:
+    digests = {digest for name, digest in (hashes or {}).items() if name.endswith(".safetensors")}
+    if hashes is not None and published and not weights.quantized and digests != published:
         return [f"the weights are in {weights.precision}, and their files differ from those of {official.name}"]
     return []

@@ -45,5 +45,5 @@ def _given(plan: RunPlan, user_conf: str, run: RunDir) -> Facts:
     except HarnessError as error:
         raise InputError(error.message, "the file in the run directory is damaged; rerun") from error
     keys = sorted({setting.key for setting in settings})
-    found = {key: lookup(settings, plan.loadgen_key, LOADGEN_SCENARIO[plan.scenario], key) for key in keys}
-    return {f"user.conf {key}": f"{value:.17g}" for key, value in found.items() if value is not None}
+    settings_in_force = {key: lookup(settings, plan.loadgen_key, LOADGEN_SCENARIO[plan.scenario], key) for key in keys}
+    return {f"user.conf {key}": f"{value:.17g}" for key, value in settings_in_force.items() if value is not None}

@@ -33,11 +33,11 @@ def all_options() -> type[AuditOptions]:
     for name, field in fields.items():
         texts = [f"{', '.join(tests)}: {text}" for text, tests in audits[name].items()]
         fields[name] = FieldInfo.merge_field_infos(field, description=" ".join(texts))
-    every: dict[str, Any] = {name: (field.annotation, field) for name, field in fields.items()}
+    options: dict[str, Any] = {name: (field.annotation, field) for name, field in fields.items()}
     names = FieldInfo.merge_field_infos(
         AuditOptions.model_fields["test"], description=f"Name of the audit: {', '.join(AUDITS)}."
     )
-    return create_model("AllOptions", __base__=AuditOptions, __module__=__name__, test=(str, names), **every)
+    return create_model("AllOptions", __base__=AuditOptions, __module__=__name__, test=(str, names), **options)
 
 
 def audit_options(values: Mapping[str, Any], campaign: Path | None = None) -> AuditOptions:
@@ -50,23 +50,25 @@ def audit_options(values: Mapping[str, Any], campaign: Path | None = None) -> Au
     Raises:
         InputError: If the audit or an option is unknown, or a value is not allowed.
     """
-    asked, at = with_underscores(dict(values)), f"{campaign}: audits: " if campaign else ""
-    name = asked.get("test")
+    values_by_name, at = with_underscores(dict(values)), f"{campaign}: audits: " if campaign else ""
+    name = values_by_name.get("test")
     if name is None:
         raise InputError(f"{at}test: missing" if at else "--test: missing", f"choose from {', '.join(AUDITS)}")
     if campaign and name not in AUDITS:
         raise InputError(f"{at}{name}: unknown audit", f"choose from {', '.join(AUDITS)}")
     options: type[AuditOptions] = find_audit(str(name)).options
-    for key in sorted(all_options().model_fields.keys() & asked.keys() - options.model_fields.keys()):
-        place = place_of(asked, key)
+    for key in sorted(all_options().model_fields.keys() & values_by_name.keys() - options.model_fields.keys()):
+        place = place_of(values_by_name, key)
         spelled = [one if place else "--" + one.replace("_", "-") for one in (key, *options.own())]
-        named = f"{place}: {key}: {asked[key]}" if place else f"{spelled[0]} {asked[key]}"
-        own = f"{name} has {', '.join(spelled[1:])}" if spelled[1:] else f"{name} has no options"
-        raise InputError(f"{named}: not an option of {name}", f"remove {spelled[0]}; {own}")
-    return checked(options, asked, f"see `{PROGRAM} audit --help`", campaign)
+        named = f"{place}: {key}: {values_by_name[key]}" if place else f"{spelled[0]} {values_by_name[key]}"
+        description = f"{name} has {', '.join(spelled[1:])}" if spelled[1:] else f"{name} has no options"
+        raise InputError(f"{named}: not an option of {name}", f"remove {spelled[0]}; {description}")
+    return checked(options, values_by_name, f"see `{PROGRAM} audit --help`", campaign)
 
 
-def load_audit(file: Path | None, own: dict[str, Any], runs: dict[str, Any]) -> tuple[AuditOptions, dict[str, Any]]:
+def load_audit(
+    file: Path | None, own_values: dict[str, Any], runs: dict[str, Any]
+) -> tuple[AuditOptions, dict[str, Any]]:
     """Merge the command line and a YAML file; return the audit's options and the values for its runs.
 
     Args:
@@ -77,8 +79,8 @@ def load_audit(file: Path | None, own: dict[str, Any], runs: dict[str, Any]) -> 
     Raises:
         InputError: If a key is unknown, a value is not allowed, or options of new and existing runs are mixed.
     """
-    asked, from_file = split_config(file, "audit", own, "{test: NAME}")
-    options = audit_options(asked)
+    requested, from_file = split_config(file, "audit", own_values, "{test: NAME}")
+    options = audit_options(requested)
     runs = merged(from_file, runs)
     if refused := sorted(NOT_FOR_AUDITS & runs.keys()):
         raise InputError(f"{refused[0]}: not supported, because an audit plans its runs", "remove this option")
@@ -95,20 +97,20 @@ def load_audit(file: Path | None, own: dict[str, Any], runs: dict[str, Any]) -> 
 
 def _check_existing(options: AuditOptions, runs: dict[str, Any]) -> None:
     """Refuse --ref and --run if the audit does not support them, or options of new runs are given too."""
-    given = {name: path for name in ("ref", "run") if (path := getattr(options, name)) is not None}
-    if not given:
+    directories = {name: path for name in ("ref", "run") if (path := getattr(options, name)) is not None}
+    if not directories:
         return
     if find_audit(options.test).existing is None:
-        place, named = what_is(next(iter(given.values()))), " and ".join(f"--{name}" for name in given)
-        others = ", ".join(name for name, test in AUDITS.items() if test.existing is not None)
+        place, named = what_is(next(iter(directories.values()))), " and ".join(f"--{name}" for name in directories)
+        supported = ", ".join(name for name, test in AUDITS.items() if test.existing is not None)
         raise InputError(
             f"{named}: {options.test} checks its own runs only; {place.path} {place.text}",
-            f"remove {named} and give --scenario, or give a --test that checks existing runs: {others}"
+            f"remove {named} and give --scenario, or give a --test that checks existing runs: {supported}"
             + (f"; or {place.fix}" if place.fix else ""),
         )
-    if len(given) == 1:
+    if len(directories) == 1:
         raise InputError(
-            f"--{next(iter(given))}: {options.test} requires both --ref and --run for existing runs",
+            f"--{next(iter(directories))}: {options.test} requires both --ref and --run for existing runs",
             "give --ref and --run, or remove them and give --scenario",
         )
     if idle := sorted(runs.keys() - {"output_log_dir", "scenario"}):

@@ -95,11 +95,11 @@ def _run_in_turn(sides: list[_Runs], console: Console, say: Callable[[str], None
     """
     made: dict[Path, Path] = {}
     for pair in zip_longest(*(side.items() for side in sides)):
-        for path, asked in filter(None, pair):
+        for path, planned in filter(None, pair):
             if path in made:
                 continue
             root = _free(path)
-            config = make_config(asked.model_dump(exclude_unset=True) | {"output_log_dir": root})
+            config = make_config(planned.model_dump(exclude_unset=True) | {"output_log_dir": root})
             say(f"\nrepeating {path}")
             execute_run(config, console)
             made[path] = root
@@ -125,6 +125,6 @@ def _result(run: Path) -> Path:
 def _free(run: Path) -> Path:
     """Return the first free directory for the repetition of a run; a run that failed keeps its directory."""
     number = 1
-    while (found := _result(run) / f"repeat-{number}" / run.name).exists():
+    while (place := _result(run) / f"repeat-{number}" / run.name).exists():
         number += 1
-    return found
+    return place

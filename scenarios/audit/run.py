@@ -113,8 +113,8 @@ def _judge(
     except HarnessError:
         raise
     except Exception as error:
-        said = f"{test.name}: no verdict, because the files of a run are unreadable: {error!r}"
-        raise ExecutionError(said, f"verify the runs with `{PROGRAM} verify DIR`") from error
+        reason = f"{test.name}: no verdict, because the files of a run are unreadable: {error!r}"
+        raise ExecutionError(reason, f"verify the runs with `{PROGRAM} verify DIR`") from error
     _make(folder)
     write_audit(folder, result)
     done(audit_record(folder, result.test))
@@ -235,8 +235,8 @@ def _existing(test: AuditTest[Any], options: AuditOptions) -> tuple[AuditRequest
             raise ExecutionError(f"--{label} {path}: {unfinished(run.manifest)}", "repeat this run")
         finished.append(run)
     # The scenario is only recorded, because LoadGen's logs do not distinguish Interactive from Server.
-    found = finished[1].detail.scenario if finished[1].dir.detail.exists() else ""
-    scenario: Scenario = next((name for name in SCENARIOS if LOADGEN_SCENARIO[name] == found), "Offline")
+    logged_scenario = finished[1].detail.scenario if finished[1].dir.detail.exists() else ""
+    scenario: Scenario = next((name for name in SCENARIOS if LOADGEN_SCENARIO[name] == logged_scenario), "Offline")
     request = AuditRequest(scenario=scenario, loadgen_key="", loaded_count=10**9, options=options)
     test.validate(request)
     return request, finished
@@ -244,10 +244,10 @@ def _existing(test: AuditTest[Any], options: AuditOptions) -> tuple[AuditRequest
 
 def _refuse_existing(folder: Path) -> None:
     """Refuse a directory with an audit, unless its first run never started."""
-    there = list(folder.iterdir()) if folder.is_dir() else []
-    ours = (".audit.config", ENDED)
-    begun = [path for path in there if not (never_began(RunDir(path)) or path.name.endswith(ours))]
-    if begun or (folder.exists() and not there):
+    entries = list(folder.iterdir()) if folder.is_dir() else []
+    own_names = (".audit.config", ENDED)
+    begun = [path for path in entries if not (never_began(RunDir(path)) or path.name.endswith(own_names))]
+    if begun or (folder.exists() and not entries):
         raise SetupError(
             f"{folder} already contains an audit", "give a new --output-log-dir; audits are never overwritten"
         )

@@ -136,8 +136,8 @@ def _conditions(bench: Bench, prepared: PreparedRun) -> Conditions:
     facts = planned_fingerprint(
         prepared.plan, prepared.user_conf, prepared.run_dir, model_hashes(prepared), machine_now()
     )
-    known = {key: value for key, value in facts.items() if not key.startswith("user.conf ")}
-    return _with_facts(bench, known, Conditions(equal={}, system={}))
+    conditions = {key: value for key, value in facts.items() if not key.startswith("user.conf ")}
+    return _with_facts(bench, conditions, Conditions(equal={}, system={}))
 
 
 def _with_facts(bench: Bench, facts: Facts, before: Conditions) -> Conditions:
@@ -195,23 +195,25 @@ def _opened(bench: Bench, now: Conditions, console: Console, restart_changed: bo
         SetupError: If it has other files.
     """
     folder = bench.folder
-    there = sorted(path for path in folder.iterdir() if path.name not in (LOCK, DISCARDED))
+    entries = sorted(path for path in folder.iterdir() if path.name not in (LOCK, DISCARDED))
     if (folder / BENCH_FILE).exists():
         record = read_bench(folder / BENCH_FILE)
-        found = list(_changed(bench, record, now))
-        if not found:
+        changes = list(_changed(bench, record, now))
+        if not changes:
             # Failed and unfinished runs are repeated.
             kept = [run for run in record.runs if run.verdict != "failed"]
             record = record.model_copy(update={"runs": kept, "status": "running", "error": None})
             if kept:
                 say(console, f"continued after {counted(len(kept), 'run')}")
             return record
-        what = f"{folder} has a bench with another command or configuration:\n" + "\n".join(f"  {one}" for one in found)
+        what = f"{folder} has a bench with another command or configuration:\n" + "\n".join(
+            f"  {change}" for change in changes
+        )
         if not restart_changed:
             raise InputError(what, CHANGED_FIX)
-        say(console, f"{what}\nthe earlier files are now in {set_aside(there, folder / DISCARDED)}")
-    elif there:
-        raise SetupError(f"{there[0]} already exists and does not belong to a bench", "give a new --output-log-dir")
+        say(console, f"{what}\nthe earlier files are now in {set_aside(entries, folder / DISCARDED)}")
+    elif entries:
+        raise SetupError(f"{entries[0]} already exists and does not belong to a bench", "give a new --output-log-dir")
     like = bench.like
     return BenchRecord(
         status="running",
@@ -236,8 +238,8 @@ def _changed(bench: Bench, then: BenchRecord, now: Conditions) -> Iterator[str]:
     if commands[0] != commands[1]:
         yield f"command: {' '.join(then.command)} in the earlier bench, {' '.join(bench.command)} now"
     facts = now.equal | now.system
-    known = then.conditions.equal | then.conditions.system
-    yield from changes({key: known.get(key) for key in facts}, facts)
+    conditions = then.conditions.equal | then.conditions.system
+    yield from changes({key: conditions.get(key) for key in facts}, facts)
 
 
 def _accelerators(conditions: Conditions) -> int | None:

@@ -57,9 +57,9 @@ _PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
 def load_bench(
     command: Sequence[str],
     targets: Sequence[str],
-    own: Mapping[str, Any],
+    bench_values: Mapping[str, Any],
     runs: Mapping[str, Any],
-    others: Mapping[str, str],
+    foreign_options: Mapping[str, str],
     *,
     say: Callable[[str], None] = print,
 ) -> Bench:
@@ -76,7 +76,9 @@ def load_bench(
     Raises:
         InputError: If options, files or the server are wrong; the message lists all mistakes and fixes.
     """
-    return _Loader(BenchOptions.model_validate(own), dict(runs), say).load(list(command), targets, others)
+    return _Loader(BenchOptions.model_validate(bench_values), dict(runs), say).load(
+        list(command), targets, foreign_options
+    )
 
 
 def _flag(name: str) -> str:
@@ -97,8 +99,8 @@ class _Loader:
         self.notes: list[str] = []
         self.given: dict[str, Any] = {}
 
-    def load(self, command: list[str], targets: Sequence[str], others: Mapping[str, str]) -> Bench:
-        for name, value in others.items():
+    def load(self, command: list[str], targets: Sequence[str], foreign_options: Mapping[str, str]) -> Bench:
+        for name, value in foreign_options.items():
             if name in REFUSED:
                 self.add(f"{_flag(name)} {value}: {REASONS.get(name, 'not an option of bench')}", fix_of(name, value))
             else:
@@ -108,8 +110,8 @@ class _Loader:
         if words:  # `--goodput ttft:500 tpot:50`
             self.options = self.options.model_copy(update={"goodput": ",".join([str(self.options.goodput), *words])})
         options = self.options
-        given = self.given = {name: self._parsed(name) for name in _PARSERS}
-        scenario: Scenario = given["scenario"] or "Server"
+        parsed = self.given = {name: self._parsed(name) for name in _PARSERS}
+        scenario: Scenario = parsed["scenario"] or "Server"
         target = self._target([word for word in targets if word not in words])
         label, metadata = self._label_and_metadata()
         steps = self._steps(scenario)
@@ -138,14 +140,14 @@ class _Loader:
             is_adaptive=not steps,
             limits=limits,
             prompts=prompts,
-            duration_s=given["duration"] or DURATION_S,
-            is_duration_given=given["duration"] is not None,
-            queries=given["queries"],
+            duration_s=parsed["duration"] or DURATION_S,
+            is_duration_given=parsed["duration"] is not None,
+            queries=parsed["queries"],
             output_len=self._fix_engine(prompts, output_len, limit, exact=exact),
             values=self.values,
             exact_output=exact,
-            repeats=given["repeats"] or 1,
-            max_runs=given["max_runs"] or MAX_RUNS,
+            repeats=parsed["repeats"] or 1,
+            max_runs=parsed["max_runs"] or MAX_RUNS,
             seed=seed,
             dataset_path=options.dataset_path.resolve() if options.dataset_path else None,
             like=like,
@@ -172,13 +174,13 @@ class _Loader:
                 record = find_bench(self.options.like)
         if record is None:
             return None
-        known = record.conditions.equal | record.conditions.system
+        conditions = record.conditions.equal | record.conditions.system
         update = {
-            **{name: known.get(name) for name in ("scenario", "seed", "limits", "dataset_path")},
-            "duration": known.get("duration_s"),
-            "input_len": known.get("input_tokens"),
-            "output_len": known.get("output_tokens"),
-            "ignore_eos": known.get("exact_output") or None,
+            **{name: conditions.get(name) for name in ("scenario", "seed", "limits", "dataset_path")},
+            "duration": conditions.get("duration_s"),
+            "input_len": conditions.get("input_tokens"),
+            "output_len": conditions.get("output_tokens"),
+            "ignore_eos": conditions.get("exact_output") or None,
             "rates": ",".join(dict.fromkeys(repr(run.asked_qps) for run in record.runs if run.asked_qps))
             or ("inf" if _has_offline(record) else ""),
             "concurrency": ",".join(dict.fromkeys(str(run.concurrency) for run in record.runs if run.concurrency)),
@@ -212,9 +214,9 @@ class _Loader:
         if urls and options.model in models and not Path(options.model or "").is_dir():
             models.remove(options.model)  # this name of the model is for the server; it is no path
         models = list(dict.fromkeys(models))
-        for found, what in ((urls, "servers"), (models, "models")):
-            if len(found) > 1:
-                self.add(f"{', '.join(found)}: {len(found)} {what} given", "give one MODEL or URL")
+        for targets_of_kind, what in ((urls, "servers"), (models, "models")):
+            if len(targets_of_kind) > 1:
+                self.add(f"{', '.join(targets_of_kind)}: {len(targets_of_kind)} {what} given", "give one MODEL or URL")
         if models:
             values["model_path"] = models[0]
         if urls:
@@ -338,20 +340,22 @@ class _Loader:
         return None, ""
 
     def _lengths(self, model: ModelFacts | None, limit: int | None) -> tuple[Lengths, Lengths]:
-        default, given = LENGTHS, (self.given["input_len"], self.given["output_len"])
+        default, requested = LENGTHS, (self.given["input_len"], self.given["output_len"])
         if (_is_embedded(model) and vllm_is_cpu_build()) if model is not None else "api_server" not in self.values:
             default = CPU_LENGTHS
-            if None in given and self.options.dataset_path is None:
+            if None in requested and self.options.dataset_path is None:
                 self.notes.append(
                     f"{default[0][0]} prompt and {default[1][0]} output tokens, because no accelerator is used"
                 )
-        if given == (None, None) and limit is not None and 2 < limit < default[0][0] + default[1][0]:
+        if requested == (None, None) and limit is not None and 2 < limit < default[0][0] + default[1][0]:
             default = (limit * 8 // 9,) * 2, (max(2, limit // 9),) * 2  # ratio of LENGTHS, in the model's context
-        spread, found = self.given["random_range_ratio"] or 0.0, []
-        for low, high in (given[0] or default[0], given[1] or default[1]):
+        spread, lengths_found = self.given["random_range_ratio"] or 0.0, []
+        for low, high in (requested[0] or default[0], requested[1] or default[1]):
             is_spread = spread and low == high
-            found.append((max(2, int(low * (1 - spread))), int(high * (1 + spread))) if is_spread else (low, high))
-        return found[0], found[1]
+            lengths_found.append(
+                (max(2, int(low * (1 - spread))), int(high * (1 + spread))) if is_spread else (low, high)
+            )
+        return lengths_found[0], lengths_found[1]
 
     def _seed(self, folder: Path) -> int:
         if self.given["seed"] is not None:
@@ -389,10 +393,10 @@ class _Loader:
                     f"give --input-len {max(1, limit - outputs[1])}, or fewer output tokens",
                 )
             return Synthetic(tokenizer, inputs, outputs, seed) if tokenizer else None
-        for given in ("input_len", "random_range_ratio"):
-            if getattr(self.options, given) is not None:
-                fix = f"remove {_flag(given)}"
-                self.add(f"{_flag(given)} with --dataset-path: the file decides the lengths of the prompts", fix)
+        for option in ("input_len", "random_range_ratio"):
+            if getattr(self.options, option) is not None:
+                fix = f"remove {_flag(option)}"
+                self.add(f"{_flag(option)} with --dataset-path: the file decides the lengths of the prompts", fix)
         if name == "random":
             self.add(f"--dataset-name random with --dataset-path {path}: exclude each other", "remove one of these")
         if outputs[0] != outputs[1]:
@@ -410,13 +414,13 @@ class _Loader:
         for name in ("ttft", "tpot"):
             value = self.given[f"{name}_sla_ms"]
             sources.append((f"{name}_sla_ms", {name: value} if value else {}))
-        found: dict[str, float] = {}
+        limits_ms: dict[str, float] = {}
         for source, values in sources:
-            for name in sorted(values.keys() & found.keys()):
+            for name in sorted(values.keys() & limits_ms.keys()):
                 self.add(f"{_flag(source)}: the limit of {name} is given twice", f"remove {_flag(source)}")
-            found |= values
-        if found or self.given["limits"] is not None:
-            return Limits(**found) if found else None
+            limits_ms |= values
+        if limits_ms or self.given["limits"] is not None:
+            return Limits(**limits_ms) if limits_ms else None
         benchmark = benchmark_of(self.values, scenario)
         if scenario == "Offline" or benchmark.limits is None:
             return None
@@ -438,8 +442,8 @@ class _Loader:
             outputs = [prompts.output_of(row) for row in prompts.content]
             output_len = min(outputs) if exact else 2, max(outputs)
         if not isinstance(prompts, FilePrompts) or prompts.kind != "benchmark" or self.options.output_len or exact:
-            given = {"min_tokens": output_len[0], "max_tokens": output_len[1]}
-            values["sampling_arg"] = values.get("sampling_arg", {}) | given
+            engine_values = {"min_tokens": output_len[0], "max_tokens": output_len[1]}
+            values["sampling_arg"] = values.get("sampling_arg", {}) | engine_values
         longest = prompts.longest + output_len[1]
         if "api_server" not in values and values.get("engine", DEFAULT) == DEFAULT:
             most = {"max_model_len": min(longest, limit or longest)}

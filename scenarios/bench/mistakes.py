@@ -81,10 +81,10 @@ def rates(text: str) -> tuple[Step, ...]:
 
 
 def seconds(text: str) -> float:
-    found = re.fullmatch(r"([\d.]+) ?([a-z]*)", text.strip())
-    if found is None or found[2] not in _UNITS:
+    match = re.fullmatch(r"([\d.]+) ?([a-z]*)", text.strip())
+    if match is None or match[2] not in _UNITS:
         raise ValueError("must be a number of seconds, or a number with s, m or h")
-    value = number(found[1]) * _UNITS[found[2]]
+    value = number(match[1]) * _UNITS[match[2]]
     if not 1 <= value <= 86_400:
         raise ValueError("must be from 1 s to 24 h")
     return value
@@ -92,33 +92,33 @@ def seconds(text: str) -> float:
 
 def lengths(text: str) -> tuple[int, int]:
     low, _, high = text.replace(":", "-").partition("-")
-    found = count(low), count(high or low)
-    if found[1] > MAX_LENGTH:
+    bounds = count(low), count(high or low)
+    if bounds[1] > MAX_LENGTH:
         raise ValueError(f"must be at most {MAX_LENGTH:,} tokens")
-    if found[0] > found[1]:
-        raise ValueError(f"the lower end {found[0]:,} is above the upper end {found[1]:,}")
-    return found
+    if bounds[0] > bounds[1]:
+        raise ValueError(f"the lower end {bounds[0]:,} is above the upper end {bounds[1]:,}")
+    return bounds
 
 
 def outputs(text: str) -> tuple[int, int]:
-    found = lengths(text)
-    if found[0] < 2:  # LoadGen divides by the tokens after the first one
+    bounds = lengths(text)
+    if bounds[0] < 2:  # LoadGen divides by the tokens after the first one
         raise ValueError("must be at least 2 tokens")
-    return found
+    return bounds
 
 
 def limits(text: str) -> dict[str, float]:
     """Return limits in ms by name, from `ttft=2000,tpot=100` or `ttft:2000 tpot:100`; none for `none`."""
-    found: dict[str, float] = {}
+    limits_ms: dict[str, float] = {}
     for part in [] if text == "none" else re.split(r"[,\s]+", text.strip()):
         name, _, value = part.replace(":", "=").partition("=")
-        known = _LIMITS.get(name.lower())
-        if known is None:
+        name_of_limit = _LIMITS.get(name.lower())
+        if name_of_limit is None:
             raise ValueError(f"{name!r} is not a limit; limits are ttft, tpot and e2el (the whole latency), in ms")
-        if known in found:
-            raise ValueError(f"{known} is given twice")
-        found[known] = number(value)
-    return found
+        if name_of_limit in limits_ms:
+            raise ValueError(f"{name_of_limit} is given twice")
+        limits_ms[name_of_limit] = number(value)
+    return limits_ms
 
 
 def scenario(text: str) -> Scenario:

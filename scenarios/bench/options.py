@@ -54,8 +54,8 @@ _LENGTHS_OF = re.compile(r"prompt_tokens\W+(\d+)\b.*output_tokens\W+(\d+)|\((\d+
 
 def fix_of(name: str, value: str) -> str:
     """Return what to type for an option in REFUSED, with the values that were given."""
-    if name in ("data", "traffic_scenario") and (found := _LENGTHS_OF.search(value)):
-        prompt, output = (one for one in found.groups() if one)
+    if name in ("data", "traffic_scenario") and (match := _LENGTHS_OF.search(value)):
+        prompt, output = (one for one in match.groups() if one)
         return f"give --input-len {prompt} --output-len {output}"
     return f"give --duration {value}" if name == "max_time_per_run" else REFUSED[name]
 
@@ -177,8 +177,8 @@ class Bench:
 
     def equal_conditions(self) -> dict[str, Fact]:
         """Return the options that must be equal in a comparison."""
-        given = {"scenario": self.scenario, "duration_s": self.duration_s, "exact_output": self.exact_output}
-        return {**given, **self.prompts.facts(), "limits": limits_text(self.limits)}
+        conditions = {"scenario": self.scenario, "duration_s": self.duration_s, "exact_output": self.exact_output}
+        return {**conditions, **self.prompts.facts(), "limits": limits_text(self.limits)}
 
     def other_conditions(self) -> dict[str, Fact]:
         """Return the other options that --like and a continued bench reuse."""
@@ -186,8 +186,8 @@ class Bench:
 
 
 def limits_text(limits: Limits | None) -> str:
-    given = limits.model_dump(exclude_none=True) if limits else {}
-    return ",".join(f"{name}={value!r}" for name, value in given.items()) or "none"
+    limits_ms = limits.model_dump(exclude_none=True) if limits else {}
+    return ",".join(f"{name}={value!r}" for name, value in limits_ms.items()) or "none"
 
 
 def benchmark_of(values: Mapping[str, Any], scenario: Scenario) -> Benchmark:

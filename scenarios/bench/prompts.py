@@ -69,9 +69,9 @@ class Synthetic:
             return np.array([*range(ord("A"), ord("Z") + 1), *range(ord("a"), ord("z") + 1)])
         tokenizer = load_tokenizer(self.tokenizer)
         texts = tokenizer.batch_decode([token_id] for token_id in range(tokenizer.vocab_size))
-        found = [token_id for token_id, text in enumerate(texts) if _WORD.fullmatch(text)]
-        again = tokenizer.encode_batch([texts[token_id] for token_id in found])
-        kept = [token_id for token_id, ids in zip(found, again, strict=True) if ids[-1:] == [token_id]]
+        token_ids = [token_id for token_id, text in enumerate(texts) if _WORD.fullmatch(text)]
+        again = tokenizer.encode_batch([texts[token_id] for token_id in token_ids])
+        kept = [token_id for token_id, ids in zip(token_ids, again, strict=True) if ids[-1:] == [token_id]]
         return np.array(kept if len(kept) >= FEWEST_WORDS else range(tokenizer.vocab_size))
 
     @cached_property
@@ -184,10 +184,10 @@ def read_prompts(
         )
     if kind == "sharegpt":
         rows = [_from_conversation(row) for row in rows]
-    found = FilePrompts(path, sha256(data).hexdigest(), kind or "custom", rows, tokenizer, output_tokens, exact)
+    prompts = FilePrompts(path, sha256(data).hexdigest(), kind or "custom", rows, tokenizer, output_tokens, exact)
     problems = {} if kind == "benchmark" else {i: problem for i, row in enumerate(rows) if (problem := _fault(row))}
     if kind != "benchmark" and longest is not None and not problems:
-        problems = _too_long(found, longest)
+        problems = _too_long(prompts, longest)
     if problems or not rows:
         lines = [number for number, line in enumerate(data.split(b"\n"), start=1) if line.strip()]
         places = (
@@ -197,7 +197,7 @@ def read_prompts(
         more = [f"{len(problems) - MAX_LISTED:,} more"] if len(problems) > MAX_LISTED else []
         what = f"{len(problems):,} of {len(rows):,} rows cannot be used: {'; '.join(listed + more)}"
         raise InputError(f"--dataset-path {path}: {what}", CUSTOM_FIX)
-    return found
+    return prompts
 
 
 def _from_conversation(row: dict[str, Any]) -> dict[str, Any]:
@@ -226,7 +226,7 @@ def _too_long(prompts: FilePrompts, longest: int) -> dict[int, str]:
         return {}
     ids = load_tokenizer(prompts.tokenizer).encode_batch([texts[i] for i in suspect])
     return {
-        i: f"{len(one):,} tokens; at most {allowed[i]:,} fit in addition to the output"
-        for i, one in zip(suspect, ids, strict=True)
-        if len(one) > allowed[i]
+        i: f"{len(token_ids):,} tokens; at most {allowed[i]:,} fit in addition to the output"
+        for i, token_ids in zip(suspect, ids, strict=True)
+        if len(token_ids) > allowed[i]
     }

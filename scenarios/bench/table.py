@@ -112,9 +112,9 @@ def _client(record: BenchRecord) -> Iterator[str]:
 
 def _cached(record: BenchRecord) -> Iterator[str]:
     done = [run for run in record.runs if run.verdict != "failed" and run.tokens is not None]
-    known = [run.cached_share for run in done if run.cached_share is not None]
+    shares = [run.cached_share for run in done if run.cached_share is not None]
     if done:
-        share = f"{100 * max(known):.1f} %" if len(known) == len(done) else "unknown"
+        share = f"{100 * max(shares):.1f} %" if len(shares) == len(done) else "unknown"
         yield f"cached {share}"
 
 
@@ -162,8 +162,8 @@ def token_gaps(run: BenchRun) -> Iterator[str]:
         return
     statistics = [(name, run.itl.at(name)) for name in ("p50", "p95", "p99")]
     cells = [f"{name} {_ms(value)}" for name, value in statistics if value is not None]
-    several = run.tokens_per_part is not None and run.tokens_per_part > SEVERAL_TOKENS
-    parts = f" between parts of {run.tokens_per_part:.2f} tokens" if several else ""
+    has_parts = run.tokens_per_part is not None and run.tokens_per_part > SEVERAL_TOKENS
+    parts = f" between parts of {run.tokens_per_part:.2f} tokens" if has_parts else ""
     yield f"  ITL {'  '.join(cells)} ms{parts}"
 
 

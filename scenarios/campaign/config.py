@@ -128,7 +128,7 @@ class Campaign:
         return [tuple(run for run in self.runs if run.scenario == name) for name in self.options.scenarios]
 
 
-def load_campaign(path: Path, given: Mapping[str, Any]) -> Campaign:
+def load_campaign(path: Path, command_line: Mapping[str, Any]) -> Campaign:
     """Read a campaign's YAML file.
 
     Args:
@@ -138,16 +138,16 @@ def load_campaign(path: Path, given: Mapping[str, Any]) -> Campaign:
         InputError: If a key is unknown, a value is not allowed, or the benchmark does not have the scenario.
     """
     content = load_yaml(path)
-    own = {key: content.pop(key) for key in CampaignOptions.model_fields if key in content}
-    shared = merged(content, dict(given))
+    own_values = {key: content.pop(key) for key in CampaignOptions.model_fields if key in content}
+    shared = merged(content, dict(command_line))
     _refuse(path, "", shared, NOT_FOR_CAMPAIGNS)
-    options = _options(path, own)
+    options = _options(path, own_values)
     _network(path, options, shared)
     place = CampaignDir(Path(shared.pop("output_log_dir", None) or Path("output") / path.stem))
     if options.system is not None:
         if not options.system.is_file():
             raise InputError(f"{path}: system: {options.system}: no such file", "copy configs/system-example.yaml")
-        own["system"] = str(options.system.absolute())
+        own_values["system"] = str(options.system.absolute())
     allowed = SUBMISSIONS[options.benchmark].scenarios
     if wrong := [scenario for scenario in options.scenarios if scenario not in allowed]:
         what = f"{path}: {options.benchmark} has no {wrong[0]} scenario in a submission"
@@ -182,8 +182,8 @@ def load_campaign(path: Path, given: Mapping[str, Any]) -> Campaign:
         except InputError as error:
             at = "" if str(path) in error.message else f"{path}: "
             raise InputError(f"{at}{run.scenario}: {error.message}", error.fix) from error
-    asked = {**own, **shared, "output_log_dir": str(place.root)}
-    return Campaign(options, place, tuple(runs), asked, path, {name: folder for name, (folder, _) in tuned.items()})
+    requested = {**own_values, **shared, "output_log_dir": str(place.root)}
+    return Campaign(options, place, tuple(runs), requested, path, {name: folder for name, (folder, _) in tuned.items()})
 
 
 def _network(path: Path, options: CampaignOptions, shared: dict[str, Any]) -> None:
@@ -209,8 +209,8 @@ def missing_scenarios(options: CampaignOptions) -> str:
     return " and ".join(entry.missing(options.scenarios, entry.suite))
 
 
-def _options(path: Path, own: dict[str, Any]) -> CampaignOptions:
-    return checked(CampaignOptions, own, "see configs/campaign-datacenter.yaml", path)
+def _options(path: Path, values: dict[str, Any]) -> CampaignOptions:
+    return checked(CampaignOptions, values, "see configs/campaign-datacenter.yaml", path)
 
 
 def _audits_of(
@@ -219,11 +219,11 @@ def _audits_of(
     """Return the audits of a scenario: its own `audits`, those of the campaign, or as the division requires."""
     required = SUBMISSIONS[options.benchmark].audits if options.division != "open" else ()
     if "audits" in values:
-        asked = _options(path, {**options.model_dump(), "audits": values.pop("audits") or []}).audits
+        requested = _options(path, {**options.model_dump(), "audits": values.pop("audits") or []}).audits
     else:
-        asked = options.audits
-    asked = list(required) if asked is None else asked
-    audits = tuple(audit_options({"test": one} if isinstance(one, str) else one, path) for one in asked)
+        requested = options.audits
+    requested = list(required) if requested is None else requested
+    audits = tuple(audit_options({"test": one} if isinstance(one, str) else one, path) for one in requested)
     for audit in audits:
         if audit.ref is not None or audit.run is not None:
             raise InputError(f"{path}: audits: {audit.test}: a campaign starts the runs itself", "remove ref and run")

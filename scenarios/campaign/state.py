@@ -102,9 +102,9 @@ def code_notes(done: list[PlannedRun]) -> Iterator[str]:
         yield "this code has no commit; `submit` will require --source DIR"
     manifests = [read_manifest(RunDir(run.folder).manifest) for run in done if run.audit is None]
     ran = {manifest.observed.harness.git_commit for manifest in manifests}
-    if others := ran - {now["git_commit"]}:
+    if commits := ran - {now["git_commit"]}:
         yield (
-            f"finished runs have commit {' and '.join(map(str, others))}, but this checkout is at "
+            f"finished runs have commit {' and '.join(map(str, commits))}, but this checkout is at "
             f"{now['git_commit']}; `submit` requires one commit: check out the earlier commit, or give another "
             "--output-log-dir"
         )
@@ -137,10 +137,10 @@ def _state(part: RunVerdict, ignored: frozenset[str]) -> RunState:
 def _numbers(part: RunVerdict) -> str:
     if part.mode == "accuracy":
         scores = part.details["scores"]
-        held = "" if part.has_target else "; no target applies"
+        target_note = "" if part.has_target else "; no target applies"
         metric = METRICS[part.details["metric"]]
         lead, length = metric.means[0], metric.length
-        return f"{lead} {scores[lead]:.2f}, {scores[length]:,} {metric.length_unit}{held}"
+        return f"{lead} {scores[lead]:.2f}, {scores[length]:,} {metric.length_unit}{target_note}"
     row = Numbers.model_validate(part.details.get("reported") or {}).flat("p90")
     if part.scenario == "SingleStream" and "latency_p90_ms" in row:
         return f"p90 latency {row['latency_p90_ms']:,.1f} ms"
@@ -152,10 +152,10 @@ def _compared(planned: PlannedRun, state: RunState) -> RunState:
     if state.status != "done":
         return state
     try:
-        found = changes(run_fingerprint(RunDir(planned.folder)), planned.identity)
+        changed = changes(run_fingerprint(RunDir(planned.folder)), planned.identity)
     except HarnessError as error:
         return RunState(Verdict(error=error))
-    return replace(state, changed=tuple(found))
+    return replace(state, changed=tuple(changed))
 
 
 def _examine_audit(run: PlannedRun) -> RunState:
@@ -167,7 +167,7 @@ def _examine_audit(run: PlannedRun) -> RunState:
             return _failed(end.message if end and end.message else f"{state.record} {state.why}")
         for path in state.changed:
             return _failed(f"{path} is missing or was changed")
-        found = [item for one in state.runs for item in changes(run_fingerprint(one.dir), run.identity)]
+        changed = [item for one in state.runs for item in changes(run_fingerprint(one.dir), run.identity)]
     except HarnessError as error:
         return RunState(Verdict(error=error))
-    return RunState(state.result, state.result.reason, tuple(dict.fromkeys(found)) if state.result.passed else ())
+    return RunState(state.result, state.result.reason, tuple(dict.fromkeys(changed)) if state.result.passed else ())

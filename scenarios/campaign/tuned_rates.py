@@ -37,7 +37,7 @@ def tuned_values(
     Raises:
         InputError: If a tuning has no confirmed rate, or is of another system or the scenario of another tuning.
     """
-    found: dict[Scenario, tuple[Path, dict[str, Any]]] = {}
+    values_of: dict[Scenario, tuple[Path, dict[str, Any]]] = {}
     for folder in folders:
         at, best = f"{file}: rates_from: {folder}", TuneDir(folder).best
         if not best.is_file():
@@ -51,20 +51,21 @@ def tuned_values(
         if scenario is None:
             what = f"the campaign has no scenario {named}" if named else f"{best.name} has no scenario"
             raise InputError(f"{at}: {what}", "add the scenario, or remove the directory from rates_from")
-        if scenario in found:
+        if scenario in values_of:
             raise InputError(
-                f"{at}: {found[scenario][0]} also has a rate of {scenario}", "give only one of these options"
+                f"{at}: {values_of[scenario][0]} also has a rate of {scenario}", "give only one of these options"
             )
         tuned = make_config({"lg_model_name": default_benchmark(scenario).loadgen_key, **values})
-        asked = make_config({**shared, "scenario": scenario, "lg_model_name": keys[scenario]})
+        planned = make_config({**shared, "scenario": scenario, "lg_model_name": keys[scenario]})
         for name in _ONE_SYSTEM:
-            other, own = (_comparable(getattr(config, name)) for config in (tuned, asked))
-            if other != own:
+            tuned_value, planned_value = (_comparable(getattr(config, name)) for config in (tuned, planned))
+            if tuned_value != planned_value:
                 raise InputError(
-                    f"{at}: the rate was tuned with {name} {other}, but the campaign has {own}", TUNE_AGAIN
+                    f"{at}: the rate was tuned with {name} {tuned_value}, but the campaign has {planned_value}",
+                    TUNE_AGAIN,
                 )
-        found[scenario] = folder, {key: value for key, value in values.items() if key not in one_for_all}
-    return found
+        values_of[scenario] = folder, {key: value for key, value in values.items() if key not in one_for_all}
+    return values_of
 
 
 class _FirstLine(BaseModel):
@@ -88,8 +89,8 @@ def refuse_other_content(folder: Path, now: Facts) -> None:
     except ValidationError as error:
         why = f"{at}: {TuneDir(folder).journal.name} does not begin with the configuration of the tuning"
         raise InputError(why, fix) from error
-    if found := describe(differences(first.identity, now, BUNDLE_BENCHMARK), "in the tuning", "now"):
-        raise InputError(f"{at}: the content differs from the tuning: {'; '.join(found)}", TUNE_AGAIN)
+    if unequal := describe(differences(first.identity, now, BUNDLE_BENCHMARK), "in the tuning", "now"):
+        raise InputError(f"{at}: the content differs from the tuning: {'; '.join(unequal)}", TUNE_AGAIN)
 
 
 def _comparable(value: Any) -> Any:

@@ -141,12 +141,12 @@ class Command(_WithExamples):
                 rest = super().parse_args(ctx, list(words))
                 break
             except click.NoSuchOption as error:
-                known = _without_option(words, error.option_name)
-                if len(known) == len(words):
+                remaining = _without_option(words, error.option_name)
+                if len(remaining) == len(words):
                     raise
                 refusal = unknown_option(error, ctx)
                 mistakes.add(refusal.message, refusal.fix)
-                words = known
+                words = remaining
             except (click.UsageError, InputError):
                 mistakes.refuse()  # an unknown option may be the cause
                 raise
@@ -206,8 +206,8 @@ def _group(option: click.Parameter) -> str:
     return option.group if isinstance(option, GroupedOption) and option.group in GROUPS else ""
 
 
-def _show_all(ctx: click.Context, _option: click.Parameter, given: bool) -> None:
-    if given:
+def _show_all(ctx: click.Context, _option: click.Parameter, is_set: bool) -> None:
+    if is_set:
         ctx.meta["all"] = True
         click.echo(ctx.get_help())
         ctx.exit()
@@ -219,8 +219,8 @@ def refuse_given(ctx: click.Context, subject: str, names: Sequence[str]) -> None
     Raises:
         InputError: If one of the parameters is given; it names the option.
     """
-    given = {name for name in names if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    if named := ", ".join(option.opts[0] for option in ctx.command.params if option.name in given):
+    named_options = {name for name in names if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    if named := ", ".join(option.opts[0] for option in ctx.command.params if option.name in named_options):
         raise InputError(f"{named}: not supported for {subject}", f"remove {named}")
 
 

@@ -60,8 +60,8 @@ def document(command: str, exit_code: int, error: Ending | None) -> str:
     import orjson
 
     failure = None if error is None else {"message": error.message, "fix": error.fix, "cause": error.cause}
-    whole = {"command": command, "exit_code": int(exit_code), "error": failure, "answer": dict(_output)}
-    return json_printable(orjson.dumps(whole, default=str).decode())
+    content = {"command": command, "exit_code": int(exit_code), "error": failure, "answer": dict(_output)}
+    return json_printable(orjson.dumps(content, default=str).decode())
 
 
 def print_update(exit_code: int) -> None:

@@ -57,11 +57,11 @@ def take_declaration(options: dict[str, Any]) -> Declaration:
     Raises:
         InputError: If the file is not a declaration, or the results file does not exist.
     """
-    given = {name: options.pop(name) for name in (*FIELD_NAMES, SUPPORT_STATUS, QUALITY_BASELINE)}
+    fields = {name: options.pop(name) for name in (*FIELD_NAMES, SUPPORT_STATUS, QUALITY_BASELINE)}
     results = options.pop(QUALITY_RESULTS)
     if results is not None and not results.is_file():
         raise InputError(f"--quality-results {results}: not a file", "give the results file of the evaluation")
-    given[QUALITY_RESULTS] = results and str(results.resolve())
+    fields[QUALITY_RESULTS] = results and str(results.resolve())
     path = options.pop("declaration")
     file = {} if path is None else read_declaration_file(path)
-    return declare(given, from_environment(os.environ), file)
+    return declare(fields, from_environment(os.environ), file)

@@ -36,8 +36,8 @@ class _Commands(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; the default command is `run`."""
-        own = not args or (args[0].startswith("-") and args[0] not in ("--help", "-h", "--version"))
-        return super().parse_args(ctx, ["run", *args] if own and not ctx.resilient_parsing else args)
+        is_run = not args or (args[0].startswith("-") and args[0] not in ("--help", "-h", "--version"))
+        return super().parse_args(ctx, ["run", *args] if is_run and not ctx.resilient_parsing else args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -57,17 +57,17 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         try:
-            found: click.Command = getattr(importlib.import_module(f"scenarios.commands.{cmd_name}"), cmd_name)
+            command: click.Command = getattr(importlib.import_module(f"scenarios.commands.{cmd_name}"), cmd_name)
         except ImportError as error:
             raise BrokenInstallationError(str(error)) from error
-        return found
+        return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete names of commands and options without importing the commands. click itself would import them."""
-        found = [
+        items = [
             CompletionItem(name, help=sentence) for name, sentence in COMMANDS.items() if name.startswith(incomplete)
         ]
-        return found + click.Command.shell_complete(self, ctx, incomplete)
+        return items + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by group, on one screen, without importing them. click itself would import them."""
@@ -92,8 +92,8 @@ def main(arguments: list[str]) -> int:
     Raises:
         BrokenInstallationError: If the command cannot be imported.
     """
-    if asked := os.environ.get(COMPLETION):
-        return shell_complete(cli, {}, COMPLETED, COMPLETION, asked)
+    if shell := os.environ.get(COMPLETION):
+        return shell_complete(cli, {}, COMPLETED, COMPLETION, shell)
     with command_output.steady_output() as output:
         code = _run(arguments)
     listening.outcome_stands()
@@ -151,12 +151,12 @@ def _outcome(arguments: list[str]) -> tuple[int, Ending | None]:
     except SystemExit:
         raise
     except BaseException as error:  # Python's own exit code 1 would mean a negative verdict.
-        known = _known(error)
-        if isinstance(error, BrokenInstallationError) and not isinstance(known, Interrupted):
+        harness_error = _known(error)
+        if isinstance(error, BrokenInstallationError) and not isinstance(harness_error, Interrupted):
             raise
-        rule = f"\n  rule: {known.cause}" if "/" in known.cause else ""
-        print(f"error: {known}{rule}", file=sys.stderr)
-        return known.exit_code, known
+        rule = f"\n  rule: {harness_error.cause}" if "/" in harness_error.cause else ""
+        print(f"error: {harness_error}{rule}", file=sys.stderr)
+        return harness_error.exit_code, harness_error
 
 
 def _known(error: BaseException) -> Ending:
@@ -165,8 +165,8 @@ def _known(error: BaseException) -> Ending:
     if isinstance(error, click.NoSuchOption):
         return unknown_option(error, error.ctx or click.Context(cli))
     if isinstance(error, click.ClickException):
-        asked = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else NAME
-        return InputError(error.format_message(), f"see `{PROGRAM}{asked.removeprefix(NAME)} --help`")
+        command_path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else NAME
+        return InputError(error.format_message(), f"see `{PROGRAM}{command_path.removeprefix(NAME)} --help`")
     if isinstance(error, OSError):
         return ExecutionError(str(error), _fix(error))
     if isinstance(error, MemoryError):

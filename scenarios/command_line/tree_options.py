@@ -61,5 +61,5 @@ def _named_by_campaign(folder: Path) -> str:
     campaign = campaign_of(folder)
     if campaign is None:
         return ""
-    asked = read_object(campaign.configuration, "restore the file, or give --system FILE").get("asked")
-    return str((asked or {}).get("system") or "")
+    requested = read_object(campaign.configuration, "restore the file, or give --system FILE").get("asked")
+    return str((requested or {}).get("system") or "")

@@ -51,8 +51,8 @@ _CHANGED = {
 )
 def audit(config: Path | None, dry_run: bool, **parsed: Any) -> int:
     """Execute or check an audit; return the exit code."""
-    own = given_values(all_options(), {name: parsed.pop(name) for name in all_options().model_fields})
-    options, runs = load_audit(config, own, given_values(RunConfig, parsed))
+    audit_values = given_values(all_options(), {name: parsed.pop(name) for name in all_options().model_fields})
+    options, runs = load_audit(config, audit_values, given_values(RunConfig, parsed))
     from scenarios.audit.run import run_audit
     from scenarios.terminal import Terminal
 

@@ -80,8 +80,8 @@ def bench(
     refused to start, or the limits could not be checked; 4 a run failed, or more than 1% of its requests failed; 130
     interrupted.
     """
-    own = given_values(BenchOptions, {name: parsed.pop(name) for name in BenchOptions.model_fields})
-    others = {name: value for name in (*REFUSED, *IGNORED) if (value := parsed.pop(name)) is not None}
+    bench_values = given_values(BenchOptions, {name: parsed.pop(name) for name in BenchOptions.model_fields})
+    foreign_options = {name: value for name in (*REFUSED, *IGNORED) if (value := parsed.pop(name)) is not None}
     runs = given_values(RunConfig, parsed)
     from scenarios.bench.bench import run_bench
     from scenarios.bench.load import load_bench
@@ -89,7 +89,7 @@ def bench(
 
     mistakes: Mistakes = ctx.meta[MISTAKES]
     with mistakes.collected():
-        plan = load_bench(ctx.meta[_WORDS], targets, own, runs, others)
+        plan = load_bench(ctx.meta[_WORDS], targets, bench_values, runs, foreign_options)
     mistakes.refuse()
     code = run_bench(plan, Terminal(), restart_changed=restart_changed, dry_run=dry_run)
     command_output.put(directory=plan.folder)

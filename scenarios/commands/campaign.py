@@ -61,9 +61,9 @@ def campaign(config: Path, dry_run: bool, restart_changed: bool, **options: Any)
     from scenarios.status.shown_runs import say_page
 
     console = wide_console(PLAIN_WIDTH)
-    asked = load_campaign(config, {name: value for name, value in options.items() if value is not None})
-    code = run_campaign(asked, console, dry_run=dry_run, restart_changed=restart_changed)
-    command_output.put(directory=asked.place.root)
+    planned = load_campaign(config, {name: value for name, value in options.items() if value is not None})
+    code = run_campaign(planned, console, dry_run=dry_run, restart_changed=restart_changed)
+    command_output.put(directory=planned.place.root)
     if not dry_run:
-        say_page(asked.place.root, console)
+        say_page(planned.place.root, console)
     return code

@@ -66,24 +66,25 @@ def compare(benches: tuple[str, ...], fail_if_slower: str | None, output_dir: Pa
     if len({record.label for record in records}) < len(records):
         records = [one.model_copy(update={"label": name}) for one, name in zip(records, benches, strict=True)]
     changed = [text for both in zip(folders, records, strict=True) for text in changed_runs(*both)]
-    found = compare_records(records)
-    slower = [] if limit is None else [(one, what) for one in found.against for what in one.slower_than(limit)]
+    comparison = compare_records(records)
+    slower = [] if limit is None else [(one, what) for one in comparison.against for what in one.slower_than(limit)]
     content = {
-        "schema_version": 2, "labels": found.labels, "comparable": found.is_comparable, "unequal": found.unequal,
-        "against": [asdict(one) for one in found.against], "fail_if_slower": limit, "slower": bool(slower),
+        "schema_version": 2, "labels": comparison.labels, "comparable": comparison.is_comparable,
+        "unequal": comparison.unequal,
+        "against": [asdict(one) for one in comparison.against], "fail_if_slower": limit, "slower": bool(slower),
         "changed_files": changed,
     }  # fmt: skip
-    names = (file_name(label)[-60:].strip("-.") for label in found.labels)
+    names = (file_name(label)[-60:].strip("-.") for label in comparison.labels)
     folder = output_dir or OUTPUT / f"compare-{'-'.join(names)}"
-    _write(folder, found, records, content)
-    _tell(found, changed)
+    _write(folder, comparison, records, content)
+    _tell(comparison, changed)
     for record in records:
         if record.status != "complete":
             tell(f"{record.label}: the bench is {record.status}, with {counted(len(record.runs), 'run')}")
-    for one, what in slower:
-        tell(f"{one.label} is slower than --fail-if-slower {fail_if_slower}: {what.change_text}")
+    for against, what in slower:
+        tell(f"{against.label} is slower than --fail-if-slower {fail_if_slower}: {what.change_text}")
     tell(f"page: {folder / PAGE}")
-    if changed or not found.is_comparable:
+    if changed or not comparison.is_comparable:
         return ExitCode.REFUSED
     return ExitCode.NEGATIVE if slower else ExitCode.OK
 
@@ -149,29 +150,31 @@ def _record(folder: Path) -> "BenchRecord":
     return bench_of_run(folder, _label(RunDir(folder).manifest))
 
 
-def _write(folder: Path, found: "Comparison", records: "Sequence[BenchRecord]", content: dict[str, Any]) -> None:
+def _write(folder: Path, comparison: "Comparison", records: "Sequence[BenchRecord]", content: dict[str, Any]) -> None:
     from compliance.report.compare_page import compare_page
 
     page, record = folder / PAGE, folder / "compare.json"
     with writing("--output-dir", page):
-        write_atomic(page, compare_page(found, records, content["changed_files"]))
+        write_atomic(page, compare_page(comparison, records, content["changed_files"]))
         write_json(record, content)
     command_output.put(**content, page=page)
 
 
-def _tell(found: "Comparison", changed: Sequence[str]) -> None:
-    for one in found.against:
-        for text in (f"{one.label} against {one.base}", *(f"  {line}" for line in one.lines)):
+def _tell(comparison: "Comparison", changed: Sequence[str]) -> None:
+    for against in comparison.against:
+        for text in (f"{against.label} against {against.base}", *(f"  {line}" for line in against.lines)):
             tell(text)
-        tell(f"  changed: {one.change_text}")
-        if len(one.pairs) == 1 and one.best is not None and not one.best.is_different:
-            tell(f"  only one run of each bench has an equal load; to compare more runs: bench ... --like {one.base}")
-    if not found.is_comparable:
+        tell(f"  changed: {against.change_text}")
+        if len(against.pairs) == 1 and against.best is not None and not against.best.is_different:
+            tell(
+                f"  only one run of each bench has an equal load; to compare more runs: bench ... --like {against.base}"
+            )
+    if not comparison.is_comparable:
         tell("not comparable: these conditions differ")
-        for name, values in found.unequal_texts().items():
-            shown = (f"{label} {value}" for label, value in zip(found.labels, values, strict=True))
+        for name, values in comparison.unequal_texts().items():
+            shown = (f"{label} {value}" for label, value in zip(comparison.labels, values, strict=True))
             tell(printable(f"  {name}: {', '.join(shown)}"))
-        first = found.labels[0]
+        first = comparison.labels[0]
         tell(f"  fix: repeat the other benches with `bench ... --like {first}`, which uses the conditions of {first}")
     for text in changed:
         tell(f"differs from the attestation: {text}")

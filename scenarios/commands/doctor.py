@@ -21,12 +21,12 @@ EXAMPLES = (
 )
 
 
-def print_report(console: "Console", asked: "DoctorRequest") -> ExitCode:
+def print_report(console: "Console", request: "DoctorRequest") -> ExitCode:
     """Print the findings; return REFUSED if anything is missing."""
     from scenarios.run.machine_checks import examine
 
     marks = {"pass": "ok     ", "note": "note   ", "error": "MISSING"}
-    findings = list(examine(asked))
+    findings = list(examine(request))
     command_output.put(findings=[finding.as_json() for finding in findings])
     for finding in findings:
         say(console, f"{marks[finding.severity]}  {finding.slug:<12} {finding.text}")
@@ -49,7 +49,7 @@ def print_report(console: "Console", asked: "DoctorRequest") -> ExitCode:
     metavar="[ADDRESS]",
     help="Also check the nodes of this Ray cluster. Default: the cluster of this machine.",
 )
-def doctor(**asked: Any) -> ExitCode:
+def doctor(**options: Any) -> ExitCode:
     """Report what is installed, usable, and eligible for submission.
 
     Exit codes: 0 nothing is missing, 2 bad input, 3 something is missing.
@@ -57,4 +57,4 @@ def doctor(**asked: Any) -> ExitCode:
     from scenarios.run.machine_checks import DoctorRequest
     from scenarios.terminal import Terminal
 
-    return print_report(Terminal(), DoctorRequest(**asked, put_facts=command_output.put))
+    return print_report(Terminal(), DoctorRequest(**options, put_facts=command_output.put))

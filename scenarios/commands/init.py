@@ -100,13 +100,13 @@ def init(folder: Path | None, model_path: str | None, dataset_path: Path | None)
 
 def default_folder(root: Path = HARNESS_ROOT) -> Path:
     """Return the default DIR: ../mlperf of the checkout, or ./mlperf for an installed package."""
-    own = (root / "pyproject.toml").exists()
-    return (root.parent if own else Path.cwd()) / "mlperf"
+    is_checkout = (root / "pyproject.toml").exists()
+    return (root.parent if is_checkout else Path.cwd()) / "mlperf"
 
 
 def _run_yaml(folder: Path, model: str, dataset: str) -> str:
-    found = accelerators()
-    here = f"{len(found)}x {found[0]['name']}" if found else f"no accelerator; {host_facts()['cpu']}"
+    devices = accelerators()
+    here = f"{len(devices)}x {devices[0]['name']}" if devices else f"no accelerator; {host_facts()['cpu']}"
     return RUN.format(
         program=PROGRAM,
         file=_scalar(folder / "run.yaml"),
@@ -114,7 +114,7 @@ def _run_yaml(folder: Path, model: str, dataset: str) -> str:
         model=_scalar(model),
         dataset=_scalar(dataset),
         machine=here,
-        parts=max(1, len(found)),
+        parts=max(1, len(devices)),
     )
 
 

@@ -45,7 +45,7 @@ EXAMPLES = (
     show_default=".venv-quantize/bin/python",
     help="Python interpreter of an environment with llm-compressor.",
 )
-def quantize(**asked: Any) -> ExitCode:
+def quantize(**options: Any) -> ExitCode:
     """Quantize a model with the benchmark's calibration data.
 
     The command writes the weights, recipe.yaml and calibration.md. It uses llm-compressor, which `make setup-quantize`
@@ -58,7 +58,7 @@ def quantize(**asked: Any) -> ExitCode:
     from scenarios.terminal import Terminal
 
     with Terminal().status("quantizing"):
-        made = make_quantized(**asked, say=tell)
+        made = make_quantized(**options, say=tell)
     command_output.put(directory=made.folder, precision=made.precision, prompts=made.prompts)
     gib = made.bytes_before / 2**30, made.bytes_after / 2**30
     tell(f"written to {made.folder}: {made.precision}, {gib[0]:.2f} GiB before, {gib[1]:.2f} GiB now")

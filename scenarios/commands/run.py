@@ -86,18 +86,18 @@ def run(ctx: click.Context, /, config: Path | None, dry_run: bool, **parsed: Any
     """
     mistakes: Mistakes = ctx.meta[MISTAKES]
     with mistakes.collected():
-        asked = make_config(merged(_options_in(config) if config else {}, given_values(RunConfig, parsed)))
+        config_values = make_config(merged(_options_in(config) if config else {}, given_values(RunConfig, parsed)))
     mistakes.refuse()
     from scenarios.terminal import Terminal
 
     console = Terminal()
     if dry_run:
-        return show_plan(asked, console)
+        return show_plan(config_values, console)
     from scenarios.run.parent import execute_run
 
     run_dirs: list[RunDir] = []
     try:
-        return execute_run(asked, console, prepared=lambda run: run_dirs.append(run.run_dir)).exit_code
+        return execute_run(config_values, console, prepared=lambda run: run_dirs.append(run.run_dir)).exit_code
     finally:
         for run_dir in run_dirs:
             command_output.put(run_directory=run_dir.root)

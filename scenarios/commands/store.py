@@ -117,10 +117,10 @@ def query(db: Path, group_by: str | None, where: tuple[str, ...]) -> ExitCode:
 
     with ResultStore.opened(db) as results:
         if group_by is not None:
-            found = results.grouped([name.strip() for name in group_by.split(",")], _pairs(where))
+            groups = results.grouped([name.strip() for name in group_by.split(",")], _pairs(where))
         else:
-            found = results.rows(_pairs(where))
-    rows = _exported(found)
+            groups = results.rows(_pairs(where))
+    rows = _exported(groups)
     command_output.put(rows=rows)
     _print_table(list(rows[0]) if rows and group_by is not None else list(SHOWN), rows)
     click.echo(counted(len(rows), "run" if group_by is None else "group"))
@@ -148,8 +148,8 @@ def export(db: Path, output: Path | None, where: tuple[str, ...], output_format:
     from runs.store import ResultStore
 
     with ResultStore.opened(db) as results:
-        found, columns = results.rows(_pairs(where)), results.columns()
-    rows = _exported(found)
+        stored, columns = results.rows(_pairs(where)), results.columns()
+    rows = _exported(stored)
     command_output.put(rows=rows)
     if output_format == "json":
         text = orjson.dumps(rows, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
@@ -157,7 +157,7 @@ def export(db: Path, output: Path | None, where: tuple[str, ...], output_format:
         stream = io.StringIO(newline="")
         writer = csv.DictWriter(stream, columns)
         writer.writeheader()
-        writer.writerows(found)
+        writer.writerows(stored)
         text = stream.getvalue()
     if output is None:
         click.echo(text, nl=False)
@@ -218,9 +218,9 @@ def _comparison_text(record: dict[str, Any]) -> str:
     return printable("\n".join(lines) + "\n", lines=True)
 
 
-def _difference(one: dict[str, Any]) -> str:
-    ratio = "" if one["ratio"] is None else f"  ({one['ratio']:.4f} x)"
-    return f"{one['name']}: {_cell(one['first'])} → {_cell(one['second'])}{ratio}"
+def _difference(row: dict[str, Any]) -> str:
+    ratio = "" if row["ratio"] is None else f"  ({row['ratio']:.4f} x)"
+    return f"{row['name']}: {_cell(row['first'])} → {_cell(row['second'])}{ratio}"
 
 
 def _exported(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

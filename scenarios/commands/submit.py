@@ -82,7 +82,7 @@ def submit(
     dataset_path: Path | None,
     model_path: str | None,
     json: Path | None,
-    **asked: Any,
+    **options: Any,
 ) -> ExitCode:
     """Build a submission tree from runs.
 
@@ -102,7 +102,7 @@ def submit(
     from compliance.endpoints.find_folders import is_for_endpoints
 
     if any(map(is_for_endpoints, results)):
-        return _submit_folders(results, dataset_path, model_path, json, **asked)
+        return _submit_folders(results, dataset_path, model_path, json, **options)
     from compliance.submission.build import submit as build_tree
     from compliance.submission.build_inputs import SubmitRequest
     from compliance.submission.system import SystemFile
@@ -116,7 +116,7 @@ def submit(
         given=system_file(system, results) or SystemFile({}, {}),
         detect_here=detected_for,
         sources=score_sources(dataset_path, model_path),
-        **asked,
+        **options,
     )
     with console.status("") as status:
 
@@ -174,8 +174,8 @@ def _submit_folders(
     repeated = ("endpoints-file", "endpoints-points", "endpoints-tree")
     of_runs = [*(waivers(checked) if rehearsal else ()), *(checked.of("warning"))]
     of_tree = [one for one in judge_tree(sorted(points(output))) if one.violated]
-    for found in (*(one for one in of_runs if one.rule not in repeated), *of_tree):
-        say(console, f"  {found.line_with_place}")
+    for finding in (*(one for one in of_runs if one.rule not in repeated), *of_tree):
+        say(console, f"  {finding.line_with_place}")
     fix = "add the missing files and fields to the run directories or to the tree, then " if of_tree else ""
     say(console, f"next: {fix}{PROGRAM} check {quote(str(output))}")
     return ExitCode.OK
@@ -193,13 +193,13 @@ def _refusals(findings: "Sequence[Finding]", *, with_place: bool = False) -> lis
     for number, group in enumerate([*never, *(group for group in groups if group not in never)]):
         if never and number == len(never):
             lines.append("further causes:")
-        first, *others = group
+        first, *remaining = group
         if with_place:
             lines += [f"  {one.line_with_place}" for one in group]
         else:
             lines.append(f"  {first}")
-            rules, places = ({getattr(one, name): None for one in others} for name in ("rule", "text"))
-            lines += [f"    also: {', '.join(rules)} in {', '.join(places)}"] if others else []
+            rules, places = ({getattr(one, name): None for one in remaining} for name in ("rule", "text"))
+            lines += [f"    also: {', '.join(rules)} in {', '.join(places)}"] if remaining else []
         lines.append(f"    fix: {first.fix or first.definition.fix}")
     return lines
 
@@ -226,8 +226,8 @@ def _built(outcome: "SubmitOutcome") -> list[str]:
         lines.append("REHEARSAL tree, not for upload:")
         lines += [f"  {reason}" for reason in outcome.rehearsal]
     rounds = "" if request.round == CURRENT_ROUND else f" --round {request.round}"
-    given: list[tuple[str, Path | None]] = [("--runs", path) for path in request.results]
-    given += [("--source", request.source), ("--dataset-path", request.sources.dataset_path)]
-    same = "".join(f" {option} {quote(str(path))}" for option, path in given if path is not None)
+    paths: list[tuple[str, Path | None]] = [("--runs", path) for path in request.results]
+    paths += [("--source", request.source), ("--dataset-path", request.sources.dataset_path)]
+    same = "".join(f" {option} {quote(str(path))}" for option, path in paths if path is not None)
     lines.append(f"next: {PROGRAM} check {quote(str(request.output))}{rounds}{same}")
     return lines

@@ -79,16 +79,16 @@ def tune(config: Path | None, restart_changed: bool, dry_run: bool, **parsed: An
     Exit codes: 0 a rate was confirmed, 1 no rate was confirmed, 2 bad input or a changed configuration, 3 refused to
     start, 4 a run failed, 130 interrupted.
     """
-    own = given_values(TuneOptions, {name: parsed.pop(name) for name in TuneOptions.model_fields})
-    asked = load_tune(config, own, given_values(RunConfig, parsed))
+    tune_values = given_values(TuneOptions, {name: parsed.pop(name) for name in TuneOptions.model_fields})
+    planned = load_tune(config, tune_values, given_values(RunConfig, parsed))
     from scenarios.status.shown_runs import say_page
     from scenarios.terminal import Terminal
     from scenarios.tune.run import run_tune
 
     console = Terminal()
-    code = run_tune(asked, console, restart_changed=restart_changed, dry_run=dry_run)
-    command_output.put(directory=asked.place.root)
+    code = run_tune(planned, console, restart_changed=restart_changed, dry_run=dry_run)
+    command_output.put(directory=planned.place.root)
     if not dry_run:
-        command_output.put_file("tune", asked.place.record)
-        say_page(asked.place.root, console)
+        command_output.put_file("tune", planned.place.record)
+        say_page(planned.place.root, console)
     return code

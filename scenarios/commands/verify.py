@@ -112,8 +112,8 @@ def verify(
     console = Terminal()
     only = ACCURACY if accuracy_only else PERFORMANCE if performance_only else None
     run_folders = [path for path in run_dirs if is_run_folder(path)]
-    given = {"--document": document, "--accuracy-only": accuracy_only, "--scenario": scenario}
-    if run_folders and (named := ", ".join(option for option, value in given.items() if value)):
+    without_effect = {"--document": document, "--accuracy-only": accuracy_only, "--scenario": scenario}
+    if run_folders and (named := ", ".join(option for option, value in without_effect.items() if value)):
         raise InputError(
             f"{named}: not supported for {run_folders[0]}, an MLPerf Endpoints run folder", f"remove {named}"
         )
@@ -131,9 +131,11 @@ def verify(
     for path in run_folders:
         judge = judge_of("verdict")
         with console.status("verifying"):
-            found = judge.judge_folder(path, official=official, model_path=model_path, dataset_path=dataset_path)
-        judged.append(found)
-        _tell(found, judge.as_text(found), {"sha256": judge.folder_hashes(path)}, next(folders))
+            folder_verdict = judge.judge_folder(
+                path, official=official, model_path=model_path, dataset_path=dataset_path
+            )
+        judged.append(folder_verdict)
+        _tell(folder_verdict, judge.as_text(folder_verdict), {"sha256": judge.folder_hashes(path)}, next(folders))
     everything: list[ResultVerdict | FolderVerdict] = [*verdicts, *judged]
     worst = max((one.exit_code() for one in everything), default=ExitCode.OK)
     record = {"schema_version": 1, "exit_code": int(worst), "results": [one.record() for one in everything]}

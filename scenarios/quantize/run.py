@@ -179,15 +179,15 @@ def _versions(python: Path) -> dict[str, str]:
     try:
         done = run_program([python, "-c", code], env=_environment(), timeout_s=60)
         done.check_returncode()
-        found = orjson.loads(done.stdout)
-        return {name: str(found[name]) for name in names}
+        versions = orjson.loads(done.stdout)
+        return {name: str(versions[name]) for name in names}
     except (OSError, subprocess.SubprocessError, ValueError, KeyError) as error:
         raise SetupError(f"{python}: package llm-compressor is missing", SETUP_FIX) from error
 
 
 def _environment() -> dict[str, str]:
-    own = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")} | own
+    variables = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")} | variables
 
 
 def _work(python: Path, job: dict[str, object], scratch: Path) -> None:

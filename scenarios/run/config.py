@@ -243,11 +243,11 @@ def load_yaml(path: Path) -> dict[str, Any]:
     return without_secrets(with_underscores(read_yaml(path, "--config")))
 
 
-def merged(file: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+def merged(file: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     """Return the file's values overridden by the command line, pair by pair for KEY=VALUE options."""
     # `file | given` would keep the keys of the file, and errors would name a line of the file.
-    both = {key: value for key, value in file.items() if key not in given} | given
-    for key, value in given.items():
+    both = {key: value for key, value in file.items() if key not in options} | options
+    for key, value in options.items():
         if isinstance(value, dict) and isinstance(file.get(key), dict):
             both[key] = {**file[key], **value}
     return both
@@ -275,7 +275,7 @@ Options = TypeVar("Options", bound=BaseModel)
 
 
 def split_config(
-    file: Path | None, block: str, given: dict[str, Any], example: str
+    file: Path | None, block: str, options: dict[str, Any], example: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the options of a command that starts runs, and the keys of its file that belong to the runs.
 
@@ -288,10 +288,10 @@ def split_config(
         InputError: If the block has no keys.
     """
     content = load_yaml(file) if file else {}
-    own = content.pop(block, None) or {}
-    if not isinstance(own, dict):
+    values = content.pop(block, None) or {}
+    if not isinstance(values, dict):
         raise InputError(f"--config {file}: {block}: expected keys and values", f"write `{block}: {example}`")
-    return merged(with_underscores(own), given), content
+    return merged(with_underscores(values), options), content
 
 
 def make_config(values: dict[str, Any]) -> RunConfig:

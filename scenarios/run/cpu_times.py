@@ -59,13 +59,13 @@ def _read(own_s: Callable[[], dict[int, float]]) -> CpuReading | str:
     """
     try:
         cores = tuple(usable_cores())
-        own = own_s()
+        own_cpu_s = own_s()
         every_core = psutil.cpu_times(percpu=True)
         used = [every_core[core]._asdict() for core in cores]
         idle = (*_WAITING, *_COUNTED_TWICE)
         busy_s = sum(seconds for core in used for name, seconds in core.items() if name not in idle)
         stolen_s = sum(core.get("steal", 0.0) for core in used)
-        return CpuReading(time.monotonic(), cores, busy_s, stolen_s, own, os.getloadavg()[0])
+        return CpuReading(time.monotonic(), cores, busy_s, stolen_s, own_cpu_s, os.getloadavg()[0])
     except Exception as error:  # A failed measurement must not end the run.
         return f"{type(error).__name__}: {error}"
 
@@ -129,11 +129,11 @@ def _used(pids: set[int]) -> dict[int, float]:
     return {pid: seconds for pid in pids if (seconds := _used_s(pid)) is not None}
 
 
-def _group(others: Sequence[int]) -> set[int]:
+def _group(processes: Sequence[int]) -> set[int]:
     """Return the IDs of this process's group and descendants, and of other processes with their descendants."""
     group = os.getpgrp()
     members: set[int] = set()
-    for pid in (os.getpid(), *others):
+    for pid in (os.getpid(), *processes):
         members |= _with_descendants(pid)
     for pid in psutil.pids():
         with contextlib.suppress(OSError):

@@ -182,6 +182,6 @@ class LogTail:
         except OSError:
             return []
         self._read += len(new)
-        *whole, self._rest = (self._rest + new.decode(errors="replace")).split("\n")
-        plain = (Text.from_ansi(line.rstrip("\r").rpartition("\r")[2]).plain for line in whole)
+        *complete, self._rest = (self._rest + new.decode(errors="replace")).split("\n")
+        plain = (Text.from_ansi(line.rstrip("\r").rpartition("\r")[2]).plain for line in complete)
         return [printable(line.replace("\t", " ")) for line in plain]

@@ -57,10 +57,10 @@ def _too_few(run: PreparedRun, count: RunCount) -> Iterator[str]:
     percentile = PERCENTILE.get(run.plan.loadgen_scenario)
     if percentile is None:
         return
-    asked = setting(run, "target_latency_percentile")
+    required_percentile = setting(run, "target_latency_percentile")
     # Server needs enough queries to allow zero late queries; SingleStream's estimate discards at least one query.
     late = 0 if run.plan.loadgen_scenario == "Server" else 1
-    needed = min_queries(late, asked / 100 if asked else percentile)
+    needed = min_queries(late, required_percentile / 100 if required_percentile else percentile)
     if count.samples < needed:
         settings = Settings(run.plan.loadgen_scenario, run.asked, default=str(run.conf_path))
         yield (

@@ -102,9 +102,9 @@ def mode_of(config: RunConfig) -> Mode:
 
 def _applying(settings: Sequence[Setting], model: str, scenario: str) -> Iterator[Setting]:
     """Yield the lines that LoadGen reads for a model and a scenario."""
-    for one in settings:
-        if one.model in ("*", model) and one.scenario in ("*", scenario) and is_read(one.key, scenario):
-            yield one
+    for setting in settings:
+        if setting.model in ("*", model) and setting.scenario in ("*", scenario) and is_read(setting.key, scenario):
+            yield setting
 
 
 def missing_rate(
@@ -125,11 +125,11 @@ def missing_rate(
         return
     if scenario == "Offline" and value("performance_issue_unique"):
         return
-    others = [one for one in user.passed_over if one.setting.key == key and one.setting.scenario in ("*", scenario)]
-    for_others = "; ".join(f"line {one.setting.line} is for {one.setting.model}" for one in others[:3])
-    why = f" ({for_others})" if others else ""
-    example = others[-1].setting.value if others else {"target_qps": "10", "target_latency": "300"}[key]
-    name = f"{benchmark.loadgen_key if others else '*'}.{scenario}.{key}"
+    unread = [one for one in user.passed_over if one.setting.key == key and one.setting.scenario in ("*", scenario)]
+    for_others = "; ".join(f"line {one.setting.line} is for {one.setting.model}" for one in unread[:3])
+    why = f" ({for_others})" if unread else ""
+    example = unread[-1].setting.value if unread else {"target_qps": "10", "target_latency": "300"}[key]
+    name = f"{benchmark.loadgen_key if unread else '*'}.{scenario}.{key}"
     option = " or give --target-qps" if key == "target_qps" else ""
     yield Problem(
         None,
@@ -141,8 +141,8 @@ def missing_rate(
 def _effective(
     above: Mapping[str, float | None], settings: Sequence[Setting], model: str, scenario: str, key: str
 ) -> float | None:
-    found = above.get(key)
-    return lookup(settings, model, scenario, key) if found is None else found
+    value_above = above.get(key)
+    return lookup(settings, model, scenario, key) if value_above is None else value_above
 
 
 def refuse_missing_rate(
@@ -173,11 +173,11 @@ def _kind_of_run(conf: JudgedConf, benchmark: Benchmark, scenario: str, mode: Mo
     models = (benchmark.loadgen_key,)  # `settings` contains only the lines for * of audit.config
     wanted = _MODES[mode]
     line = in_force(conf.settings, models, scenario, "mode")
-    if line is not None and (found := number_of(line.value, KEYS["mode"])) != wanted:
+    if line is not None and (stated := number_of(line.value, KEYS["mode"])) != wanted:
         option = "remove" if mode == "accuracy" else "add"
         yield Problem(
             line.line,
-            f"mode = {found}: this run has mode {wanted} ({mode})",
+            f"mode = {stated}: this run has mode {wanted} ({mode})",
             f"write {wanted}, remove the line, or {option} --accuracy",
         )
     line = in_force(conf.settings, models, scenario, "use_token_latencies")
@@ -190,16 +190,20 @@ def settings_reasons(settings: Sequence[Setting], benchmark: Benchmark, scenario
     loadgen_scenario = LOADGEN_SCENARIO[scenario]
     value = partial(lookup, settings, benchmark.loadgen_key, loadgen_scenario)
     for key, (required, unit) in _least(benchmark, scenario).items():
-        found = value(key)
-        if found is not None and found < required and not (key == "performance_sample_count_override" and not found):
-            yield f"user.conf: {key} {found:,.15g}{unit} is below the required {required:,.15g}{unit}"
+        effective = value(key)
+        if (
+            effective is not None
+            and effective < required
+            and not (key == "performance_sample_count_override" and not effective)
+        ):
+            yield f"user.conf: {key} {effective:,.15g}{unit} is below the required {required:,.15g}{unit}"
     for key, limit_ms in _most_ms(benchmark, scenario).items():
-        found = value(key)
-        if found is not None and found > limit_ms:
-            yield f"user.conf: {key} {found:,.15g} ms is above the limit of {limit_ms:,.15g} ms"
+        effective = value(key)
+        if effective is not None and effective > limit_ms:
+            yield f"user.conf: {key} {effective:,.15g} ms is above the limit of {limit_ms:,.15g} ms"
     for key in _OFF:
-        if found := value(key):
-            yield f"user.conf: {key} is {found}; a submitted run requires 0"
+        if effective := value(key):
+            yield f"user.conf: {key} is {effective}; a submitted run requires 0"
     if value("sample_concatenate_permutation") == 0:
         yield "user.conf: sample_concatenate_permutation is off; this benchmark requires 1"
 

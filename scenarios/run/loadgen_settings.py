@@ -63,6 +63,6 @@ def check_engaged(detail: Any, plan: RunPlan) -> None:
     """
     mode = {"accuracy": "AccuracyOnly", "performance": "PerformanceOnly"}[plan.mode]
     for name, wanted in (("effective_test_mode", mode), ("effective_scenario", plan.loadgen_scenario)):
-        found = detail.get(name)
-        if found != wanted and not (plan.audit and name == "effective_test_mode"):
-            raise ExecutionError(f"LoadGen used {name} {found}, requested: {wanted}", "see mlperf_log_detail.txt")
+        effective = detail.get(name)
+        if effective != wanted and not (plan.audit and name == "effective_test_mode"):
+            raise ExecutionError(f"LoadGen used {name} {effective}, requested: {wanted}", "see mlperf_log_detail.txt")

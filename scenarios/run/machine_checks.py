@@ -77,22 +77,22 @@ class DoctorRequest:
     ("machine/cluster", "error", OURS, "connection to the cluster", "start Ray"),
     ("machine/node", "error", OURS, "connection and harness of the node", "install the same commit on the node"),
 )  # fmt: skip
-def examine(asked: DoctorRequest) -> Iterator[Finding]:
+def examine(request: DoctorRequest) -> Iterator[Finding]:
     """Check everything that a run needs, without writing."""
     checks: tuple[tuple[str, bool, Callable[[DoctorRequest], Iterator[Row]]], ...] = (
         ("harness", True, _harness),
         ("host", True, _host),
         ("vLLM", True, _vllm),
-        ("cache", asked.model_path is None, _embedded_model),
-        ("model", asked.model_path is not None, _model),
-        ("data-set", asked.dataset_path is None, _bundled_data),
-        ("data-set", asked.dataset_path is not None, _dataset),
-        ("server", asked.api_server is not None, _server),
-        ("cluster", asked.cluster is not None, _cluster),
+        ("cache", request.model_path is None, _embedded_model),
+        ("model", request.model_path is not None, _model),
+        ("data-set", request.dataset_path is None, _bundled_data),
+        ("data-set", request.dataset_path is not None, _dataset),
+        ("server", request.api_server is not None, _server),
+        ("cluster", request.cluster is not None, _cluster),
     )
     for subject, applies, check in checks:
         try:
-            for name, severity, text in check(asked) if applies else ():
+            for name, severity, text in check(request) if applies else ():
                 yield Finding(f"machine/{name}", severity, text)
         except HarnessError as error:
             yield Finding(error.cause or f"machine/{subject}", "error", f"{error.message}; {error.fix}")
@@ -164,13 +164,13 @@ def _harness(_: DoctorRequest) -> Iterator[Row]:
 
 
 def _host(_: DoctorRequest) -> Iterator[Row]:
-    host, found, loadgen = host_facts(), accelerators(), loadgen_facts()
+    host, devices, loadgen = host_facts(), accelerators(), loadgen_facts()
     memory_gib = host["memory_bytes"] / 2**30
     yield "host", "pass", f"{host['cpu']}, {len(usable_cores())} usable cores, {memory_gib:.0f} GiB, {host['system']}"
-    for row in found:
+    for row in devices:
         chosen = f" ({row['visible_by']})" if row.get("visible_by") else ""
         yield "accelerator", "note" if row.get("problem") else "pass", described(row) + chosen
-    if not found:
+    if not devices:
         yield "accelerator", "note", "none found; vLLM runs on the CPU, which suits small models only"
     if loadgen["extension"]:
         built = f"{_built(loadgen['build'])}, SHA-256 {loadgen['extension_sha256'][:12]}"
@@ -240,8 +240,8 @@ def _embedded_model(_: DoctorRequest) -> Iterator[Row]:
     yield "cache", "pass", str(cache_dir())
 
 
-def _model(asked: DoctorRequest) -> Iterator[Row]:
-    facts, faults = _examined_model(str(asked.model_path), ALL_PARTS)
+def _model(request: DoctorRequest) -> Iterator[Row]:
+    facts, faults = _examined_model(str(request.model_path), ALL_PARTS)
     for fault in faults:
         yield "model", "error", f"{fault.message}; {fault.fix}"
     if facts is None:
@@ -264,28 +264,28 @@ def _bundled_data(_: DoctorRequest) -> Iterator[Row]:
     yield "data-set", "pass", f"bundled {facts} (not eligible for submission)"
 
 
-def _dataset(asked: DoctorRequest) -> Iterator[Row]:
-    dataset = load_dataset(Path(str(asked.dataset_path)))
-    known: dict[int, set[str]] = {}
-    for one in BENCHMARKS.values():
-        for count in (one.performance_samples, one.accuracy_samples):
-            known.setdefault(count, set()).add(one.submission_name)
+def _dataset(request: DoctorRequest) -> Iterator[Row]:
+    dataset = load_dataset(Path(str(request.dataset_path)))
+    benchmarks_by_rows: dict[int, set[str]] = {}
+    for benchmark in BENCHMARKS.values():
+        for count in (benchmark.performance_samples, benchmark.accuracy_samples):
+            benchmarks_by_rows.setdefault(count, set()).add(benchmark.submission_name)
     rows = f"{counted(len(dataset), 'row')}, longest prompt {counted(dataset.longest_prompt, 'token')}"
-    if fits := known.get(len(dataset)):
-        yield "data-set", "pass", f"{asked.dataset_path}: {rows}; the row count of {', '.join(sorted(fits))}"
+    if fits := benchmarks_by_rows.get(len(dataset)):
+        yield "data-set", "pass", f"{request.dataset_path}: {rows}; the row count of {', '.join(sorted(fits))}"
     else:
-        counts = ", ".join(f"{count:,}" for count in sorted(known))
+        counts = ", ".join(f"{count:,}" for count in sorted(benchmarks_by_rows))
         why = f"not eligible for submission, because no benchmark has this number of rows ({counts})"
-        yield "data-set", "note", f"{asked.dataset_path}: {rows}; {why}"
+        yield "data-set", "note", f"{request.dataset_path}: {rows}; {why}"
 
 
-def _server(asked: DoctorRequest) -> Iterator[Row]:
+def _server(request: DoctorRequest) -> Iterator[Row]:
     from sut.endpoint.address import Access, addresses
     from sut.endpoint.server import choose_dialect, learn
 
-    access = Access.of(vars(asked))
-    for address in addresses(str(asked.api_server)):
-        facts = asyncio.run(learn(address, access, asked.api_model_name))
+    access = Access.of(vars(request))
+    for address in addresses(str(request.api_server)):
+        facts = asyncio.run(learn(address, access, request.api_model_name))
         dialect = asyncio.run(choose_dialect(address, access, facts.owner, None))
         names = [facts.owner or "unknown server", facts.version or "of unknown version"]
         yield "server", "pass", f"{address.url}: {' '.join(names)}, dialect {dialect.name}, model {facts.model}"
@@ -293,19 +293,19 @@ def _server(asked: DoctorRequest) -> Iterator[Row]:
         yield "server", severity, f"prefix caching {CACHING[facts.prefix_caching]}"
 
 
-def _cluster(asked: DoctorRequest) -> Iterator[Row]:
+def _cluster(request: DoctorRequest) -> Iterator[Row]:
     from sut.replicas.cluster import survey_cluster
 
-    survey, ours = survey_cluster(str(asked.cluster)), harness_facts()
-    asked.put_facts(cluster=survey.model_dump(mode="json", exclude={"planned", "trouble"}))
+    survey, own_facts = survey_cluster(str(request.cluster)), harness_facts()
+    request.put_facts(cluster=survey.model_dump(mode="json", exclude={"planned", "trouble"}))
     offered = {name: sum(node.resources[name] for node in survey.nodes) for name in ("CPU", "GPU")}
     text = ", ".join(f"{count:g} {name}" for name, count in offered.items())
     yield "cluster", "pass", f"{survey.address}: {len(survey.nodes)} nodes offer {text}"
     for node in survey.nodes:
-        yield "node", *_node(node, ours)
+        yield "node", *_node(node, own_facts)
 
 
-def _node(node: "NodeFacts", ours: dict[str, Any]) -> tuple[Severity, str]:
+def _node(node: "NodeFacts", own_facts: dict[str, Any]) -> tuple[Severity, str]:
     devices = Counter(str(row.get("name")) for row in node.accelerator)
     has = [*(f"{count} × {name}" for name, count in devices.items()), f"{node.host['cores_usable']} cores"]
     versions = [f"{name} {node.software[name]}" for name in NODE_PACKAGES if name in node.software]
@@ -314,6 +314,6 @@ def _node(node: "NodeFacts", ours: dict[str, Any]) -> tuple[Severity, str]:
     if node.unreachable is not None:
         return "error", f"{text}; the node cannot reach this machine: {node.unreachable}"
     text += f"; clock {node.clock_offset_ms:+.3f} ms, round trip {node.round_trip_ms:.3f} ms"
-    if any(node.harness[name] != ours[name] for name in ("version", "git_commit")):
+    if any(node.harness[name] != own_facts[name] for name in ("version", "git_commit")):
         return "error", f"{text}; this node has another version or commit of the harness than this machine"
     return "pass", text

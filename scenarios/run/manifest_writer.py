@@ -60,8 +60,8 @@ class _FilesDisagree(ExecutionError):
     """LoadGen's files and the request log disagree, so the run has no result."""
 
     def __init__(self, run: RunEvidence, contradictions: Iterable[Finding]) -> None:
-        said = shortened_list([finding.sentence for finding in contradictions], 3)
-        super().__init__(f"LoadGen's files and the request log disagree: {said}", f"see {run.dir.result}")
+        sentences = shortened_list([finding.sentence for finding in contradictions], 3)
+        super().__init__(f"LoadGen's files and the request log disagree: {sentences}", f"see {run.dir.result}")
         self.result = run.result
 
 
@@ -163,10 +163,10 @@ def judge(run: PreparedRun, hashing: "Future[dict[str, str]]", console: Console)
     manifest.notes += [*late_client(manifest.observed, limits_ns), *late_ends(manifest.observed, limits_ns)]
     for sentence in manifest.notes[len(run.notes) :]:  # The earlier notes were shown before the start.
         say(console, f"  note: {sentence}")
-    found = judge_evidence(evidence, AT_THE_END[run.plan.mode])
-    if found.error is not None:
-        raise found.error
-    verdict = Verdict(findings=found.findings, outcome_policy=LOGS, held_official=False)
+    judgement = judge_evidence(evidence, AT_THE_END[run.plan.mode])
+    if judgement.error is not None:
+        raise judgement.error
+    verdict = Verdict(findings=judgement.findings, outcome_policy=LOGS, held_official=False)
     if verdict.contradictions:
         raise _FilesDisagree(evidence, verdict.contradictions)
     scored = score_run(run, console) if run.plan.mode == "accuracy" else None

@@ -31,9 +31,9 @@ def next_steps(manifest: Manifest, benchmark: Benchmark, result: Result) -> list
         values, limit_ms = getattr(reported, name), getattr(limits, limit_name)
         if values is None:
             continue
-        if (found := unloaded(label, values, limit_ms * 1e6, load.mean_open)) is not None:
+        if (estimate := unloaded(label, values, limit_ms * 1e6, load.mean_open)) is not None:
             never.append(
-                f"{label} was {milliseconds(found.ns / 1e6)} ms {found.of}, above the official limit of "
+                f"{label} was {milliseconds(estimate.ns / 1e6)} ms {estimate.of}, above the official limit of "
                 f"{limit_ms:,} ms, so a lower rate hardly helps"
             )
         elif values.max / 1e6 > limit_ms:
@@ -41,17 +41,17 @@ def next_steps(manifest: Manifest, benchmark: Benchmark, result: Result) -> list
     if never:
         time_s = plan.sample_count / trial.queries_per_second + start_s
         return [*never, _accuracy(time_s, plan.sample_count, "--scenario Offline ")]
-    held = load.completed_per_second * (1 if load.kept_up else LOAD_SHARE)
-    rate = _two_digits_down(min(trial.settings["target_qps"], held) * (_LOWER if exceeded else 1))
-    own = manifest.asked.get("dataset_path") is not None
-    conf = read_stored(OWN_DATA_CONF if own else EMBEDDED_CONF)
+    steady_rate = load.completed_per_second * (1 if load.kept_up else LOAD_SHARE)
+    rate = _two_digits_down(min(trial.settings["target_qps"], steady_rate) * (_LOWER if exceeded else 1))
+    has_own_dataset = manifest.asked.get("dataset_path") is not None
+    conf = read_stored(OWN_DATA_CONF if has_own_dataset else EMBEDDED_CONF)
 
     def value(key: str) -> float | None:
         return rate if key == "target_qps" else lookup(conf, plan.loadgen_key, "Server", key)
 
     count = count_run(settings_of(plan.scenario, benchmark, CURRENT_ROUND, plan.sample_count, value), "performance")
     in_all = duration(count.expected_s + start_s)
-    at = " at p50" if own else ""
+    at = " at p50" if has_own_dataset else ""
     return [
         *exceeded,
         f"next: the same command with --target-qps {rate:g} (official limits{at}; {count.samples:,} queries, "

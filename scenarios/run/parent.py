@@ -69,13 +69,13 @@ def _failure_in_manifest(run: "PreparedRun") -> Iterator[None]:
     """Write a failure within the block into the run's manifest."""
     from scenarios.run.manifest_writer import close_failed
 
-    with contextlib.ExitStack() as held, if_abandoned(partial(close_failed, run)):
+    with contextlib.ExitStack() as stack, if_abandoned(partial(close_failed, run)):
         try:
             yield
         except BaseException as error:
-            held.enter_context(critical())  # Hold signals, so that the manifest is closed only once.
-            known = error if isinstance(error, Ending) else ExecutionError(f"{type(error).__name__}: {error}")
-            close_failed(run, known)
+            stack.enter_context(critical())  # Hold signals, so that the manifest is closed only once.
+            ending = error if isinstance(error, Ending) else ExecutionError(f"{type(error).__name__}: {error}")
+            close_failed(run, ending)
             raise
 
 

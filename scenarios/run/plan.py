@@ -291,9 +291,9 @@ def _admission(config: RunConfig, kind: EngineKind[Any]) -> AdmissionPlan | None
     # Offline reports no first tokens, and SingleStream has one query at a time.
     both = {"--admission-tokens": config.admission_tokens, "--admission-queries": config.admission_queries}
     bounds = [f"{flag} {value}" for flag, value in both.items() if value is not None]
-    given = bounds if config.admission == "off" else [f"--admission {config.admission}", *bounds]
-    if LOADGEN_SCENARIO[config.scenario] != "Server" and given:
-        raise InputError(f"{given[0]}: {config.scenario} has no first-token limit", f"remove {', '.join(given)}")
+    options = bounds if config.admission == "off" else [f"--admission {config.admission}", *bounds]
+    if LOADGEN_SCENARIO[config.scenario] != "Server" and options:
+        raise InputError(f"{options[0]}: {config.scenario} has no first-token limit", f"remove {', '.join(options)}")
     if config.admission == "off":
         if bounds:
             raise InputError(f"{bounds[0]}: no effect with --admission off", "choose an --admission order")
@@ -346,13 +346,13 @@ def _benchmark(config: RunConfig) -> Benchmark:
 def _sampling(config: RunConfig, official: SamplingPolicy) -> SamplingPolicy:
     kinds = {name: type(value) for name, value in asdict(official).items()}
     values: dict[str, Any] = {}
-    asked, most = dict(config.sampling_arg), config.max_new_tokens
-    if most is not None and asked.setdefault("max_tokens", most) != most:
+    requested, most = dict(config.sampling_arg), config.max_new_tokens
+    if most is not None and requested.setdefault("max_tokens", most) != most:
         raise InputError(
-            f"--max-new-tokens {most} and --sampling-arg max_tokens={asked['max_tokens']} contradict each other",
+            f"--max-new-tokens {most} and --sampling-arg max_tokens={requested['max_tokens']} contradict each other",
             "give only one of these options",
         )
-    for name, value in asked.items():
+    for name, value in requested.items():
         if name not in kinds:
             raise InputError(f"--sampling-arg {name}: unknown parameter", f"choose from {', '.join(kinds)}")
         if isinstance(value, bool) or not isinstance(value, int | float) or kinds[name](value) != value:
@@ -434,15 +434,15 @@ def _on_cluster(
 
     if kind.own_processes:
         raise InputError(f"--cluster {address}: engine {kind.name} has its own servers", "remove --cluster")
-    asked = config.model_dump(mode="json", include=set(kind.options.model_fields))
-    survey = survey_cluster(address, PlanRequest(engine=kind.name, asked=asked, run=run, count=count))
-    engine, found = _together(config, survey.planned)
+    options = config.model_dump(mode="json", include=set(kind.options.model_fields))
+    survey = survey_cluster(address, PlanRequest(engine=kind.name, asked=options, run=run, count=count))
+    engine, planned = _together(config, survey.planned)
     nodes = [
         ClusterNode.model_validate(node.model_dump(include=set(ClusterNode.model_fields))) for node in survey.nodes
     ]
-    used = sorted({place.node or 0 for place in found})
+    used = sorted({place.node or 0 for place in planned})
     cluster = ClusterPlan(address=survey.address, listen_on=survey.listen_on, nodes=[nodes[number] for number in used])
-    places = [place.model_copy(update={"node": used.index(place.node or 0)}) for place in found]
+    places = [place.model_copy(update={"node": used.index(place.node or 0)}) for place in planned]
     engine.notes.insert(0, f"{len(places)} replicas on {', '.join(node.name for node in cluster.nodes)}")
     engine.notes.extend(
         f"node {node.name} is not used: it has no replica" for number, node in enumerate(nodes) if number not in used
@@ -454,8 +454,8 @@ def _on_cluster(
 
 def _together(config: RunConfig, planned: list[PlannedReplica]) -> tuple[EnginePlan, list[ReplicaPlace]]:
     first = planned[0].engine
-    for one in planned:
-        if one.engine.options != first.options:
+    for node_plan in planned:
+        if node_plan.engine.options != first.options:
             raise InputError(
                 f"--replicas {config.replicas}: the devices differ, so the engines would have different options",
                 "choose devices of one kind",

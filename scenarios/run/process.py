@@ -133,8 +133,8 @@ class RunProcess:
         if request_log is not None and self._started_s:
             progress.elapsed_s = now - self._started_s
             # Reports of replicas are half a second old. After the last response, the request log is exact.
-            asked = self._engine if progress.phase == "running" else None
-            made = asked.generated_tokens() if asked is not None else None
+            engine = self._engine if progress.phase == "running" else None
+            made = engine.generated_tokens() if engine is not None else None
             progress.output_tokens = max(request_log.output_tokens, (made or 0) - self._tokens_before)
             progress.samples_per_second = request_log.done / max(progress.elapsed_s, 1e-9)
             progress.tokens_per_second = progress.output_tokens / max(progress.elapsed_s, 1e-9)
@@ -304,13 +304,13 @@ class RunProcess:
     def _admission(self, report: EngineReport, settings: Any) -> AdmissionControl:
         if self.plan.concurrency is not None:
             return ClosedLoop(self.plan.concurrency)
-        asked = self.plan.admission
-        if asked is None:
+        policy = self.plan.admission
+        if policy is None:
             return Feed(report.limits)
         return Admission(
-            policy=asked.policy,
-            prefill_tokens=asked.prefill_tokens or report.limits.step_tokens or ADMISSION_TOKENS,
-            queries=asked.queries,
+            policy=policy.policy,
+            prefill_tokens=policy.prefill_tokens or report.limits.step_tokens or ADMISSION_TOKENS,
+            queries=policy.queries,
             ttft_limit_ns=settings.ttft_latency,
         )
 

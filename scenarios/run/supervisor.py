@@ -103,9 +103,9 @@ def _run_process(engine: str, environment: dict[str, str], beside: bool) -> Iter
     with contextlib.ExitStack() as at_the_end:
         output = at_the_end.enter_context(tempfile.TemporaryFile())
         with critical():
-            own = str(at_the_end.enter_context(temporary_folder("run-")))
-            process = _start(engine, environment, beside, output, own)
-            at_the_end.enter_context(owned(process, own))
+            directory = str(at_the_end.enter_context(temporary_folder("run-")))
+            process = _start(engine, environment, beside, output, directory)
+            at_the_end.enter_context(owned(process, directory))
         yield _Child(process, output)
 
 

@@ -56,7 +56,7 @@ def find_in(folders: Iterable[Path]) -> list[FoundDir]:
     Raises:
         InputError: If a directory cannot be read.
     """
-    found: dict[Path, FoundDir] = {}
+    directories: dict[Path, FoundDir] = {}
     for folder in folders:
         try:
             root = folder.resolve(strict=True)
@@ -67,14 +67,14 @@ def find_in(folders: Iterable[Path]) -> list[FoundDir]:
             reason = getattr(error, "strerror", None) or error
             raise InputError(f"{folder}: {reason}", f"give {NEEDED}") from error
         for path in _folders(root):
-            if path not in found and (kind := kind_of(path)) is not None:
-                found[path] = FoundDir(kind, path)
-    return list(found.values())
+            if path not in directories and (kind := kind_of(path)) is not None:
+                directories[path] = FoundDir(kind, path)
+    return list(directories.values())
 
 
-def without_runs(folders: Iterable[Path], found: Iterable[FoundDir]) -> tuple[Place, ...]:
+def without_runs(folders: Iterable[Path], directories: Iterable[FoundDir]) -> tuple[Place, ...]:
     """Return the directories that contain no run."""
-    roots = [one.root for one in found]
+    roots = [one.root for one in directories]
     empty = (folder for folder in folders if not any(root.is_relative_to(folder.resolve()) for root in roots))
     return tuple(map(what_is, empty))
 
@@ -93,7 +93,7 @@ def find_running() -> list[FoundDir]:
     """Return the runs in progress on this machine, with their campaigns, tunings and audits."""
     import psutil
 
-    found: dict[Path, FoundDir] = {}
+    directories: dict[Path, FoundDir] = {}
     for process in psutil.process_iter(["cmdline", "cwd"]):
         if RUN_MODULE not in (process.info["cmdline"] or ()) or not process.info["cwd"]:
             continue
@@ -102,5 +102,5 @@ def find_running() -> list[FoundDir]:
             continue  # The process waits for its run directory.
         for path in (*reversed(folder.parents[:5]), folder):
             if (kind := kind_of(path)) is not None:
-                found[path] = FoundDir(kind, path)
-    return list(found.values())
+                directories[path] = FoundDir(kind, path)
+    return list(directories.values())

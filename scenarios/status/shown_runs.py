@@ -95,11 +95,11 @@ def _written(path: Path, content: str | bytes) -> Path:
 def _runs(places: Sequence[FoundDir]) -> list[RunStatus]:
     """Return the complete runs by start time; for a tuning, only the runs that confirm a rate."""
     tunes = [place.root for place in places if place.kind == "tune"]
-    found = [run_status(place.root) for place in places if place.kind == "leg"]
+    runs = [run_status(place.root) for place in places if place.kind == "leg"]
     return sorted(
         (
             run
-            for run in found
+            for run in runs
             if run.state in ("finished", "unattested")
             and run.manifest is not None
             and (run.root.parent not in tunes or run.root.name.startswith("confirm-"))

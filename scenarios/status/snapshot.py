@@ -78,8 +78,8 @@ def take_snapshot(folders: Sequence[Path]) -> Snapshot:
     if folders:
         places = find_in(folders)
         empty = without_runs(folders, places)
-        if not places and (other := next((place for place in empty if place.fix), None)):
-            raise other.refused(NEEDED)
+        if not places and (refused := next((place for place in empty if place.fix), None)):
+            raise refused.refused(NEEDED)
     else:
         places = [*find_running(), *(find_in([DEFAULT_FOLDER]) if DEFAULT_FOLDER.is_dir() else [])]
         places = list({place.root: place for place in places}.values())
@@ -91,12 +91,12 @@ def take_snapshot(folders: Sequence[Path]) -> Snapshot:
         for group in groups
         if not any(root in group.root.parents for root in campaigns)
     )
-    whole = Snapshot(time.time_ns(), top, tuple(runs), without_runs=empty)
+    snapshot = Snapshot(time.time_ns(), top, tuple(runs), without_runs=empty)
     if folders:
-        return whole
-    ended = sorted((run for run in whole.single if not run.alive), key=lambda run: run.last_ns)
+        return snapshot
+    ended = sorted((run for run in snapshot.single if not run.alive), key=lambda run: run.last_ns)
     old = {run.root for run in ended[:-MAX_ENDED]}
-    return replace(whole, runs=tuple(run for run in runs if run.root not in old), left_out=len(old))
+    return replace(snapshot, runs=tuple(run for run in runs if run.root not in old), left_out=len(old))
 
 
 def _worth_showing(group: GroupStatus) -> list[GroupStatus | RunStatus]:

@@ -194,9 +194,11 @@ class _Campaign(BaseModel):
 
 def group_status(place: FoundDir, runs: Sequence[RunStatus]) -> GroupStatus:
     """Read a group's directory. Damage is a state, not an error. `runs` may include runs of other groups."""
-    own = tuple(run for run in runs if run.root.is_relative_to(place.root))
+    runs_of_group = tuple(run for run in runs if run.root.is_relative_to(place.root))
     try:
-        return {"campaign": _campaign, "tune": _tune, "bench": _bench, "audit": _audit}[place.kind](place.root, own)
+        return {"campaign": _campaign, "tune": _tune, "bench": _bench, "audit": _audit}[place.kind](
+            place.root, runs_of_group
+        )
     except HarnessError as error:
         return GroupStatus(
             kind=place.kind,
@@ -204,7 +206,7 @@ def group_status(place: FoundDir, runs: Sequence[RunStatus]) -> GroupStatus:
             state="damaged",
             text=error.message,
             exit_code=ExitCode.BAD_INPUT,
-            runs=own,
+            runs=runs_of_group,
         )
 
 
@@ -243,9 +245,9 @@ def _tune(root: Path, runs: tuple[RunStatus, ...]) -> GroupStatus:
         text += f", last {steps[-1].step} at {steps[-1].target_qps:g}/s {steps[-1].verdict}"
     code: ExitCode | None = None
     if place.record.is_file() and pid is None:
-        found = read_tune(place.record)["target_qps"]
-        code = ExitCode.NEGATIVE if found is None else ExitCode.OK
-        text += "; no rate was confirmed" if found is None else f"; confirmed {found:g}/s"
+        rates = read_tune(place.record)["target_qps"]
+        code = ExitCode.NEGATIVE if rates is None else ExitCode.OK
+        text += "; no rate was confirmed" if rates is None else f"; confirmed {rates:g}/s"
     return _group("tune", root, runs, pid, text, code)
 
 
@@ -301,8 +303,8 @@ def _end_of(root: Path, runs: tuple[RunStatus, ...]) -> tuple[State, str, ExitCo
     unfinished = [run for run in runs if run.state != "finished"]
     if (end := read_end(root)) is not None:
         code = max(ExitCode(end.exit_code), ExitCode.NEGATIVE)
-        known: dict[ExitCode, State] = {ExitCode.NEGATIVE: "finished", ExitCode.INTERRUPTED: "interrupted"}
-        return known.get(code, "failed"), end.message or "; ".join(map(_sentence, unfinished[:1])), code
+        states: dict[ExitCode, State] = {ExitCode.NEGATIVE: "finished", ExitCode.INTERRUPTED: "interrupted"}
+        return states.get(code, "failed"), end.message or "; ".join(map(_sentence, unfinished[:1])), code
     if last is not None and last.state != "finished":
         return last.state, _sentence(last), last.exit_code
     if last is not None and last.host and last.host != platform.node():

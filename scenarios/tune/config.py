@@ -116,7 +116,7 @@ class Tune:
         return dataclasses.replace(self, space=_space(self.options, self.values, self.config, count))
 
 
-def load_tune(file: Path | None, own: dict[str, Any], runs: dict[str, Any]) -> Tune:
+def load_tune(file: Path | None, own_values: dict[str, Any], runs: dict[str, Any]) -> Tune:
     """Merge the command line and a YAML file into the configuration of a tuning.
 
     Args:
@@ -127,8 +127,8 @@ def load_tune(file: Path | None, own: dict[str, Any], runs: dict[str, Any]) -> T
     Raises:
         InputError: If a key is unknown, a value is not allowed, or the scenario has no rate.
     """
-    asked, content = split_config(file, "tune", own, "{max_probes: 6}")
-    options = checked(TuneOptions, asked, f"see `{PROGRAM} tune --help-all`")
+    requested, content = split_config(file, "tune", own_values, "{max_probes: 6}")
+    options = checked(TuneOptions, requested, f"see `{PROGRAM} tune --help-all`")
     values = merged(content, runs)
     for name in sorted(NOT_FOR_TUNES & values.keys()):
         raise InputError(f"--{name.replace('_', '-')}: set by the tuning itself", "remove this option")
@@ -148,17 +148,17 @@ def load_tune(file: Path | None, own: dict[str, Any], runs: dict[str, Any]) -> T
 
 
 def _space(options: TuneOptions, values: dict[str, Any], config: RunConfig, replicas: int = 0) -> "Space | None":
-    given = [f"--{name.replace('_', '-')}" for name in sorted(options.model_fields_set) if name.startswith("search_")]
-    given += ["--search"] if options.search else []
-    if given and LOADGEN_SCENARIO[config.scenario] != "Server":
+    named = [f"--{name.replace('_', '-')}" for name in sorted(options.model_fields_set) if name.startswith("search_")]
+    named += ["--search"] if options.search else []
+    if named and LOADGEN_SCENARIO[config.scenario] != "Server":
         raise InputError(
-            f"{given[-1]} with --scenario {config.scenario}: only the rates of Server and Interactive depend on "
+            f"{named[-1]} with --scenario {config.scenario}: only the rates of Server and Interactive depend on "
             "scheduling options",
-            f"remove {', '.join(given)}",
+            f"remove {', '.join(named)}",
         )
     if not options.search:
-        if given:
-            raise InputError(f"{given[0]}: no effect without --search", "add --search")
+        if named:
+            raise InputError(f"{named[0]}: no effect without --search", "add --search")
         return None
     from scenarios.tune.option_space import make_space
 

@@ -123,13 +123,13 @@ class Journal:
 
     def runs(self, step: Step, options: Options | None = None) -> list[TuneRun]:
         """Return the finished runs of a step in their order, only those with `options` if given."""
-        found = [line for line in self._lines if isinstance(line, TuneRun) and line.step == step]
-        return [line for line in found if options in (None, line.options)]
+        runs = [line for line in self._lines if isinstance(line, TuneRun) and line.step == step]
+        return [line for line in runs if options in (None, line.options)]
 
     def accuracy_run(self, options: Options) -> AccuracyRun | None:
         """Return the finished accuracy run with these options."""
-        found = (line for line in self._lines if isinstance(line, AccuracyRun) and line.options == options)
-        return next(found, None)
+        runs = (line for line in self._lines if isinstance(line, AccuracyRun) and line.options == options)
+        return next(runs, None)
 
     def measured(self) -> list[TuneRun]:
         """Return all runs with a verdict in their order."""

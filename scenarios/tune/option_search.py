@@ -156,8 +156,8 @@ class OptionTrials:
     def _ask(self, options: Options | None = None, phase: Phase = "trial") -> Trial:
         """Start a trial of these settings, or of settings that the sampler chooses."""
         if options is not None:
-            given = {name: options.get(name) for name in self._space.values if self._space.matters(name, options)}
-            self._study.enqueue_trial(given, user_attrs={"phase": phase})
+            relevant = {name: options.get(name) for name in self._space.values if self._space.matters(name, options)}
+            self._study.enqueue_trial(relevant, user_attrs={"phase": phase})
         trial = self._study.ask()
         chosen: Options = {}
         for name, values in self._space.values.items():
@@ -167,19 +167,19 @@ class OptionTrials:
 
     def _rate(self, trial: Trial | FrozenTrial, options: Options, probes: Sequence[TuneRun]) -> float | None:
         """Return the next rate of a trial; None if the trial is over."""
-        own = [probe for probe in probes if probe.trial == trial.number]
-        tried, best = own, best_of(probes)
-        if any(probe.verdict is None for probe in own):  # The engine refuses these settings.
+        probes_of_trial = [probe for probe in probes if probe.trial == trial.number]
+        tried, best = probes_of_trial, best_of(probes)
+        if any(probe.verdict is None for probe in probes_of_trial):  # The engine refuses these settings.
             return None
         phase, most = _phase(trial), MAX_PROBES
         start = best.target_qps if best is not None and phase != "defaults" else None
         if phase == "trial" and start is not None:
-            if own and not any(probe.valid for probe in own):
+            if probes_of_trial and not any(probe.valid for probe in probes_of_trial):
                 return None
-            start = own[0].target_qps if own else rounded(start * (1 + RESOLUTION))
+            start = probes_of_trial[0].target_qps if probes_of_trial else rounded(start * (1 + RESOLUTION))
         elif phase == "worth" and start is not None:
             tried = with_options(probes, options)
-            most = len(tried) + WORTH_PROBES - len(own)
+            most = len(tried) + WORTH_PROBES - len(probes_of_trial)
             invalid = Bracket.of(tried_of(tried)).invalid
             if invalid is None or invalid > start:
                 # Probe the best rate without the option. If the probe is VALID, the option is unnecessary.
@@ -292,11 +292,11 @@ class OptionSearch:
                 phase=ask.phase,
             )
         best = best_of(self._probes)
-        found = "no rate was VALID with the given options"
+        result = "no rate was VALID with the given options"
         if best is not None:
-            found = f"{shown(best.options)}: VALID at {best.target_qps:g} queries/s"
+            result = f"{shown(best.options)}: VALID at {best.target_qps:g} queries/s"
         counts = f"{counted(len(self._probes), 'probe')}, {counted(self._trials.count, 'trial')}"
-        runs.say(f"\nsearch: {found} ({counts}, {duration(self.spent_s)})")
+        runs.say(f"\nsearch: {result} ({counts}, {duration(self.spent_s)})")
         for worth in self._worths(best):
             low, high = (
                 "?" if worth[key] is None else f"{worth[key]:.1%}" for key in ("worth_at_least", "worth_at_most")

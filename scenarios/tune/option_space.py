@@ -88,7 +88,7 @@ class Space:
 def make_space(
     values: dict[str, Any],
     config: RunConfig,
-    asked: Mapping[str, Any],
+    requested: Mapping[str, Any],
     kind: EngineKind[Any] | None = None,
     *,
     replicas: int = 0,
@@ -104,20 +104,20 @@ def make_space(
     Raises:
         InputError: If an option cannot be searched, a value is not allowed, or no option remains.
     """
-    given = {**config.engine_arg, **{name: values[name] for name in RUN_OPTIONS if name in values}}
-    if asked:
-        chosen = {name: _checked(name, of, given, values) for name, of in asked.items()}
+    current = {**config.engine_arg, **{name: values[name] for name in RUN_OPTIONS if name in values}}
+    if requested:
+        chosen = {name: _checked(name, of, current, values) for name, of in requested.items()}
     else:
         kind = kind or engine_kind(config.engine)
         usual = kind.search_values(config)
         if replicas or config.has_replicas:
             usual.pop("data_parallel_size", None)  # The replicas use all devices and cores.
-        chosen = {name: of for name, of in usual.items() if name not in given}
+        chosen = {name: of for name, of in usual.items() if name not in current}
     if "admission" in chosen:
         chosen["admission"] = tuple(policy for policy in chosen["admission"] if policy != config.admission)
     elif config.admission == "off":
         for name in ADMISSION_BOUNDS:
-            if name in asked:
+            if name in requested:
                 raise InputError(
                     f"--search-values {name}: no effect with admission off",
                     "set --admission, or add --search-values admission='[\"fcfs\"]'",
@@ -147,18 +147,18 @@ def _middle(values: tuple[Any, ...]) -> Any:
     return values[len(values) // 2]
 
 
-def _checked(name: str, asked: Any, given: dict[str, Any], values: dict[str, Any]) -> tuple[Any, ...]:
+def _checked(name: str, requested: Any, current: dict[str, Any], values: dict[str, Any]) -> tuple[Any, ...]:
     flag = f"--search-values {name}"
     if name not in ALLOWED:
         raise InputError(f"{flag}: the search does not support this option", f"choose from {', '.join(ALLOWED)}")
-    if not isinstance(asked, list) or not asked:
-        raise InputError(f"{flag}={asked}: not a list of values", f"write, for example, {flag}='[64, 128]'")
-    for value in asked:
+    if not isinstance(requested, list) or not requested:
+        raise InputError(f"{flag}={requested}: not a list of values", f"write, for example, {flag}='[64, 128]'")
+    for value in requested:
         if isinstance(value, list | dict | float) or value is None:
             raise InputError(f"{flag}: {value!r} is not an allowed value", "give whole numbers or words")
         # An admission bound is allowed only with a policy.
         policy = {"admission": "fcfs"} if name in ADMISSION_BOUNDS else {}
         make_config(applied(values, {**policy, name: value}))
-    if len(set(asked)) < len(asked):
-        raise InputError(f"{flag}={asked}: a value is given twice", "give each value once")
-    return tuple(value for value in asked if value != given.get(name))
+    if len(set(requested)) < len(requested):
+        raise InputError(f"{flag}={requested}: a value is given twice", "give each value once")
+    return tuple(value for value in requested if value != current.get(name))

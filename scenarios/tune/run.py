@@ -93,9 +93,11 @@ def run_tune(tune: Tune, console: Console, *, restart_changed: bool, dry_run: bo
 def _show_plan(runs: TuneRuns) -> ExitCode:
     tune, run, options = runs.tune, runs.prepared, runs.tune.options
     runs.say(f"tuning of {tune.config.scenario}, engine {run.plan.engine}, directory {tune.place.root}")
-    given = options.offline_qps
+    offline_qps = options.offline_qps
     estimate = (
-        f"at {given:g} samples/s, as given" if given else f"from an Offline run of at most {options.estimate_s:g} s"
+        f"at {offline_qps:g} samples/s, as given"
+        if offline_qps
+        else f"from an Offline run of at most {options.estimate_s:g} s"
     )
     runs.say(f"  first estimate {estimate}")
     if options.search:
@@ -127,9 +129,9 @@ def _opened(runs: TuneRuns, configuration: Configuration, restart_changed: bool)
         runs.say(f"{what}\nthe earlier files are now in {aside}")
         journal = Journal(place.journal)
     if journal.configuration is None:
-        if found := place.contents():
+        if contents := place.contents():
             raise SetupError(
-                f"{found[0]} already exists and does not belong to a tuning that can continue",
+                f"{contents[0]} already exists and does not belong to a tuning that can continue",
                 "give a new --output-log-dir",
             )
         journal.add(configuration)
@@ -173,9 +175,11 @@ class _Run:
     def _estimate(self) -> Estimate:
         if self._journal.estimate is not None:
             return self._journal.estimate
-        given = self._tune.options.offline_qps
+        offline_qps = self._tune.options.offline_qps
         estimate = (
-            self._runs.estimate_offline() if given is None else Estimate(samples_per_second=given, source="given")
+            self._runs.estimate_offline()
+            if offline_qps is None
+            else Estimate(samples_per_second=offline_qps, source="given")
         )
         self._journal.add(estimate)
         return estimate

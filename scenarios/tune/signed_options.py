@@ -56,8 +56,8 @@ class SignedOptions:
         option = name.removeprefix(f"{self._runs.tune.config.engine}_")  # the engine's own name
         signed = _patch(option, *directories)
         if any(one.rule == _NEEDS_ACCURACY for one in signed.of("error")):
-            for side, found, where in zip(sides, runs, directories, strict=True):
-                where.append(self._runs.accuracy_run(found[0].target_qps, side))
+            for side, run, where in zip(sides, runs, directories, strict=True):
+                where.append(self._runs.accuracy_run(run[0].target_qps, side))
             signed = _patch(option, *directories)
         file = place.signoff(name)
         save_verdict(file, signed.record())
@@ -74,10 +74,10 @@ class SignedOptions:
         rates = [rounded(best.target_qps * (1 - share)) for share in BACK_OFF]
         while True:
             repeats = journal.runs("repeat", options)
-            found = [run for run in (*with_options(probes, options), *repeats) if run.valid and run.target_qps in rates]
+            valid = [run for run in (*with_options(probes, options), *repeats) if run.valid and run.target_qps in rates]
             missed = sum(not run.valid for run in repeats)
-            if len(found) >= MIN_REPEATS or missed >= len(rates):
-                return found
+            if len(valid) >= MIN_REPEATS or missed >= len(rates):
+                return valid
             self._runs.run("repeat", rates[missed], options, f": for the sign-off ({shown(options)})", may_fail=True)
 
 

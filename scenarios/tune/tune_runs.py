@@ -61,8 +61,8 @@ class TuneRuns:
 
     @property
     def min_duration_ms(self) -> int:
-        found = self.setting("min_duration")
-        return self.prepared.benchmark.min_duration_ms if found is None else int(found)
+        setting = self.setting("min_duration")
+        return self.prepared.benchmark.min_duration_ms if setting is None else int(setting)
 
     @property
     def set_size(self) -> int:
@@ -193,8 +193,8 @@ class TuneRuns:
             HarnessError: If the run failed.
             Interrupted: If a signal ends the run.
         """
-        place, found = self.tune.place, self.journal.accuracy_run(options)
-        if found is None:
+        place, recorded = self.tune.place, self.journal.accuracy_run(options)
+        if recorded is None:
             number = self.journal.next_number("accuracy")
             self.say(f"\naccuracy {number}: for the sign-off ({shown(options)})")
             root = place.run("accuracy", number)
@@ -202,9 +202,9 @@ class TuneRuns:
             values = {"target_qps": rate, "accuracy": True, "output_log_dir": root}
             config = make_config(applied(self.tune.values, options) | values)
             execute_run(config, self.console, keeper=self.keeper)
-            found = AccuracyRun(number=number, directory=root.name, options=options)
-            self.journal.add(found)
-        return place.root / found.directory
+            recorded = AccuracyRun(number=number, directory=root.name, options=options)
+            self.journal.add(recorded)
+        return place.root / recorded.directory
 
     def estimate_offline(self) -> Estimate:
         """Estimate the Offline rate with a run over whole datasets that ends by time.

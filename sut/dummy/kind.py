@@ -72,29 +72,30 @@ class DummyKind(EngineKind[DummyOptions]):
     # Half of the bundled articles then take long enough to be measured.
     audit_pace: ClassVar[Mapping[str, Any]] = {"dummy_ttft_ms": 80.0, "dummy_slots": 1}
 
-    def plan(self, asked: DummyOptions, run: RunFacts) -> EnginePlan:
-        for text in asked.dummy_fault:
+    def plan(self, dummy_options: DummyOptions, run: RunFacts) -> EnginePlan:
+        for text in dummy_options.dummy_fault:
             Fault.parse(text)
-        if asked.dummy_shortest_tokens > max(SHORTEST_OUTPUT, run.sampling.max_tokens):
+        if dummy_options.dummy_shortest_tokens > max(SHORTEST_OUTPUT, run.sampling.max_tokens):
             most = run.sampling.max_tokens
             raise InputError(
-                f"--dummy-shortest-tokens {asked.dummy_shortest_tokens}: must be at most {most}, the benchmark's limit",
+                f"--dummy-shortest-tokens {dummy_options.dummy_shortest_tokens}: must be at most {most}, the limit "
+                "of the benchmark",
                 f"give 1 to {most}",
             )
         options = {
-            "ttft_ms": asked.dummy_ttft_ms,
-            "tpot_ms": asked.dummy_tpot_ms,
-            "prefill_us": asked.dummy_prefill_us,
-            "slots": asked.dummy_slots,
-            "shortest_tokens": asked.dummy_shortest_tokens,
-            "noise": asked.dummy_noise,
-            "seed": asked.dummy_seed,
-            "faults": list(asked.dummy_fault),
+            "ttft_ms": dummy_options.dummy_ttft_ms,
+            "tpot_ms": dummy_options.dummy_tpot_ms,
+            "prefill_us": dummy_options.dummy_prefill_us,
+            "slots": dummy_options.dummy_slots,
+            "shortest_tokens": dummy_options.dummy_shortest_tokens,
+            "noise": dummy_options.dummy_noise,
+            "seed": dummy_options.dummy_seed,
+            "faults": list(dummy_options.dummy_fault),
             "lead_tokens": run.lead_tokens,
         }
         return EnginePlan(options, unofficial_reasons=["the dummy engine runs no model"])
 
-    def search_values(self, asked: DummyOptions) -> dict[str, tuple[Any, ...]]:
+    def search_values(self, options: DummyOptions) -> dict[str, tuple[Any, ...]]:
         return {"admission": ("fcfs", "deadline", "shortest", "off"), "admission_tokens": (1024, 2048, 4096, 8192)}
 
     def make(self, plan: "RunPlan") -> "DummyEngine":

@@ -171,11 +171,11 @@ def addresses(text: str) -> list[ServerAddress]:
     Raises:
         InputError: If one of them is not an address, or occurs twice.
     """
-    found = [ServerAddress.parse(part.strip()) for part in text.split(",")]
-    for address in found:
-        if found.count(address) > 1:
+    servers = [ServerAddress.parse(part.strip()) for part in text.split(",")]
+    for address in servers:
+        if servers.count(address) > 1:
             raise InputError(f"--api-server names {address.url} twice", "give each server once")
-    return found
+    return servers
 
 
 @dataclass(frozen=True)

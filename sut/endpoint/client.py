@@ -186,6 +186,6 @@ class Client:
 
 def _plain(record: ClientRecord | TextRecord) -> dict[str, Any]:
     """Return the numbers of a record, with the distributions as facts."""
-    found = {name: value.facts() if isinstance(value, Lateness) else value for name, value in vars(record).items()}
-    found.pop("text", None)
-    return found
+    values = {name: value.facts() if isinstance(value, Lateness) else value for name, value in vars(record).items()}
+    values.pop("text", None)
+    return values

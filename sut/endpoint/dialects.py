@@ -124,9 +124,9 @@ class Dialect:
             text_of: returns the text of a prompt's IDs; needed if the dialect sends text.
         """
         # All sampling parameters are sent, because a server may read a missing parameter from generation_config.json.
-        asked = {**asdict(sampling), "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0}
-        asked |= {"frequency_penalty": 0.0, "stop_token_ids": list(stop_ids)}
-        named = {self.renamed.get(name, name): value for name, value in asked.items()}
+        requested = {**asdict(sampling), "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0}
+        requested |= {"frequency_penalty": 0.0, "stop_token_ids": list(stop_ids)}
+        named = {self.renamed.get(name, name): value for name, value in requested.items()}
         named.pop("", None)
         named |= self.own_parameters
         if self.sends_text:

@@ -217,8 +217,8 @@ class EndpointEngine(Engine):
         notes = []
         if record.text is not None:
             notes.append(f"server {url} sends text: {', '.join(NOT_CHECKED)} are not checked")
-            said = record.text.notes(record.answers, record.chunks, self.sampling)
-            notes += [f"server {url}: {text}" for text in said]
+            texts = record.text.notes(record.answers, record.chunks, self.sampling)
+            notes += [f"server {url}: {text}" for text in texts]
         elif max(record.answers_with_their_prompt, record.answers_with_their_id) < record.answers:
             notes.append(
                 f"server {url} returns neither a request's ID nor its prompt: responses that a proxy exchanged would "

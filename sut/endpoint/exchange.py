@@ -449,7 +449,7 @@ def _same_prompt(prompt_ids: list[int], repeated: bytes) -> bool:
     if repeated == orjson.dumps(prompt_ids):
         return True
     try:
-        found = orjson.loads(repeated)
+        returned = orjson.loads(repeated)
     except orjson.JSONDecodeError:
         return False
-    return bool(found in (prompt_ids, [prompt_ids]))
+    return bool(returned in (prompt_ids, [prompt_ids]))

@@ -122,19 +122,19 @@ class EndpointKind(EngineKind[EndpointOptions]):
     options = EndpointOptions
     own_processes = True
 
-    def reads(self, asked: EndpointOptions) -> frozenset[ModelPart]:
+    def reads(self, options: EndpointOptions) -> frozenset[ModelPart]:
         from sut.endpoint.address import addresses
 
-        dialects = [DIALECTS[asked.api_dialect]] if asked.api_dialect in DIALECTS else []
-        if not dialects and asked.api_server is not None:
-            dialects = addresses(asked.api_server)[0].dialects()
+        dialects = [DIALECTS[options.api_dialect]] if options.api_dialect in DIALECTS else []
+        if not dialects and options.api_server is not None:
+            dialects = addresses(options.api_server)[0].dialects()
         return frozenset({"tokenizer"} if dialects and all(dialect.sends_text for dialect in dialects) else ())
 
-    def places(self, asked: EndpointOptions, run: RunFacts, count: int | None) -> "list[ReplicaPlace]":
+    def places(self, options: EndpointOptions, run: RunFacts, count: int | None) -> "list[ReplicaPlace]":
         from runs.record.manifest import ReplicaPlace
         from sut.endpoint.address import addresses
 
-        servers = len(addresses(asked.api_server)) if asked.api_server else 1
+        servers = len(addresses(options.api_server)) if options.api_server else 1
         clients = count or servers
         if clients % servers:
             raise InputError(
@@ -143,40 +143,42 @@ class EndpointKind(EngineKind[EndpointOptions]):
             )
         return [ReplicaPlace(variables={CLIENT: f"{index}/{clients}"}) for index in range(clients)]
 
-    def wants_replicas(self, asked: EndpointOptions, run: RunFacts) -> str:
+    def wants_replicas(self, options: EndpointOptions, run: RunFacts) -> str:
         return "one client process per server, so that HTTP does not delay LoadGen"
 
-    def plan(self, asked: EndpointOptions, run: RunFacts) -> EnginePlan:
+    def plan(self, endpoint_options: EndpointOptions, run: RunFacts) -> EnginePlan:
         from runs.record.engines.servers import request_reasons
         from sut.endpoint.address import Access, addresses
         from sut.endpoint.declaration import read_declaration
         from sut.endpoint.probes import PROBE_TOKENS  # only a run with a server imports the client
         from sut.endpoint.server import words
 
-        if asked.api_server is None:
+        if endpoint_options.api_server is None:
             raise InputError("--engine endpoint: the server's address is missing", "give --api-server http://HOST:PORT")
-        servers = addresses(asked.api_server)
-        if asked.serve and len(asked.serve) != len(servers):
+        servers = addresses(endpoint_options.api_server)
+        if endpoint_options.serve and len(endpoint_options.serve) != len(servers):
             raise InputError(
-                f"--serve: {len(asked.serve)} command(s), but --api-server names {len(servers)} server(s)",
+                f"--serve: {len(endpoint_options.serve)} command(s), but --api-server names {len(servers)} server(s)",
                 "give a command for each server, in the order of --api-server",
             )
-        if asked.api_dialect is not None and asked.api_dialect not in DIALECTS:
-            raise InputError(f"--api-dialect {asked.api_dialect}: unknown", f"use one of {', '.join(DIALECTS)}")
-        for name in asked.api_omit:
+        if endpoint_options.api_dialect is not None and endpoint_options.api_dialect not in DIALECTS:
+            raise InputError(
+                f"--api-dialect {endpoint_options.api_dialect}: unknown", f"use one of {', '.join(DIALECTS)}"
+            )
+        for name in endpoint_options.api_omit:
             if name not in MAY_OMIT:
                 fix = f"choose from {', '.join(MAY_OMIT)}"
                 if name in MAY_RENAME:
                     fix += f"; --api-rename {name}=NAME sends it under another name"
                 raise InputError(f"--api-omit {name}: cannot be omitted", fix)
         for server in servers:
-            if asked.api_dialect and DIALECTS[asked.api_dialect] not in server.dialects():
+            if endpoint_options.api_dialect and DIALECTS[endpoint_options.api_dialect] not in server.dialects():
                 raise InputError(
-                    f"--api-server {server.text}: dialect {asked.api_dialect} has the path "
-                    f"{DIALECTS[asked.api_dialect].path}",
+                    f"--api-server {server.text}: dialect {endpoint_options.api_dialect} has the path "
+                    f"{DIALECTS[endpoint_options.api_dialect].path}",
                     "give the server's address without a path, or remove --api-dialect",
                 )
-        for name, sent in asked.api_rename.items():
+        for name, sent in endpoint_options.api_rename.items():
             if name not in MAY_RENAME:
                 raise InputError(f"--api-rename {name}: cannot be renamed", f"choose from {', '.join(MAY_RENAME)}")
             if not str(sent).isidentifier() or sent in SENT_FIELDS:
@@ -184,49 +186,49 @@ class EndpointKind(EngineKind[EndpointOptions]):
                     f"--api-rename {name}={sent}: must be the name of a field that the harness does not send",
                     "write, for example, --api-rename max_tokens=max_completion_tokens",
                 )
-        extra = body_fields(asked.extra_body)
+        extra = body_fields(endpoint_options.extra_body)
         for name in extra:
             if fix := fix_of_field(name):
                 raise InputError(
                     f"--extra-body: the harness sets the field {name}, which changes what is measured", fix
                 )
-        ca_file = asked.api_ca.resolve() if asked.api_ca else None
+        ca_file = endpoint_options.api_ca.resolve() if endpoint_options.api_ca else None
         options = {
-            "api_key_env": asked.api_key_env,
+            "api_key_env": endpoint_options.api_key_env,
             "api_ca": str(ca_file) if ca_file else None,
-            "header": asked.header,
-            "extra_body": asked.extra_body,
+            "header": endpoint_options.header,
+            "extra_body": endpoint_options.extra_body,
             "extra_fields": sorted(extra),
-            "insecure": asked.insecure,
+            "insecure": endpoint_options.insecure,
         }
         access = Access.of(options)
         for server in servers:
             access.tls_context(server)
-        for command in asked.serve:
+        for command in endpoint_options.serve:
             words(command)
             if access.hidden(command) != command:
                 raise InputError(
                     "--serve: the command contains a key or a header's value, and the manifest records the command",
-                    f"let the server read it from {asked.api_key_env or 'an environment variable'}",
+                    f"let the server read it from {endpoint_options.api_key_env or 'an environment variable'}",
                 )
-        declared = read_declaration(asked.api_declaration) if asked.api_declaration else None
+        declared = read_declaration(endpoint_options.api_declaration) if endpoint_options.api_declaration else None
         reasons = ["the server's model and precision are not declared (--api-declaration)"]
         if declared is not None:
             reasons = declared.unofficial_reasons(run.official_model)
         reasons += request_reasons(options)
         return EnginePlan(
             {
-                "api_server": asked.api_server,
-                "api_model_name": asked.api_model_name,
-                "api_dialect": asked.api_dialect,
-                "api_omit": asked.api_omit,
-                "api_rename": asked.api_rename,
+                "api_server": endpoint_options.api_server,
+                "api_model_name": endpoint_options.api_model_name,
+                "api_dialect": endpoint_options.api_dialect,
+                "api_omit": endpoint_options.api_omit,
+                "api_rename": endpoint_options.api_rename,
                 **options,
-                "request_timeout": asked.request_timeout,
-                "api_connections": asked.api_connections
+                "request_timeout": endpoint_options.request_timeout,
+                "api_connections": endpoint_options.api_connections
                 or (SINGLE_STREAM_CONNECTIONS if run.scenario == "SingleStream" else CONNECTIONS),
-                "network_sut": asked.network_sut,
-                "serve": asked.serve,
+                "network_sut": endpoint_options.network_sut,
+                "serve": endpoint_options.serve,
                 "probe_tokens": min(PROBE_TOKENS, run.longest_prompt_tokens),
                 "vocab_size": run.vocab_size,
                 "declared": declared.model_dump() if declared else None,
@@ -235,19 +237,19 @@ class EndpointKind(EngineKind[EndpointOptions]):
             unofficial_reasons=reasons,
         )
 
-    def check_ready(self, asked: EndpointOptions) -> None:
+    def check_ready(self, options: EndpointOptions) -> None:
         """Check that each server responds, and has the model and the route. A server of --serve is not started yet."""
         from sut.endpoint.address import Access, addresses
         from sut.endpoint.server import choose_dialect, read_card
 
-        access = Access.of(vars(asked))
+        access = Access.of(vars(options))
 
         async def check() -> None:
-            for address in addresses(str(asked.api_server)):
-                card = await read_card(address, access, asked.api_model_name)
-                await choose_dialect(address, access, card.owned_by, asked.api_dialect)
+            for address in addresses(str(options.api_server)):
+                card = await read_card(address, access, options.api_model_name)
+                await choose_dialect(address, access, card.owned_by, options.api_dialect)
 
-        if not asked.serve:
+        if not options.serve:
             asyncio.run(check())
 
     def make(self, plan: "RunPlan") -> "Engine":

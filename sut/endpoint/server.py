@@ -222,15 +222,19 @@ async def choose_dialect(address: ServerAddress, access: Access, owner: str | No
     Raises:
         SetupError: If the server lacks the route.
     """
-    own = next((dialect for dialect in DIALECTS.values() if dialect.owner and dialect.owner == owner), None)
+    owner_dialect = next((dialect for dialect in DIALECTS.values() if dialect.owner and dialect.owner == owner), None)
     possible = [DIALECTS[name]] if name is not None else address.dialects()
     is_named = name is not None or bool(address.route)
-    if own in possible:
+    if owner_dialect in possible:
         # vLLM's other route generates no text. If it exists, it rejects an empty body with this status; otherwise the
         # status is 403 or 404.
-        if own is VLLM and not is_named and (await ask(address, access, VLLM_TOKENS.path, b"{}")).status in (400, 422):
+        if (
+            owner_dialect is VLLM
+            and not is_named
+            and (await ask(address, access, VLLM_TOKENS.path, b"{}")).status in (400, 422)
+        ):
             return VLLM_TOKENS
-        possible = [own]
+        possible = [owner_dialect]
     elif not is_named or any(dialect.sends_text for dialect in possible):
         possible = [dialect for dialect in possible if dialect.sends_text]
     for dialect in possible:
@@ -239,7 +243,7 @@ async def choose_dialect(address: ServerAddress, access: Access, owner: str | No
             return chosen
         if await _has_route(address, access, chosen.path):
             # The server decides how it handles connections, in every dialect.
-            habits = own or chosen
+            habits = owner_dialect or chosen
             return dataclasses.replace(
                 chosen, renew_unused=habits.renew_unused, closes_after_a_stream=habits.closes_after_a_stream
             )
@@ -287,12 +291,12 @@ def words(command: str) -> list[str]:
         InputError: If the command is empty or has an open quotation mark.
     """
     try:
-        found = shlex.split(command)
+        parsed = shlex.split(command)
     except ValueError as error:
         raise InputError(f"--serve {command!r}: {error}", "use the quoting rules of a shell") from error
-    if not found:
+    if not parsed:
         raise InputError("--serve: the command is empty", 'write, for example, --serve "vllm serve MODEL"')
-    return found
+    return parsed
 
 
 @dataclass(eq=False)

@@ -67,7 +67,7 @@ class TokenCounts:
     wait_ns: int = 0  # time from the last tokens to the server's reports
     span_ns: int = 0  # time from the first to the last tokens of the same responses
 
-    def learn(self, tokens: int | None, chunks: int, own: int, most: int | None) -> None:
+    def learn(self, tokens: int | None, chunks: int, text_tokens: int, most: int | None) -> None:
         """Compare the sources with the number that the server reported.
 
         Args:
@@ -81,17 +81,17 @@ class TokenCounts:
             return
         self.tokens += tokens
         self.chunks_error += abs(chunks - tokens)
-        self.text_error += abs(own - tokens)
+        self.text_error += abs(text_tokens - tokens)
         self.length_error += 0 if most is None else abs(most - tokens)
         self.excess_chunks += chunks > tokens
 
-    def choose(self, chunks: int, own: int, most: int | None) -> int | None:
+    def choose(self, chunks: int, text_tokens: int, most: int | None) -> int | None:
         """Return the number of tokens; None to wait for the server's report. Arguments: see `learn`."""
         if most is not None and not self.length_error:
             return most
         if not self.tokens:  # The first response shows whether the server reports the number.
-            return (own if self.is_tokenized else chunks) if self.responses else None
-        sources = [(self.chunks_error, chunks), *([(self.text_error, own)] if self.is_tokenized else [])]
+            return (text_tokens if self.is_tokenized else chunks) if self.responses else None
+        sources = [(self.chunks_error, chunks), *([(self.text_error, text_tokens)] if self.is_tokenized else [])]
         error, number = min(sources, key=lambda source: source[0])
         return number if error * self.span_ns <= self.wait_ns * self.tokens else None
 
@@ -137,7 +137,7 @@ class TextRecord:
             responses: responses to timed queries.
             chunks: their chunks with text.
         """
-        server, own, passed = self.tokens_by_usage, self.tokens_by_tokenizer, self.tokens_for_loadgen
+        server, counted_tokens, passed = self.tokens_by_usage, self.tokens_by_tokenizer, self.tokens_for_loadgen
         if self.responses_estimated:
             yield (
                 f"the tokens of {self.responses_estimated} of {responses} responses are estimated, one per chunk: the "
@@ -148,10 +148,10 @@ class TextRecord:
         if not self.is_tokenized:
             if chunks < (1 - APART_SHARE) * server:
                 yield f"{server:,} tokens arrived in {chunks:,} chunks: the first chunk may contain multiple tokens"
-        elif abs(own - server) > APART_SHARE * server:
+        elif abs(counted_tokens - server) > APART_SHARE * server:
             yield (
-                f"the server reports {server:,} output tokens, but its text has {own:,} with the tokenizer of "
-                f"--model-path ({(own - server) / max(1, server):+.1%})"
+                f"the server reports {server:,} output tokens, but its text has {counted_tokens:,} with the tokenizer "
+                f"of --model-path ({(counted_tokens - server) / max(1, server):+.1%})"
             )
         if abs(passed - server) > APART_SHARE * server:
             yield (
@@ -262,8 +262,8 @@ class TextExchange(Exchange):
         chunks = self._amount()
         counts = self._client.token_counts
         is_longest = self._is_at_limit() or (chunks >= most and counts.chunks_are_tokens)
-        own = len(self._own_ids()) if counts.is_tokenized else 0
-        return counts.choose(chunks, own, most if is_longest else None)
+        text_tokens = len(self._own_ids()) if counts.is_tokenized else 0
+        return counts.choose(chunks, text_tokens, most if is_longest else None)
 
     def _is_at_limit(self) -> bool:
         return self._response.finish_reason == "length" and not self._client.reasons_come_early
@@ -281,13 +281,13 @@ class TextExchange(Exchange):
         if self._are_ids_fixed:
             return
         self._are_ids_fixed = True
-        client, request, own = self._client, self._request, self._own_ids()
-        ids = own
+        client, request, text_ids = self._client, self._request, self._own_ids()
+        ids = text_ids
         if client.times_count:
             chunks, number = self._amount(), self._number()
             if number is None:
-                number = len(own) if self._texts.counts else chunks
-            ids = own[:number] + [0] * (number - len(own))
+                number = len(text_ids) if self._texts.counts else chunks
+            ids = text_ids[:number] + [0] * (number - len(text_ids))
         client.generated += len(ids) - self._amount()
         self._passed = len(ids)
         self._response.ids = ids = ids + [self._texts.blank] * (LEAST - len(ids))
@@ -316,10 +316,10 @@ class TextExchange(Exchange):
 
     def _count(self) -> None:
         response, counts = self._response, self._client.token_counts
-        chunks, own = self._amount(), len(self._own_ids())
+        chunks, text_tokens = self._amount(), len(self._own_ids())
         # Some servers report 0 tokens instead of none.
         used = response.completion_tokens if response.completion_tokens or not chunks else None
-        counts.learn(used, chunks, own, self._sampling.max_tokens if self._is_at_limit() else None)
+        counts.learn(used, chunks, text_tokens, self._sampling.max_tokens if self._is_at_limit() else None)
         if used and self._counted_ns and self._first_read_ns:
             counts.wait_ns += self._counted_ns - self._last_read_ns
             counts.span_ns += self._last_read_ns - self._first_read_ns
@@ -328,15 +328,15 @@ class TextExchange(Exchange):
             record.with_finish_reason += response.finish_reason is not None
         Exchange._count(self)
         if self._record is not None:
-            self._count_timed(self._record, used, chunks, own)
+            self._count_timed(self._record, used, chunks, text_tokens)
 
-    def _count_timed(self, record: TextRecord, used: int | None, chunks: int, own: int) -> None:
+    def _count_timed(self, record: TextRecord, used: int | None, chunks: int, text_tokens: int) -> None:
         response, sampling = self._response, self._sampling
         is_cut = chunks > 0 and response.finish_reason is None
         if used is not None:
             record.responses_with_usage += 1
             record.tokens_by_usage += used
-            record.tokens_by_tokenizer += own
+            record.tokens_by_tokenizer += text_tokens
             record.tokens_for_loadgen += self._passed
             record.prompt_tokens_by_usage += response.prompt_tokens or 0
             record.prompt_tokens_sent += len(self._request.prompt_ids)
@@ -346,7 +346,7 @@ class TextExchange(Exchange):
         record.empty += not chunks
         if chunks and not (is_cut and record.with_finish_reason):
             # Tokens of a text may be fewer than the model generated: the finish reason tells short responses apart.
-            number = own if used is None else used
+            number = text_tokens if used is None else used
             record.short += number < sampling.min_tokens and (used is not None or not self._is_at_limit())
             record.long += used is not None and used > sampling.max_tokens
         record.padded += self._passed < LEAST

@@ -48,8 +48,8 @@ class _OfModel:
         self.lead: list[int] = backend.encode("").ids
 
     def decode(self, ids: list[int]) -> str:
-        own = ids[len(self.lead) :] if ids[: len(self.lead)] == self.lead else ids
-        return str(self._backend.decode(own, skip_special_tokens=False))
+        without_lead = ids[len(self.lead) :] if ids[: len(self.lead)] == self.lead else ids
+        return str(self._backend.decode(without_lead, skip_special_tokens=False))
 
     def encode(self, text: str) -> list[int]:
         return list(self._backend.encode(text, add_special_tokens=False).ids)

@@ -84,10 +84,10 @@ class ReplicaKeeper:
     def launch(self, spec_json: bytes) -> list[str]:
         """Start the replica; returns the devices that Ray gave it."""
         spec = msgspec.json.decode(spec_json, type=ReplicaSpec)
-        given = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
-        if spec.devices and given:
-            spec.devices = given
-            spec.variables = {name: ",".join(given) for name in spec.variables}
+        devices = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
+        if spec.devices and devices:
+            spec.devices = devices
+            spec.variables = {name: ",".join(devices) for name in spec.variables}
         self._process = ReplicaProcess(spec, own_group=True)
         _kill_with_this_process(self._process.pid)
         return spec.devices

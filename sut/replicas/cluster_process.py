@@ -174,7 +174,7 @@ def _planned(nodes: Nodes, facts: list[NodeFacts], wanted: PlanRequest) -> list[
     computing = [number for number, node in enumerate(facts) if node.resources[kind] >= 1]
     if not computing:
         raise SetupError("no node of the cluster offers Ray a core or a device", f"see `{PROGRAM} doctor --cluster`")
-    ours = harness_facts()
+    own_facts = harness_facts()
     for node in (facts[number] for number in computing):
         if node.unreachable is not None:
             raise SetupError(
@@ -182,10 +182,10 @@ def _planned(nodes: Nodes, facts: list[NodeFacts], wanted: PlanRequest) -> list[
                 "allow connections from this node (the run listens on a port that the system chooses)",
             )
         for name in ("version", "git_commit"):
-            if node.harness[name] != ours[name]:
+            if node.harness[name] != own_facts[name]:
                 raise SetupError(
                     f"node {node.name} has {name} {node.harness[name]} of this harness, but this machine has "
-                    f"{ours[name]}",
+                    f"{own_facts[name]}",
                     "use the same checkout on every node",
                 )
     fitting = _plans(nodes, facts, wanted, dict.fromkeys(computing))
@@ -197,10 +197,10 @@ def _planned(nodes: Nodes, facts: list[NodeFacts], wanted: PlanRequest) -> list[
 
 def shares(fit: dict[int, int], count: int) -> dict[int, int]:
     """Return the number of replicas for each node: `count` in proportion to capacity, earlier nodes first."""
-    given = dict.fromkeys(fit, 0)
+    assigned = dict.fromkeys(fit, 0)
     for _ in range(count):
-        given[min(fit, key=lambda node: (given[node] / fit[node], node))] += 1
-    return {node: share for node, share in given.items() if share}
+        assigned[min(fit, key=lambda node: (assigned[node] / fit[node], node))] += 1
+    return {node: share for node, share in assigned.items() if share}
 
 
 def _plans(

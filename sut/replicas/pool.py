@@ -219,11 +219,11 @@ class ReplicaPool(Engine):
     def _report(self) -> EngineReport:
         ready = [handle.ready for handle in self.handles if handle.ready is not None]
         first = ready[0]
-        for handle, other in zip(self.handles, ready, strict=True):
+        for handle, facts in zip(self.handles, ready, strict=True):
             places = f"in {self.handles[0].where}", f"in {handle.where}"
-            if found := describe(differences(_identity(first), _identity(other)), *places):
+            if unequal := describe(differences(_identity(first), _identity(facts)), *places):
                 raise SetupError(
-                    f"the replicas differ: {found[0]}", "give all replicas the same model, versions and options"
+                    f"the replicas differ: {unequal[0]}", "give all replicas the same model, versions and options"
                 )
         limits = first.report.limits
         total = EngineLimits(

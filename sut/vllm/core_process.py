@@ -51,15 +51,15 @@ def from_server() -> Iterator[None]:
     it.
     """
     engine_utils: Any = importlib.import_module("vllm.v1.engine.utils")
-    own = getattr(engine_utils, "get_mp_context", None)
-    if own is None:
+    get_context = getattr(engine_utils, "get_mp_context", None)
+    if get_context is None:
         yield
         return
     engine_utils.get_mp_context = _Context
     try:
         yield
     finally:
-        engine_utils.get_mp_context = own
+        engine_utils.get_mp_context = get_context
 
 
 def import_model(folder: str) -> None:

@@ -90,7 +90,7 @@ def _require(needed: tuple[str, ...], what: str, fix: str, rule: str) -> None:
         raise SetupError(
             f"{what}: vLLM's CPU build cannot compute with it", f"{fix}, or use an accelerator", cause=rule
         )
-    if (known := instructions()) and known.isdisjoint(needed):
+    if (supported := instructions()) and supported.isdisjoint(needed):
         raise SetupError(
             f"{what}: vLLM's CPU build needs {' or '.join(needed)}, which this processor does not have",
             f"{fix}, or use another machine",
@@ -145,8 +145,10 @@ def openmp_library() -> str:
     if torch is None or torch.origin is None:
         return ""
     folder = Path(torch.origin).parent
-    found = [path for place in (folder.parent / "torch.libs", folder / "lib") for path in place.glob(f"{OPENMP}*.so*")]
-    return str(found[0]) if found else ""
+    libraries = [
+        path for place in (folder.parent / "torch.libs", folder / "lib") for path in place.glob(f"{OPENMP}*.so*")
+    ]
+    return str(libraries[0]) if libraries else ""
 
 
 def cpu_environment(
@@ -203,7 +205,7 @@ def core_binding(cores: list[int], ranks: int) -> str:
     return "|".join(",".join(str(core) for core in cores[rank * share : (rank + 1) * share]) for rank in range(ranks))
 
 
-def cpu_batch_limits(asked: dict[str, Any], scenario: Scenario, *, parameters: int, cores: int) -> dict[str, int]:
+def cpu_batch_limits(requested: dict[str, Any], scenario: Scenario, *, parameters: int, cores: int) -> dict[str, int]:
     """Return `max_num_seqs` and `max_num_batched_tokens` for a scenario with streamed responses.
 
     Args:
@@ -213,7 +215,7 @@ def cpu_batch_limits(asked: dict[str, Any], scenario: Scenario, *, parameters: i
     """
     in_time = int(LONGEST_STEP_S[scenario] * cores * MULTIPLY_ADDS_PER_S / parameters)
     tokens = min(MAX_TOKENS[scenario], max(FEWEST_TOKENS, in_time // UNIT * UNIT))
-    queries = asked.get("max_num_seqs", QUERIES)
+    queries = requested.get("max_num_seqs", QUERIES)
     if isinstance(queries, int) and queries > tokens:
         tokens = queries  # a step can hold a token of each query
     return {"max_num_seqs": QUERIES, "max_num_batched_tokens": tokens}

@@ -79,9 +79,9 @@ class VllmEngine(Engine):
         except Exception as error:
             wrong = vllm.at_fault(self._asked, self._sampling, stream=stream)
             if wrong:
-                given = ", ".join(f"{name}={plain(value)}" for name, value in wrong.items())
+                shown = ", ".join(f"{name}={plain(value)}" for name, value in wrong.items())
                 fix = "change the value, or remove the option; the defaults suit the model, dataset and machine"
-                raise InputError(f"vLLM refuses {given}: {_reason(error)}", fix) from error
+                raise InputError(f"vLLM refuses {shown}: {_reason(error)}", fix) from error
             kind = InputError if isinstance(error, ValueError | TypeError | OSError) else SetupError
             raise kind(f"vLLM did not start: {_reason(error)}", "read engine.log in the run directory") from error
         self._tokens_input = vllm.tokens_input
@@ -107,18 +107,18 @@ class VllmEngine(Engine):
 
     def _report(self, version: str) -> EngineReport:
         config = self._llm.vllm_config
-        given: dict[str, Any] = {}  # effective values
+        effective: dict[str, Any] = {}  # effective values
         logs_requests = getattr(self._llm, "log_requests", False)  # LLMEngine has no request log
         front = {"disable_log_stats": not self._llm.log_stats, "enable_log_requests": logs_requests}
-        for name, asked in self._asked.items():
-            found, value = (True, front[name]) if name in front else find_option(config, name)
-            if not found:
+        for name, requested in self._asked.items():
+            is_known, value = (True, front[name]) if name in front else find_option(config, name)
+            if not is_known:
                 continue
-            given[name] = plain(value)
-            wrong = difference(asked, value)
+            effective[name] = plain(value)
+            wrong = difference(requested, value)
             if wrong:
                 raise SetupError(
-                    f"engine argument {name}: asked {plain(asked)!r}, but vLLM {version} runs with {plain(value)!r}",
+                    f"engine argument {name}: requested {plain(requested)!r}, but vLLM {version} has {plain(value)!r}",
                     "give a value that the engine honors on this machine, or remove the argument",
                 )
         parallel, scheduler, cache = config.parallel_config, config.scheduler_config, config.cache_config
@@ -130,7 +130,7 @@ class VllmEngine(Engine):
             name="vllm",
             versions=versions,
             configuration={
-                **given,
+                **effective,
                 "dtype": plain(config.model_config.dtype),
                 "quantization": plain(config.model_config.quantization),
                 "kv_cache_dtype": plain(cache.cache_dtype),

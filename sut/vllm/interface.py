@@ -60,28 +60,28 @@ class Interface:
         self._contexts: Any = UsageContext
         self._interval_by_request = "stream_interval" in inspect.signature(SamplingParams).parameters
 
-    def check_options(self, asked: dict[str, Any]) -> None:
+    def check_options(self, options: dict[str, Any]) -> None:
         """Refuse engine arguments that this vLLM does not have.
 
         Raises:
             InputError: If an argument is unknown; the fix names similar ones.
         """
-        known = [field.name for field in dataclasses.fields(self._arguments)]
-        for name in asked:
-            if name not in known:
-                near = difflib.get_close_matches(name, known, 3)
+        names = [field.name for field in dataclasses.fields(self._arguments)]
+        for name in options:
+            if name not in names:
+                near = difflib.get_close_matches(name, names, 3)
                 raise InputError(
                     f"--engine-arg {name}: vLLM {self.version} has no such engine argument",
                     f"did you mean {' or '.join(near)}?" if near else "see vLLM's engine arguments",
                 )
 
-    def engine_arguments(self, asked: dict[str, Any], sampling: SamplingPolicy, *, stream: bool) -> Any:
+    def engine_arguments(self, options: dict[str, Any], sampling: SamplingPolicy, *, stream: bool) -> Any:
         """Return AsyncEngineArgs. For values that vLLM refuses, its exception is raised."""
         if stream and not self._interval_by_request:
-            return self._arguments(**{"stream_interval": _interval(sampling), **asked})
-        return self._arguments(**asked)
+            return self._arguments(**{"stream_interval": _interval(sampling), **options})
+        return self._arguments(**options)
 
-    def at_fault(self, asked: dict[str, Any], sampling: SamplingPolicy, *, stream: bool) -> dict[str, Any]:
+    def at_fault(self, options: dict[str, Any], sampling: SamplingPolicy, *, stream: bool) -> dict[str, Any]:
         """Find the engine arguments that vLLM refuses, by omitting some: its messages do not always name them.
 
         Returns:
@@ -91,29 +91,29 @@ class Interface:
         """
 
         def accepted(names: Iterable[str]) -> bool:
-            given = {name: asked[name] for name in names}
+            subset = {name: options[name] for name in names}
             try:
-                arguments = self.engine_arguments(given, sampling, stream=stream)
+                arguments = self.engine_arguments(subset, sampling, stream=stream)
                 arguments.create_engine_config(self.usage_context(stream=stream))
             except Exception:  # vLLM may raise any exception
                 return False
             return True
 
-        others = [name for name in asked if name != "model"]
+        remaining = [name for name in options if name != "model"]
         logging.disable()  # so that the log ends with the lines of the failure
         try:
-            if accepted(asked):
+            if accepted(options):
                 wrong = []
             elif unreadable := _unreadable_variables():
                 return unreadable
             elif not accepted(["model"]):
                 wrong = ["model"]
             else:
-                wrong = [name for name in others if not accepted(["model", name])]
-                wrong = wrong or [name for name in others if accepted(asked.keys() - {name})] or others
+                wrong = [name for name in remaining if not accepted(["model", name])]
+                wrong = wrong or [name for name in remaining if accepted(options.keys() - {name})] or remaining
         finally:
             logging.disable(logging.NOTSET)
-        return {name: asked[name] for name in wrong}
+        return {name: options[name] for name in wrong}
 
     def start(self, arguments: Any, context: Any, *, by_server: bool) -> Any:
         """Start an engine.
@@ -155,14 +155,14 @@ def _unreadable_variables() -> dict[str, Any]:
     """Return the environment's values of vLLM's variables that vLLM cannot read."""
     from vllm import envs
 
-    found = {}
+    unreadable = {}
     for name, read in envs.environment_variables.items():
         if name in os.environ:
             try:
                 read()
             except Exception:  # a conversion may raise any exception
-                found[name] = os.environ[name]
-    return found
+                unreadable[name] = os.environ[name]
+    return unreadable
 
 
 def _interval(sampling: SamplingPolicy) -> int:

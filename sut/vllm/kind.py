@@ -103,16 +103,16 @@ class VllmKind(EngineKind[VllmOptions]):
         self._machine = machine
         self._likely = likely
 
-    def plan(self, asked: VllmOptions, run: RunFacts) -> EnginePlan:
-        _refuse_contradictions(asked, run)
+    def plan(self, vllm_options: VllmOptions, run: RunFacts) -> EnginePlan:
+        _refuse_contradictions(vllm_options, run)
         machine = self._machine()
-        _refuse_machine(asked, machine)
-        dtype = asked.dtype or _dtype(run, machine)
+        _refuse_machine(vllm_options, machine)
+        dtype = vllm_options.dtype or _dtype(run, machine)
         taken = run.cores_taken if machine.on_cpu and machine.engines == 1 else 0
-        layout = self.layout(asked, run)
+        layout = self.layout(vllm_options, run)
         options: dict[str, Any] = {
             "dtype": dtype,
-            **_parallel_options(asked, machine, layout),
+            **_parallel_options(vllm_options, machine, layout),
             "enable_prefix_caching": False,
             "max_model_len": run.longest_prompt_tokens + run.sampling.max_tokens,
             "disable_log_stats": True,
@@ -122,10 +122,12 @@ class VllmKind(EngineKind[VllmOptions]):
             options["enforce_eager"] = True
             if run.streamed and run.parameters:
                 cores = threads_per_rank(len(machine.cores), taken, layout.copies)
-                options |= cpu_batch_limits(asked.engine_arg, run.scenario, parameters=run.parameters, cores=cores)
+                options |= cpu_batch_limits(
+                    vllm_options.engine_arg, run.scenario, parameters=run.parameters, cores=cores
+                )
         if run.admission == "priority":
             options["scheduling_policy"] = "priority"
-        options |= asked.engine_arg
+        options |= vllm_options.engine_arg
         if machine.on_cpu:
             check_data_types(options, run.precision, run.quantization)
         return EnginePlan(
@@ -138,18 +140,18 @@ class VllmKind(EngineKind[VllmOptions]):
             hints=[_beside_others(len(machine.cores), taken)] if taken else [],
         )
 
-    def layout(self, asked: VllmOptions, run: RunFacts) -> Layout:
+    def layout(self, options: VllmOptions, run: RunFacts) -> Layout:
         """Return the number of data-parallel ranks, and the devices of each, on this machine.
 
         Raises:
             InputError: If a parallel size is not a whole number from 1.
         """
-        machine, arguments = self._machine(), asked.engine_arg
+        machine, arguments = self._machine(), options.engine_arg
         stages = parallel_size(arguments, "pipeline_parallel_size")
-        named = _asked_layout(asked)
+        named = _asked_layout(options)
         if machine.on_cpu:
             return named
-        dtype = asked.dtype or str(arguments.get("dtype", ""))
+        dtype = options.dtype or str(arguments.get("dtype", ""))
         cache_dtype = str(arguments.get("kv_cache_dtype", dtype))
         need = copy_need(
             run.model_folder,
@@ -165,36 +167,36 @@ class VllmKind(EngineKind[VllmOptions]):
             one_at_a_time=run.scenario == "SingleStream",
             place="device" if stages == 1 else "pipeline",
             copies=named.copies if "data_parallel_size" in arguments else None,
-            parts=named.parts if asked.tensor_parallel_size or "tensor_parallel_size" in arguments else None,
+            parts=named.parts if options.tensor_parallel_size or "tensor_parallel_size" in arguments else None,
         )
 
-    def early_environment(self, asked: VllmOptions, *, light: bool = False) -> dict[str, str]:
+    def early_environment(self, options: VllmOptions, *, light: bool = False) -> dict[str, str]:
         machine = self._likely()
-        return _environment(_parallel_options(asked, machine, _asked_layout(asked)), machine, light=light)
+        return _environment(_parallel_options(options, machine, _asked_layout(options)), machine, light=light)
 
-    def places(self, asked: VllmOptions, run: RunFacts, count: int | None) -> "list[ReplicaPlace]":
+    def places(self, options: VllmOptions, run: RunFacts, count: int | None) -> "list[ReplicaPlace]":
         machine = self._machine()
-        sizes = [parallel_size(asked.engine_arg, f"{kind}_parallel_size") for kind in ("tensor", "pipeline", "data")]
-        each: int | None = (asked.tensor_parallel_size or 1) * math.prod(sizes)
-        if each == 1 and asked.tensor_parallel_size is None and not machine.on_cpu:
-            each = self.layout(asked, run).parts if count is None else None
+        sizes = [parallel_size(options.engine_arg, f"{kind}_parallel_size") for kind in ("tensor", "pipeline", "data")]
+        each: int | None = (options.tensor_parallel_size or 1) * math.prod(sizes)
+        if each == 1 and options.tensor_parallel_size is None and not machine.on_cpu:
+            each = self.layout(options, run).parts if count is None else None
         return replica_places(machine, count, each)
 
-    def wants_replicas(self, asked: VllmOptions, run: RunFacts) -> str:
+    def wants_replicas(self, options: VllmOptions, run: RunFacts) -> str:
         """Return why replicas are better than vLLM's `data_parallel_size`: with the latter, one loop handles all
         tokens.
         """
-        if self._machine().on_cpu or "data_parallel_size" in asked.engine_arg:
+        if self._machine().on_cpu or "data_parallel_size" in options.engine_arg:
             return ""
-        layout = self.layout(asked, run)
+        layout = self.layout(options, run)
         return layout.why if layout.copies > 1 else ""
 
     def at(self, place: "ReplicaPlace", replicas: int) -> "VllmKind":
         return VllmKind(lambda: machine_at(self._machine(), place, replicas), self._likely)
 
-    def reads(self, asked: VllmOptions) -> frozenset[ModelPart]:
+    def reads(self, options: VllmOptions) -> frozenset[ModelPart]:
         """Return the parts of a model's folder that vLLM loads, unless engine arguments replace them."""
-        arguments = asked.engine_arg
+        arguments = options.engine_arg
         other_weights = str(arguments.get("load_format", "auto")).lower() in OTHER_WEIGHTS
         replaced: dict[ModelPart, bool] = {
             "config": bool(arguments.get("hf_overrides") or arguments.get("hf_config_path")),
@@ -203,12 +205,12 @@ class VllmKind(EngineKind[VllmOptions]):
         }
         return frozenset(part for part, is_replaced in replaced.items() if not is_replaced)
 
-    def longest_sequence(self, asked: VllmOptions) -> int | None:
-        limit = asked.engine_arg.get("max_model_len")
+    def longest_sequence(self, options: VllmOptions) -> int | None:
+        limit = options.engine_arg.get("max_model_len")
         return limit if type(limit) is int else None
 
-    def search_values(self, asked: VllmOptions) -> dict[str, tuple[Any, ...]]:
-        machine, devices_a_copy = self._machine(), _asked_layout(asked).parts
+    def search_values(self, options: VllmOptions) -> dict[str, tuple[Any, ...]]:
+        machine, devices_a_copy = self._machine(), _asked_layout(options).parts
         usual = CPU_VALUES if machine.on_cpu else GPU_VALUES
         places = len(machine.cores) if machine.on_cpu else machine.devices
         copies = tuple(number for number in COPIES if number * devices_a_copy <= places)
@@ -246,16 +248,16 @@ class VllmKind(EngineKind[VllmOptions]):
         )
 
 
-def _refuse_contradictions(asked: VllmOptions, run: RunFacts) -> None:
+def _refuse_contradictions(options: VllmOptions, run: RunFacts) -> None:
     for name in ("dtype", "tensor_parallel_size"):
-        if name in asked.engine_arg and getattr(asked, name) is not None:
+        if name in options.engine_arg and getattr(options, name) is not None:
             raise InputError(f"--{name.replace('_', '-')} and --engine-arg {name} are both set", "remove one of them")
-    if "model" in asked.engine_arg:
+    if "model" in options.engine_arg:
         raise InputError(
-            f"--engine-arg model={asked.engine_arg['model']}: the manifest would describe another model",
+            f"--engine-arg model={options.engine_arg['model']}: the manifest would describe another model",
             "give the model with --model-path",
         )
-    scheduling = asked.engine_arg.get("scheduling_policy", "priority")
+    scheduling = options.engine_arg.get("scheduling_policy", "priority")
     if run.admission == "priority" and scheduling != "priority":
         raise InputError(
             f"--admission priority and --engine-arg scheduling_policy={scheduling} contradict each other",
@@ -271,19 +273,19 @@ def _dtype(run: RunFacts, machine: Machine) -> str:
     return "float32" if plain or method in IN_FLOAT32 else "bfloat16"
 
 
-def _refuse_machine(asked: VllmOptions, machine: Machine) -> None:
+def _refuse_machine(options: VllmOptions, machine: Machine) -> None:
     """Refuse a machine on which vLLM would fail, and a CPU that was not requested on a machine with accelerators."""
-    if machine.on_cpu and machine.unused and asked.device != "cpu":
+    if machine.on_cpu and machine.unused and options.device != "cpu":
         raise SetupError(
             f"this vLLM is a CPU build and does not use {'; '.join(machine.unused)}",
             "install vLLM's build for it (docs/install.md, `make setup`), or use the CPU with --device cpu",
         )
-    if machine.on_cpu and asked.device == "cuda":
+    if machine.on_cpu and options.device == "cuda":
         raise SetupError(
             "--device cuda: this build of vLLM computes on the CPU",
             "remove --device; on a machine with an NVIDIA GPU, `make clean setup VLLM=gpu`",
         )
-    if not machine.on_cpu and asked.device == "cpu":
+    if not machine.on_cpu and options.device == "cpu":
         raise SetupError(
             f"--device cpu: this build of vLLM computes on {machine.platform}", "`make clean setup VLLM=cpu`"
         )
@@ -292,28 +294,28 @@ def _refuse_machine(asked: VllmOptions, machine: Machine) -> None:
             "this build of vLLM is for accelerators, but vLLM finds no usable accelerator",
             f"see `{PROGRAM} doctor`; for a machine without accelerators, `make clean setup VLLM=cpu`",
         )
-    if asked.device == "cuda" and machine.platform not in ("cuda", "rocm"):
+    if options.device == "cuda" and machine.platform not in ("cuda", "rocm"):
         raise SetupError(f"--device cuda: this build of vLLM computes on {machine.platform}", "remove --device")
     if machine.fault:
         problem, _, fix = machine.fault.partition(": ")
         raise SetupError(problem, fix, cause="machine/vLLM")
 
 
-def _parallel_options(asked: VllmOptions, machine: Machine, layout: Layout) -> dict[str, Any]:
+def _parallel_options(vllm_options: VllmOptions, machine: Machine, layout: Layout) -> dict[str, Any]:
     """Return the engine options for parallelism; requested values take precedence."""
     options: dict[str, Any] = {"tensor_parallel_size": layout.parts}
     if layout.copies > 1:
         options["data_parallel_size"] = layout.copies
-    options |= {name: value for name, value in asked.engine_arg.items() if name in _PARALLEL}
+    options |= {name: value for name, value in vllm_options.engine_arg.items() if name in _PARALLEL}
     if machine.on_cpu and computes_in_core(options, len(machine.cores)):
         options["distributed_executor_backend"] = "uni"
     return options
 
 
-def _asked_layout(asked: VllmOptions) -> Layout:
+def _asked_layout(options: VllmOptions) -> Layout:
     """Return the value in the options; 1 if they have none."""
-    parts = asked.tensor_parallel_size or parallel_size(asked.engine_arg, "tensor_parallel_size")
-    return Layout(parallel_size(asked.engine_arg, "data_parallel_size"), parts)
+    parts = options.tensor_parallel_size or parallel_size(options.engine_arg, "tensor_parallel_size")
+    return Layout(parallel_size(options.engine_arg, "data_parallel_size"), parts)
 
 
 def _value_bytes(dtype: str) -> int:

@@ -132,8 +132,8 @@ def shares(cores: list[int], count: int, node_of: dict[int, int]) -> list[list[i
 
 def one_node(cores: list[int], node_of: dict[int, int]) -> int | None:
     """Return the NUMA node of all these cores; None if they are on multiple nodes, or the machine has only one."""
-    found = {node_of.get(core) for core in cores}
-    return found.pop() if len(found) == 1 and len(set(node_of.values())) > 1 else None
+    nodes = {node_of.get(core) for core in cores}
+    return nodes.pop() if len(nodes) == 1 and len(set(node_of.values())) > 1 else None
 
 
 def replica_places(machine: Machine, count: int | None, devices_each: int | None) -> "list[ReplicaPlace]":

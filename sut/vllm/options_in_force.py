@@ -69,13 +69,13 @@ def plain(value: Any) -> Any:
     return str(value).removeprefix("torch.")
 
 
-def difference(asked: Any, in_force: Any) -> bool:
+def difference(requested: Any, in_force: Any) -> bool:
     """Return whether the effective value differs from the requested one.
 
     "auto" and None leave the choice to the engine. In a dictionary, only the requested keys are compared. Members of
     enumerations may be requested by value or by name, in upper or lower case, as in vLLM.
     """
-    want = plain(asked)
+    want = plain(requested)
     if want is None or want == "auto":
         return False
     if isinstance(want, dict):

@@ -66,7 +66,9 @@ def test_nothing_is_decided_by_words() -> None:
                     [node.func.value] if node.func.attr in METHODS else node.args if node.func.attr in PATTERNS else []
                 )
             decided |= {
-                (path.name, ast.unparse(one)) for one in read if isinstance(one, ast.Attribute) and one.attr in WORDS
+                (path.name, ast.unparse(part))
+                for part in read
+                if isinstance(part, ast.Attribute) and part.attr in WORDS
             }
     assert decided == set()
 
@@ -79,10 +81,10 @@ def wordless(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every text that a finding, a rule or an error could have is "x"."""
     for rule in all_rules().values():
         monkeypatch.setitem(RULES, rule.id, replace(rule, source=X, summary=X, fix=X))
-    known, error = Finding.__post_init__, HarnessError.__init__
+    post_init, error = Finding.__post_init__, HarnessError.__init__
 
     def finding(self: Finding) -> None:
-        known(self)
+        post_init(self)
         for name in ("text", "found", "required", "fix"):
             object.__setattr__(self, name, X if getattr(self, name) else "")
 

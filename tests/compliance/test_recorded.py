@@ -20,11 +20,11 @@ def test_recorded_runs_are_those_that_the_script_makes_today() -> None:
 def test_recorded_runs_have_the_records_version_and_the_articles_of_today() -> None:
     paths = list(recorded().rglob("manifest.json"))
     assert len(paths) >= 16
-    known = {place: sha256_of(Path(place)) for place in datasets(recorded()).values()}
+    digests = {place: sha256_of(Path(place)) for place in datasets(recorded()).values()}
     for path in paths:
         manifest = read_manifest(path)
         assert manifest.record == RECORD_VERSION, f"{path}: {ANEW}"
-        assert manifest.plan.dataset_sha256 == known[manifest.plan.dataset_path], f"{path}: {ANEW}"
+        assert manifest.plan.dataset_sha256 == digests[manifest.plan.dataset_path], f"{path}: {ANEW}"
 
 
 def test_recorded_logs_are_of_the_installed_loadgen() -> None:

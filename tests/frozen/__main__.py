@@ -19,19 +19,19 @@ def main(names: list[str]) -> int:
     """Write the file of each command, and print what changed."""
     for command in names or COMMANDS:
         begun, cases, file = time.process_time(), cases_of(command), file_of(command)
-        found = found_by(cases)
+        facts = found_by(cases)
         text = as_text(
             f"What main.py {command} finds: tests/frozen/facts.py explains the lines, `make freeze` writes them.",
-            found,
+            facts,
             {name: case.base for name, case in cases.items()},
         )
         before = from_text(file.read_text()) if file.exists() else {}
         file.write_text(text, "utf-8", "backslashreplace")
         spent = time.process_time() - begun
-        print(f"{command}: {len(found)} cases, {len(text) / 1e3:,.0f} kB, {spent:.0f} s of processor time")
+        print(f"{command}: {len(facts)} cases, {len(text) / 1e3:,.0f} kB, {spent:.0f} s of processor time")
         if command in golden.INPUTS:
             print(f"{command}: {golden.write(command)} texts")
-        print(difference(before, found) if before else "", end="\n" if before else "", flush=True)
+        print(difference(before, facts) if before else "", end="\n" if before else "", flush=True)
     return 0
 
 

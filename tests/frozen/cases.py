@@ -38,8 +38,8 @@ class Case:
 
     def facts(self, folder: Path) -> Facts:
         """What the command finds, in an empty folder."""
-        said, places = self._run(folder, ask)
-        return facts_of(said, places)
+        outcome, places = self._run(folder, ask)
+        return facts_of(outcome, places)
 
     def text(self, folder: Path) -> str:
         """Return the exit code and the text that the command prints, in an empty folder."""
@@ -71,9 +71,9 @@ class PageCase:
     def facts(self, folder: Path) -> Facts:
         """What the page says."""
         page, path = folder / "page.md", self.input.make(folder)
-        said = ask("verify", path, "--output", folder / "out", "--document", page)
-        found = facts_of_page(page.read_text(), rule_ids(), {path: ""}) if page.exists() else Facts()
-        return found + Facts([f"code {said.code}"])
+        outcome = ask("verify", path, "--output", folder / "out", "--document", page)
+        facts = facts_of_page(page.read_text(), rule_ids(), {path: ""}) if page.exists() else Facts()
+        return facts + Facts([f"code {outcome.code}"])
 
     def text(self, folder: Path) -> str:
         """Return the page, written in an empty folder."""
@@ -108,14 +108,14 @@ class AuditCase:
 AnyCase = Case | PageCase | AuditCase
 
 
-def _each(several: Iterator[Input], *words: str, **options: tuple[str, ...]) -> Iterator[Case]:
+def _each(case_inputs: Iterator[Input], *words: str, **options: tuple[str, ...]) -> Iterator[Case]:
     """A case of each input, written against the first where it has no base; with options one more of each of them."""
     first = ""
-    for one in several:
-        yield Case(one.name, one, words, one.base or first)
-        first = first or one.name
+    for case_input in case_inputs:
+        yield Case(case_input.name, case_input, words, case_input.base or first)
+        first = first or case_input.name
         for name, more in options.items():
-            yield Case(f"{one.name} ({name})", one, (*words, *more), one.name)
+            yield Case(f"{case_input.name} ({name})", case_input, (*words, *more), case_input.name)
 
 
 def _verify() -> Iterator[Case]:
@@ -127,15 +127,20 @@ def _verify() -> Iterator[Case]:
     yield from _each(inputs.results_in_trees(), *words)
     yield from _each(inputs.folders(), *words, official=("--official",))
     yield from _each(inputs.mutated_folders(), *words)
-    for one in inputs.results():
-        if one.name in RESULTS:
-            yield Case(f"{one.name} (v6.0)", one, (*words, "--official", "--round", "v6.0"), f"{one.name} (official)")
+    for case_input in inputs.results():
+        if case_input.name in RESULTS:
+            yield Case(
+                f"{case_input.name} (v6.0)",
+                case_input,
+                (*words, "--official", "--round", "v6.0"),
+                f"{case_input.name} (official)",
+            )
 
 
 def _document() -> Iterator[PageCase]:
-    for one in (*inputs.results(), *inputs.odd_pairs()):
-        if one.rules == inputs.as_they_are:
-            yield PageCase(one.name, one, one.base)
+    for case_input in (*inputs.results(), *inputs.odd_pairs()):
+        if case_input.rules == inputs.as_they_are:
+            yield PageCase(case_input.name, case_input, case_input.base)
 
 
 def _check() -> Iterator[Case]:
@@ -145,8 +150,8 @@ def _check() -> Iterator[Case]:
     yield from _each(inputs.folders(), "check", "{input}")
     yield from _each(inputs.trees_of_nonsense(), "check", "{input}")
     for name in ("v5.1", "v6.0"):
-        (whole, *_) = inputs.short_trees()
-        yield Case(f"short tree ({name})", whole, ("check", "{input}", "--round", name), "short tree")
+        (short_tree, *_) = inputs.short_trees()
+        yield Case(f"short tree ({name})", short_tree, ("check", "{input}", "--round", name), "short tree")
     yield from _each(inputs.built_trees(), "check", "{input}", "--runs", "{made}/campaign", "--source", "{made}/code")
 
 
@@ -154,9 +159,9 @@ def _signoff() -> Iterator[Case]:
     out = ("--out", "{made}/verdict.json")  # recorded runs are read only
     yield from _each(inputs.results(), "signoff", "--scope", "harness", "--ref", "{input}", *out)
     bundle = ("signoff", "--scope", "bundle", "--ref", "{input}")
-    for one in inputs.results():
-        if one.name.endswith("campaign"):
-            yield Case(f"{one.name} (bundle)", one, (*bundle, *out), one.name)
+    for case_input in inputs.results():
+        if case_input.name.endswith("campaign"):
+            yield Case(f"{case_input.name} (bundle)", case_input, (*bundle, *out), case_input.name)
     yield from _each(inputs.pairs(), *bundle)
     for case, made in inputs.signoff_cases():
         ref, cand = ([f"{{input}}/{name}" for name in side] for side in case.sides())
@@ -171,9 +176,9 @@ def _gate() -> Iterator[Case]:
     yield from _each(inputs.odd_pairs(), "gate", "{input}", strict=strict)
     yield from _each(inputs.rows(), "gate", "{input}", strict=strict)
     declared = ("gate", "{input}", "--mechanism", "kv_quantization", "--mechanism-variant", "fp8_e4m3")
-    for one in inputs.results():
-        if one.name in RESULTS:
-            yield Case(f"{one.name} (declared)", one, declared, one.name)
+    for case_input in inputs.results():
+        if case_input.name in RESULTS:
+            yield Case(f"{case_input.name} (declared)", case_input, declared, case_input.name)
 
 
 def _submit() -> Iterator[Case]:
@@ -183,17 +188,17 @@ def _submit() -> Iterator[Case]:
     )  # fmt: skip
     yield from _each(inputs.campaigns(), *words, "--rehearsal")
     for name, options in {"official": (), "open": ("--rehearsal", "--division", "open")}.items():
-        (whole, *_) = inputs.campaigns()
-        yield Case(f"campaign ({name})", whole, (*words, *options), "campaign")
+        (campaign, *_) = inputs.campaigns()
+        yield Case(f"campaign ({name})", campaign, (*words, *options), "campaign")
 
 
 def _store() -> Iterator[Case]:
     db = ("--db", "{out}.sqlite")
-    several = (*inputs.results(), *inputs.odd_pairs(), *inputs.results_in_trees(), *inputs.folders())
-    for one in several:
-        if one.rules == inputs.as_they_are or not one.base:
+    case_inputs = (*inputs.results(), *inputs.odd_pairs(), *inputs.results_in_trees(), *inputs.folders())
+    for case_input in case_inputs:
+        if case_input.rules == inputs.as_they_are or not case_input.base:
             words = ("store", "export", *db)
-            yield Case(one.name, one, words, one.base, before=("store", "ingest", "{input}", *db))
+            yield Case(case_input.name, case_input, words, case_input.base, before=("store", "ingest", "{input}", *db))
 
 
 def _results() -> Iterator[Case]:
@@ -206,12 +211,12 @@ def _audit() -> Iterator[AnyCase]:
     for audit in AUDITS:
         for scenario, kinds in KINDS.items():
             yield from (AuditCase(audit, kind, cast("Scenario", scenario)) for kind in kinds)
-    for one in inputs.results():
-        if one.name in RESULTS:
+    for case_input in inputs.results():
+        if case_input.name in RESULTS:
             reference, run = "{input}/accuracy", "{input}/performance/run_1"
             for test, ref in {"output_length": reference, "output_consistency": reference, "TEST04": run}.items():
                 words = ("audit", "--test", test, "--ref", ref, "--run", run, "--output-log-dir", "{out}")
-                yield Case(f"{test} {one.name}", one, words)
+                yield Case(f"{test} {case_input.name}", case_input, words)
 
 
 @dataclass(frozen=True)
@@ -237,12 +242,12 @@ COMMANDS = {
 
 def cases_of(command: str) -> dict[str, AnyCase]:
     """The cases of a command by name, in the order of its file."""
-    found: dict[str, AnyCase] = {}
+    by_name: dict[str, AnyCase] = {}
     for case in COMMANDS[command].cases():
-        assert case.name not in found, case.name
-        assert not case.base or case.base in found, case.base
-        found[case.name] = case
-    return found
+        assert case.name not in by_name, case.name
+        assert not case.base or case.base in by_name, case.base
+        by_name[case.name] = case
+    return by_name
 
 
 def some_of(command: str) -> dict[str, AnyCase]:
@@ -252,12 +257,12 @@ def some_of(command: str) -> dict[str, AnyCase]:
 
 def found_by(cases: dict[str, AnyCase]) -> dict[str, Facts]:
     """The facts of each case today."""
-    found = {}
+    facts = {}
     for name, case in cases.items():
         with tempfile.TemporaryDirectory(prefix="frozen-") as folder:
-            found[name] = case.facts(Path(folder))
+            facts[name] = case.facts(Path(folder))
             let_remove(Path(folder))
-    return found
+    return facts
 
 
 def let_remove(folder: Path) -> None:

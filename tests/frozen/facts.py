@@ -56,22 +56,22 @@ class Said:
     applied: frozenset[str] = frozenset()
 
 
-def facts_of(said: Said, places: Mapping[Path, str]) -> Facts:
+def facts_of(outcome: Said, places: Mapping[Path, str]) -> Facts:
     """The facts of what was said.
 
     Args:
         places: folders, and what stands for them in a fact.
     """
-    facts = Facts([f"code {said.code}{' refused' if said.response is None else ''}"])
-    facts.update(f"applied: {rule}" for rule in said.applied)
+    facts = Facts([f"code {outcome.code}{' refused' if outcome.response is None else ''}"])
+    facts.update(f"applied: {rule}" for rule in outcome.applied)
 
     def short(text: str) -> str:
         return " ".join(with_names(text, places).split())
 
-    for place, value in _leaves(said.response, ""):
+    for place, value in _leaves(outcome.response, ""):
         facts.update(_facts_at(place, value, short))
-    facts.update(_values((said.response or {}).get(ROWS.get(said.command, ""), [])))
-    facts.update(set(_keys(said.response, "")))
+    facts.update(_values((outcome.response or {}).get(ROWS.get(outcome.command, ""), [])))
+    facts.update(set(_keys(outcome.response, "")))
     return facts
 
 
@@ -143,10 +143,10 @@ def _not_judged(value: Json, short: Any) -> Iterator[str]:
             # Behind a colon stand words of a library.
             yield from (f"left out: {short(what)}: {short(why).partition(': ')[0]}" for why in whys)
         return
-    for one in value:
-        for result in one.get("results") or [""]:
+    for row in value:
+        for result in row.get("results") or [""]:
             yield from (
-                f"not judged in {short(result)}, {one['what']}, {short(one['why'])}: {rule}" for rule in one["rules"]
+                f"not judged in {short(result)}, {row['what']}, {short(row['why'])}: {rule}" for rule in row["rules"]
             )
 
 
@@ -184,8 +184,8 @@ def facts_of_page(text: str, rule_ids: Collection[str], places: Mapping[Path, st
             facts.update(
                 {
                     f"{'applied without a finding' if section == PASSED else 'not checked'}, {part}, {why}: {rule}"
-                    for one in whys
-                    for rule in rules[one]
+                    for reason in whys
+                    for rule in rules[reason]
                 }
                 or {f"left out: {_COUNT_OF_RULES.sub('the rules of', line[2:])}"}  # one rule more changes no case
             )
@@ -202,15 +202,15 @@ def as_text(head: str, cases: Mapping[str, Facts], bases: Mapping[str, str]) -> 
     lines += [f"{ALL}{line}" for facts in shared.values() for line in _lines_of(Facts(facts))]
     cases = {name: _without_shared(facts, shared) for name, facts in cases.items()}
     for name, facts in cases.items():
-        whole = _lines_of(facts)
+        all_lines = _lines_of(facts)
         against = dict.fromkeys(one for one in (bases.get(name), *written) if one)
         changes = {one: _change_lines(cases[one], facts) for one in against}
         best = min(changes, key=lambda one: _size(changes[one]), default="")
-        if best and _size(changes[best]) < WORTH_IT * _size(whole):
+        if best and _size(changes[best]) < WORTH_IT * _size(all_lines):
             lines += [f"[{name}] = [{best}]", *changes[best]]
         else:
             written.append(name)
-            lines += [f"[{name}]", *whole]
+            lines += [f"[{name}]", *all_lines]
     return "\n".join(lines) + "\n"
 
 
@@ -220,21 +220,21 @@ SHARED, ALL, WITHOUT = ("applied: ", "rules: "), "* ", "without "
 
 
 def _without_shared(facts: Facts, shared: Mapping[str, set[str]]) -> Facts:
-    own = Facts(facts)
+    remaining = Facts(facts)
     for kind, everywhere in shared.items():
-        found = Facts({fact: count for fact, count in facts.items() if fact.startswith(kind)})
-        others = everywhere - found.keys()
-        if found.total() == len(found) > len(others):
-            own -= found
-            own.update([f"{ALL}{kind}all", *(f"{WITHOUT}{fact}" for fact in others)])
-    return own
+        of_kind = Facts({fact: count for fact, count in facts.items() if fact.startswith(kind)})
+        absent = everywhere - of_kind.keys()
+        if of_kind.total() == len(of_kind) > len(absent):
+            remaining -= of_kind
+            remaining.update([f"{ALL}{kind}all", *(f"{WITHOUT}{fact}" for fact in absent)])
+    return remaining
 
 
-def _with_shared(own: Facts, shared: Mapping[str, set[str]]) -> Facts:
-    facts = Facts({fact: count for fact, count in own.items() if not fact.startswith((WITHOUT, ALL))})
+def _with_shared(written: Facts, shared: Mapping[str, set[str]]) -> Facts:
+    facts = Facts({fact: count for fact, count in written.items() if not fact.startswith((WITHOUT, ALL))})
     for kind, everywhere in shared.items():
-        if f"{ALL}{kind}all" in own:
-            facts.update(fact for fact in everywhere if f"{WITHOUT}{fact}" not in own)
+        if f"{ALL}{kind}all" in written:
+            facts.update(fact for fact in everywhere if f"{WITHOUT}{fact}" not in written)
     return facts
 
 
@@ -312,23 +312,23 @@ def _expanded(line: str) -> Iterator[tuple[str, int]]:
 SHOWN_CASES, SHOWN_FACTS, WIDTH = 12, 12, 240
 
 
-def difference(frozen: Mapping[str, Facts], found: Mapping[str, Facts]) -> str:
+def difference(frozen: Mapping[str, Facts], current: Mapping[str, Facts]) -> str:
     """What differs between the frozen facts and those found, for people; empty where nothing does.
 
     Only the cases that were run are compared.
     """
-    changes = {name: _changes(frozen.get(name), facts) for name, facts in found.items()}
+    changes = {name: _changes(frozen.get(name), facts) for name, facts in current.items()}
     changes = {name: several for name, several in changes.items() if several}
     if not changes:
         return ""
     alike: dict[tuple[str, ...], list[str]] = {}
-    for name, several in changes.items():
-        alike.setdefault(tuple(several), []).append(name)
-    lines = [f"{len(changes)} of {len(found)} cases differ; `make freeze` writes what was found"]
-    for several, names in sorted(alike.items(), key=lambda item: -len(item[1]))[:SHOWN_CASES]:
+    for name, case_changes in changes.items():
+        alike.setdefault(tuple(case_changes), []).append(name)
+    lines = [f"{len(changes)} of {len(current)} cases differ; `make freeze` writes what was found"]
+    for case_changes, names in sorted(alike.items(), key=lambda item: -len(item[1]))[:SHOWN_CASES]:
         lines.append(f"  {', '.join(names[:4])}" + (f" and {len(names) - 4} more" if len(names) > 4 else ""))
-        lines += [f"    {line}" for line in several[:SHOWN_FACTS]]
-        lines += [f"    and {len(several) - SHOWN_FACTS} more"] if len(several) > SHOWN_FACTS else []
+        lines += [f"    {line}" for line in case_changes[:SHOWN_FACTS]]
+        lines += [f"    and {len(case_changes) - SHOWN_FACTS} more"] if len(case_changes) > SHOWN_FACTS else []
     lines += [f"  and {len(alike) - SHOWN_CASES} more kinds of differences"] if len(alike) > SHOWN_CASES else []
     by_fact = Counter(line for several in changes.values() for line in map(_without_place, several))
     lines.append("  most frequent:")
@@ -358,11 +358,11 @@ def _outcome(fact: str) -> str:
     return f"{kind} {rule}" if kind in ("error", "warning", "code") or kind.endswith("verdict") else ""
 
 
-def _changes(frozen: Facts | None, found: Facts) -> list[str]:
+def _changes(frozen: Facts | None, current: Facts) -> list[str]:
     """What differs; first what is found as before, with another reason, line or numbers."""
     if frozen is None:
         return ["the case is new"]
-    gone, new = frozen - found, found - frozen
+    gone, new = frozen - current, current - frozen
     moved, by_gist = Facts(), defaultdict[str, list[str]](list)
     for fact in new.elements():
         by_gist[_split(fact)[0]].append(fact)
@@ -374,8 +374,8 @@ def _changes(frozen: Facts | None, found: Facts) -> list[str]:
             new[twin] -= 1
             kind = "another reason" if fact.startswith(NOT_JUDGED) else f"moved: {gist}"
             moved[f"{kind}: {rest} → {_split(twin)[1]}"] += 1
-    several = (("", moved), ("vanished: ", +gone), ("appeared: ", +new))
-    return [f"{head}{line}" for head, facts in several for line in _lines_of(facts)]
+    groups = (("", moved), ("vanished: ", +gone), ("appeared: ", +new))
+    return [f"{head}{line}" for head, facts in groups for line in _lines_of(facts)]
 
 
 def _split(fact: str) -> tuple[str, str]:

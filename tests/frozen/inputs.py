@@ -159,9 +159,9 @@ def _changed_tree(folder: Path, change: Callable[[Tree], object]) -> Path:
 
 def short_trees() -> Iterator[Input]:
     """The tree of short runs, and every way to change it."""
-    whole = at(lambda: trees.short_tree()[0].root)
-    yield Input("short tree", whole, rules=trees.shorten_rules)
-    yield Input("short tree by the rules of whole runs", whole, base="short tree")
+    make_tree = at(lambda: trees.short_tree()[0].root)
+    yield Input("short tree", make_tree, rules=trees.shorten_rules)
+    yield Input("short tree by the rules of whole runs", make_tree, base="short tree")
     changes = [(one.name, one.change) for one in MUTATIONS] + [(name, DIFFERENT[name][0]) for name in DIFFERENT]
     for name, change in changes:
         yield Input(
@@ -211,9 +211,9 @@ def of_any_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def any_trees() -> Iterator[Input]:
     """The tree of runs of several benchmarks, and every change of its logs and audits."""
-    whole = at(lambda: any_tree.any_tree().root)
-    yield Input("any tree", whole, rules=of_any_benchmark)
-    yield Input("any tree by the rules of whole runs", whole, base="any tree")
+    make_tree = at(lambda: any_tree.any_tree().root)
+    yield Input("any tree", make_tree, rules=of_any_benchmark)
+    yield Input("any tree by the rules of whole runs", make_tree, base="any tree")
     for name, (result, change, _) in OF_LOGS.items():
 
         def make(folder: Path, result: str = result, change: Callable[[Tree, Place], object] = change) -> Path:
@@ -236,12 +236,12 @@ def results_in_trees() -> Iterator[Input]:
         for place in PLACES[title]:
             yield Input(f"{title}/{place}", at(lambda tree=tree, place=place: _result(tree(), place)), rules=rules)
     base = PLACES["short tree"][0]
-    for one in MUTATIONS:
+    for mutation in MUTATIONS:
 
-        def make(folder: Path, change: Callable[[Tree], object] = one.change) -> Path:
+        def make(folder: Path, change: Callable[[Tree], object] = mutation.change) -> Path:
             return _result(Tree(_changed_tree(folder, change)), base)
 
-        yield Input(f"short tree/{base}: {one.name}", make, base=f"short tree/{base}", rules=trees.shorten_rules)
+        yield Input(f"short tree/{base}: {mutation.name}", make, base=f"short tree/{base}", rules=trees.shorten_rules)
 
 
 PLACES = {
@@ -308,11 +308,11 @@ def _changed_pair(folder: Path, scenario: str, change: Callable[[Pair], object])
     return changed if isinstance(changed, Path) else pair.root
 
 
-def _exchange(one: Path, other: Path) -> None:
-    beside = one.with_name("exchanged")
-    one.rename(beside)
-    other.rename(one)
-    beside.rename(other)
+def _exchange(first: Path, second: Path) -> None:
+    beside = first.with_name("exchanged")
+    first.rename(beside)
+    second.rename(first)
+    beside.rename(second)
 
 
 def _of_loadgen_alone(pair: Pair) -> None:
@@ -520,8 +520,8 @@ _IN_BUILT_TREES = (
 
 def _built(folder: Path, change: Callable[[Tree], object]) -> Path:
     campaign = _campaign(folder, lambda result: None)
-    given = {"system": folder / "system.yaml", "source": folder / "code", "documentation": folder / "documents"}
-    options = [word for name, path in given.items() for word in (f"--{name}", path)]
+    arguments = {"system": folder / "system.yaml", "source": folder / "code", "documentation": folder / "documents"}
+    options = [word for name, path in arguments.items() for word in (f"--{name}", path)]
     built = run_here(
         "submit", campaign, "--organization", "Org", "--system-name", "Box", "--output", folder / "tree", "--rehearsal",
         *options,
@@ -533,9 +533,9 @@ def _built(folder: Path, change: Callable[[Tree], object]) -> Path:
 
 def built_trees() -> Iterator[Input]:
     """A rehearsal tree of the recorded campaign, and changes of its files."""
-    whole = partial(_built, change=lambda tree: None)
-    yield Input("tree of its runs", whole, rules=of_short_runs)
-    for one in MUTATIONS:
-        if one.name in _IN_BUILT_TREES:
-            make = partial(_built, change=one.change)
-            yield Input(f"tree of its runs: {one.name}", make, base="tree of its runs", rules=of_short_runs)
+    make_tree = partial(_built, change=lambda tree: None)
+    yield Input("tree of its runs", make_tree, rules=of_short_runs)
+    for mutation in MUTATIONS:
+        if mutation.name in _IN_BUILT_TREES:
+            make = partial(_built, change=mutation.change)
+            yield Input(f"tree of its runs: {mutation.name}", make, base="tree of its runs", rules=of_short_runs)

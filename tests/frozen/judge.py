@@ -26,20 +26,20 @@ def rules_applied() -> Iterator[set[str]]:
         made_as(self, *values, **named)
         made.append(self)
 
-    found: set[str] = set()
+    rules: set[str] = set()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Judgement, "__init__", noted)
-        yield found
-    found.update(*(one.applied for one in made))
+        yield rules
+    rules.update(*(one.applied for one in made))
 
 
-def rules_in(said: Any) -> Iterator[str]:
+def rules_in(content: Any) -> Iterator[str]:
     """The rules of the findings in a record."""
-    if isinstance(said, dict):
-        if {"rule", "severity"} <= said.keys():
-            yield said["rule"]
-        said = list(said.values())
-    for part in said if isinstance(said, list) else ():
+    if isinstance(content, dict):
+        if {"rule", "severity"} <= content.keys():
+            yield content["rule"]
+        content = list(content.values())
+    for part in content if isinstance(content, list) else ():
         yield from rules_in(part)
 
 
@@ -53,8 +53,8 @@ def ask(*words: object) -> Said:
     with rules_applied() as applied:
         finished = run_here(*words, "--json")
     try:
-        said = json.loads(finished.stdout)
+        content = json.loads(finished.stdout)
     except ValueError as error:
         raise AssertionError(f"{words}: exit code {finished.code}, no JSON\n{finished.stderr[-2000:]}") from error
-    said = said["answer"]
-    return Said(str(words[0]), finished.code, said or None, frozenset({*applied, *rules_in(said)}))
+    content = content["answer"]
+    return Said(str(words[0]), finished.code, content or None, frozenset({*applied, *rules_in(content)}))

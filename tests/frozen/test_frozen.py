@@ -9,10 +9,10 @@ from tests.frozen.cases import COMMANDS, cases_of, file_of, found_by, some_of
 from tests.frozen.facts import Facts, as_text, by_rule, difference, from_text, names_of
 
 
-def _is_empty(said: str) -> None:
+def _is_empty(message: str) -> None:
     """Fail with all of what is said; pytest would shorten it."""
-    if said:
-        pytest.fail(said, pytrace=False)
+    if message:
+        pytest.fail(message, pytrace=False)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -44,9 +44,9 @@ def test_a_difference_names_the_case_and_the_rule() -> None:
     text = as_text("head", {"one": before, "two": after}, {"two": "one"})
     assert from_text(text) == {"one": before, "two": after}
     assert difference(from_text(text), {"two": after}) == ""
-    said = difference(from_text(text), {"one": after})
-    assert "appeared: error perf-ttft a/log.txt:3" in said
-    assert "vanished: pass perf-ttft a/log.txt:3" in said
+    report = difference(from_text(text), {"one": after})
+    assert "appeared: error perf-ttft a/log.txt:3" in report
+    assert "vanished: pass perf-ttft a/log.txt:3" in report
     assert names_of(["one"], from_text(text)) == "frozen, and made no longer: two"
 
 
@@ -63,8 +63,8 @@ def test_rules_are_compared_over_all_cases() -> None:
 def test_what_is_found_as_before_is_told_apart() -> None:
     before = Facts(["error perf-ttft a/log.txt:3 {p99}", "not judged in a/b, without input, x is missing: perf-tpot"])
     after = Facts(["error perf-ttft a/log.txt:4 {p99}", "not judged in a/b, without input, no x: perf-tpot"])
-    said = difference({"one": before}, {"one": after})
-    assert "moved: error perf-ttft a/log.txt: :3 {p99} → :4 {p99}" in said
-    assert "another reason: without input, x is missing → without input, no x" in said
-    assert "vanished" not in said
-    assert "appeared" not in said
+    report = difference({"one": before}, {"one": after})
+    assert "moved: error perf-ttft a/log.txt: :3 {p99} → :4 {p99}" in report
+    assert "another reason: without input, x is missing → without input, no x" in report
+    assert "vanished" not in report
+    assert "appeared" not in report

@@ -82,10 +82,10 @@ def stepped(by_ms: float) -> Variation:
         # By the same clock LoadGen's Server waits for the next query, so there only answers on their way differ.
         waits = manifest_of(run)["plan"]["loadgen_scenario"] == "Server"
 
-        def edit(one: dict[str, Any]) -> dict[str, Any]:
-            if waits and one["issue_ns"] > at_ns:
-                return one
-            return one | {name: one[name] + by_ns for name in STAMPS if one[name] is not None and one[name] > at_ns}
+        def edit(row: dict[str, Any]) -> dict[str, Any]:
+            if waits and row["issue_ns"] > at_ns:
+                return row
+            return row | {name: row[name] + by_ns for name in STAMPS if row[name] is not None and row[name] > at_ns}
 
         each_record(run, edit)
         if not waits:
@@ -341,9 +341,9 @@ def runs_signed_with_different_keys(pair: Pair) -> None:
 
 def asked(run: RunDir) -> None:
     """By a YAML file that names defaults, too, and as many replicas as there are devices: one."""
-    given = {"enable_log_trace": False, "sampling_arg": {}, "mechanism": None, "replicas": "auto"}
+    settings = {"enable_log_trace": False, "sampling_arg": {}, "mechanism": None, "replicas": "auto"}
     mode = {"accuracy": manifest_of(run)["plan"]["mode"] == "accuracy"}
-    set_record(run, {"asked": {**manifest_of(run)["asked"], **given, **mode}})
+    set_record(run, {"asked": {**manifest_of(run)["asked"], **settings, **mode}})
 
 
 def conf(change: Callable[[bytes], bytes]) -> Variation:
@@ -402,9 +402,9 @@ def late(by_ns: Callable[[int, int], int]) -> Variation:
         run = pair.performance
         times_ns = [one["issue_ns"] for one in read_records(run)]
 
-        def edit(one: dict[str, Any]) -> dict[str, Any]:
-            late_ns = by_ns(one["seq"], one["issue_ns"] - min(times_ns)) if one["seq"] <= len(times_ns) - 250 else 0
-            return one | {name: one[name] + late_ns for name in STAMPS}
+        def edit(row: dict[str, Any]) -> dict[str, Any]:
+            late_ns = by_ns(row["seq"], row["issue_ns"] - min(times_ns)) if row["seq"] <= len(times_ns) - 250 else 0
+            return row | {name: row[name] + late_ns for name in STAMPS}
 
         each_record(run, edit)
         rebuild(run, 1)

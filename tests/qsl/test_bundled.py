@@ -47,9 +47,9 @@ def test_the_dataset_is_made_once_for_a_tokenizer(tmp_path: Path, cache: Path) -
     made_ns = path.stat().st_mtime_ns
     assert bundled_dataset("bytes") == path
     assert path.stat().st_mtime_ns == made_ns
-    other = bundled_dataset(str(make_tokenizer(tmp_path / "model")))
-    assert other != path
-    assert load_dataset(other).targets == dataset.targets
+    model_dataset = bundled_dataset(str(make_tokenizer(tmp_path / "model")))
+    assert model_dataset != path
+    assert load_dataset(model_dataset).targets == dataset.targets
 
 
 def test_an_unusable_cache_is_a_setup_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,12 +163,12 @@ def test_json_of_another_shape(file: Path, value: object) -> None:
 def test_every_cut_is_called_a_cut(file: Path, shape: str) -> None:
     match shape:
         case "array":
-            whole = json.dumps(ROWS, ensure_ascii=False)
+            text = json.dumps(ROWS, ensure_ascii=False)
         case "indented":
-            whole = json.dumps(ROWS, indent=1, ensure_ascii=True)
+            text = json.dumps(ROWS, indent=1, ensure_ascii=True)
         case _:
-            whole = pd.DataFrame(ROWS).to_json()
-    data = whole.encode()
+            text = pd.DataFrame(ROWS).to_json()
+    data = text.encode()
     for length in range(1, len(data)):
         file.write_bytes(data[:length])
         message = refusal(file).message

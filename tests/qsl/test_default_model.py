@@ -107,8 +107,8 @@ def test_another_folder_is_left_alone(tmp_path: Path, small: list[str]) -> None:
 def test_wrong_wheels_are_refused(tmp_path: Path, cache: Path, small: list[str]) -> None:
     (tmp_path / "text.whl").write_text("no zip")
     damaged = make_wheel(tmp_path / "damaged.whl", bytes(100_000))
-    whole = damaged.read_bytes()
-    damaged.write_bytes(whole[:80] + b"\xff" * 20 + whole[100:])
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[:80] + b"\xff" * 20 + content[100:])
     for wheel, words in (
         (tmp_path / "none.whl", "does not exist"),
         (tmp_path / "text.whl", "not a complete wheel"),

@@ -67,15 +67,15 @@ class LlamaTwo(ByteTokenizer):
 
 
 def test_other_rows(tmp_path: Path) -> None:
-    given = orca.write_rows(tmp_path / "rows.jsonl", 5)
+    source_rows = orca.write_rows(tmp_path / "rows.jsonl", 5)
     rows = own_rows(tmp_path / "rows.jsonl", 4)
-    assert (len(rows), rows.system_prompts[0], rows.questions[1]) == (4, "", given[1]["question"])
+    assert (len(rows), rows.system_prompts[0], rows.questions[1]) == (4, "", source_rows[1]["question"])
     (first, *_) = list(encode_rows(rows, LlamaTwo()))
     assert first["tok_input"][-1] == FIRST_RESPONSE_ID  # the ID that begins every response is in the prompt
     (plain, *_) = list(encode_rows(rows, ByteTokenizer()))
     assert first["tok_input"][:-1] == plain["tok_input"]
-    assert (first["input"], first["output"]) == (render("", given[0]["question"]), given[0]["response"])
-    named = pandas.DataFrame(given).rename(columns={"response": "output"})  # as the reference names them
+    assert (first["input"], first["output"]) == (render("", source_rows[0]["question"]), source_rows[0]["response"])
+    named = pandas.DataFrame(source_rows).rename(columns={"response": "output"})  # as the reference names them
     named.assign(tok_input=[[1]] * 5).to_parquet(tmp_path / "rows.parquet")
     assert own_rows(tmp_path / "rows.parquet") == own_rows(tmp_path / "rows.jsonl")
 

@@ -168,8 +168,8 @@ def test_the_script_writes_a_data_set_and_reports(tmp_path: Path, capsys: pytest
     assert "rows: 3" in stdout
     assert "13,368" in stdout
     orca.write_rows(tmp_path / "rows.jsonl", 4)
-    own = ["--lg-model-name", "llama2-70b", "--source", str(tmp_path / "rows.jsonl"), "--model-path", "bytes"]
-    assert main([*own, "--output", str(output), "--force"]) == 0
+    options = ["--lg-model-name", "llama2-70b", "--source", str(tmp_path / "rows.jsonl"), "--model-path", "bytes"]
+    assert main([*options, "--output", str(output), "--force"]) == 0
     assert load_dataset(output).targets[2].startswith("Because the")
 
 

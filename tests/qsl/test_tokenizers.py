@@ -106,13 +106,13 @@ def test_a_model_made_here_has_the_tokenizer_that_autotokenizer_makes(tmp_path: 
     assert_alike(load_tokenizer(str(folder)), AutoTokenizer.from_pretrained(folder), articles)
 
 
-def assert_alike(ours: Tokenizer, theirs: Any, more: Sequence[str] = ()) -> None:
-    theirs.clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output = True  # as transformers 4 does
+def assert_alike(tokenizer: Tokenizer, reference: Any, more: Sequence[str] = ()) -> None:
+    reference.clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output = True  # as transformers 4 does
     texts = [*TEXTS, *more]
-    ids = ours.encode_batch(texts)
-    assert ids == [theirs.encode(text) for text in texts]
-    assert ours.vocab_size == len(theirs)
-    assert ours.batch_decode(ids) == [theirs.decode(one, skip_special_tokens=True) for one in ids]
+    ids = tokenizer.encode_batch(texts)
+    assert ids == [reference.encode(text) for text in texts]
+    assert tokenizer.vocab_size == len(reference)
+    assert tokenizer.batch_decode(ids) == [reference.decode(one, skip_special_tokens=True) for one in ids]
 
 
 def test_a_llama_is_decoded_without_pytorch_and_transformers(tmp_path: Path) -> None:
@@ -132,13 +132,13 @@ def test_a_missing_or_broken_tokenizer_is_an_input_error(tmp_path: Path) -> None
     with pytest.raises(InputError, match="no tokenizer could be loaded"):
         load_tokenizer(str(tmp_path))
     folder = make_tokenizer(tmp_path / "broken")
-    path, whole = folder / "tokenizer.json", json.loads((folder / "tokenizer.json").read_bytes())
+    path, parsed = folder / "tokenizer.json", json.loads((folder / "tokenizer.json").read_bytes())
     unknown = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "[X]", "type_id": 0}}], "pair": []}
     for content in (
         "{",
         '{"normalizer": {"type": "Sequence", "normalizers": [' * 1000,
-        json.dumps({**whole, "normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}}),  # Rust panics
-        json.dumps({**whole, "post_processor": {**unknown, "special_tokens": {}}}),  # Rust panics with the first text
+        json.dumps({**parsed, "normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}}),  # Rust panics
+        json.dumps({**parsed, "post_processor": {**unknown, "special_tokens": {}}}),  # Rust panics with the first text
     ):
         path.write_text(content, encoding="utf-8")
         with pytest.raises(InputError, match="no tokenizer could be loaded"):
@@ -200,7 +200,7 @@ def test_config_counts_where_there_is_no_generation_config(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("generation_config", "{", "cannot be read"),
         ("generation_config", [], "is not a JSON object"),
@@ -212,7 +212,7 @@ def test_config_counts_where_there_is_no_generation_config(tmp_path: Path) -> No
         ("tokenizer", {"added_tokens": [{"id": "5", "special": True}]}, "not a whole number"),
     ],
 )
-def test_damaged_files_are_named(tmp_path: Path, name: str, content: Any, said: str) -> None:
-    with pytest.raises(InputError, match=said) as refused:
+def test_damaged_files_are_named(tmp_path: Path, name: str, content: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message) as refused:
         special_ids(model(tmp_path, **{name: content}))
     assert f"{name}.json" in refused.value.message

@@ -90,10 +90,10 @@ def model(folder: Path, kind: str, quantization: dict[str, Any] | None = None, p
 def test_precision_and_numbers(
     tmp_path: Path, kind: str, packed: int, quantization: dict[str, Any] | None, precision: str
 ) -> None:
-    found = read_weights(model(tmp_path, kind, quantization, packed))
-    assert (found.precision, found.quantized) == (precision, precision not in ("bfloat16", "float32"))
-    assert found.parameters == SMALL.parameters
-    assert model_reasons(SMALL, found.shape, found, {}) == []
+    weights = read_weights(model(tmp_path, kind, quantization, packed))
+    assert (weights.precision, weights.quantized) == (precision, precision not in ("bfloat16", "float32"))
+    assert weights.parameters == SMALL.parameters
+    assert model_reasons(SMALL, weights.shape, weights, {}) == []
 
 
 @pytest.mark.parametrize("key", ["llama3_1-8b", "llama2-70b"])
@@ -103,15 +103,15 @@ def test_the_numbers_of_parameters_follow_from_the_shapes(key: str) -> None:
 
 
 def test_weights_that_were_left_out(tmp_path: Path) -> None:
-    found = read_weights(model(tmp_path, "bfloat16"))
-    fewer = found.model_copy(update={"parameters": found.parameters - 8})
-    assert "the weights have" in model_reasons(SMALL, found.shape, fewer)[0]
+    weights = read_weights(model(tmp_path, "bfloat16"))
+    fewer = weights.model_copy(update={"parameters": weights.parameters - 8})
+    assert "the weights have" in model_reasons(SMALL, weights.shape, fewer)[0]
     sparse = {**groups("int", 8, 8), "sparsity_config": {"format": "sparse-24-bitmask"}}
     for name in ("quantization_config", "compression_config"):
         (tmp_path / "config.json").write_text(json.dumps({**SMALL.shape, name: sparse}))
-        found = read_weights(tmp_path)
-        assert found.precision == "int8_w8a8"
-        assert "weights are missing" in model_reasons(SMALL, found.shape, found)[0]
+        weights = read_weights(tmp_path)
+        assert weights.precision == "int8_w8a8"
+        assert "weights are missing" in model_reasons(SMALL, weights.shape, weights)[0]
 
 
 def test_plain_weights_are_those_that_were_published() -> None:

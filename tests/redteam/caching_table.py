@@ -91,23 +91,23 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=ROWS)
     parser.add_argument("--loads", nargs="+", default=list(LOADS), choices=list(LOADS))
     parser.add_argument("--write", action="store_true", help="rewrite the table of the document")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     verdicts: dict[tuple[int, int], dict[str, Counter[str]]] = {}
     with tempfile.TemporaryDirectory() as place:
-        for load in asked.loads:
-            for rows in asked.rows:
+        for load in options.loads:
+            for rows in options.rows:
                 dataset = Path(place, f"{rows}.json")
                 write_dataset(dataset, rows)
-                for saving in asked.savings:
+                for saving in options.savings:
                     counts = verdicts.setdefault((saving, rows), {}).setdefault(load, Counter())
-                    for number in range(asked.repetitions):
+                    for number in range(options.repetitions):
                         folder = Path(place, f"{load}-{rows}-{saving}-{number}")
                         with busy(LOADS[load]):
-                            verdict, runs, seconds = audit(asked.scenario, saving, dataset, folder)
+                            verdict, runs, seconds = audit(options.scenario, saving, dataset, folder)
                         counts[verdict] += 1
                         print(f"{load}, {rows} rows, {saving}%: {verdict}, {runs} runs, {seconds:.0f} s", flush=True)
     print(table(verdicts))
-    if asked.write:
+    if options.write:
         before, rest = DOCUMENT.read_text().split(START)
         DOCUMENT.write_text(before + START + table(verdicts) + END + rest.split(END)[1])
 

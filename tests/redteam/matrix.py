@@ -126,8 +126,8 @@ def failed_checks(record: dict[str, Any]) -> set[str]:
     """Rules of any result that an ineligible for submission result fails, and `contradictions` if there are any."""
     names = set()
     for result in record["results"]:
-        found = result["findings"]
-        broken = [one for one in found if one["severity"] not in ("pass", "note") and one["kind"] != "official"]
+        findings = result["findings"]
+        broken = [one for one in findings if one["severity"] not in ("pass", "note") and one["kind"] != "official"]
         names |= {"contradictions" if one["kind"] == "contradiction" else one["rule"] for one in broken}
         names |= {"contradictions"} if result["error"] else set()
     return names
@@ -151,10 +151,10 @@ def _main(folder: Path, kind: str, *arguments: object) -> int:
 
 def _told(folder: Path, ended: tuple[int, str]) -> int:
     """The exit code; what was said is kept."""
-    code, said = ended
+    code, output = ended
     with (folder / "said.txt").open("a") as log:
-        log.write(f"{said}exit code {code}\n\n")
-    assert "Traceback" not in said, said
+        log.write(f"{output}exit code {code}\n\n")
+    assert "Traceback" not in output, output
     return code
 
 
@@ -175,8 +175,8 @@ def table(rows: dict[str, Row]) -> str:
     lines = ["| the system | caught by |", "|---|---|"]
     for kind, row in rows.items():
         named = {CAUGHT: "{}", STOPPED: "{} (stopped)", REFUSED: "{} (n/a)", NO_VERDICT: "{} (no verdict)"}
-        said = ", ".join(named[word].format(check) for check, word in row.items() if word != PASSES)
-        lines.append(f"| {kind or 'honest'} | {said or PASSES} |")
+        outcome = ", ".join(named[word].format(check) for check, word in row.items() if word != PASSES)
+        lines.append(f"| {kind or 'honest'} | {outcome or PASSES} |")
     return "\n".join(lines) + "\n"
 
 
@@ -190,9 +190,9 @@ def documented(scenario: str) -> dict[str, Row]:
     lines = DOCUMENT.read_text().split(start)[1].split(end)[0].splitlines()[2:]
     rows = {}
     for line in lines:
-        kind, said = (cell.strip() for cell in line.strip("|").split("|"))
+        kind, outcome = (cell.strip() for cell in line.strip("|").split("|"))
         row = dict.fromkeys(CHECKS, PASSES)
-        for word in [] if said == PASSES else said.split(", "):
+        for word in [] if outcome == PASSES else outcome.split(", "):
             check, _, how = word.partition(" ")
             row[check] = how.strip("()") or CAUGHT
         rows["" if kind == "honest" else kind] = row

@@ -78,13 +78,13 @@ REPLAYED = [(scenario, kind) for scenario in SCENARIOS for kind in KINDS[scenari
 def test_the_audits_say_the_same_in_virtual_time(
     scenario: Scenario, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = {}
+    outcomes = {}
     for audit in AUDITS:
         (tmp_path / audit).mkdir()
         monkeypatch.setenv(STORE, str(tmp_path / audit / "store"))
-        said[audit] = virtual_audits.run_audit(audit, kind, scenario, tmp_path / audit)
+        outcomes[audit] = virtual_audits.run_audit(audit, kind, scenario, tmp_path / audit)
     row = documented(scenario)[kind]
-    assert said == {audit: row[audit] for audit in AUDITS}
+    assert outcomes == {audit: row[audit] for audit in AUDITS}
 
 
 # With the real LoadGen ------------------------------------------------------------------------------------------------
@@ -109,8 +109,8 @@ def test_honest_systems_pass_each_audit(test: str, tmp_path: Path) -> None:
     folders = [tmp_path / str(number) for number in range(REPETITIONS)]
     scenarios = islice(cycle(SCENARIOS_OF[test]), REPETITIONS)
     with ThreadPoolExecutor(WORKERS) as pool:
-        said = list(pool.map(partial(run_audit, test), scenarios, folders))
+        outcomes = list(pool.map(partial(run_audit, test), scenarios, folders))
     for folder in folders if test == "output_consistency" else ():
         runs = folder / test / "audit" / test
-        said.append(judge_runs("output_length", runs / "accuracy", runs / "performance", folder))
-    assert set(said) == {PASSES}
+        outcomes.append(judge_runs("output_length", runs / "accuracy", runs / "performance", folder))
+    assert set(outcomes) == {PASSES}

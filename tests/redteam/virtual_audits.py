@@ -106,33 +106,33 @@ class _System:
 
 
 def _run(spec: RunSpec, system: _System, scenario: Scenario, folder: Path) -> RunArtifacts:
-    accuracy, asked = spec.mode == "accuracy", spec.settings
-    count = SAMPLES if accuracy else asked["min_query_count"]
+    accuracy, settings = spec.mode == "accuracy", spec.settings
+    count = SAMPLES if accuracy else settings["min_query_count"]
     rows = range(SAMPLES) if spec.rows is None else spec.rows
     loaded, order = issued(
         scenario,
         len(rows),
         count,
         accuracy=accuracy,
-        set_size=asked.get("performance_sample_count_override"),
-        permutation=bool(asked.get("sample_concatenate_permutation", 1)),
-        unique=bool(asked.get("performance_issue_unique")),
-        same_index=asked["performance_issue_same_index"] if asked.get("performance_issue_same") else None,
+        set_size=settings.get("performance_sample_count_override"),
+        permutation=bool(settings.get("sample_concatenate_permutation", 1)),
+        unique=bool(settings.get("performance_issue_unique")),
+        same_index=settings["performance_issue_same_index"] if settings.get("performance_issue_same") else None,
     )
 
     def engine(loop: JumpingLoop) -> DummyEngine:
         sampling = default_benchmark(scenario).sampling[spec.mode]
-        known = CheatContext(
+        context = CheatContext(
             not accuracy, BOS_ID, EOS_ID, ord(" "), sampling.max_tokens, _references(), now_s=system.now_s
         )
         system.begin(loop)
         if not system.kind:
             return DummyEngine(sampling, **system.model, lead_tokens=_lead_tokens())
-        cheat = system.cheat(spec.engine, known)
+        cheat = system.cheat(spec.engine, context)
 
-        def of_row(asked: Request, service: Service) -> None:
+        def of_row(request: Request, service: Service) -> None:
             """The engine knows samples by their row in the dataset."""
-            cheat(replace(asked, sample_index=rows[asked.sample_index]), service)
+            cheat(replace(request, sample_index=rows[request.sample_index]), service)
 
         return CheatingEngine(sampling, **system.model, lead_tokens=_lead_tokens(), cheat=of_row)
 
@@ -165,8 +165,13 @@ def _written(
         outputs=[one.ids for one in responses],
         loaded=loaded,
         entries=[
-            entry(one.ids, seq=one.seq, index=one.sample_index, first=one.first_ids if streams else None)
-            for one in responses
+            entry(
+                response.ids,
+                seq=response.seq,
+                index=response.sample_index,
+                first=response.first_ids if streams else None,
+            )
+            for response in responses
         ],
     )
     lines = [

@@ -28,7 +28,7 @@ def test_git_takes_no_lock(tmp_path: Path) -> None:
 
 
 def test_the_commit_of_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    checkout, other = tmp_path / "checkout", tmp_path / "other"
+    checkout, unrelated = tmp_path / "checkout", tmp_path / "other"
     subprocess.run(["git", "clone", "-q", "--no-hardlinks", str(ROOT), str(checkout)], check=True)
     commit = git(checkout, "rev-parse", "HEAD").decode().strip()
     monkeypatch.setattr(harness, "HARNESS_ROOT", checkout)
@@ -38,9 +38,9 @@ def test_the_commit_of_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         facts = harness.harness_facts()
         return facts["git_commit"], facts["git_changed"]
 
-    subprocess.run(["git", "init", "-q", str(other)], check=True)
+    subprocess.run(["git", "init", "-q", str(unrelated)], check=True)
     with monkeypatch.context() as hook:  # as under a hook of another repository
-        hook.setenv("GIT_DIR", str(other / ".git"))
+        hook.setenv("GIT_DIR", str(unrelated / ".git"))
         hook.setenv("GIT_WORK_TREE", str(tmp_path))
         assert on_record() == (commit, False)
     (checkout / "README.md").chmod(0o777)  # some disks keep no modes

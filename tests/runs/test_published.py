@@ -55,8 +55,8 @@ def test_the_replay_gives_the_published_sets_and_schedules(path: Path) -> None:
 
 
 def test_early_stopping_of_a_published_single_stream_run() -> None:
-    found = [read_detail(path) for path in DETAILS]
-    texts = [str(detail.get("early_stopping_ttft_result")) for detail in found if detail.scenario == "SingleStream"]
+    details = [read_detail(path) for path in DETAILS]
+    texts = [str(detail.get("early_stopping_ttft_result")) for detail in details if detail.scenario == "SingleStream"]
     assert any(f"Would discard {late_queries_allowed(5_000, 0.9) - 1} highest" in text for text in texts)
 
 

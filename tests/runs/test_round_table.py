@@ -46,8 +46,8 @@ LINES = {
 @pytest.mark.parametrize(("name", "benchmark"), ENTRIES)
 def test_an_entry_is_complete(name: str, benchmark: str) -> None:
     entry = table_of(name).benchmarks[benchmark]
-    given = set(entry.model_fields_set) - {"sources"}
-    assert given == set(entry.sources)
+    fields = set(entry.model_fields_set) - {"sources"}
+    assert fields == set(entry.sources)
     for source in entry.sources.values():
         for place in source.split():
             file, _, lines = place.partition(":")
@@ -88,8 +88,8 @@ def test_values_that_differ_by_scenario() -> None:
 @pytest.mark.parametrize("score", LINES)
 def test_how_accuracy_txt_states_a_score(score: str) -> None:
     for line in LINES[score]:
-        found = score_patterns()[score].match(line)
-        assert float(found[1]) > 0
+        match = score_patterns()[score].match(line)
+        assert float(match[1]) > 0
     assert not score_patterns()[score].match(f"x{score}=np.float64(1.0)")
 
 
@@ -101,19 +101,19 @@ def test_every_score_has_a_line_here() -> None:
 @pytest.mark.parametrize("name", [name for name in ROUNDS if name != "v5.0"])
 def test_our_benchmarks_are_those_of_the_table(key: str, name: str) -> None:
     """A result of an earlier round is judged by the current round's numbers where no round is named."""
-    ours, table = BENCHMARKS[key], table_of(name)
-    entry = table.benchmarks[ours.submission_name]
-    others: dict[str, Any] = {"sources": {}, "audit_settings": {}, "rules_differ": {}}  # no numbers that are checked
-    assert entry.model_copy(update=others) == ours.entry.model_copy(update=others)
+    benchmark, table = BENCHMARKS[key], table_of(name)
+    entry = table.benchmarks[benchmark.submission_name]
+    unchecked: dict[str, Any] = {"sources": {}, "audit_settings": {}, "rules_differ": {}}  # no numbers that are checked
+    assert entry.model_copy(update=unchecked) == benchmark.entry.model_copy(update=unchecked)
     assert (table.min_duration_ms, entry.max_tokens["accuracy"]) == (
-        ours.min_duration_ms,
-        ours.sampling["accuracy"].max_tokens,
+        benchmark.min_duration_ms,
+        benchmark.sampling["accuracy"].max_tokens,
     )
-    assert all(key in entry.keys_of(scenario) for scenario in ours.scenarios)
-    ours_by_score = {score.lower(): target for score, target in ours.targets.items() if score != "gen_num"}
-    theirs = {score.lower(): limits for score, limits in entry.targets_of("Offline").items()}
-    assert {score: (one.low, one.high) for score, one in ours_by_score.items()} == {
-        score: (limits.low, limits.high) for score, limits in theirs.items()
+    assert all(key in entry.keys_of(scenario) for scenario in benchmark.scenarios)
+    targets = {score.lower(): target for score, target in benchmark.targets.items() if score != "gen_num"}
+    of_table = {score.lower(): limits for score, limits in entry.targets_of("Offline").items()}
+    assert {score: (one.low, one.high) for score, one in targets.items()} == {
+        score: (limits.low, limits.high) for score, limits in of_table.items()
     }
 
 
@@ -140,9 +140,9 @@ def test_a_table_has_the_checkers_numbers(name: str) -> None:
     assert set(table.benchmarks) == set(config["models"])
     for model, entry in table.benchmarks.items():
         for suite in SUITES:
-            for field, found in (("required", entry.required), ("optional", entry.optional)):
+            for field, scenarios in (("required", entry.required), ("optional", entry.optional)):
                 wanted = config[f"{field}-scenarios-{suite}"].get(model, [])
-                assert list(found.get(suite.replace("-", ","), ())) == wanted
+                assert list(scenarios.get(suite.replace("-", ","), ())) == wanted
         assert entry.performance_samples == config["performance-sample-count"][model]
         limits = config["latency-constraint"].get(model, {})
         assert entry.latency_ns == limits or (model, entry.latency_ns) == ("dlrm-v3", {"Server": 80_000_000})
@@ -155,18 +155,18 @@ def test_a_table_has_the_checkers_numbers(name: str) -> None:
 
 @needs_checkout
 def test_a_round_has_the_checkers_seeds() -> None:
-    for name, one in ROUNDS.items():
-        assert constants()["MODEL_CONFIG"][name]["seeds"] == vars(one.seeds)
+    for name, mlperf_round in ROUNDS.items():
+        assert constants()["MODEL_CONFIG"][name]["seeds"] == vars(mlperf_round.seeds)
 
 
 @needs_checkout
 @pytest.mark.parametrize("score", LINES)
 def test_a_score_is_read_as_the_checker_reads_it(score: str) -> None:
     pattern = re.compile(constants()["ACC_PATTERN"][score])
-    every = [line for lines in LINES.values() for line in lines]
-    for line in (*every, *(line.upper() for line in every), *(f"  {line}" for line in every)):
-        ours, theirs = score_patterns()[score].match(line), pattern.match(line)
-        assert (ours and ours[1]) == (theirs and theirs[1]), line
+    all_lines = [line for lines in LINES.values() for line in lines]
+    for line in (*all_lines, *(line.upper() for line in all_lines), *(f"  {line}" for line in all_lines)):
+        match, expected = score_patterns()[score].match(line), pattern.match(line)
+        assert (match and match[1]) == (expected and expected[1]), line
 
 
 def test_a_round_names_our_benchmarks_too() -> None:

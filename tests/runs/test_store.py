@@ -34,8 +34,8 @@ def legacy(path: Path) -> Path:
 
 
 def run(run_id: str, **values: Any) -> dict[str, Any]:
-    known = {"scenario": "Offline", "status": "success", "valid": 1, "mechanism": "baseline"}
-    return {"run_id": run_id, **known, **values}
+    defaults = {"scenario": "Offline", "status": "success", "valid": 1, "mechanism": "baseline"}
+    return {"run_id": run_id, **defaults, **values}
 
 
 def test_a_legacy_database_is_brought_up_to_date_and_keeps_every_row(tmp_path: Path) -> None:
@@ -84,14 +84,14 @@ def test_what_is_no_store_is_refused_and_left_alone(tmp_path: Path) -> None:
     text.write_text("not a database, and longer than a header of SQLite's would have to be " * 3)
     with pytest.raises(InputError, match="not a SQLite database"), ResultStore.opened(text):
         pass
-    other = tmp_path / "other.sqlite"
-    connection = sqlite3.connect(other)
+    foreign_path = tmp_path / "other.sqlite"
+    connection = sqlite3.connect(foreign_path)
     connection.executescript("CREATE TABLE runs (run_id TEXT); CREATE TABLE metrics (run_id TEXT);")
     connection.close()
-    before = other.read_bytes()
-    with pytest.raises(InputError, match="metrics, runs"), ResultStore.opened(other, create=True):
+    before = foreign_path.read_bytes()
+    with pytest.raises(InputError, match="metrics, runs"), ResultStore.opened(foreign_path, create=True):
         pass
-    assert other.read_bytes() == before
+    assert foreign_path.read_bytes() == before
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe"):
         with pytest.raises(InputError, match="not a regular file"), ResultStore.opened(path, create=True):
@@ -174,13 +174,13 @@ def test_comparison_tells_conditions_from_techniques() -> None:
     options = '{"dtype": "float32", "kv_cache_dtype": "%s", "max_num_seqs": %d}'
     base = run("a", engine_options=options % ("auto", 64), throughput_tok_s=100.0, hostname="one")
     same = run("b", engine_options=options % ("fp8", 64), throughput_tok_s=150.0, hostname="one", kv_cache_dtype="fp8")
-    found = compare_rows(base, same)
-    assert found["same_conditions"]
-    assert [one["name"] for one in found["techniques"]] == ["kv_cache_dtype"]
-    assert [(one["name"], one["ratio"]) for one in found["numbers"]] == [("throughput_tok_s", 1.5)]
-    other = compare_rows(base, {**same, "engine_options": options % ("fp8", 8), "hostname": "two"})
-    assert (other["same_conditions"], other["conditions"]) == (True, [])
-    assert [one["name"] for one in other["system"]] == ["hostname", "engine_options.max_num_seqs"]
+    comparison = compare_rows(base, same)
+    assert comparison["same_conditions"]
+    assert [one["name"] for one in comparison["techniques"]] == ["kv_cache_dtype"]
+    assert [(one["name"], one["ratio"]) for one in comparison["numbers"]] == [("throughput_tok_s", 1.5)]
+    other_host = compare_rows(base, {**same, "engine_options": options % ("fp8", 8), "hostname": "two"})
+    assert (other_host["same_conditions"], other_host["conditions"]) == (True, [])
+    assert [one["name"] for one in other_host["system"]] == ["hostname", "engine_options.max_num_seqs"]
     untold = compare_rows({**base, "dataset_sha256": "0"}, same)
     assert (untold["same_conditions"], untold["not_recorded"]) == (False, ["dataset_sha256"])
     cached = compare_rows({**base, "enable_prefix_caching": 0}, {**same, "enable_prefix_caching": 1})

@@ -104,14 +104,14 @@ def score(outcomes: list[CaseOutcome]) -> dict[str, float]:
     pairs = [(one.case.verdict, one.verdict.outcome) for one in outcomes]
     failed = [label for label, said in pairs if said == "FAIL"]
     due = [one for one in outcomes if one.case.verdict == "FAIL"]
-    found = sum(one.verdict.outcome == "FAIL" for one in due)
+    detected = sum(one.verdict.outcome == "FAIL" for one in due)
     anchored = sum(one.verdict.outcome != "FAIL" and not one.anchored for one in due)
     return {
         "false PASS": sum(label != "PASS" and said in ("PASS", "ERROR") for label, said in pairs),
         "false FAIL": sum(label != "FAIL" and said in ("FAIL", "ERROR") for label, said in pairs),
         "precision": failed.count("FAIL") / len(failed),
-        "recall": found / len(due),
-        "recall with an anchor": (found + anchored) / len(due),
+        "recall": detected / len(due),
+        "recall with an anchor": (detected + anchored) / len(due),
     }
 
 
@@ -157,8 +157,8 @@ def _run(case: Case, runs: Path, place: Path) -> SignOff:
     return _sign_off(case.scope, case, place, None if case.claim is None else read_claim(place / CLAIM))
 
 
-def _sign_off(scope: Scope, of: Sides, place: Path, claim: Claim | None) -> SignOff:
-    ref, cand = ([place / name for name in side] for side in of.sides())
+def _sign_off(scope: Scope, case_sides: Sides, place: Path, claim: Claim | None) -> SignOff:
+    ref, cand = ([place / name for name in side] for side in case_sides.sides())
     return sign_off(scope, ref, cand, claim)
 
 
@@ -166,8 +166,8 @@ def main() -> int:
     """Sign off every case and print the score."""
     outcomes = list(run_cases())
     wrong = [one for one in outcomes if not one.right]
-    for one in wrong:
-        print(f"WRONG {one.case.name}: labeled {one.case.verdict} {one.case.reason or ''}; {one.verdict.headline}")
+    for miss in wrong:
+        print(f"WRONG {miss.case.name}: labeled {miss.case.verdict} {miss.case.reason or ''}; {miss.verdict.headline}")
     honest = sum(one.case.name.startswith("honest") for one in outcomes)
     print(f"{len(outcomes)} cases: {honest} honest, {len(outcomes) - honest} faulty; {len(wrong)} wrong")
     print(*(f"{name} {value:.4g}" for name, value in score(outcomes).items()), sep=", ")

@@ -117,5 +117,5 @@ def request_of(test: str, **more: Any) -> AuditRequest[Any]:
         InputError: the audit has no such option, or its value is not allowed.
     """
     facts = {name: more.pop(name) for name in list(more) if name in AuditRequest.model_fields}
-    known = {"scenario": "Offline", "loadgen_key": "llama3_1-8b", "loaded_count": 64, **facts}
-    return AuditRequest(options=audit_options({"test": test, **more}), **known)
+    values = {"scenario": "Offline", "loadgen_key": "llama3_1-8b", "loaded_count": 64, **facts}
+    return AuditRequest(options=audit_options({"test": test, **more}), **values)

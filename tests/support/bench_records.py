@@ -64,7 +64,7 @@ def bench_record(
     runs.append(bench_run(len(runs) + 1, low.asked_qps, speed, share=low.share, again=True))
     best = Best(low=low.asked_qps, high=above[0] if above else None, tokens_per_s=low.output_tokens_per_s,
                 run=low.number, again=len(runs))  # fmt: skip
-    known: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "status": "complete", "label": label, "command": ["bench", "/models/llama", "--label", label],
         "target": "/models/llama", "limits": LIMITS, "percentile": "p99", "accelerators": 1, "runs": runs,
         "percentile_reason": "each run has at least 662 queries", "best": best,
@@ -73,7 +73,7 @@ def bench_record(
             system={"engine": "vllm", "engine_options.dtype": "bfloat16", "engine_options.max_num_seqs": 256},
         ),
     }  # fmt: skip
-    return BenchRecord(**known | fields)
+    return BenchRecord(**defaults | fields)
 
 
 def with_noise(record: BenchRecord, factor: Callable[[], float]) -> BenchRecord:
@@ -81,8 +81,8 @@ def with_noise(record: BenchRecord, factor: Callable[[], float]) -> BenchRecord:
 
     def changed(run: BenchRun) -> BenchRun:
         by = factor()
-        slower = {name: None if (one := getattr(run, name)) is None else Latency(**{
-            key: None if value is None else value * by for key, value in one.model_dump().items()
+        slower = {name: None if (measured := getattr(run, name)) is None else Latency(**{
+            key: None if value is None else value * by for key, value in measured.model_dump().items()
         }) for name in ("ttft", "tpot", "latency")}  # fmt: skip
         if run.kind == "offline":
             slower |= {name: getattr(run, name) / by for name in ("done_qps", "output_tokens_per_s")}

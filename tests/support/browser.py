@@ -55,8 +55,8 @@ def lay_out(page: Path, width: int, folder: Path) -> dict[str, Any]:
         f"</iframe><pre></pre><script>{_MEASURE}</script>"
     )
     done = _run("--window-size=1700,1000", "--dump-dom", outer.as_uri())
-    found: dict[str, Any] = json.loads(unescape(done.stdout.partition("<pre>")[2].partition("</pre>")[0]))
-    return {**found, "console": [line for line in done.stderr.splitlines() if "CONSOLE" in line]}
+    layout: dict[str, Any] = json.loads(unescape(done.stdout.partition("<pre>")[2].partition("</pre>")[0]))
+    return {**layout, "console": [line for line in done.stderr.splitlines() if "CONSOLE" in line]}
 
 
 def screenshot(page: Path, width: int, height: int, target: Path, *, dark: bool = False) -> None:

@@ -339,9 +339,9 @@ class Share:
 def simulate(system: System, disturbance: str, audits: int = AUDITS, seed: int = 1) -> Share:
     """Audits of a system under a disturbance; the same for the same seed."""
     chance = np.random.default_rng([seed, *f"{system}{disturbance}".encode()])
-    found = [audit(system, DISTURBANCES[disturbance], chance) for _ in range(audits)]
-    runs = [count for _, count in found]
-    return Share(Counter(outcome.verdict for outcome, _ in found), float(np.mean(runs)), max(runs))
+    outcomes = [audit(system, DISTURBANCES[disturbance], chance) for _ in range(audits)]
+    runs = [count for _, count in outcomes]
+    return Share(Counter(outcome.verdict for outcome, _ in outcomes), float(np.mean(runs)), max(runs))
 
 
 def acts(system: System) -> bool:
@@ -354,11 +354,11 @@ def acts(system: System) -> bool:
     assert step.references
     reference = step.references[0].run
     for run in {one.run.kind: one.run for one in step.tests}.values():
-        mine, theirs = _served(system, (reference, run)), _served(honest, (run,))
-        if mine.latency_s.mean() * (1 + system.plan.threshold) < theirs.latency_s.mean():
+        mine, uncached = _served(system, (reference, run)), _served(honest, (run,))
+        if mine.latency_s.mean() * (1 + system.plan.threshold) < uncached.latency_s.mean():
             return True
         streams = system.scenario != "Offline"
-        if streams and np.mean(mine.ttft_s) * (1 + TTFT_THRESHOLD) < np.mean(theirs.ttft_s):
+        if streams and np.mean(mine.ttft_s) * (1 + TTFT_THRESHOLD) < np.mean(uncached.ttft_s):
             return True
     return False
 
@@ -377,8 +377,8 @@ def _percent(share: float) -> str:
 
 
 def _honest_cell(system: System, disturbance: str) -> str:
-    found = simulate(system, disturbance)
-    return f"{_percent(found.of('FAIL'))} / {_percent(found.of('NONE'))}"
+    share = simulate(system, disturbance)
+    return f"{_percent(share.of('FAIL'))} / {_percent(share.of('NONE'))}"
 
 
 def _cheat_cell(system: System) -> str:

@@ -111,14 +111,14 @@ def _remembers(kind: str, what: str) -> Callable[[Remembering], Remembering]:
     """A cheat that knows the prompts that came before."""
 
     def add(cheat: Remembering) -> Remembering:
-        def make(known: CheatContext) -> Cheat:
+        def make(context: CheatContext) -> Cheat:
             seen: Seen = {}
 
             def remembering(request: Request, service: Service) -> None:
-                cheat(known, request, service, seen)
+                cheat(context, request, service, seen)
                 prompt = tuple(request.prompt_ids)
                 seen.pop(prompt, None)
-                seen[prompt] = known.now_s()
+                seen[prompt] = context.now_s()
 
             return remembering
 
@@ -233,20 +233,20 @@ def _cache_index(_: CheatContext) -> Cheat:
 
 
 @_remembers("cache-prompt", "returns the earlier response to a repeated prompt from a cache")
-def _cache_prompt(known: CheatContext, request: Request, service: Service, seen: Seen) -> None:
+def _cache_prompt(context: CheatContext, request: Request, service: Service, seen: Seen) -> None:
     if tuple(request.prompt_ids) in seen:
         _skip(service)
 
 
 @_remembers("cache-not-in-a-row", "as cache-prompt, but recomputes a prompt that is issued twice in succession")
-def _cache_not_in_a_row(known: CheatContext, request: Request, service: Service, seen: Seen) -> None:
+def _cache_not_in_a_row(context: CheatContext, request: Request, service: Service, seen: Seen) -> None:
     prompt = tuple(request.prompt_ids)
     if prompt in seen and prompt != next(reversed(seen)):
         _skip(service)
 
 
 @_remembers("cache-late", "as cache-prompt, but only after the first 32 queries; a short audit has 32 queries")
-def _cache_late(known: CheatContext, request: Request, service: Service, seen: Seen) -> None:
+def _cache_late(context: CheatContext, request: Request, service: Service, seen: Seen) -> None:
     if tuple(request.prompt_ids) in seen and request.seq >= HONEST_QUERIES:
         _skip(service)
 
@@ -263,12 +263,12 @@ def _cache_on_disk(_: CheatContext, request: Request, service: Service) -> None:
 
 
 @_remembers("cache-first", "returns the first token of a repeated prompt from a cache, and computes the rest")
-def _cache_first(known: CheatContext, request: Request, service: Service, seen: Seen) -> None:
+def _cache_first(context: CheatContext, request: Request, service: Service, seen: Seen) -> None:
     service.first_at_once = tuple(request.prompt_ids) in seen
 
 
 @_remembers("cache-part", "computes a repeated prompt in 85% of the time, as a cache of a part of the prompt does")
-def _cache_part(known: CheatContext, request: Request, service: Service, seen: Seen) -> None:
+def _cache_part(context: CheatContext, request: Request, service: Service, seen: Seen) -> None:
     if tuple(request.prompt_ids) in seen:
         service.time_share = 1 - float(os.environ.get(SAVING, DEFAULT_SAVING))
 
@@ -278,20 +278,20 @@ def _share_prefixes(_: CheatContext) -> Cheat:
     seen: set[int] = set()  # hashes of all prefixes of whole blocks
 
     def cheat(request: Request, service: Service) -> None:
-        known, prefix = 0, 0
+        cached_tokens, prefix = 0, 0
         for end in range(PREFIX_BLOCK_TOKENS, len(request.prompt_ids), PREFIX_BLOCK_TOKENS):
             prefix = hash((prefix, *request.prompt_ids[end - PREFIX_BLOCK_TOKENS : end]))
             if prefix in seen:
-                known = end
+                cached_tokens = end
             seen.add(prefix)
-        service.prefill_tokens -= known
+        service.prefill_tokens -= cached_tokens
 
     return cheat
 
 
 @_remembers("merge-equal", "computes only one of multiple equal prompts that arrive within 10 ms")
-def _merge_equal(known: CheatContext, request: Request, service: Service, seen: Seen) -> None:
-    if known.now_s() - seen.get(tuple(request.prompt_ids), -BURST_S) < BURST_S:
+def _merge_equal(context: CheatContext, request: Request, service: Service, seen: Seen) -> None:
+    if context.now_s() - seen.get(tuple(request.prompt_ids), -BURST_S) < BURST_S:
         _skip(service)
 
 
@@ -311,30 +311,30 @@ def _truncate_little(_: CheatContext, request: Request, service: Service) -> Non
 
 
 @_each("pad-eos", "pads the output with end-of-sequence IDs")
-def _pad_eos(known: CheatContext, request: Request, service: Service) -> None:
-    service.response = service.response + [known.eos_id] * (known.max_tokens - len(service.response))
+def _pad_eos(context: CheatContext, request: Request, service: Service) -> None:
+    service.response = service.response + [context.eos_id] * (context.max_tokens - len(service.response))
 
 
 @_each("pad-space", "pads the output with blanks, which scoring strips")
-def _pad_space(known: CheatContext, request: Request, service: Service) -> None:
-    service.response = service.response + [known.space_id] * (known.max_tokens - len(service.response))
+def _pad_space(context: CheatContext, request: Request, service: Service) -> None:
+    service.response = service.response + [context.space_id] * (context.max_tokens - len(service.response))
 
 
 @_each("repeat-special", "appends eight begin-of-sequence IDs to the output")
-def _repeat_special(known: CheatContext, request: Request, service: Service) -> None:
-    service.response = service.response[: known.max_tokens - REPEATS] + [known.bos_id] * REPEATS
+def _repeat_special(context: CheatContext, request: Request, service: Service) -> None:
+    service.response = service.response[: context.max_tokens - REPEATS] + [context.bos_id] * REPEATS
 
 
 @_each("inject-bos", "begins the output with a begin-of-sequence ID")
-def _inject_bos(known: CheatContext, request: Request, service: Service) -> None:
-    service.response = [known.bos_id, *service.response[: known.max_tokens - 1]]
+def _inject_bos(context: CheatContext, request: Request, service: Service) -> None:
+    service.response = [context.bos_id, *service.response[: context.max_tokens - 1]]
 
 
 @_each("inject-eos", "inserts an end-of-sequence ID into the output")
-def _inject_eos(known: CheatContext, request: Request, service: Service) -> None:
-    kept = service.response[: known.max_tokens - 1]
+def _inject_eos(context: CheatContext, request: Request, service: Service) -> None:
+    kept = service.response[: context.max_tokens - 1]
     middle = len(kept) // 2
-    service.response = [*kept[:middle], known.eos_id, *kept[middle:]]
+    service.response = [*kept[:middle], context.eos_id, *kept[middle:]]
 
 
 CHEAT_KINDS["overcount"] = "reports more tokens to LoadGen than it returns"
@@ -375,11 +375,11 @@ def _first_forced(_: CheatContext, request: Request, service: Service) -> None:
 
 
 @_made("first-late", "holds first tokens back until near the limit, which lowers TPOT")
-def _first_late(known: CheatContext) -> Cheat:
+def _first_late(context: CheatContext) -> Cheat:
     chance = random.Random(1)
 
     def cheat(request: Request, service: Service) -> None:
-        service.first_held_s = HELD_SHARE * known.ttft_limit_s * (1 + HELD_JITTER * chance.uniform(-1, 1))
+        service.first_held_s = HELD_SHARE * context.ttft_limit_s * (1 + HELD_JITTER * chance.uniform(-1, 1))
 
     return cheat
 
@@ -424,8 +424,8 @@ def _drop(_: CheatContext, request: Request, service: Service) -> None:
 
 
 @_each("reference", "returns the dataset's reference text")
-def _reference(known: CheatContext, request: Request, service: Service) -> None:
-    service.response = known.references[request.sample_index][: known.max_tokens]
+def _reference(context: CheatContext, request: Request, service: Service) -> None:
+    service.response = context.references[request.sample_index][: context.max_tokens]
     _skip(service)
 
 

@@ -64,11 +64,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as root:
         for number in range(arguments.first, arguments.first + arguments.count):
             case = Case(number, Path(root))
-            seconds, code, found = case.run()
+            seconds, code, case_faults = case.run()
             signals += 1 + len(case.later)
             longest_s = max(longest_s, seconds)
             outcomes[f"{case.command}: {code}"] += 1
-            faults += [f"{number} ({case.command}): {fault}" for fault in found]
+            faults += [f"{number} ({case.command}): {fault}" for fault in case_faults]
     summary = {"cases": arguments.count, "signals": signals, "longest_s": round(longest_s, 2)}
     print(json.dumps({**summary, "outcomes": dict(sorted(outcomes.items())), "faults": faults}))
     return bool(faults)
@@ -105,7 +105,7 @@ class Case:
                 os._exit(1)
         time.sleep(self.first[0])
         started_s = time.monotonic()
-        said, signal_ns = sizes(streams), time.time_ns()
+        output_sizes, signal_ns = sizes(streams), time.time_ns()
         os.kill(pid, self.first[1])
         for delay_s, number in self.later:
             time.sleep(delay_s)
@@ -122,8 +122,8 @@ class Case:
         # A command whose files are complete may still print its last lines.
         written_ns = [path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()]
         is_written = bool(written_ns) and max(written_ns) < signal_ns
-        was_over = code in (ExitCode.OK, ExitCode.NEGATIVE) and (said == sizes(streams) or is_written)
-        before_its_start = code in [-number for number in ENDING] and not any(said) and not out.exists()
+        was_over = code in (ExitCode.OK, ExitCode.NEGATIVE) and (output_sizes == sizes(streams) or is_written)
+        before_its_start = code in [-number for number in ENDING] and not any(output_sizes) and not out.exists()
         if code != ExitCode.INTERRUPTED and not was_over and not before_its_start:
             faults.append(f"exit code {code}: {stderr}")
         if code == ExitCode.INTERRUPTED:

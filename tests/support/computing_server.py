@@ -86,5 +86,5 @@ if __name__ == "__main__":
     parser.add_argument("port", type=int)
     parser.add_argument("--after", type=float, default=0.0)
     parser.add_argument("--requests", type=int)
-    asked = parser.parse_args()
-    asyncio.run(_serve(asked.port, asked.after, asked.requests))
+    arguments = parser.parse_args()
+    asyncio.run(_serve(arguments.port, arguments.after, arguments.requests))

@@ -145,10 +145,10 @@ def parse(words: list[str]) -> str:
         inner.make_context(inner_name, inner_rest, parent=context)
     for schema in SCHEMAS.get(name, ()):
         parsed = {key: value for key, value in context.params.items() if key in schema.model_fields}
-        given = {key: value for key, value in given_values(schema, parsed).items() if value is not False}
+        values = {key: value for key, value in given_values(schema, parsed).items() if value is not False}
         if schema is all_options():
             file = ROOT / (context.params["config"] or "")
-            load_audit(file if file.is_file() else None, given, {})
+            load_audit(file if file.is_file() else None, values, {})
         else:
-            schema.model_validate(given if schema is not RunConfig else {"scenario": "Offline", **given})
+            schema.model_validate(values if schema is not RunConfig else {"scenario": "Offline", **values})
     return name

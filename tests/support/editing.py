@@ -58,9 +58,9 @@ def change_responses(run: RunDir, response: Callable[[str, int], bytes]) -> None
         response: the ids in place of those with a SHA-256 and a number.
     """
 
-    def edit(one: dict[str, Any]) -> dict[str, Any]:
-        new = response(one["output_sha256"], one["output_tokens"])
-        return one | {"output_sha256": hashlib.sha256(new).hexdigest()}
+    def edit(record: dict[str, Any]) -> dict[str, Any]:
+        new = response(record["output_sha256"], record["output_tokens"])
+        return record | {"output_sha256": hashlib.sha256(new).hexdigest()}
 
     each_record(run, edit)
     entries = orjson.loads(run.accuracy_log.read_bytes())

@@ -105,9 +105,9 @@ def later(kind: str, place: int, ns: int) -> Change:
     return update(kind, place, timestamp_ns=lambda old: old + ns)
 
 
-def swap(kind: str, one: int, other: int, field: str) -> Change:
+def swap(kind: str, first_place: int, second_place: int, field: str) -> Change:
     def change(lines: Lines) -> None:
-        first, second = (lines[places(lines, kind)[place]] for place in (one, other))
+        first, second = (lines[places(lines, kind)[place]] for place in (first_place, second_place))
         first[field], second[field] = second[field], first[field]
 
     return in_events(change)

@@ -229,8 +229,8 @@ def write_data(path: Path) -> None:
     counts = [shortest + (longest - shortest) * place // (ROWS - 1) for place in range(ROWS)]
     rows = [" ".join(text.split()[:count]) for text, count in zip(texts, counts, strict=True)]
     # Half of a prompt stands for what its response is held against.
-    whole = [{"prompt": row, "highlights": row[: len(row) // 2]} for row in rows]
-    path.write_text("".join(json.dumps(row) + "\n" for row in whole))
+    dataset = [{"prompt": row, "highlights": row[: len(row) // 2]} for row in rows]
+    path.write_text("".join(json.dumps(row) + "\n" for row in dataset))
 
 
 def client_program() -> str | None:

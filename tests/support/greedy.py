@@ -29,9 +29,9 @@ class Response:
         """Identical, or parted at a position where both choices are equally good within float32's accuracy."""
         if ids == self.ids:
             return True
-        for mine, own, other, margin in zip(ids, self.ids, self.runners_up, self.margins, strict=False):
-            if mine != own:
-                return mine == other and margin < TIE
+        for mine, best, runner_up, margin in zip(ids, self.ids, self.runners_up, self.margins, strict=False):
+            if mine != best:
+                return mine == runner_up and margin < TIE
         return False  # one stopped where the other went on
 
 

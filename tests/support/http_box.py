@@ -77,8 +77,8 @@ async def _events(upstream: str, request: bytes) -> Events:
     assert status == 200
     rest = b""
     async for piece in pieces:
-        *whole, rest = (rest + piece).split(b"\n\n")
-        for event in whole:
+        *complete, rest = (rest + piece).split(b"\n\n")
+        for event in complete:
             yield event + b"\n\n"
     if rest:
         yield rest
@@ -86,8 +86,8 @@ async def _events(upstream: str, request: bytes) -> Events:
 
 def content_of(event: bytes) -> dict[str, Any]:
     """What an event, or a whole body, says."""
-    said: dict[str, Any] = json.loads(event.removeprefix(b"data: "))
-    return said
+    content: dict[str, Any] = json.loads(event.removeprefix(b"data: "))
+    return content
 
 
 def saying(event: bytes, content: dict[str, Any]) -> bytes:

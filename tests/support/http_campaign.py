@@ -40,12 +40,12 @@ def run_campaign(root: Path) -> None:
     (root / "user.conf").write_text(USER_CONF)
     (root / "declared.yaml").write_text((ROOT / "configs" / "endpoint-declaration.yaml").read_text())
     with serving(HttpServer("/v1/completions", Computing(tokens_s=2.0, counts=False), "vllm")) as server:
-        asked = CONFIG | {
+        config = CONFIG | {
             "api_server": server.url, "api_declaration": str(root / "declared.yaml"),
             "model_path": str(make_model(root / "model")), "user_conf": str(root / "user.conf"),
             "output_log_dir": str(root / "campaign"),
         }  # fmt: skip
-        (root / "campaign.yaml").write_text(json.dumps(asked))
+        (root / "campaign.yaml").write_text(json.dumps(config))
         code, stdout, stderr = warm.run(["campaign", "--config", root / "campaign.yaml"], root)
     if code not in (ExitCode.OK, ExitCode.NEGATIVE):
         raise SystemExit(f"the campaign over HTTP ended with {code}\n{stdout}{stderr}")

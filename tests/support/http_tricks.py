@@ -120,17 +120,17 @@ class _Exchanged:
         self._second: asyncio.Future[list[bytes]] | None = None
 
     async def __call__(self, body: Content, events: Events) -> Steps:
-        own = await _list(events)
+        own_events = await _list(events)
         if self._first is None or self._second is None:
             loop = asyncio.get_running_loop()
             self._first, self._second = loop.create_future(), loop.create_future()
-            self._first.set_result(own)
-            other = await self._second
+            self._first.set_result(own_events)
+            swapped = await self._second
         else:
-            self._second.set_result(own)
-            other = await self._first
+            self._second.set_result(own_events)
+            swapped = await self._first
             self._first = self._second = None
-        for event in other:
+        for event in swapped:
             yield event
 
 
@@ -141,8 +141,8 @@ class _Before:
         self._kept: list[bytes] = []
 
     async def __call__(self, body: Content, events: Events) -> Steps:
-        own = await _list(events)
-        reported, self._kept = self._kept or own, own
+        current = await _list(events)
+        reported, self._kept = self._kept or current, current
         for event in reported:
             yield event
 

@@ -17,14 +17,14 @@ _PLAIN: dict[str, Any] = {
 def shapes() -> dict[str, Shape]:
     """The shape of each heading; headings with a comma name several commands."""
     text = (ROOT / "docs" / "json.md").read_text()
-    found: dict[str, Shape] = {}
+    by_name: dict[str, Shape] = {}
     for names, block in re.findall(r"(?m)^### (.+)\n\n```text\n((?:.*\n)*?)```", text):
         lines = (line.partition("#")[0].strip().partition(": ") for line in block.splitlines())
         shape = {key: kind for keys, _, kind in lines for key in keys.split(", ")}
         for name in [names] if "(" in names else names.split(", "):
-            assert name not in found, name
-            found[name] = shape
-    return found
+            assert name not in by_name, name
+            by_name[name] = shape
+    return by_name
 
 
 def differences(value: Any, name: str) -> list[str]:
@@ -37,12 +37,12 @@ def _of_shape(value: Any, name: str, at: str) -> Iterator[str]:
         yield f"{at}: {type(value).__name__}, documented: {name}"
         return
     shape = whole(name)
-    known = {key.removesuffix("?"): kind for key, kind in shape.items()}
+    kinds = {key.removesuffix("?"): kind for key, kind in shape.items()}
     missing = [key for key in shape if not key.endswith("?") and key != "*" and key not in value]
     yield from (f"{at}.{key}: missing" for key in missing)
     for key, item in value.items():
-        if key in known:
-            yield from _of_type(item, known[key], f"{at}.{key}")
+        if key in kinds:
+            yield from _of_type(item, kinds[key], f"{at}.{key}")
         elif "*" not in shape:
             yield f"{at}.{key}: not documented"
 
@@ -63,16 +63,16 @@ def _of_type(value: Any, kind: str, at: str) -> Iterator[str]:
         for place, item in enumerate(value):
             yield from _of_type(item, items, f"{at}[{place}]")
         return
-    found: list[str] = []
-    for one in kind.split(" or "):
-        if one == "null":
+    reported: list[str] = []
+    for option in kind.split(" or "):
+        if option == "null":
             problems = [] if value is None else [f"{at}: {type(value).__name__}, documented: {kind}"]
-        elif one in _PLAIN:
-            fits = isinstance(value, _PLAIN[one]) and (one in ("boolean", "any") or not isinstance(value, bool))
+        elif option in _PLAIN:
+            fits = isinstance(value, _PLAIN[option]) and (option in ("boolean", "any") or not isinstance(value, bool))
             problems = [] if fits else [f"{at}: {type(value).__name__}, documented: {kind}"]
         else:
-            problems = list(_of_shape(value, one, at))
+            problems = list(_of_shape(value, option, at))
         if not problems:
             return
-        found = found or problems
-    yield from found
+        reported = reported or problems
+    yield from reported

@@ -25,15 +25,15 @@ def int8(variant: str = "int8_w8a8", **fields: Any) -> dict[str, Any]:
     return row("weight_quantization", mechanism_variant=variant, **fields)
 
 
-def judged(given: dict[str, Any]) -> MechanismRow:
-    return MechanismRow(given, "test", Path("test"))
+def judged(fields: dict[str, Any]) -> MechanismRow:
+    return MechanismRow(fields, "test", Path("test"))
 
 
 def weights(precision: str = "bfloat16", **more: Any) -> dict[str, Any]:
     """What the headers of a model's weights said."""
     plain = precision in ("bfloat16", "float16", "float32")
-    found = {"files": 1, "tensors": 3, "parameters": 100, "dtypes": {"BF16" if plain else "I8": 100}, "sparse": False}
-    return {**found, "precision": precision, "quantized": not plain, "shape": {}, "headers_sha256": "0" * 64, **more}
+    facts = {"files": 1, "tensors": 3, "parameters": 100, "dtypes": {"BF16" if plain else "I8": 100}, "sparse": False}
+    return {**facts, "precision": precision, "quantized": not plain, "shape": {}, "headers_sha256": "0" * 64, **more}
 
 
 def manifest(
@@ -44,10 +44,10 @@ def manifest(
     precision: str = "bfloat16",
 ) -> Manifest:
     """The manifest of a run whose engine said `configuration` and was asked for `options`."""
-    said = {"kv_cache_dtype": "auto", "speculative": False} if configuration is None else configuration
+    recorded = {"kv_cache_dtype": "auto", "speculative": False} if configuration is None else configuration
     plan = run_plan(engine=engine, engine_options=options or {})
     model = {"weights": weights(precision)} if engine == "vllm" else {}
-    return record(plan, {"model": model}, asked={"engine_arg": options or {}}, engine={"configuration": said})
+    return record(plan, {"model": model}, asked={"engine_arg": options or {}}, engine={"configuration": recorded})
 
 
 def write_engine_log(folder: Path, settings: str = "kv_cache_dtype=auto") -> None:

@@ -69,23 +69,23 @@ def official_record(
     options = engine_options or {"dtype": "bfloat16"}
     sizes = {"sample_count": 13368, "longest_prompt_tokens": 2000}
     plan = run_plan(engine=engine, model_path="/models/llama", engine_options=options, **sizes)
-    known = {
+    recorded = {
         "software": {"python": "3.11.7", "vllm": "0.32.0", "torch": "2.13.0"},
         "accelerators": [GPU],
         "model": {"name": "meta-llama/Llama-3.1-8B-Instruct"},
     }
-    return record(plan, known | seen, official=True, engine={"configuration": configuration or {}})
+    return record(plan, recorded | seen, official=True, engine={"configuration": configuration or {}})
 
 
 def request_table(issue_ns: Any, first_token_ns: Any, complete_ns: Any, **columns: Any) -> RequestTable:
     """Requests of 100 prompt tokens and 11 output tokens, each of a sample of its own, but for the columns that are
     given. A first token before the request's issue stands for none."""
     count = len(issue_ns)
-    given = {
+    arrays = {
         "seq": range(count), "sample_index": range(count), "prompt_tokens": 100, "output_tokens": 11,
         "issue_ns": issue_ns, "first_token_ns": first_token_ns, "complete_ns": complete_ns, **columns,
     }  # fmt: skip
-    numbers = {name: np.array(np.broadcast_to(np.asarray(one).astype(np.int64), count)) for name, one in given.items()}
+    numbers = {name: np.array(np.broadcast_to(np.asarray(one).astype(np.int64), count)) for name, one in arrays.items()}
     numbers["first_token_ns"][numbers["first_token_ns"] < numbers["issue_ns"]] = NO_TIME
     return RequestTable(**numbers, finish_reason=["stop"] * count, output_sha256=Digests(bytes(32 * count)))
 

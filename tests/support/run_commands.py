@@ -101,14 +101,14 @@ def is_running(process: psutil.Process, word: str = "") -> bool:
 
 def alive(group: int) -> list[int]:
     """Processes of a group that still run; those that only wait to be reaped do not count."""
-    found = []
+    pids = []
     for process in psutil.process_iter():
         try:
             if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process.pid)
+                pids.append(process.pid)
         except (ProcessLookupError, psutil.NoSuchProcess):
             pass
-    return found
+    return pids
 
 
 def digests(out: Path) -> dict[int, str]:

@@ -58,11 +58,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as root:
         for number in range(arguments.first, arguments.first + arguments.count):
             case = Case(number, Path(root))
-            seconds, code, found = case.run()
+            seconds, code, case_faults = case.run()
             signals += case.signals
             longest_s = max(longest_s, seconds)
             outcomes[f"{case.kind}: {code}"] += 1
-            faults += [f"{number} ({case.kind}): {fault}" for fault in found]
+            faults += [f"{number} ({case.kind}): {fault}" for fault in case_faults]
     summary = {"cases": arguments.count, "signals": signals, "longest_s": round(longest_s, 2)}
     print(json.dumps({**summary, "outcomes": dict(sorted(outcomes.items())), "faults": faults}))
     return bool(faults)
@@ -172,11 +172,11 @@ class Case:
 
         @contextlib.contextmanager
         def on_record() -> Iterator[None]:  # as in scenarios/run/parent.py
-            with contextlib.ExitStack() as held, interrupts.if_abandoned(close):
+            with contextlib.ExitStack() as stack, interrupts.if_abandoned(close):
                 try:
                     yield
                 except BaseException:
-                    held.enter_context(interrupts.critical())
+                    stack.enter_context(interrupts.critical())
                     close(Interrupted(""))
                     raise
 
@@ -217,10 +217,10 @@ def ended(pid: int, seconds: float) -> int | None:
     """The exit code of a child process; None while it runs after so long. Reaps what it left, as init does."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        found, status = os.waitpid(-1, os.WNOHANG)
-        if found == pid:
+        ended_pid, status = os.waitpid(-1, os.WNOHANG)
+        if ended_pid == pid:
             return os.waitstatus_to_exitcode(status)
-        if not found:
+        if not ended_pid:
             time.sleep(0.002)
     return None
 
@@ -234,14 +234,14 @@ def orphans() -> list[str]:
                 time.sleep(0.002)
         except ChildProcessError:
             return []
-    found = []
+    commands = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):
             if int((folder / "stat").read_text().rpartition(")")[2].split()[1]) == os.getpid():
-                found.append(f"{folder.name} {(folder / 'cmdline').read_bytes()!r}")
+                commands.append(f"{folder.name} {(folder / 'cmdline').read_bytes()!r}")
                 os.kill(int(folder.name), signal.SIGKILL)
                 os.waitpid(int(folder.name), 0)
-    return found
+    return commands
 
 
 if __name__ == "__main__":

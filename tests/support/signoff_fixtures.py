@@ -37,8 +37,8 @@ class FrozenRuns:
 
 def evidence(path: Path) -> Evidence:
     """A run as sign-off sees it."""
-    (found,), _ = load([path])
-    return found
+    (loaded,), _ = load([path])
+    return loaded
 
 
 def as_word(finding: Finding) -> str:

@@ -91,15 +91,15 @@ def claim_official(campaign: CampaignDir) -> None:
 
 def sign_off_all(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Let every sign-off pass; returns the directories that were to be signed off."""
-    asked: list[Path] = []
+    signed_off: list[Path] = []
 
     def passes(scope: str, directories: list[Path], **options: object) -> SignOff:
-        asked.extend(directories)
+        signed_off.extend(directories)
         return SignOff("bundle", 0.5, "closed")
 
     monkeypatch.setattr("compliance.submission.build.judge_runs", passes)
     monkeypatch.setattr("compliance.submission.build.audit_problems", lambda performance, runs: [])
-    return asked
+    return signed_off
 
 
 def results_of(campaign: CampaignDir) -> list[ResultDir]:

@@ -33,9 +33,9 @@ def usage_of(body: Body, tokens: int) -> dict[str, Any]:
 
 def chunk(body: Body, text: str | None, reason: str | None = None, **more: Any) -> bytes:
     """A chunk of a stream with a piece of text."""
-    said = {"delta": {"content": text, **more}} if "messages" in body else {"text": text or "", **more}
+    choice = {"delta": {"content": text, **more}} if "messages" in body else {"text": text or "", **more}
     ends = reason if "messages" in body else reason or ""  # some servers send no null
-    return event({"id": "cmpl-1", "choices": [{"index": 0, **said, "finish_reason": ends}], "usage": None})
+    return event({"id": "cmpl-1", "choices": [{"index": 0, **choice, "finish_reason": ends}], "usage": None})
 
 
 def pieces(body: Body, text: str, tokens: int | None = None, reason: str = "length", first: int = 1) -> Reply:
@@ -47,15 +47,15 @@ def pieces(body: Body, text: str, tokens: int | None = None, reason: str = "leng
     """
     used = usage_of(body, len(text) if tokens is None else tokens)
     if not body["stream"]:
-        said = {"message": {"role": "assistant", "content": text}} if "messages" in body else {"text": text}
-        return json_reply({"id": "cmpl-1", "choices": [{"index": 0, **said, "finish_reason": reason}], **used})
-    asked = body.get("stream_options", {}).get("include_usage")
+        choice = {"message": {"role": "assistant", "content": text}} if "messages" in body else {"text": text}
+        return json_reply({"id": "cmpl-1", "choices": [{"index": 0, **choice, "finish_reason": reason}], **used})
+    includes_usage = body.get("stream_options", {}).get("include_usage")
     return stream(
         *([chunk(body, "", role="assistant"), PAUSE_S] if "messages" in body else []),  # the role alone
         *([chunk(body, text[:first]), PAUSE_S] if text else []),
         *(chunk(body, one) for one in text[first:]),
         chunk(body, None, reason),
-        *([event({"choices": [], **used})] if asked else []),
+        *([event({"choices": [], **used})] if includes_usage else []),
         DONE,
     )
 

@@ -119,10 +119,10 @@ def log_values(run: str, run_dir_of: Callable[[Tree, Place], RunDir], *rows: tup
 
         def change(tree: Tree, key: str = key, value: Any = value, scenarios: list[str] = scenarios) -> Path | None:
             runs = [run_dir_of(tree, place) for place in tree.places() if not scenarios or place.scenario in scenarios]
-            found = next((run for run in runs if run.root.is_dir()), None)
-            if found is not None:
-                edit_detail(found, key, value)
-            return found and found.detail
+            existing = next((run for run in runs if run.root.is_dir()), None)
+            if existing is not None:
+                edit_detail(existing, key, value)
+            return existing and existing.detail
 
         MUTATIONS.append(Mutation(f"{run}_{key}_is_{str(value)[:24]}", change, tuple(rule.split(" or "))))
 
@@ -254,15 +254,15 @@ def in_two_places(rule: str, name: str, run: Callable[[Tree, Place], RunDir], co
     MUTATIONS.append(Mutation(name, change, (rule,)))
 
 
-def _copied_log(one: RunDir, other: RunDir) -> Path:
-    shutil.copytree(one.root, other.root, dirs_exist_ok=True)
-    return other.detail
+def _copied_log(source: RunDir, target: RunDir) -> Path:
+    shutil.copytree(source.root, target.root, dirs_exist_ok=True)
+    return target.detail
 
 
-def _edited_copy(one: RunDir, other: RunDir) -> Path:
-    shutil.copy(one.detail, other.detail)
-    edit_detail(other, "effective_scenario", "Server")
-    return other.detail
+def _edited_copy(source: RunDir, target: RunDir) -> Path:
+    shutil.copy(source.detail, target.detail)
+    edit_detail(target, "effective_scenario", "Server")
+    return target.detail
 
 
 in_two_places("log-duplicate", "one_log_in_two_scenarios", Tree.performance, _copied_log)
@@ -280,10 +280,10 @@ def server_log_as_interactive(tree: Tree) -> Path | None:
     """Its early stopping was judged by 2000 and 100 ms."""
     if (place := first(tree, "Server")) is None:
         return None
-    other = Place(place.division, place.organization, place.system, place.benchmark, "Interactive")
-    shutil.rmtree(tree.scenario(other), ignore_errors=True)
-    tree.scenario(place).rename(tree.scenario(other))
-    return tree.performance(other).detail
+    interactive = Place(place.division, place.organization, place.system, place.benchmark, "Interactive")
+    shutil.rmtree(tree.scenario(interactive), ignore_errors=True)
+    tree.scenario(place).rename(tree.scenario(interactive))
+    return tree.performance(interactive).detail
 
 
 # Responses: accuracy.txt and the accuracy log, truncated by the official tool -------------------------------
@@ -509,11 +509,13 @@ def _another_model(name: str) -> Change:
     """In the last scenario of the first system."""
 
     def change(tree: Tree) -> Path | None:
-        one = some(tree)
-        same = [place for place in tree.places() if place.benchmark == one.benchmark and place.system == one.system]
+        chosen = some(tree)
+        same = [
+            place for place in tree.places() if place.benchmark == chosen.benchmark and place.system == chosen.system
+        ]
         if len(same) < 2:
             return None
-        edit_object(tree.measurements(one), starting_weights_filename="meta-llama/Llama-3.1-8B-Instruct")
+        edit_object(tree.measurements(chosen), starting_weights_filename="meta-llama/Llama-3.1-8B-Instruct")
         return edit_object(tree.measurements(same[-1]), starting_weights_filename=name)
 
     return change

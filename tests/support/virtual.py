@@ -108,13 +108,13 @@ class VirtualLoadgen:
 
     def FirstTokenComplete(self, responses: list[Response]) -> None:
         for response in responses:
-            one = self.answered[response.id - 1]
-            one.first_ns, one.first_ids = self.now_ns(), _ids(response)
+            sample = self.answered[response.id - 1]
+            sample.first_ns, sample.first_ids = self.now_ns(), _ids(response)
 
     def QuerySamplesComplete(self, responses: list[Response]) -> None:
         for response in responses:
-            one = self.answered[response.id - 1]
-            one.complete_ns, one.ids, one.count = self.now_ns(), _ids(response), response.n_tokens
+            sample = self.answered[response.id - 1]
+            sample.complete_ns, sample.ids, sample.count = self.now_ns(), _ids(response), response.n_tokens
         self._open -= len(responses)
         if not self._open:
             self._done.set_result(None)

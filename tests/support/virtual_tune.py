@@ -83,13 +83,13 @@ def _responses(run: PreparedRun) -> list[Answered]:
     offsets_ns = schedule_ns(rate, count) if scenario == "Server" else []
 
     def admission(loop: Any) -> AdmissionControl:
-        asked = run.plan.admission
-        if asked is None:
+        planned = run.plan.admission
+        if planned is None:
             return Feed(EngineLimits(queries=run.plan.engine_options["slots"] or None))
         return Admission(
-            policy=asked.policy,
-            prefill_tokens=asked.prefill_tokens or 8192,
-            queries=asked.queries,
+            policy=planned.policy,
+            prefill_tokens=planned.prefill_tokens or 8192,
+            queries=planned.queries,
             ttft_limit_ns=_limit_ns(run, "ttft"),
             clock=lambda: round(loop.time() * 1e9),
         )
@@ -98,8 +98,8 @@ def _responses(run: PreparedRun) -> list[Answered]:
 
 
 def _limit_ns(run: PreparedRun, name: str) -> int:
-    asked, limits = setting(run, f"{name}_latency"), run.benchmark.limits
-    return round(float(asked or getattr(limits, f"{name}_ms")) * 1e6)
+    configured, limits = setting(run, f"{name}_latency"), run.benchmark.limits
+    return round(float(configured or getattr(limits, f"{name}_ms")) * 1e6)
 
 
 def _result(run: PreparedRun, responses: list[Answered]) -> Result:

@@ -55,8 +55,8 @@ class Process:
         self._said = tempfile.TemporaryDirectory()
         self.streams = Path(self._said.name, "stdout"), Path(self._said.name, "stderr")
         self.args = ["main.py", *map(str, arguments)]
-        given = self.args[1:], folder, {**os.environ, **(environment or {})}, *self.streams
-        self._process = _context.Process(target=_enter, args=given)
+        process_arguments = self.args[1:], folder, {**os.environ, **(environment or {})}, *self.streams
+        self._process = _context.Process(target=_enter, args=process_arguments)
         with _lock:
             _start(self._process)
         self.pid = int(self._process.pid or 0)

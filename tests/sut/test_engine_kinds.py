@@ -33,17 +33,17 @@ def test_a_kinds_options_are_options_of_a_run(kind: EngineKind[Any]) -> None:
 
 def test_the_defaults_make_a_plan_of_plain_data(kind: EngineKind[Any]) -> None:
     least = {"endpoint": {"api_server": "http://localhost:8000"}}  # options without a default
-    asked = kind.options(**least.get(kind.name, {}))
-    plan = kind.plan(asked, FACTS)
+    options = kind.options(**least.get(kind.name, {}))
+    plan = kind.plan(options, FACTS)
     assert all(isinstance(value, str) for value in plan.environment.values())
     assert orjson.loads(orjson.dumps(plan.options)) == plan.options
-    assert kind.early_environment(asked).keys() <= plan.environment.keys()
+    assert kind.early_environment(options).keys() <= plan.environment.keys()
 
 
 def test_options_of_another_kind_are_refused(kind: EngineKind[Any]) -> None:
-    theirs = {"dummy": {"dtype": "half"}, "vllm": {"dummy_slots": 3}, "endpoint": {"dtype": "half"}}
+    foreign_options = {"dummy": {"dtype": "half"}, "vllm": {"dummy_slots": 3}, "endpoint": {"dtype": "half"}}
     with pytest.raises(InputError, match=f"the {kind.name} engine takes no --"):
-        refuse_options_of_others(kind, EngineOptions(**theirs[kind.name]))
+        refuse_options_of_others(kind, EngineOptions(**foreign_options[kind.name]))
     default = {"dummy": {"dtype": None}, "vllm": {"dummy_slots": 0}, "endpoint": {"dtype": None}}
     refuse_options_of_others(kind, EngineOptions(**default[kind.name]))
 
@@ -78,9 +78,9 @@ def test_vllm_options_that_break_a_rule_are_told(argument: dict[str, Any], words
 @pytest.mark.parametrize("machine", [Machine("cpu", 0, [0, 1]), Machine("cuda", 4, [0, 1])])
 def test_the_early_environment_is_the_plans_where_nothing_hangs_on_the_run(machine: Machine) -> None:
     kind = VllmKind(lambda: machine, lambda: machine)
-    for asked in (
+    for options in (
         VllmOptions(),
         VllmOptions(engine_arg={"data_parallel_size": 2}),
         VllmOptions(tensor_parallel_size=2),
     ):
-        assert kind.early_environment(asked) == kind.plan(asked, FACTS).environment
+        assert kind.early_environment(options) == kind.plan(options, FACTS).environment

@@ -129,30 +129,36 @@ def test_a_handle_may_come_again_and_a_stale_response_is_not_taken_for_its_query
 
 
 FAILURES: dict[str, tuple[Callable[[Stage, Request], object], str]] = {
-    "an id that is no int32": (lambda stage, one: stage.sut.complete(one, [1, 2**31], "stop", 0), ""),
+    "an id that is no int32": (lambda stage, request: stage.sut.complete(request, [1, 2**31], "stop", 0), ""),
     "no tokens": (
-        lambda stage, one: stage.sut.complete(one, [], "stop", 0),
+        lambda stage, request: stage.sut.complete(request, [], "stop", 0),
         "no tokens for sample 3 (query 0)\n  fix: read engine.log, and check the stop",
     ),
     "a second answer before LoadGen has the first": (
-        lambda stage, one: [stage.sut.complete(one, [1, 2], "stop", 0) for _ in range(2)],
+        lambda stage, request: [stage.sut.complete(request, [1, 2], "stop", 0) for _ in range(2)],
         "two responses to sample 3 (query 0)",
     ),
     "a first token behind the answer": (
-        lambda stage, one: [stage.sut.complete(one, [1, 2], "stop", 0), stage.sut.first_token(one, 1)],
+        lambda stage, request: [stage.sut.complete(request, [1, 2], "stop", 0), stage.sut.first_token(request, 1)],
         "first token of sample 3 (query 0)",
     ),
-    "a failure in the engine": (lambda stage, one: stage.sut.failed(one, ExecutionError("no memory")), "no memory"),
+    "a failure in the engine": (
+        lambda stage, request: stage.sut.failed(request, ExecutionError("no memory")),
+        "no memory",
+    ),
     "a sample that is none": (lambda stage, _: stage.sut.issue_queries([None]), "'NoneType' object has no attribute"),
     "an unknown sample": (lambda stage, _: stage.issue(99), "list index out of range"),
     "LoadGen raises": (
-        lambda stage, one: [setattr(stage.loadgen, "error", KeyboardInterrupt("no")), stage.sut.first_token(one, 1)],
+        lambda stage, request: [
+            setattr(stage.loadgen, "error", KeyboardInterrupt("no")),
+            stage.sut.first_token(request, 1),
+        ],
         "no",
     ),
     "the recorder raises": (
-        lambda stage, one: [
+        lambda stage, request: [
             setattr(stage.request_log, "error", OSError("disk")),
-            stage.sut.complete(one, [1], "stop", 0),
+            stage.sut.complete(request, [1], "stop", 0),
             stage.turn(),
         ],
         "disk",

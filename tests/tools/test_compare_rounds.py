@@ -31,10 +31,10 @@ def test_a_difference_names_rule_and_result(tmp_path: Path, capsys: pytest.Captu
     assert main(["compare", str(before), str(before)]) == 0
     assert capsys.readouterr().out == "the same 2 findings in 1 results\n"
     assert main(["compare", str(before), str(after)]) == 1
-    said = capsys.readouterr().out.splitlines()
-    assert said[:2] == ["one: 2 → 1", "  - error, closed/Org/box/b/Offline"]
-    assert said[2] == "not judged: + in 1 results: other"
-    assert "errors: 2 → 1" in said
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["one: 2 → 1", "  - error, closed/Org/box/b/Offline"]
+    assert lines[2] == "not judged: + in 1 results: other"
+    assert "errors: 2 → 1" in lines
 
 
 def test_a_tree_is_checked_and_measured(tmp_path: Path) -> None:

@@ -32,18 +32,18 @@ def container(*entries: bytes) -> bytes:
 
 
 def test_a_library_keeps_the_code_of_one_architecture_in_its_place() -> None:
-    own, older, newer = (entry(MACHINE_CODE, number, b"%d" % number * 40) for number in (90, 80, 100))
+    native, older, newer = (entry(MACHINE_CODE, number, b"%d" % number * 40) for number in (90, 80, 100))
     ptx, newer_ptx = entry(PTX, 75, b"small"), entry(PTX, 100, b"small")
     large = entry(PTX, 90, b"p" * MAX_PTX_BYTES)
     by_chance = struct.pack("<IHHQ", 0xBA55ED50, 7, 16, 5)
-    parts = [b"before", container(older, own, newer), by_chance, container(older, ptx, newer_ptx), container(large)]
+    parts = [b"before", container(older, native, newer), by_chance, container(older, ptx, newer_ptx), container(large)]
     library = b"".join([*parts, b"after"])
     slimmed = slim(library)
     assert len(slimmed.content) == len(library)
     places = [sum(map(len, parts[:number])) for number in (1, 3, 4)]
-    for place, kept in zip(places, (own, ptx, min(older, newer, key=len)), strict=True):
+    for place, kept in zip(places, (native, ptx, min(older, newer, key=len)), strict=True):
         assert slimmed.content[place : place + 16 + len(kept)] == container(kept)
-    rest = places[0] + 16 + len(own)
+    rest = places[0] + 16 + len(native)
     assert slimmed.content[rest : places[0] + len(parts[1])].strip(b"\0") == b""
     assert slimmed.content.startswith(b"before")
     assert slimmed.content.endswith(b"after")
@@ -79,15 +79,15 @@ def test_what_is_packed_in_parts_is_installed_once_all_are_there(tmp_path: Path)
     for folder in (carried, aside):
         folder.mkdir()
     assert unpack.install(carried, site) == unpack.FAILED
-    write_archive(list(files_of(wheel, whole=False)), tmp_path / ARCHIVE)
-    first, *others = split(tmp_path / ARCHIVE, carried, 128)
-    assert others
+    write_archive(list(files_of(wheel, complete=False)), tmp_path / ARCHIVE)
+    first, *rest = split(tmp_path / ARCHIVE, carried, 128)
+    assert rest
     first.rename(aside / first.name)
     assert unpack.install(carried, site) == unpack.FAILED
     first.write_bytes(b"damaged")
     assert unpack.install(carried, site) == unpack.FAILED
     assert not site.exists()
-    for part in others:  # kept on the machine from now on
+    for part in rest:  # kept on the machine from now on
         part.unlink()
     (aside / first.name).rename(first)
     assert unpack.install(carried, site) == unpack.INSTALLED

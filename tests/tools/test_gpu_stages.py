@@ -30,8 +30,8 @@ def test_a_step_that_fails_or_would_end_late_ends_no_other(stage: Stage, tmp_pat
     def skips() -> int:
         raise Skipped("no vLLM")
 
-    found = [stage.step("one", 1, fails), stage.step("two", 1, skips), stage.step("three", 100, lambda: 3)]
-    assert [*found, stage.step("four", 1, lambda: 4)] == [None, None, None, 4]
+    results = [stage.step("one", 1, fails), stage.step("two", 1, skips), stage.step("three", 100, lambda: 3)]
+    assert [*results, stage.step("four", 1, lambda: 4)] == [None, None, None, 4]
     lines = (tmp_path / "out" / "stage0.txt").read_text().splitlines()
     assert lines[0] == "!! one: ExecutionError: the engine died"
     assert lines[1] == "-- two: skipped: no vLLM"

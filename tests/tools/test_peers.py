@@ -46,9 +46,9 @@ def test_a_part_by_itself_writes_its_json_and_prints_a_table(
     record = json.loads(out.read_text())
     assert record["host"]["cores_usable"] >= 1
     assert record["sizes"]["scored_samples"] == SMALLEST.scored_samples
-    found = figures(out)
-    assert found["ours ÷ reference"]["target"] == "≤ 0.6"
-    assert found["ours"]["median"] in found["ours"]["runs"]
+    by_name = figures(out)
+    assert by_name["ours ÷ reference"]["target"] == "≤ 0.6"
+    assert by_name["ours"]["median"] in by_name["ours"]["runs"]
     printed = capsys.readouterr().out
     assert "reference procedure" in printed
     assert str(out) in printed
@@ -67,12 +67,12 @@ def test_a_real_size_is_measured_and_its_long_run_cut(tmp_path: Path) -> None:
     data = write_rows(tmp_path / "rows.json", SMALLEST.rows, 256)
     engine = {"engine": "dummy", "dummy_slots": 16, "dummy_ttft_ms": 20, "dummy_tpot_ms": 1}  # 2,048 take 10 s or more
     part = real_size.measure_sizes(tmp_path, SMALLEST, {**engine, "dataset_path": str(data)})
-    found = {figure.name: figure for figure in part.figures}
-    assert found["loop lag, p99"].median <= found["loop lag, worst"].median
-    assert found["run's memory"].median > 0.01
-    assert found["rate of the first 4 s"].median > 0
-    whole = read_requests(RunDir(tmp_path / "whole").requests)
-    assert 0 < len(whole) < SMALLEST.real_samples
+    by_name = {figure.name: figure for figure in part.figures}
+    assert by_name["loop lag, p99"].median <= by_name["loop lag, worst"].median
+    assert by_name["run's memory"].median > 0.01
+    assert by_name["rate of the first 4 s"].median > 0
+    requests = read_requests(RunDir(tmp_path / "whole").requests)
+    assert 0 < len(requests) < SMALLEST.real_samples
 
 
 def test_the_highest_rate_is_found_by_halving() -> None:
@@ -93,12 +93,12 @@ def test_the_highest_rate_is_found_by_halving() -> None:
 
 def test_figures_are_medians_and_ratios_are_taken_pair_by_pair() -> None:
     part = PeerPart("x", "an example")
-    ours, theirs = part.add("ours", "s", [1, 2, 9], at_most(2)), part.add("theirs", "s", [1, 4, 3])
-    ratio = part.add_ratio("ratio", ours, theirs, at_least(1.5))
-    assert (ours.median, ours.met) == (2, True)
+    measured, reference = part.add("ours", "s", [1, 2, 9], at_most(2)), part.add("theirs", "s", [1, 4, 3])
+    ratio = part.add_ratio("ratio", measured, reference, at_least(1.5))
+    assert (measured.median, measured.met) == (2, True)
     assert (ratio.runs, ratio.median, ratio.met) == ((1.0, 0.5, 3.0), 1.0, False)
     assert part.as_json()["figures"][2]["target"] == "≥ 1.5"
-    assert theirs.met is None
+    assert reference.met is None
 
 
 def test_a_program_that_fails_is_told_with_its_log(tmp_path: Path) -> None:
@@ -160,8 +160,8 @@ def test_the_engine_beside_the_runs_responds_stops_and_ends(tmp_path: Path) -> N
     environment = {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"}
     with llm_server(tmp_path, model, options, environment, prompts) as server:
         family = [psutil.Process(server.process.pid), *psutil.Process(server.process.pid).children(recursive=True)]
-        whole, single = server.ask("all"), server.ask("one")
+        batch, single = server.ask("all"), server.ask("one")
         until(lambda: all(one.status() == psutil.STATUS_STOPPED for one in family), "the stop of all its processes")
-    assert (len(whole), len(single), len(family) > 1) == (1, len(prompts), True)
-    assert min(*whole, *single) > 0
+    assert (len(batch), len(single), len(family) > 1) == (1, len(prompts), True)
+    assert min(*batch, *single) > 0
     until(lambda: not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in family), "their end")

@@ -97,8 +97,8 @@ def test_streams_have_an_event_per_token_and_the_requested_usage(server: Path, t
 @needs_compiler
 def test_responses_without_a_stream_and_other_routes_are_complete(server: Path, tmp_path: Path) -> None:
     def talk(connection: http.client.HTTPConnection) -> None:
-        whole = json.load(post(connection, "/v1/completions", prompt="a", max_tokens=3))
-        assert (whole["choices"][0]["text"], whole["usage"]["completion_tokens"]) == (" the the the", 3)
+        reply = json.load(post(connection, "/v1/completions", prompt="a", max_tokens=3))
+        assert (reply["choices"][0]["text"], reply["usage"]["completion_tokens"]) == (" the the the", 3)
         for path, status in (("/v1/models", 200), ("/health", 200), ("/metrics", 404)):
             connection.request("GET", path)
             response = connection.getresponse()

@@ -69,7 +69,7 @@ def test_a_version_without_a_wheel_is_skipped(
 @pytest.mark.parametrize("version", dict.fromkeys((*VERSIONS, locked_version())))
 def test_a_version(version: str, capsys: pytest.CaptureFixture[str]) -> None:
     code = main([version])
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     if code == 3:
-        pytest.skip(said)
-    assert code == 0, said
+        pytest.skip(output)
+    assert code == 0, output

@@ -25,28 +25,28 @@ def in_box(
     begin = 0
     while begin < count:
         context = multiprocessing.get_context("fork")
-        ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=_within, args=(work, begin, count, theirs, limit_s, more_bytes))
+        receiver, sender = context.Pipe(duplex=False)
+        process = context.Process(target=_within, args=(work, begin, count, sender, limit_s, more_bytes))
         process.start()
-        theirs.close()
+        sender.close()
         for number in range(begin, count):
-            begin, said = number + 1, _response(ours)
-            if said is None:
+            begin, report = number + 1, _response(receiver)
+            if report is None:
                 yield number, _ending(process)
                 break
-            yield number, said
+            yield number, report
         process.kill()
         process.join()
-        ours.close()
+        receiver.close()
 
 
-def _response(ours: Connection) -> str | None:
+def _response(receiver: Connection) -> str | None:
     try:
-        if not ours.poll(POLL_S):
+        if not receiver.poll(POLL_S):
             patience = Patience()
-            while not ours.poll(POLL_S):
+            while not receiver.poll(POLL_S):
                 patience.check("what was said of a piece of work")
-        return str(ours.recv())
+        return str(receiver.recv())
     except (AssertionError, EOFError):
         return None
 
@@ -59,14 +59,14 @@ def _ending(process: multiprocessing.process.BaseProcess) -> str:
 
 
 def _within(
-    work: Callable[[int], str], begin: int, count: int, theirs: Connection, limit_s: int, more_bytes: int
+    work: Callable[[int], str], begin: int, count: int, sender: Connection, limit_s: int, more_bytes: int
 ) -> None:
     now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (now + more_bytes, now + more_bytes))
     for number in range(begin, count):
         resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + limit_s, resource.RLIM_INFINITY))
         try:
-            said = work(number)
+            report = work(number)
         except BaseException as error:
-            said = "".join(traceback.format_exception(error)[-6:])
-        theirs.send(said)
+            report = "".join(traceback.format_exception(error)[-6:])
+        sender.send(report)

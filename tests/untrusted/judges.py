@@ -16,11 +16,11 @@ MARKS = ("Traceback (most recent call last)", "MemoryError", "no verdict: the si
 
 def call(*arguments: object) -> tuple[int, str]:
     """The exit code of a command, and all that it said."""
-    said = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
+    with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
         code = main([str(one) for one in arguments])
-        said.flush()
-    return code, said.buffer.getvalue().decode()  # type: ignore[attr-defined]
+        stream.flush()
+    return code, stream.buffer.getvalue().decode()  # type: ignore[attr-defined]
 
 
 def of_runs(result: Path, out: Path) -> dict[str, list[object]]:
@@ -40,9 +40,9 @@ def of_runs(result: Path, out: Path) -> dict[str, list[object]]:
     }
 
 
-def wrong(name: str, code: int, said: str) -> str:
+def wrong(name: str, code: int, output: str) -> str:
     """What is wrong with how a command ended; "" where nothing is."""
     if code not in CONTRACTED:
-        return f"{name}: exit code {code}: {said[-400:]}"
-    mark = next((mark for mark in MARKS if mark in said), None)
-    return f"{name}: {mark}: {said[-1500:]}" if mark else ""
+        return f"{name}: exit code {code}: {output[-400:]}"
+    mark = next((mark for mark in MARKS if mark in output), None)
+    return f"{name}: {mark}: {output[-1500:]}" if mark else ""

@@ -81,17 +81,17 @@ def _double(lines: list[bytes], chance: random.Random) -> None:
 
 
 def _swap(lines: list[bytes], chance: random.Random) -> None:
-    one, other = (chance.randrange(len(lines)) for _ in range(2))
-    lines[one], lines[other] = lines[other], lines[one]
+    first, second = (chance.randrange(len(lines)) for _ in range(2))
+    lines[first], lines[second] = lines[second], lines[first]
 
 
 def number(content: bytes, chance: random.Random) -> bytes:
     """Another number, or none, where one stands."""
-    found = list(_NUMBER.finditer(content))
-    if not found:
+    matches = list(_NUMBER.finditer(content))
+    if not matches:
         return content
-    one = chance.choice(found)
-    return content[: one.start()] + chance.choice(NUMBERS) + content[one.end() :]
+    match = chance.choice(matches)
+    return content[: match.start()] + chance.choice(NUMBERS) + content[match.end() :]
 
 
 def encoding(content: bytes, chance: random.Random) -> bytes:
@@ -109,9 +109,9 @@ def replace(content: bytes, chance: random.Random) -> bytes:
 def json_value(content: bytes, chance: random.Random) -> bytes:
     """Another value, no value, or the same key twice, somewhere in a JSON file or in a line of one."""
     lines = content.splitlines(keepends=True)
-    whole = _parsed(content)
-    if whole is not None:
-        return orjson.dumps(_elsewhere(whole, chance), option=orjson.OPT_INDENT_2)
+    document = _parsed(content)
+    if document is not None:
+        return orjson.dumps(_elsewhere(document, chance), option=orjson.OPT_INDENT_2)
     if not lines:
         return content
     place = chance.randrange(len(lines))
@@ -176,8 +176,8 @@ def _socket(path: Path) -> None:
     here = Path.cwd()
     os.chdir(path.parent)  # the name of a socket may have 100 characters
     try:
-        with socket.socket(socket.AF_UNIX) as one:
-            one.bind(path.name)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path.name)
     finally:
         os.chdir(here)
 

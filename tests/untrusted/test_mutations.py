@@ -48,8 +48,8 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, mode in zip(RUNS, ("performance", "accuracy"), strict=True):
         shutil.copytree(runs("Offline", mode), root / "result" / name)
     for command, words in of_runs(root / "result", root / "out").items():
-        code, said = call(*words)
-        assert wrong(command, code, said) == ""
+        code, output = call(*words)
+        assert wrong(command, code, output) == ""
     return root / "result"
 
 
@@ -65,8 +65,8 @@ def one_mutation(result: Path, folder: Path, number: int) -> str:
     covered = chance.random() < 0.5 and path.name != run.seal.name and _reseal(run)
     problems = [_verify(copy, out, path, tell=bool(how) and not covered and path != run.seal)]
     commands = of_runs(copy, out)
-    asked = chance.sample(sorted(commands.keys() - {"verify"}), 2) + (["signoff"] if covered else [])
-    problems += [wrong(name, *call(*commands[name])) for name in asked]
+    command_names = chance.sample(sorted(commands.keys() - {"verify"}), 2) + (["signoff"] if covered else [])
+    problems += [wrong(name, *call(*commands[name])) for name in command_names]
     problems = [one for one in problems if one]
     clear(folder)
     return (
@@ -84,12 +84,12 @@ def _reseal(run: RunDir) -> bool:
 
 def _verify(copy: Path, out: Path, path: Path, *, tell: bool) -> str:
     """verify finds every byte that was changed since the run was sealed, and names the file."""
-    code, said = call(*of_runs(copy, out)["verify"])
-    if problem := wrong("verify", code, said):
+    code, output = call(*of_runs(copy, out)["verify"])
+    if problem := wrong("verify", code, output):
         return problem
     if tell and code not in (2, 4):
-        return f"verify: exit code {code}: {said[-400:]}"
-    return f"verify does not name {path.name}: {said[-600:]}" if tell and path.name not in said else ""
+        return f"verify: exit code {code}: {output[-400:]}"
+    return f"verify does not name {path.name}: {output[-600:]}" if tell and path.name not in output else ""
 
 
 @numbered(10, 510, 1010, 1510, 2010)
@@ -218,15 +218,15 @@ def test_a_tree(tree: Path, tmp_path: Path, numbers: range) -> None:
 
 
 def test_a_store(run: Path, tmp_path: Path) -> None:
-    whole = tmp_path / "whole.sqlite"
-    assert call("store", "ingest", run, "--db", whole)[0] == 0
-    call("store", "query", "--db", whole)
+    original = tmp_path / "whole.sqlite"
+    assert call("store", "ingest", run, "--db", original)[0] == 0
+    call("store", "query", "--db", original)
 
     def work(number: int) -> str:
         path = tmp_path / "one.sqlite"
         clear(path)
         path.unlink(missing_ok=True)
-        shutil.copy(whole, path)
+        shutil.copy(original, path)
         how = mutate(path, random.Random(f"store {number}"), kinds_share=0.3)
         commands = (["query"], ["export", "--format", "json"], ["summary"], ["ingest", str(run)])
         problems = [wrong("store", *call("store", *words, "--db", path)) for words in commands]

@@ -76,12 +76,12 @@ def put(path: str, value: object, file: str = MANIFEST) -> Change:
     return lambda run: set_at(run.root / file, path, value)
 
 
-def text(file: str, found: str, new: str) -> Change:
+def text(file: str, pattern: str, new: str) -> Change:
     """What is found by a pattern, replaced once."""
 
     def change(run: RunDir) -> None:
         path = run.root / file
-        path.write_text(re.sub(found, new, path.read_text(), count=1))
+        path.write_text(re.sub(pattern, new, path.read_text(), count=1))
 
     return change
 
@@ -113,8 +113,8 @@ def accuracy_of(run: RunDir) -> RunDir:
 def error_as_a_number(run: RunDir) -> None:
     """An error record whose flag is 1, not true."""
 
-    def change(one: Json) -> Json:
-        return one | {"metadata": one["metadata"] | {"is_error": 1}} if one["key"] == "power_begin" else one
+    def change(record: Json) -> Json:
+        return record | {"metadata": record["metadata"] | {"is_error": 1}} if record["key"] == "power_begin" else record
 
     edit_lines(run.detail, change)
 
@@ -216,7 +216,7 @@ for key, scenario, told_as in (
         scenario=scenario,
         by=USER_CONF,
     )
-for name, found, line in (
+for name, pattern, line in (
     ("conf-without-minimum-duration", r"\*\.Server\.min_duration.*\n", ""),
     ("conf-with-fewer-queries", r"\Z", "*.Server.min_query_count = 1\n"),
     ("conf-with-coalescing", r"\Z", "*.Server.coalesce_queries = 1\n"),
@@ -224,7 +224,7 @@ for name, found, line in (
     ("conf-with-another-percentile", r"\Z", "*.Server.target_latency_percentile = 50\n"),
     ("conf-with-answers-logged", r"\Z", "*.*.accuracy_log_sampling_target = 100\n"),
 ):
-    tampering(name, text(USER_CONF, found, line), runs=BOTH, by=USER_CONF)
+    tampering(name, text(USER_CONF, pattern, line), runs=BOTH, by=USER_CONF)
 tampering("user-conf-of-another-rate", text(USER_CONF, "target_qps = 400", "target_qps = 4000"))
 tampering("user-conf-of-a-shorter-run", text(USER_CONF, "min_duration = 1500", "min_duration = 15"))
 tampering("user-conf-emptied", lambda run: run.user_conf.write_text(""))
@@ -352,12 +352,12 @@ def test_untouched_it_is_signed_off(copy: Callable[[str], Pair], sources: ScoreS
     assert verdict.outcome in ("PASS", "FLAG"), verdict.headline
 
 
-@pytest.mark.parametrize("one", TAMPERINGS, ids=lambda one: one.name)
-def test_it_is_found(copy: Callable[[str], Pair], sources: ScoreSources, one: Tampering) -> None:
-    pair = copy(one.scenario)
-    one.apply(pair)
+@pytest.mark.parametrize("case", TAMPERINGS, ids=lambda one: one.name)
+def test_it_is_found(copy: Callable[[str], Pair], sources: ScoreSources, case: Tampering) -> None:
+    pair = copy(case.scenario)
+    case.apply(pair)
     verdict = sign_off("bundle", [pair.root], sources=sources)
     assert verdict.outcome == "FAIL", verdict.as_text()
     assert verdict.blocks
     wrong = [found for found in verdict.findings if found.severity == "error"]
-    assert any(one.by in f"{found.where} {found.sentence}" for found in wrong), verdict.as_text()
+    assert any(case.by in f"{found.where} {found.sentence}" for found in wrong), verdict.as_text()

@@ -57,8 +57,8 @@ def check_accuracy_run(
     assert scores == reference_scores(run, dataset.targets, sentences, model)
     text = run.dir.accuracy_text.read_text()  # as the official checker looks through it
     for score in ("rouge1", "rouge2", "rougeL", "rougeLsum"):
-        (found,) = re.findall(rf".*'{score}':\s+'?([\d.]+)'?.*", text)
-        assert float(found) == scores[score]
+        (stated,) = re.findall(rf".*'{score}':\s+'?([\d.]+)'?.*", text)
+        assert float(stated) == scores[score]
     (length,) = re.findall(r".*'gen_len':\s([\d.]+).*", text)
     assert int(length) == scores["gen_len"]
     (line,) = [line for line in text.splitlines() if line.startswith("{")]

@@ -91,9 +91,9 @@ def test_the_record_of_a_run_on_two_nodes(run: Path, run_main: RunMain, tmp_path
     for number, record in enumerate(manifest.replicas):
         line = next(line for line in log.splitlines() if f"replica {number}: process {record.pid}" in line)
         assert line.startswith(f"(replica {number}, {manifest.plan.nodes[number].name}")
-    one = tmp_path / "one"
-    assert run_main(*arguments("Offline", one)).code == ExitCode.OK
-    assert digests(run) == digests(one)
+    single_dir = tmp_path / "one"
+    assert run_main(*arguments("Offline", single_dir)).code == ExitCode.OK
+    assert digests(run) == digests(single_dir)
     assert run_main("verify", run).code == ExitCode.OK
 
 

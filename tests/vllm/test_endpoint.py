@@ -47,8 +47,8 @@ def _command(model: Path, run_dir: Path, port: int, *arguments: str, command: st
     conf = run_dir.with_suffix(".conf")
     conf.write_text(CONF)
     server = ["--engine", "endpoint", "--api-server", f"http://127.0.0.1:{port}"]
-    given = ["--model-path", str(model), "--user-conf", str(conf), "--output-log-dir", str(run_dir)]
-    return [sys.executable, str(HARNESS_ROOT / "main.py"), command, *server, *given, *arguments]
+    options = ["--model-path", str(model), "--user-conf", str(conf), "--output-log-dir", str(run_dir)]
+    return [sys.executable, str(HARNESS_ROOT / "main.py"), command, *server, *options, *arguments]
 
 
 @contextlib.contextmanager

@@ -59,8 +59,8 @@ async def ask(
 ) -> list[Reply]:
     """Submit all prompts at once, with output lengths of their own, and wait for the end of each."""
     replies = [Reply(engine) for _ in prompts]
-    for seq, (reply, prompt, own) in enumerate(zip(replies, prompts, lengths or [None] * len(prompts), strict=True)):
-        engine.submit(Request(reply, prompt, seq=seq, output_lengths=own))
+    for seq, (reply, prompt, limits) in enumerate(zip(replies, prompts, lengths or [None] * len(prompts), strict=True)):
+        engine.submit(Request(reply, prompt, seq=seq, output_lengths=limits))
     await patiently(asyncio.gather(*(reply.over.wait() for reply in replies)), "the replies")
     await asyncio.sleep(0.5)  # a second response would come now
     return replies
@@ -114,9 +114,9 @@ def test_the_report_tells_what_was_asked_for_the_software_and_the_limits(
     running: Running, plan: RunPlan, dataset: Dataset
 ) -> None:
     report = running.report
-    asked = {"model": plan.model_path, **plan.engine_options}
+    arguments = {"model": plan.model_path, **plan.engine_options}
     of_itself = {"enable_prefix_caching": False, "device": "cpu", "dtype": "float32", "speculative": False}
-    assert (asked | of_itself).items() <= report.configuration.items()
+    assert (arguments | of_itself).items() <= report.configuration.items()
     assert report.prefix_caching is False
     assert report.versions["vllm"].startswith("0.")
     assert report.vocab_size == 1024
@@ -132,13 +132,13 @@ def test_a_prompt_sent_twice_is_computed_twice(running: Running, dataset: Datase
 
 
 def test_responses_are_those_of_greedy_decoding(replies: list[Reply], responses: list[Response]) -> None:
-    found = [reply.response[0] for reply in replies]
-    assert not [ids for ids, response in zip(found, responses, strict=True) if not response.matches(ids)]
+    outputs = [reply.response[0] for reply in replies]
+    assert not [ids for ids, response in zip(outputs, responses, strict=True) if not response.matches(ids)]
     # A tie may part a few of them; were it many, the comparison would be worth nothing.
-    assert sum(ids == response.ids for ids, response in zip(found, responses, strict=True)) >= 60
+    assert sum(ids == response.ids for ids, response in zip(outputs, responses, strict=True)) >= 60
     # Each once, the first token at once.
     assert [reply.names for reply in replies] == [["first", "done"]] * 64
-    assert [reply.events[0][1] for reply in replies] == [ids[0] for ids in found]
+    assert [reply.events[0][1] for reply in replies] == [ids[0] for ids in outputs]
 
 
 def test_responses_end_at_a_stop_id_or_at_the_limit(replies: list[Reply], greedy_stops: set[int]) -> None:
@@ -279,11 +279,11 @@ def test_vllm_is_given_the_official_sampling(
 
     (reply,) = asyncio.run(start_and_ask())
     assert reply.names == (["first", "done"] if stream_first_token else ["done"])
-    given = stand_ins[0].parameters
-    assert given.sampling_type == SamplingType.GREEDY
-    assert (given.temperature, given.top_p, given.seed) == (0.0, 1.0, 42)
-    assert (given.min_tokens, given.max_tokens, given.n) == (1, 128, 1)
-    assert (given.presence_penalty, given.frequency_penalty, given.repetition_penalty) == (0.0, 0.0, 1.0)
-    assert (given.stop, given.ignore_eos, given.logit_bias) == ([], False, None)
-    assert given.detokenize is False
-    assert given.output_kind == (RequestOutputKind.DELTA if stream_first_token else RequestOutputKind.FINAL_ONLY)
+    parameters = stand_ins[0].parameters
+    assert parameters.sampling_type == SamplingType.GREEDY
+    assert (parameters.temperature, parameters.top_p, parameters.seed) == (0.0, 1.0, 42)
+    assert (parameters.min_tokens, parameters.max_tokens, parameters.n) == (1, 128, 1)
+    assert (parameters.presence_penalty, parameters.frequency_penalty, parameters.repetition_penalty) == (0.0, 0.0, 1.0)
+    assert (parameters.stop, parameters.ignore_eos, parameters.logit_bias) == ([], False, None)
+    assert parameters.detokenize is False
+    assert parameters.output_kind == (RequestOutputKind.DELTA if stream_first_token else RequestOutputKind.FINAL_ONLY)

@@ -63,13 +63,13 @@ def test_scenarios_share_an_engine(tiny_model: Path, responses: list[Response], 
         assert keeper.starts == 1
     manifests = [read_manifest(one.manifest) for one in made]
     assert len({one.replicas[0].pid for one in manifests}) == 1
-    for one in made:
-        found = digests(one.root)
-        compared = clear.keys() & found.keys()
-        assert len(compared) >= len(found) / 2
+    for finished_run in made:
+        hashes = digests(finished_run.root)
+        compared = clear.keys() & hashes.keys()
+        assert len(compared) >= len(hashes) / 2
         for index in compared:
             ids = np.array(clear[index].ids, "<i4")
-            assert found[index] == sha256(ids.tobytes()).hexdigest(), f"sample {index}"
+            assert hashes[index] == sha256(ids.tobytes()).hexdigest(), f"sample {index}"
     assert all(one.observed.cached_prompt_tokens == 0 for one in manifests)
 
 

@@ -69,8 +69,8 @@ def test_what_was_asked_was_in_force(runs: Runs, tiny_model: Path, dataset: Data
         assert in_force[seed] == getattr(CURRENT_ROUND.seeds, seed)
     limits = [limit and limit * 1_000_000 for limit in LIMITS_MS.get(spec.scenario, (None, None))]
     assert [in_force["ttft_limit_ns"], in_force["tpot_limit_ns"]] == limits
-    given = {"model": plan.model_path, **plan.engine_options}
-    assert {option: configuration[option] for option in given} == given
+    options = {"model": plan.model_path, **plan.engine_options}
+    assert {option: configuration[option] for option in options} == options
     assert configuration["environment"]["OMP_NUM_THREADS"] == "1"  # the user's wins
     assert configuration["enable_prefix_caching"] is (name not in WITHOUT_CACHING)
     # Every article comes at least twice, so a cache must have been of use.

@@ -167,8 +167,8 @@ class Runs:
 
     def __getitem__(self, name: str) -> FinishedRun:
         folder = once(self._factory, f"vllm-{name}", lambda folder: self._run(name, folder))
-        said = json.loads((folder / SAID).read_text())
-        run = FinishedRun(RunDir(folder / name), **said)
+        streams = json.loads((folder / SAID).read_text())
+        run = FinishedRun(RunDir(folder / name), **streams)
         assert run.exit_code in (ExitCode.OK, ExitCode.NEGATIVE), f"{name}: {run}"
         return run
 
@@ -177,5 +177,5 @@ class Runs:
         mode = ["--accuracy"] if spec.accuracy else []
         arguments = ["--scenario", spec.scenario, *mode, *spec.arguments]
         run = execute_run(run_command(self._model, run_dir, spec.conf, arguments), run_dir)
-        said = {"exit_code": run.exit_code, "stdout": run.stdout, "stderr": run.stderr}
-        (folder / SAID).write_text(json.dumps(said))
+        streams = {"exit_code": run.exit_code, "stdout": run.stdout, "stderr": run.stderr}
+        (folder / SAID).write_text(json.dumps(streams))

@@ -39,20 +39,20 @@ def compiled() -> dict[str, Any]:
     from torch._dynamo.utils import counters
     from vllm.compilation.counter import compilation_counter
 
-    own = {name: count for name, count in vars(compilation_counter).items() if count}
-    return {**own, "torch": {kind: dict(found) for kind, found in counters.items() if found}}
+    counts = {name: count for name, count in vars(compilation_counter).items() if count}
+    return {**counts, "torch": {kind: dict(found) for kind, found in counters.items() if found}}
 
 
 async def run(work: Path) -> dict[str, Any]:
     """Start, warm up, work."""
     model = make_tiny_llama(work / "model", [article.article for article in bundled_articles()])
-    asked = {
+    settings = {
         "scenario": "SingleStream",
         "model_path": str(model),
         "output_log_dir": str(work / "never-run"),
         "engine_arg": {"enforce_eager": False, **LIMITS},
     }
-    plan = prepare(make_config(asked)).plan
+    plan = prepare(make_config(settings)).plan
     os.environ.update(plan.environment)
     prompts = load_dataset(plan.dataset_path).prompts
     engine = WatchedEngine(plan.model_path, dict(plan.engine_options), SAMPLING, stream_first_token=True)

@@ -135,8 +135,8 @@ class MeasuredRun:
             parts.append(f"{numbers.tokens_per_second:,.0f} tokens/s")
         parts.append(f"{result.counts.samples} samples in {(result.duration_ns or 0) / 1e9:.0f} s")
         for name in ("ttft", "tpot", "latency"):
-            if (found := getattr(numbers, f"{name}_ns", None)) is not None:
-                parts += [f"{name.upper()} p50 {found.p50 / 1e6:.4g} p99 {found.p99 / 1e6:.4g} ms"]
+            if (values := getattr(numbers, f"{name}_ns", None)) is not None:
+                parts += [f"{name.upper()} p50 {values.p50 / 1e6:.4g} p99 {values.p99 / 1e6:.4g} ms"]
         if lag is not None:
             parts.append(f"loop lag p99 {lag.p99_ms:.3g} worst {lag.worst_ms:.3g} ms")
         return ", ".join([*parts, *result.reasons])

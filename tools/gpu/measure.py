@@ -52,11 +52,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the program; return the exit code."""
-    asked = vars(_parser().parse_args(arguments))
-    name, work, dummy = asked.pop("stage"), asked.pop("work"), os.environ.get("REHEARSE") == "dummy"
+    arguments_given = vars(_parser().parse_args(arguments))
+    name, work, dummy = arguments_given.pop("stage"), arguments_given.pop("work"), os.environ.get("REHEARSE") == "dummy"
     if dummy:  # the dummy engine computes no large model
-        asked["small"] = True
-    options = Options(**asked, dummy=dummy)
+        arguments_given["small"] = True
+    options = Options(**arguments_given, dummy=dummy)
     out = Path(os.environ.get("OUT", work / "out"))
     return exit_code_of(lambda: run_stage(name, options, work, out))
 

@@ -103,16 +103,16 @@ def download(folder: Path, packages: dict[str, str]) -> None:
         raise ExecutionError(f"pip download ended with code {code}", "see its message above")
 
 
-def files_of(wheel: Path, whole: bool) -> Iterator[_File]:
+def files_of(wheel: Path, complete: bool) -> Iterator[_File]:
     """Yield the files of a wheel, with their path in the target."""
-    unwanted = re.compile("|".join(USELESS if whole else USELESS + UNUSED))
+    unwanted = re.compile("|".join(USELESS if complete else USELESS + UNUSED))
     with zipfile.ZipFile(wheel) as archive:
         for member in archive.infolist():
             name = _place(member.filename)
             if name is None or member.is_dir() or unwanted.search(name):
                 continue
             content = archive.read(member)
-            if not whole and SLIMMED.search(name):
+            if not complete and SLIMMED.search(name):
                 slimmed = slim(content)
                 print(f"pack: {name}: {slimmed}", flush=True)
                 content = slimmed.content

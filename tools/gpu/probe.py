@@ -61,8 +61,8 @@ def measure_copy() -> str:
 
 def measure_product() -> str:
     size = 8192
-    one, other = _random(size, size), _random(size, size)
-    return f"{2 * size**3 / _seconds(lambda: one @ other) / 1e12:.0f} TFLOP/s in bf16"
+    left, right = _random(size, size), _random(size, size)
+    return f"{2 * size**3 / _seconds(lambda: left @ right) / 1e12:.0f} TFLOP/s in bf16"
 
 
 def import_engine() -> str:
@@ -139,11 +139,11 @@ def run_check(check: Callable[[], str]) -> str:
 
 def main() -> None:
     """Run all checks."""
-    found = {}
+    facts = {}
     for name, check in CHECKS.items():
         started = time.perf_counter()
-        found[name] = f"{run_check(check)} in {time.perf_counter() - started:.1f} s"
-    print(json.dumps(found))
+        facts[name] = f"{run_check(check)} in {time.perf_counter() - started:.1f} s"
+    print(json.dumps(facts))
 
 
 if __name__ == "__main__":

@@ -55,17 +55,17 @@ def slim(library: bytes, architecture: int = HOPPER) -> Slimmed:
     Raises:
         InputError: If the library has no fat binary, or a fat binary of another layout.
     """
-    found = list(_containers(library))
-    if not found:
+    containers = list(_containers(library))
+    if not containers:
         raise InputError("the library has no fat binary", "remove the library from the list of libraries to reduce")
     foreign = [
         entry
-        for _, entries in found
+        for _, entries in containers
         for entry in entries
         if entry.kind == _MACHINE_CODE and entry.architecture != architecture
     ]
     slimmed, content = Slimmed(b""), bytearray(library)
-    for start, entries in found:
+    for start, entries in containers:
         stand_in = min([*foreign, *entries], key=lambda entry: len(entry.content))
         kept, name = _kept(entries, architecture, stand_in)
         body, size = b"".join(entry.content for entry in kept), sum(len(entry.content) for entry in entries)
@@ -104,9 +104,9 @@ def _entries(library: bytes, place: int, end: int) -> Iterator[_Entry]:
 
 def _kept(entries: list[_Entry], architecture: int, stand_in: _Entry) -> tuple[list[_Entry], str]:
     """Return the entries of a container to keep, and their kind."""
-    own = [entry for entry in entries if (entry.kind, entry.architecture) == (_MACHINE_CODE, architecture)]
-    if own:
-        return own, f"machine code of sm_{architecture}"
+    entries_of_gpu = [entry for entry in entries if (entry.kind, entry.architecture) == (_MACHINE_CODE, architecture)]
+    if entries_of_gpu:
+        return entries_of_gpu, f"machine code of sm_{architecture}"
     older = [entry for entry in entries if entry.kind == _PTX and entry.architecture <= architecture]
     newest = max((entry.architecture for entry in older), default=0)
     ptx = [entry for entry in older if entry.architecture == newest]

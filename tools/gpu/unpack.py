@@ -36,17 +36,17 @@ def install(carried: Path, site: Path) -> int:
     missing = [name for wanted, name in parts if not _keep(name, wanted, carried, kept)]
     if missing:
         return _say(f"missing or damaged: {', '.join(missing)}", FAILED)
-    whole = kept / archive
-    with whole.open("wb") as stream:
+    archive_path = kept / archive
+    with archive_path.open("wb") as stream:
         for _, name in parts:
             stream.write((kept / name).read_bytes())
-    if _sha256(whole) != digest:
+    if _sha256(archive_path) != digest:
         return _say("the parts do not belong together: pack again", FAILED)
     started = time.monotonic()
     shutil.rmtree(site, ignore_errors=True)
-    with tarfile.open(whole) as content:
+    with tarfile.open(archive_path) as content:
         content.extractall(site, filter="tar")
-    whole.unlink()
+    archive_path.unlink()
     # Compile, so that imports are faster. Some packages have files for other Python versions, which do not compile.
     compileall.compile_dir(site, quiet=2, workers=0)
     complete.write_text(digest)

@@ -36,22 +36,23 @@ def side_by_side(part: PeerPart, work: Path, url: str, common: dict[str, Any], s
     if program is None:
         part.notes.append(f"the MLPerf Endpoints client was not run: {VARIABLE} is not set")
         return
-    ours = {**common, "engine": "endpoint", "api_server": url}
+    options = {**common, "engine": "endpoint", "api_server": url}
     client = Client(program, work / "endpoints-client", url, common)
     rates: dict[str, list[float]] = {"ours": [], "client": []}
     for repeat in range(sizes.repeats):
-        rates["ours"].append(offline_run(work / f"ours-{repeat}", ours, sizes.offline_samples).rate)
+        rates["ours"].append(offline_run(work / f"ours-{repeat}", options, sizes.offline_samples).rate)
         summary = client.run(f"offline-{repeat}", {"type": "max_throughput"}, sizes.offline_samples)
         rates["client"].append(float(summary.qps or 0))
     offline = {
-        side: part.add(f"T: Endpoints client's server, Offline, {side}", "samples/s", of) for side, of in rates.items()
+        side: part.add(f"T: Endpoints client's server, Offline, {side}", "samples/s", rates_of_side)
+        for side, rates_of_side in rates.items()
     }
     part.add_ratio("T: ours ÷ Endpoints client, Offline", offline["ours"], offline["client"], at_least(1.0))
     rate = SHARE * offline["ours"].median
     waits: dict[str, list[float]] = {"ours": [], "client": []}
     for repeat in range(sizes.repeats):
         place = work / f"poisson-{repeat}"
-        run = server_run(place, {**ours, "scenario": "Server"}, rate, sizes.server_seconds)
+        run = server_run(place, {**options, "scenario": "Server"}, rate, sizes.server_seconds)
         waits["ours"].append((run.reported.ttft_ns.p99 if run.reported.ttft_ns else 0) / 1e6)
         load = {"type": "poisson", "target_qps": rate}
         summary = client.run(f"poisson-{repeat}", load, len(run.requests))

@@ -46,9 +46,9 @@ def _offline(part: PeerPart, work: Path, name: str, samples: int, repeats: int) 
             if len(run.requests) != len(prompts):
                 raise ExecutionError(f"a run issued {len(run.requests)} samples, not {len(prompts)}", f"see {work}")
             runs.append(run.rate)
-    ours = part.add(f"{name}: Offline run, {len(prompts)} samples", "samples/s", runs)
-    theirs = part.add(f"{name}: LLM.generate", "samples/s", calls)
-    part.add_ratio(f"{name}: run ÷ LLM.generate", ours, theirs, at_least(0.98))
+    own_figure = part.add(f"{name}: Offline run, {len(prompts)} samples", "samples/s", runs)
+    peer_figure = part.add(f"{name}: LLM.generate", "samples/s", calls)
+    part.add_ratio(f"{name}: run ÷ LLM.generate", own_figure, peer_figure, at_least(0.98))
 
 
 def single_stream(work: Path, sizes: Sizes) -> PeerPart:
@@ -76,9 +76,9 @@ def _single_stream(part: PeerPart, work: Path, name: str, sizes: Sizes) -> None:
             latency_ns = execute_run(RunDir(work / f"run-{repeat}"), options, conf).reported.latency_ns
             assert latency_ns is not None
             runs.append(latency_ns.p90 / 1e6)
-    ours = part.add(f"{name}: SingleStream p90, {len(prompts)} queries", "ms", runs)
-    theirs = part.add(f"{name}: LLM.generate p90", "ms", calls)
-    part.add_ratio(f"{name}: SingleStream ÷ LLM.generate", ours, theirs, at_most(1.03))
+    own_figure = part.add(f"{name}: SingleStream p90, {len(prompts)} queries", "ms", runs)
+    peer_figure = part.add(f"{name}: LLM.generate p90", "ms", calls)
+    part.add_ratio(f"{name}: SingleStream ÷ LLM.generate", own_figure, peer_figure, at_most(1.03))
 
 
 def _options(work: Path, name: str, rows: int) -> dict[str, Any]:

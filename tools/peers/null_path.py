@@ -26,14 +26,14 @@ def run(work: Path, sizes: Sizes) -> PeerPart:
     for repeat in range(sizes.null_latency_pairs):
         for side in _in_turns(repeat):
             latency[side].append(null_run(NullSpec(work / f"latency-{repeat}-{side}", side, LATENCY_QPS, duration_ms)))
-    held: dict[Side, list[float]] = {side: [] for side in SIDES}
+    rates_of: dict[Side, list[float]] = {side: [] for side in SIDES}
     for repeat in range(sizes.null_searches):
         for side in _in_turns(repeat):
             holds = partial(_holds, work / f"rate-{repeat}-{side}", side, duration_ms)
-            held[side].append(highest(ladder(sizes.null_rates), holds))
+            rates_of[side].append(highest(ladder(sizes.null_rates), holds))
 
-    ours = part.add("Server rate held, ours", "queries/s", held["ours"], at_least(20_000))
-    part.add_ratio("ours ÷ bare", ours, part.add("Server rate held, bare", "queries/s", held["bare"]))
+    own_figure = part.add("Server rate held, ours", "queries/s", rates_of["ours"], at_least(20_000))
+    part.add_ratio("ours ÷ bare", own_figure, part.add("Server rate held, bare", "queries/s", rates_of["bare"]))
     p99_ms: dict[Side, list[float]] = {}
     for side in SIDES:
         p99_ms[side] = [numbers.latency_ns.p99 / 1e6 for numbers in latency[side] if numbers.latency_ns]

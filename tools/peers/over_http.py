@@ -50,19 +50,19 @@ def run(work: Path, sizes: Sizes) -> PeerPart:
     template = work / "chat.jinja"
     template.write_text(TEMPLATE)
     with vllm_serve(work, model, plan, "--chat-template", str(template)) as url:
-        there = {**common, "engine": "endpoint", "api_server": url}
+        over_http = {**common, "engine": "endpoint", "api_server": url}
         for repeat in range(sizes.repeats):
-            for side, options in (("over HTTP", there), ("in the run's process", here)):
+            for side, options in (("over HTTP", over_http), ("in the run's process", here)):
                 run = offline_run(work / f"{side.replace(' ', '-')}-{repeat}", options, sizes.offline_samples)
                 runs[side].append(run.rate)
             order = run.requests.sample_index.tolist()
             runs["vllm bench serve"].append(_bench_serve(work / f"bench-serve-{repeat}", url, model, data, order))
         side_by_side(part, work, url, common, sizes)
-    ours, in_process, theirs = (
+    own_figure, in_process, peer_figure = (
         part.add(f"T: {side}, {sizes.offline_samples} samples", "samples/s", rates) for side, rates in runs.items()
     )
-    part.add_ratio("T: over HTTP ÷ in the run's process", ours, in_process, at_least(0.85))
-    part.add_ratio("T: over HTTP ÷ vllm bench serve", ours, theirs, at_least(1.0))
+    part.add_ratio("T: over HTTP ÷ in the run's process", own_figure, in_process, at_least(0.85))
+    part.add_ratio("T: over HTTP ÷ vllm bench serve", own_figure, peer_figure, at_least(1.0))
     part.notes.append(
         "client: streaming, 128 ids in two chunks, prompts of 870 IDs, one process; the first rate is by its processor "
         "time; the TTFT includes the server's part. Offline: one server with the options that the harness gives its "

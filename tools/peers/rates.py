@@ -51,10 +51,10 @@ def over_http(work: Path, sizes: Sizes) -> PeerPart:
     seconds, rates = sizes.server_seconds, {}
     rates["in the run's process"] = highest_valid(work / "here", here, reached, sizes.http_rate_shares, seconds)
     with vllm_serve(work / "server", Path(common["model_path"]), engine_plan(work, here)) as url:
-        there = {**common, "engine": "endpoint", "api_server": url}
-        rates["over HTTP"] = highest_valid(work / "over-http", there, reached, sizes.http_rate_shares, seconds)
-    own, other = (part.add(f"C: {side}", "queries/s", [rate]) for side, rate in rates.items())
-    part.add_ratio("C: over HTTP ÷ in the run's process", other, own, at_least(0.90))
+        options = {**common, "engine": "endpoint", "api_server": url}
+        rates["over HTTP"] = highest_valid(work / "over-http", options, reached, sizes.http_rate_shares, seconds)
+    own_figure, peer_figure = (part.add(f"C: {side}", "queries/s", [rate]) for side, rate in rates.items())
+    part.add_ratio("C: over HTTP ÷ in the run's process", peer_figure, own_figure, at_least(0.90))
     part.notes.append(
         f"tried: {_steps(sizes.http_rate_shares)} of an Offline rate of {reached:.3g}/s, by halving; VALID by "
         f"LoadGen's verdict on runs of {seconds:g} s and {MIN_QUERIES} queries at least"

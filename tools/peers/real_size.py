@@ -59,18 +59,18 @@ def measure_sizes(work: Path, sizes: Sizes, options: dict[str, Any]) -> PeerPart
     few_count, more_count = sizes.short_runs
     few, more = run("few", few_count), run("more", more_count)
     once = run("data-set", sizes.rows, sizes.memory_seconds)
-    whole = run("whole", sizes.real_samples, sizes.real_seconds)
+    complete = run("whole", sizes.real_samples, sizes.real_seconds)
 
-    first = part.add("first response", "s", [whole.first_response_s])
+    first = part.add("first response", "s", [complete.first_response_s])
     reference = part.add(f"first response of {few_count:,} samples", "s", [few.first_response_s])
     part.add("first response, later than that by", "s", [first.median - reference.median], at_most(5.0))
-    if whole.lag is not None:
-        part.add("loop lag, p99", "ms", [whole.lag.p99_ms], at_most(20.0))
-        part.add("loop lag, worst", "ms", [whole.lag.worst_ms], at_most(200.0))
-    memory = part.add("run's memory", "GB", [whole.peak_memory_bytes / 1e9])
+    if complete.lag is not None:
+        part.add("loop lag, p99", "ms", [complete.lag.p99_ms], at_most(20.0))
+        part.add("loop lag, worst", "ms", [complete.lag.worst_ms], at_most(200.0))
+    memory = part.add("run's memory", "GB", [complete.peak_memory_bytes / 1e9])
     of_set = part.add(f"run's memory, {sizes.rows:,} samples", "GB", [once.peak_memory_bytes / 1e9])
     part.add_ratio("run's memory ÷ that", memory, of_set, at_most(1.2))
-    rate = part.add(f"rate of the first {sizes.real_seconds:.0f} s", "samples/s", [whole.rate(sizes.real_seconds)])
+    rate = part.add(f"rate of the first {sizes.real_seconds:.0f} s", "samples/s", [complete.rate(sizes.real_seconds)])
     short = part.add(f"rate of {more_count:,} samples", "samples/s", [more.rate()])
     part.add_ratio("rate ÷ that", rate, short, at_least(0.95))
     part.notes.append(

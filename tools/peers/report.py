@@ -71,9 +71,9 @@ class PeerPart:
         self.figures.append(figure)
         return figure
 
-    def add_ratio(self, name: str, ours: Figure, theirs: Figure, target: Target | None = None) -> Figure:
+    def add_ratio(self, name: str, own_figure: Figure, peer_figure: Figure, target: Target | None = None) -> Figure:
         """Add the ratio of two figures run by run, because both runs of a pair had the same machine load."""
-        return self.add(name, "", [a / b for a, b in zip(ours.runs, theirs.runs, strict=True)], target)
+        return self.add(name, "", [a / b for a, b in zip(own_figure.runs, peer_figure.runs, strict=True)], target)
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "figures": [figure.as_json() for figure in self.figures]}

@@ -41,9 +41,9 @@ def run(work: Path, sizes: Sizes) -> PeerPart:
         scores[side] = measured["scores"]
     if scores["ours"] != scores["reference"]:
         raise ExecutionError(f"the scores differ: {scores}", f"see {work}")
-    ours = part.add("ours", "s", seconds["ours"])
+    own_figure = part.add("ours", "s", seconds["ours"])
     reference = part.add("reference procedure", "s", seconds["reference"])
-    part.add_ratio("ours ÷ reference", ours, reference, at_most(0.6))
+    part.add_ratio("ours ÷ reference", own_figure, reference, at_most(0.6))
     part.notes.append(
         f"scores equal to the last digit: {scores['ours']}. From the log's bytes to the scores, start of worker "
         "processes included; tokenizer already loaded. The reference procedure: json, the tokenizer's decode, NLTK's "

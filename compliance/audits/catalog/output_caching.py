@@ -237,9 +237,9 @@ def _count_new(measured: Sequence[Measurement], runs: Sequence["RunArtifacts"]) 
     """
     issued_to: dict[object, set[int]] = {}
     new = issued = 0
-    for one, run in zip(measured, runs, strict=True):
-        earlier, rows = issued_to.setdefault(_engine_of(one, run), set()), set(one.pace.issued)
-        if one.run.kind == REFERENCE:
+    for measurement, run in zip(measured, runs, strict=True):
+        earlier, rows = issued_to.setdefault(_engine_of(measurement, run), set()), set(measurement.pace.issued)
+        if measurement.run.kind == REFERENCE:
             if repeated := rows & earlier:
                 text = f"audit run {run.spec.label}: earlier runs issued {len(repeated)} of its {len(rows)} samples"
                 raise ExecutionError(f"{text} to the same engine", _AGAIN)
@@ -358,16 +358,16 @@ def _check_issued(run: "RunArtifacts") -> None:
     """Check in the request log that LoadGen issued the samples that this kind of run requires."""
     table, effective = run.request_table, run.spec.in_force
     samples = set(table.sample_index.tolist())
-    found = len(samples)
+    count = len(samples)
     if effective["performance_issue_same"]:
         right = samples == {run.detail.loaded_qsl_set[effective["performance_issue_same_index"]]}
     elif effective["performance_issue_unique"]:
-        right = found == len(table)
+        right = count == len(table)
     else:
-        right = found <= effective["performance_sample_count"]
+        right = count <= effective["performance_sample_count"]
     if not right or len(table) == 0:
         raise ExecutionError(
-            f"audit run {run.spec.label}: {len(table)} queries with {found} distinct samples contradict audit.config",
+            f"audit run {run.spec.label}: {len(table)} queries with {count} distinct samples contradict audit.config",
             f"see the effective_* values in {run.dir.detail}, then run the audit again",
         )
 
@@ -400,8 +400,8 @@ def _direct_evidence(run: "RunArtifacts") -> Iterator[Finding]:
     if run.manifest is None:
         return
     label, path, reuse = run.spec.label, run.dir.manifest, prompt_reuse(run.manifest)
-    found = "on" if reuse.is_on else "off"
-    yield compared("caching-engine", not reuse.is_on, found, "off", path, text=f"{label}: prefix caching in the engine")
+    state = "on" if reuse.is_on else "off"
+    yield compared("caching-engine", not reuse.is_on, state, "off", path, text=f"{label}: prefix caching in the engine")
     text = f"{label}: prompt tokens from a cache"
     yield compared("caching-tokens", not reuse.tokens, f"{reuse.tokens:,}", "0", path, text=text)
 

@@ -66,16 +66,16 @@ class OutputConsistency(TwoModeAudit):
             or sha256(fit(responses[index], count).astype("<i4").tobytes()).hexdigest() != digest
         ]
         share, least = 1 - len(different) / max(1, len(table)), 1 - DIFFERENT_RESPONSES_PER_TOKEN * threshold
-        passed, found = len(table) > 0 and share >= least, f"{share:.4f} of {len(table):,} responses"
-        found += "" if passed else f" (samples {different[:NAMED_IN_MESSAGES]})"
+        passed, value = len(table) > 0 and share >= least, f"{share:.4f} of {len(table):,} responses"
+        value += "" if passed else f" (samples {different[:NAMED_IN_MESSAGES]})"
         name = "responses equal, by hash"
-        yield compared("consistency-hashes", passed, found, f"at least {least:.4g}", where, share=share, text=name)
+        yield compared("consistency-hashes", passed, value, f"at least {least:.4g}", where, share=share, text=name)
         recorded = dict(zip(table.seq.tolist(), table.output_sha256, strict=True))
         wrong = [one.seq_id for one in performance.entries if recorded.get(one.seq_id) != sha256(one.data).hexdigest()]
-        found = f"{len(wrong)} of {len(performance.entries)}"
-        found += f" (seq_id {wrong[:NAMED_IN_MESSAGES]})" if wrong else ""
+        value = f"{len(wrong)} of {len(performance.entries)}"
+        value += f" (seq_id {wrong[:NAMED_IN_MESSAGES]})" if wrong else ""
         text = "logged responses that differ from the request log"
-        yield compared("consistency-record", not wrong, found, "none", where, text=text)
+        yield compared("consistency-record", not wrong, value, "none", where, text=text)
 
 
 def _unchanged(ids: "Ids", count: int) -> "Ids":
@@ -112,8 +112,8 @@ def _tokens(
             where = f"from token {common}" if entry.qsl_idx in responses else "not in the accuracy run"
             different.append(f"sample {entry.qsl_idx} {where}")
     share = agreed / total if total else 0.0
-    found = f"{share:.4f} of {total:,} tokens ({len(different)} of {len(logged)} responses differ)"
+    value = f"{share:.4f} of {total:,} tokens ({len(different)} of {len(logged)} responses differ)"
     if share < least:
-        found += f" ({'; '.join(different[:NAMED_IN_MESSAGES])})"
+        value += f" ({'; '.join(different[:NAMED_IN_MESSAGES])})"
     name = "tokens equal up to the first difference"
-    return compared("consistency-tokens", share >= least, found, f"at least {least:.4g}", share=share, text=name)
+    return compared("consistency-tokens", share >= least, value, f"at least {least:.4g}", share=share, text=name)

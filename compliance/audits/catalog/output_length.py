@@ -43,18 +43,18 @@ class OutputLength(TwoModeAudit):
             issued = list(zip(table.sample_index.tolist(), table.output_tokens.tolist(), strict=True))
         if not issued:
             return
-        found = fmean(length for _, length in issued)
+        mean_tokens = fmean(length for _, length in issued)
         # A performance run may repeat some samples and skip others, so only its own samples are compared.
         same = [len(responses[index]) for index, _ in issued if index in responses]
         expected = fmean(same) if same else 0.0
-        ratio = found / expected if expected else float("inf")
+        ratio = mean_tokens / expected if expected else float("inf")
         yield compared(
             "length-mean",
             1 - threshold <= ratio <= 1 + threshold,
-            f"{found:.2f} tokens ({len(issued):,} responses), {ratio:.4f} × the accuracy run",
+            f"{mean_tokens:.2f} tokens ({len(issued):,} responses), {ratio:.4f} × the accuracy run",
             f"{1 - threshold:.4g} to {1 + threshold:.4g} × {expected:.2f} tokens (same samples)",
             performance.dir.root,
-            mean_tokens=found,
+            mean_tokens=mean_tokens,
             accuracy_mean_tokens=expected,
             text="mean output length",
         )

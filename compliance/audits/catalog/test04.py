@@ -71,15 +71,15 @@ class OfficialTest04(AuditTest[AuditOptions]):
     def verify(self, request: AuditRequest[AuditOptions], runs: list["RunArtifacts"]) -> AuditResult:
         self.need(runs, 2)
         outcome = official_outcome(runs[0].dir.summary, runs[1].dir.summary)
-        found = next((line for line in outcome.text.splitlines() if line.startswith("TEST")), "no verdict")
-        known = [run for run in runs if run.dir.detail.exists()]
+        verdict = next((line for line in outcome.text.splitlines() if line.startswith("TEST")), "no verdict")
+        readable = [run for run in runs if run.dir.detail.exists()]
         return self.result(
             [],
-            known,
+            readable,
             passed=outcome.passed,
-            reason=f"{found} (test score {outcome.test_score}, reference score {outcome.reference_score})",
+            reason=f"{verdict} (test score {outcome.test_score}, reference score {outcome.reference_score})",
             rule=RULE,
-            text=self.text_of(outcome.text, RULE, known, ()),
+            text=self.text_of(outcome.text, RULE, readable, ()),
             details={
                 "official_text": outcome.text,
                 "reference_score": outcome.reference_score,
@@ -94,21 +94,21 @@ def official_outcome(reference: Path, test: Path) -> OfficialOutcome:
     Raises:
         InputError: If a file cannot be read, or a score is not a number.
     """
-    one, other = _Summary(reference, "reference"), _Summary(test, "test")
-    lines, passed = ["Verifying performance.", *one.warnings], False
+    reference_summary, test_summary = _Summary(reference, "reference"), _Summary(test, "test")
+    lines, passed = ["Verifying performance.", *reference_summary.warnings], False
     score: str | None = None
     test_score: str | None = None
-    if one.invalid:
+    if reference_summary.invalid:
         lines.append("TEST FAIL: Reference results are invalid")
-    elif other.invalid:
-        lines += [*other.warnings, "TEST FAIL: Test results are invalid"]
-    elif one.scenario != other.scenario:
-        lines += [*other.warnings, "Test and reference scenarios do not match!"]
+    elif test_summary.invalid:
+        lines += [*test_summary.warnings, "TEST FAIL: Test results are invalid"]
+    elif reference_summary.scenario != test_summary.scenario:
+        lines += [*test_summary.warnings, "Test and reference scenarios do not match!"]
     else:
-        fast = one.value <= FAST_SCORES.get(one.scenario, float("-inf"))
-        passed = other.value < one.value * (1 + (FAST_THRESHOLD if fast else THRESHOLD))
-        score, test_score = one.score, other.score
-        lines += [*other.warnings, f"reference score = {score}", f"test score = {test_score}"]
+        fast = reference_summary.value <= FAST_SCORES.get(reference_summary.scenario, float("-inf"))
+        passed = test_summary.value < reference_summary.value * (1 + (FAST_THRESHOLD if fast else THRESHOLD))
+        score, test_score = reference_summary.score, test_summary.score
+        lines += [*test_summary.warnings, f"reference score = {score}", f"test score = {test_score}"]
         lines.append("TEST PASS" if passed else "TEST FAIL: Test score invalid")
     return OfficialOutcome("\n".join(lines) + "\n", score, test_score, passed)
 

@@ -81,9 +81,9 @@ MUST_NOT_BE_ZERO = ("num_perf_log_entries", "num_perf_log_qsl_idx_match", "num_m
 def check_audit_run(result: Result, test: str, run: RunDir, detail: DetailLog) -> Iterator[Finding]:
     """Check the settings and numbers in the log of an audit run. The run need not be VALID."""
     result.met("audit-settings", "audit-errors")
-    found = [*log_findings(run, detail), *scenario_findings("audit-settings", result, detail)]
+    problems = [*log_findings(run, detail), *scenario_findings("audit-settings", result, detail)]
     if not free_seeds(result):
-        found.append(seeds("perf-seeds", detail, (result.tree.round.name,)))
+        problems.append(seeds("perf-seeds", detail, (result.tree.round.name,)))
     wrong: dict[str, tuple[object, str]] = (
         {} if detail.mode == PERFORMANCE else {"test_mode": (detail.mode, PERFORMANCE)}
     )
@@ -100,8 +100,8 @@ def check_audit_run(result: Result, test: str, run: RunDir, detail: DetailLog) -
         yield compared("audit-settings", False, text, f"{required} ({test})", detail.path, decided_by=keys)
     expected = (_TWO_FILES, _QUERY_LIMIT) if detail.effective("max_query_count", 0) else (_TWO_FILES,)
     if not all(any(text in str(record.value) for text in expected) for record in detail.errors):
-        found.append(error_records("audit-errors", detail))
-    yield from violations(run, found)
+        problems.append(error_records("audit-errors", detail))
+    yield from violations(run, problems)
     yield from _check_order(result, test, detail)
 
 
@@ -129,14 +129,14 @@ class _Audit:
         self,
         rule: str,
         path: Path,
-        found: str,
+        value: str,
         required: str,
-        *others: Path,
+        *further: Path,
         decided_by: Sequence[str] = (_FAIL,),
         is_warning: bool = False,
     ) -> Finding:
         severity: Severity | None = "warning" if is_warning or self.result.is_open else None
-        return compared(rule, False, found, required, path, *others, severity=severity, decided_by=decided_by)
+        return compared(rule, False, value, required, path, *further, severity=severity, decided_by=decided_by)
 
 
 @decides(
@@ -172,20 +172,20 @@ def check_audit_texts(result: Result, test: str, folder: Path, runs: Sequence[Ru
             of_audit = (yield from read_text(scores[1], "audit-verdict")) or ""
             for apart in _scores_apart(result, baseline, of_audit):
                 yield audit.differs("audit-verdict", path, f"{_FAIL}, and {apart}", _PASS, *scores)
-            different, of = (stated.get(f"num_perf_log_{one}", "?") for one in ("data_mismatch", "entries"))
-            found = f"{different} of {of} ({_FAIL}; both runs have scores)"
-            yield audit.differs("audit-fallback", path, found, "0", *scores, is_warning=True)
+            different, total = (stated.get(f"num_perf_log_{one}", "?") for one in ("data_mismatch", "entries"))
+            shown_text = f"{different} of {total} ({_FAIL}; both runs have scores)"
+            yield audit.differs("audit-fallback", path, shown_text, "0", *scores, is_warning=True)
         elif _FAIL in text or _PASS not in text:
             yield audit.differs("audit-verdict", path, _FAIL if _FAIL in text else "none", _PASS)
         elif fails is not None:
-            key, said = fails
-            found, required = f"{_PASS}, but {said}", "a verdict that follows from the numbers"
-            yield audit.differs("audit-verdict", path, found, required, decided_by=[key])
-        for key, wanted, slack, *others in _expected(audit, name, text):
+            key, reason = fails
+            shown_text, required = f"{_PASS}, but {reason}", "a verdict that follows from the numbers"
+            yield audit.differs("audit-verdict", path, shown_text, required, decided_by=[key])
+        for key, wanted, slack, *sources in _expected(audit, name, text):
             for value in dict.fromkeys(value for name, value in shown if name == key):
                 if not _is_close(value, wanted, slack):
                     yield audit.differs(
-                        "audit-numbers", path, f"{key} is {value}", f"{wanted:.10g}", *others, decided_by=[key]
+                        "audit-numbers", path, f"{key} is {value}", f"{wanted:.10g}", *sources, decided_by=[key]
                     )
 
 
@@ -193,11 +193,12 @@ def _scores_apart(result: Result, baseline: str, audit: str) -> Iterator[str]:
     """Yield the scores in which the two runs of TEST01 differ too much. [checker] configuration.get_delta_perc"""
     for score in result.entry.targets_of(result.scenario_name):
         most = result.entry.audit_deltas.get(score, 0.1 if "99.9" in result.place.benchmark else 1.0)
-        one, other = (
-            next(iter(stated_score(text.splitlines(), score, one=False).values), 0.0) for text in (baseline, audit)
+        baseline_score, audit_score = (
+            next(iter(stated_score(text.splitlines(), score, is_single=False).values), 0.0)
+            for text in (baseline, audit)
         )
-        if not one or not other or abs(1 - one / other) * 100 > most:
-            yield f"{score} of the runs is {one:g} and {other:g} (allowed difference: {most:g}%)"
+        if not baseline_score or not audit_score or abs(1 - baseline_score / audit_score) * 100 > most:
+            yield f"{score} of the runs is {baseline_score:g} and {audit_score:g} (allowed difference: {most:g}%)"
 
 
 def _is_close(value: str, wanted: float, slack: float) -> bool:
@@ -251,9 +252,11 @@ def _expected(audit: _Audit, name: str, text: str) -> Iterator[tuple[str, float,
                 slack = _PRINTED if run.scenario == "Server" else 0.0
                 yield key, wanted, max(slack, SIX_DIGITS * wanted), run.detail
     elif audit.test == "TEST01":
-        whole = _STREAMS - 1.0 if result.loadgen_scenario == "MultiStream" else 0.0  # LoadGen fills up the last query.
+        filled_up = (
+            _STREAMS - 1.0 if result.loadgen_scenario == "MultiStream" else 0.0
+        )  # LoadGen fills up the last query.
         if not result.is_open:
-            yield "num_acc_log_entries", result.accuracy_samples, whole, responses
+            yield "num_acc_log_entries", result.accuracy_samples, filled_up, responses
         if (entries := audit.responses()) is not None:
             yield "num_perf_log_entries", len(entries), 0.0, responses
     elif audit.test == "TEST07":
@@ -308,10 +311,10 @@ def check_audit(result: Result) -> Reads[RunIdentity | None]:
     run = RunDir(folder / "performance" / "run_1")
     if not is_folder(run.root):
         # The official script deletes the detail log of the audit run. So only the responses identify this run.
-        known = RunIdentity("audit", run.detail)
+        identity = RunIdentity("audit", run.detail)
         if is_regular(responses) and responses.stat().st_size > LOGGED_SAMPLES:
-            known.responses, known.responses_file = sha256_of(responses), responses
-        return known
+            identity.responses, identity.responses_file = sha256_of(responses), responses
+        return identity
     detail = yield from read_log(run)
     if detail is None:
         return None
@@ -332,8 +335,8 @@ def _check_text(result: Result, scenario: Scenario, path: Path) -> Reads[set[str
     if text is None:
         return None
     lines = {line.strip() for line in text.splitlines()}
-    for found, wanted, line in faults_in_text(lines, scenario):
-        yield compared("audit-text", False, found, wanted, path, decided_by=[line] if line else [])
+    for stated, wanted, line in faults_in_text(lines, scenario):
+        yield compared("audit-text", False, stated, wanted, path, decided_by=[line] if line else [])
     return lines
 
 
@@ -347,8 +350,8 @@ def _check_text_of_entries(
     result: Result, scenario: Scenario, text: Path, lines: set[str], entries: list[AccuracyEntry]
 ) -> Iterator[Finding]:
     result.met("audit-text-differs")
-    for found, wanted, line in text_not_of(entries, lines, scenario):
-        yield compared("audit-text-differs", False, found, wanted, text, decided_by=[line] if line else [])
+    for stated, wanted, line in text_not_of(entries, lines, scenario):
+        yield compared("audit-text-differs", False, stated, wanted, text, decided_by=[line] if line else [])
 
 
 @decides(
@@ -370,11 +373,11 @@ def _read_entries(result: Result, path: Path, *, required: bool) -> Reads[list[A
         return result.logged_samples(path).entries
     except HarnessError as error:
         # No official rule requires the log of TEST06, so a truncated log is a warning. A damaged log is an error.
-        found, cut = error.message.replace(f"{path.parent}/", ""), is_truncated(RunDir(path.parent))
+        reason, cut = error.message.replace(f"{path.parent}/", ""), is_truncated(RunDir(path.parent))
         if cut:
-            yield compared("audit-log", False, found, "LoadGen's complete log", path, decided_by=["..."])
+            yield compared("audit-log", False, reason, "LoadGen's complete log", path, decided_by=["..."])
         else:
-            yield compared("log-damaged", False, found, "", path)
+            yield compared("log-damaged", False, reason, "", path)
         return None
 
 
@@ -399,15 +402,15 @@ def _check_entries(
     for check in checks:
         result.judged.applied.add(check.rule)
         if check.violated and (entries or check.rule == "test06-count"):
-            found, required = check.found, check.required
+            value, required = check.found, check.required
             keys = check.decided_by
             yield compared(
-                check.rule, False, found, required, path, text=check.text, severity=check.severity, decided_by=keys
+                check.rule, False, value, required, path, text=check.text, severity=check.severity, decided_by=keys
             )
     result.met("audit-answers")
     if (different := len({entry.seq_id for entry in entries})) < len(entries):
-        found = f"{len(entries)} for {different} queries"
-        yield compared("audit-answers", False, found, "one for each query", path)
+        value = f"{len(entries)} for {different} queries"
+        yield compared("audit-answers", False, value, "one for each query", path)
 
 
 @decides(
@@ -423,12 +426,12 @@ def _check_order(result: Result, test: str, detail: DetailLog) -> Iterator[Findi
         return
     result.met("audit-order")
     try:
-        said = not_as_issued(detail, result.logged_samples(path).issued)
+        problem = not_as_issued(detail, result.logged_samples(path).issued)
     except Exception as error:  # Untrusted numbers must not end the other checks.
         yield compared("log-damaged", False, f"the issued samples cannot be computed: {error}", "", detail.path)
         return
-    if said:
-        yield compared("audit-order", False, said, "", path, detail.path)
+    if problem:
+        yield compared("audit-order", False, problem, "", path, detail.path)
 
 
 OF_TEST06 = (_check_text, _check_text_of_entries, _read_entries, _check_entries, _check_order, judge_entries)

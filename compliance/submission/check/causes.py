@@ -122,9 +122,9 @@ class Cause:
 
 def with_causes(tree: Tree, places: Sequence[Place], findings: Iterable[Finding]) -> list[CausedFinding]:
     """Return the findings with their subjects and causes; the order is unchanged."""
-    known = {tuple(astuple(place)[:count]) for place in places for count in range(len(SUBJECT) + 1)}
-    known |= {home[:count] for home in tree.organizations() for count in (1, 2)}
-    about = [(finding, _subject(finding.files[0], known)) for finding in findings]
+    subjects = {tuple(astuple(place)[:count]) for place in places for count in range(len(SUBJECT) + 1)}
+    subjects |= {home[:count] for home in tree.organizations() for count in (1, 2)}
+    about = [(finding, _subject(finding.files[0], subjects)) for finding in findings]
     violated = {(subject, finding.rule) for finding, subject in about}
     selected = is_selection(tree, findings)
     return [
@@ -133,12 +133,12 @@ def with_causes(tree: Tree, places: Sequence[Place], findings: Iterable[Finding]
     ]
 
 
-def _subject(file: Path, known: set[tuple[str, ...]]) -> tuple[str, ...]:
+def _subject(file: Path, subjects: set[tuple[str, ...]]) -> tuple[str, ...]:
     division, organization, kind, *inside = (*file.parts, "", "", "")[: max(3, len(file.parts))]
     if kind == "systems" and inside:
         inside = [inside[0].removesuffix(".json")]
     names = (division, organization, *inside)[: len(SUBJECT)]
-    return next(names[:count] for count in range(len(names), -1, -1) if names[:count] in known)
+    return next(names[:count] for count in range(len(names), -1, -1) if names[:count] in subjects)
 
 
 def is_selection(tree: Tree, findings: Iterable[Finding]) -> bool:
@@ -164,12 +164,14 @@ def _cause(
 
 def causes(caused: Iterable[CausedFinding]) -> list[Cause]:
     """Return the causes, ordered by rank, then errors before warnings, then by the number of results."""
-    found: dict[str, Cause] = {}
-    for one in caused:
-        if one.cause not in found:
-            found[one.cause] = Cause(one.cause, *(_JOINT.get(one.cause) or _of_rule(find_rule(one.cause))))
-        found[one.cause].caused.append(one)
-    return sorted(found.values(), key=lambda cause: cause.order)
+    by_name: dict[str, Cause] = {}
+    for caused_finding in caused:
+        if caused_finding.cause not in by_name:
+            by_name[caused_finding.cause] = Cause(
+                caused_finding.cause, *(_JOINT.get(caused_finding.cause) or _of_rule(find_rule(caused_finding.cause)))
+            )
+        by_name[caused_finding.cause].caused.append(caused_finding)
+    return sorted(by_name.values(), key=lambda cause: cause.order)
 
 
 def _of_rule(rule: Rule) -> tuple[int, str]:

@@ -42,9 +42,9 @@ def print_report(checked: Checked, console: Console, *, strict: bool) -> None:
         for finding in findings:
             _print_finding(console, finding, where, also.get(finding, ()))
     for same in repeated:
-        one = same[0]
+        first = same[0]
         _line(console, f"the same finding in {len(same)} places:", "bold")
-        _print_finding(console, replace(one, files=()), "")
+        _print_finding(console, replace(first, files=()), "")
         for finding in same:
             _line(console, f"    {finding.where}")
     if unshown := len(checked.findings) - folded - len(shown) - sum(map(len, repeated)):
@@ -64,20 +64,24 @@ def _folded(caused: list[CausedFinding]) -> tuple[list[Finding], dict[Finding, l
     first: dict[tuple[tuple[str, ...], str], Finding] = {}
     shown: list[Finding] = []
     also: dict[Finding, list[str]] = {}
-    for one in caused:
-        leader = first.setdefault((one.subject, one.cause), one.finding) if is_joint(one.cause) else one.finding
-        if leader is one.finding:
+    for caused_finding in caused:
+        leader = (
+            first.setdefault((caused_finding.subject, caused_finding.cause), caused_finding.finding)
+            if is_joint(caused_finding.cause)
+            else caused_finding.finding
+        )
+        if leader is caused_finding.finding:
             shown.append(leader)
-        elif one.finding.rule != leader.rule:
-            also.setdefault(leader, []).append(one.finding.rule)
+        elif caused_finding.finding.rule != leader.rule:
+            also.setdefault(leader, []).append(caused_finding.finding.rule)
     return shown, {leader: list(dict.fromkeys(rules)) for leader, rules in also.items()}
 
 
 def _repeated(shown: list[Finding]) -> tuple[list[Finding], list[list[Finding]]]:
     """Return the findings without those that repeat one text in many places, and these by text."""
     by_text: dict[tuple[str, str], list[Finding]] = {}
-    for one in shown:
-        by_text.setdefault((str(one), one.fix), []).append(one)
+    for finding in shown:
+        by_text.setdefault((str(finding), finding.fix), []).append(finding)
     repeated = [same for same in by_text.values() if len(same) > MAX_REPEATED]
     return [one for one in shown if len(by_text[str(one), one.fix]) <= MAX_REPEATED], repeated
 
@@ -100,10 +104,10 @@ def head(checked: Checked) -> Iterator[tuple[str, str]]:
             rules = ", ".join(f"{rule} {count}" for rule, count in cause.rules.most_common())
             yield f"this tree is a part of a round, because all source code is missing; only --json lists: {rules}", ""
     by_rank = [[cause for cause in shown if cause.rank == rank] for rank in range(len(RANKS))]
-    for (rank, found), most in zip(enumerate(by_rank), _lines_by_rank(by_rank), strict=True):
-        if found:
+    for (rank, causes_of_rank), most in zip(enumerate(by_rank), _lines_by_rank(by_rank), strict=True):
+        if causes_of_rank:
             yield f"{RANKS[rank]}:", "bold"
-        for cause in found[:most]:
+        for cause in causes_of_rank[:most]:
             yield (
                 f"  {cause.extent}: {', '.join(sorted(cause.rules))}: {cause.summary}",
                 "red" if cause.is_error else "yellow",
@@ -111,7 +115,7 @@ def head(checked: Checked) -> Iterator[tuple[str, str]]:
             example = cause.example
             place = place_of(example) + (f":{example.line}" if example.line is not None else "")
             yield f"    e.g. {_short(place)}: {_short(example.sentence)}", ""
-        if rest := found[most:]:
+        if rest := causes_of_rank[most:]:
             listed = [f"{cause.name} ({len(cause.results or cause.caused)})" for cause in rest[:MAX_LISTED]]
             more = f", {len(rest) - MAX_LISTED} more" if len(rest) > MAX_LISTED else ""
             yield f"  also {', '.join(listed)}{more}", ""
@@ -125,12 +129,12 @@ def not_judged_lines(checked: Checked) -> Iterator[str]:
     rules = len(catalog())
     yield f"{rules - max(lacking)} to {rules - min(lacking)} of {rules} rules were applied to each result; not applied:"
     reasons: dict[tuple[str, str], list[int]] = {}
-    for several in checked.rules_not_applied.values():
-        for one in several:
-            reasons.setdefault((one.what, one.why), []).append(len(one.rules))
+    for entries in checked.rules_not_applied.values():
+        for entry in entries:
+            reasons.setdefault((entry.what, entry.why), []).append(len(entry.rules))
     for (what, why), counts in sorted(reasons.items(), key=lambda item: -len(item[1]))[:MAX_REASONS]:
-        of = f"{min(counts)} to {max(counts)} rules" if min(counts) < max(counts) else counted(max(counts), "rule")
-        yield f"  {of} of {counted(len(counts), 'result')}: {what}: {shortened(why)}"
+        shown = f"{min(counts)} to {max(counts)} rules" if min(counts) < max(counts) else counted(max(counts), "rule")
+        yield f"  {shown} of {counted(len(counts), 'result')}: {what}: {shortened(why)}"
     yield "  A result without findings may still violate these rules. --json lists them for each result."
 
 

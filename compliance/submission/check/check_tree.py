@@ -42,8 +42,8 @@ BY_RUNS = frozenset({"log-not-in-runs", "runs-differ", "runs-unread"})  # rules 
 @cache
 def catalog() -> tuple[str, ...]:
     """Return the IDs of the rules on trees and their results, in order."""
-    every = {rule for one in (*RESULT, *ON_RUNS) for rule in one.rules}
-    return tuple(sorted(every | rules_of(*_TREE_WIDE, tree_evidence, scenario) | BY_RUNS))
+    rules = {rule for one in (*RESULT, *ON_RUNS) for rule in one.rules}
+    return tuple(sorted(rules | rules_of(*_TREE_WIDE, tree_evidence, scenario) | BY_RUNS))
 
 
 def not_judged(place: Place, judged: Judgement, violated: frozenset[str], *, with_runs: bool) -> tuple[NotJudged, ...]:
@@ -67,11 +67,11 @@ def not_judged(place: Place, judged: Judgement, violated: frozenset[str], *, wit
 def alike(of_results: Mapping[str, Iterable[NotJudged]]) -> list[NotJudged]:
     """Merge equal entries of multiple results, most frequent entries first."""
     results: defaultdict[NotJudged, list[str]] = defaultdict(list)
-    for place, several in of_results.items():
-        for one in several:
-            results[one].append(place)
-    found = [replace(one, results=tuple(places)) for one, places in results.items()]
-    return sorted(found, key=lambda one: (-len(one.results), one.what, one.why))
+    for place, entries in of_results.items():
+        for entry in entries:
+            results[entry].append(place)
+    merged = [replace(one, results=tuple(places)) for one, places in results.items()]
+    return sorted(merged, key=lambda one: (-len(one.results), one.what, one.why))
 
 
 PARALLEL_FROM = 24  # minimum number of scenarios for parallel checks; fewer are checked faster in one process
@@ -140,8 +140,8 @@ class Checked(Verdict):
     def rules_not_applied(self) -> dict[str, tuple[NotJudged, ...]]:
         """The rules that were not applied to each result."""
         violated: dict[tuple[str, ...], set[str]] = {}
-        for one in self.caused:
-            violated.setdefault(one.subject, set()).add(one.finding.rule)
+        for caused_finding in self.caused:
+            violated.setdefault(caused_finding.subject, set()).add(caused_finding.finding.rule)
         return {
             str(place): not_judged(
                 place, judged, frozenset(violated.get(astuple(place), ())), with_runs=self.signed is not None
@@ -160,23 +160,23 @@ class Checked(Verdict):
             "findings": [
                 {
                     **dict.fromkeys(SUBJECT),
-                    **dict(zip(SUBJECT, one.subject, strict=False)),
-                    "cause": one.cause,
-                    **one.finding.as_json(),
+                    **dict(zip(SUBJECT, caused_finding.subject, strict=False)),
+                    "cause": caused_finding.cause,
+                    **caused_finding.finding.as_json(),
                 }
-                for one in self.caused
+                for caused_finding in self.caused
             ],
             "causes": [
                 {
-                    "cause": one.name,
-                    "weight": RANKS[one.rank],
-                    "summary": one.summary,
-                    "rules": dict(one.rules),
-                    "findings": len(one.caused),
-                    "results": one.results,
-                    "submitters": one.submitters,
+                    "cause": caused_finding.name,
+                    "weight": RANKS[caused_finding.rank],
+                    "summary": caused_finding.summary,
+                    "rules": dict(caused_finding.rules),
+                    "findings": len(caused_finding.caused),
+                    "results": caused_finding.results,
+                    "submitters": caused_finding.submitters,
                 }
-                for one in self.causes
+                for caused_finding in self.causes
             ],
             "rules": [*catalog()],
             "not_judged": [asdict(one) for one in alike(self.rules_not_applied)],

@@ -60,26 +60,26 @@ class _Copy:
      "write accuracy.txt from the run's own accuracy log"),
     rank=Rank.COPIES,
 )  # fmt: skip
-def check_duplicates(root: Path, outcomes: list[ScenarioOutcome], others: Sequence[Path] = ()) -> Iterator[Finding]:
+def check_duplicates(root: Path, outcomes: list[ScenarioOutcome], trees: Sequence[Path] = ()) -> Iterator[Finding]:
     """Find logs with identical bytes, different logs of one run, and identical responses of two systems.
 
     Args:
         others: trees of any round; none of their runs may be in this one.
     """
-    known = SeenRuns(root, dict(_runs_of(others)))
-    copies = [copy for outcome in outcomes for run in outcome.runs for copy in _copies(run, outcome.place, known)]
+    seen = SeenRuns(root, dict(_runs_of(trees)))
+    copies = [copy for outcome in outcomes for run in outcome.runs for copy in _copies(run, outcome.place, seen)]
     between: defaultdict[tuple[str, ...], list[_Copy]] = defaultdict(list)
     for copy in copies:
         pair = tuple(_system(one) for one in (copy.place, copy.other) if one is not None)
         between[pair if len(set(pair)) > 1 else (str(copy.run),)].append(copy)
-    for several in between.values():
-        if len(several) <= MAX_SINGLE:
-            for copy in several:
+    for copies_of_pair in between.values():
+        if len(copies_of_pair) <= MAX_SINGLE:
+            for copy in copies_of_pair:
                 yield compared(
                     "log-duplicate", False, copy.sign, "a log from a separate run", copy.run, decided_by=copy.keys
                 )
         else:
-            yield _copied_system(root, several)
+            yield _copied_system(root, copies_of_pair)
     yield from _check_responses(root, outcomes, {copy.run for copy in copies})
 
 
@@ -91,11 +91,11 @@ def _copied_system(root: Path, copies: list[_Copy]) -> Finding:
     """Return a single finding for all logs that two systems have in common."""
     example, names = copies[0], [name_in(root, copy.run) for copy in copies]
     assert example.other is not None
-    found = f"{len(copies)} logs are copies of logs of {_system(example.other)}, for example {names[0]}"
+    text = f"{len(copies)} logs are copies of logs of {_system(example.other)}, for example {names[0]}"
     folder = next(path for path in example.run.parents if path.name == example.place.system)
     results = sorted({str(copy.place) for copy in copies})
     return compared(
-        "log-duplicate", False, found, "logs from separate runs", folder, example.run, example.first,
+        "log-duplicate", False, text, "logs from separate runs", folder, example.run, example.first,
         results=results, logs=names,
     )  # fmt: skip
 
@@ -113,15 +113,15 @@ def _check_responses(root: Path, outcomes: list[ScenarioOutcome], copied: set[Pa
                 continue
             names = sorted(name for name in run.scores if run.scores[name] != first.scores.get(name, run.scores[name]))
             if names:
-                found, wanted = (
-                    ", ".join(f"{name} {of[name]:.10g}" for name in names) for of in (run.scores, first.scores)
+                value, wanted = (
+                    ", ".join(f"{name} {scores[name]:.10g}" for name in names) for scores in (run.scores, first.scores)
                 )
                 where = name_in(root, first.responses_file)
                 wanted = f"{wanted}, the value in {where} with the same hash"
                 yield compared(
                     "accuracy-hash-scores",
                     False,
-                    found,
+                    value,
                     wanted,
                     run.responses_file,
                     first.responses_file,
@@ -129,30 +129,30 @@ def _check_responses(root: Path, outcomes: list[ScenarioOutcome], copied: set[Pa
                 )
             named = f"{name_in(root, first.responses_file)}: SHA-256 {run.responses}"
             if run.cut and first.cut and run.cut != first.cut:
-                found, wanted = f"the hash of {named}", "a different hash, because the accuracy logs differ"
-                yield compared("accuracy-hash-differs", False, found, wanted, run.responses_file, first.responses_file)
+                value, wanted = f"the hash of {named}", "a different hash, because the accuracy logs differ"
+                yield compared("accuracy-hash-differs", False, value, wanted, run.responses_file, first.responses_file)
             elif first_source == source or run.detail in copied:
                 continue
             # Short responses, such as classes, may be equal on two systems of one submitter.
             elif run.long_responses or place.organization != outcome.place.organization:
-                found = f"identical to the log of {named}"
-                yield compared("log-same-answers", False, found, "a different accuracy log", run.responses_file)
+                value = f"identical to the log of {named}"
+                yield compared("log-same-answers", False, value, "a different accuracy log", run.responses_file)
 
 
-def _copies(run: RunIdentity, place: Place, known: SeenRuns) -> Iterator[_Copy]:
+def _copies(run: RunIdentity, place: Place, seen: SeenRuns) -> Iterator[_Copy]:
     """Yield the value that shows that a run is a copy: bytes of a log, latencies or time span."""
     copied = False
     same_bytes = [("identical to {}", digest, path, ()) for path, digest in run.hashes.items()]
     marks = ((sign, mark, run.detail, keys) for sign, mark, keys in _marks(run))
     for sign, key, path, keys in (*same_bytes, *marks):
-        first, name, other = known.first.setdefault(key, (path, run.name, place))
+        first, name, other_place = seen.first.setdefault(key, (path, run.name, place))
         if first == path or copied:
             continue
-        shared = other is not None and _may_share(other, name, place, run.name)
+        shared = other_place is not None and _may_share(other_place, name, place, run.name)
         copied = not shared or key in run.hashes.values()
         if not shared:
-            named = str(first if other is None else first.relative_to(known.root))
-            yield _Copy(place, path, sign.format(named), other, first, keys)
+            named = str(first if other_place is None else first.relative_to(seen.root))
+            yield _Copy(place, path, sign.format(named), other_place, first, keys)
 
 
 def _marks(run: RunIdentity) -> Iterable[tuple[str, tuple[object, ...], tuple[str, ...]]]:
@@ -174,28 +174,28 @@ def _runs_of(trees: Iterable[Path]) -> Iterable[tuple[object, tuple[Path, str, N
         if not logs:
             raise InputError(f"{tree}: {LOG} is missing", "give the directory that contains closed/ or open/")
         for path in logs:
-            found = {
+            values = {
                 key.decode(): int(value) if value.isdigit() else value.decode(errors="replace")
                 for key, value in _KNOWN_BY.findall(path.read_bytes())
             }
-            for latencies in fingerprints(found):
+            for latencies in fingerprints(values):
                 yield latencies, (path, "", None)
-            if {"power_begin", "power_end"} <= found.keys():
-                yield (found["power_begin"], found["power_end"]), (path, "", None)
+            if {"power_begin", "power_end"} <= values.keys():
+                yield (values["power_begin"], values["power_end"]), (path, "", None)
 
 
-def _may_share(first: Place, one: str, other: Place, another: str) -> bool:
+def _may_share(first: Place, first_run: str, second: Place, second_run: str) -> bool:
     """Return True if one run may be submitted in both places.
 
     This is the case for a model at 99% and 99.9% of the reference accuracy, and for a scenario inferred from another.
     """
-    if (first.division, first.organization, first.system) != (other.division, other.organization, other.system):
+    if (first.division, first.organization, first.system) != (second.division, second.organization, second.system):
         return False
-    scenarios = {first.scenario.lower(), other.scenario.lower()}
-    if one != another:
+    scenarios = {first.scenario.lower(), second.scenario.lower()}
+    if first_run != second_run:
         return False
-    if first.benchmark != other.benchmark:
-        return model_of(first.benchmark) == model_of(other.benchmark) and len(scenarios) == 1
+    if first.benchmark != second.benchmark:
+        return model_of(first.benchmark) == model_of(second.benchmark) and len(scenarios) == 1
     return first.benchmark not in DIRECTORIES and any(scenarios == {one.lower() for one in pair} for pair in INFERRED)
 
 
@@ -206,6 +206,6 @@ def _source_of_order(outcome: ScenarioOutcome) -> tuple[str, ...]:
     responses in both. The detail logs show whether a run was submitted twice.
     """
     place = outcome.place
-    ours = model_of(place.benchmark) in _OURS
-    scenario = LOADGEN_SCENARIO[outcome.scenario] if ours and outcome.scenario else ""
+    is_supported = model_of(place.benchmark) in _OURS
+    scenario = LOADGEN_SCENARIO[outcome.scenario] if is_supported and outcome.scenario else ""
     return place.division, place.organization, place.system, model_of(place.benchmark), scenario

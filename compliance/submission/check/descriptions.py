@@ -115,9 +115,9 @@ def _check_set(folder: Path, entry: RoundBenchmark, system_type: str | None) -> 
     if missing := entry.missing(existing, kind):
         required = ", ".join(all_of) + (f" and {' or '.join(one_of)}" if one_of else "")
         yield compared("scenario-set", False, f"{', '.join(missing)} missing", required, folder)
-    if others := sorted(set(existing) - {*all_of, *entry.optional.get(kind, ())}):
-        found = f"{', '.join(others)} (system_type {kind})"
-        yield compared("suite-benchmark", False, found, ", ".join((*all_of, *entry.optional.get(kind, ()))), folder)
+    if extra := sorted(set(existing) - {*all_of, *entry.optional.get(kind, ())}):
+        value = f"{', '.join(extra)} (system_type {kind})"
+        yield compared("suite-benchmark", False, value, ", ".join((*all_of, *entry.optional.get(kind, ()))), folder)
 
 
 def _is_network(value: dict[str, Any]) -> bool:
@@ -142,8 +142,8 @@ def _check_fields(path: Path, value: dict[str, Any]) -> Iterator[Finding]:
         if field.name not in value:
             yield compared("system-field", False, f"{field.name} is missing", f"{field.name}: {field.meaning}", path)
         elif wanted := field.name in MIN_COUNTS and count_problem(field.name, value[field.name]):
-            found = f"{field.name} is {value[field.name]!r}"
-            yield compared("system-number", False, found, wanted, path, decided_by=[field.name])
+            value_text = f"{field.name} is {value[field.name]!r}"
+            yield compared("system-number", False, value_text, wanted, path, decided_by=[field.name])
         elif _is_empty(value[field.name]) and not field.may_be_empty:
             text = f"{field.name} is empty ({value[field.name]!r})"
             yield compared("system-field", False, text, f"{field.name}: {field.meaning}", path, decided_by=[field.name])
@@ -157,8 +157,8 @@ def _check_type(path: Path, name: str, value: Any, rule_id: str) -> Iterator[Fin
     if value is None or isinstance(value, str) or (type(value) is int and _COUNT.search(name)) or name == IS_NETWORK:
         return
     parts = isinstance(value, dict) and all(isinstance(one, str) for one in value.values())
-    found = f"{name} is {json.dumps(value)[:SHOWN]}"
-    yield compared(rule_id, False, found, "a string", path, severity="warning" if parts else None, decided_by=[name])
+    shown = f"{name} is {json.dumps(value)[:SHOWN]}"
+    yield compared(rule_id, False, shown, "a string", path, severity="warning" if parts else None, decided_by=[name])
 
 
 def _is_empty(value: Any) -> bool:
@@ -198,8 +198,8 @@ def _check_identity(path: Path, value: dict[str, Any], division: str, organizati
         if not right:
             yield compared(rule, False, f"{name} is {value.get(name)!r}", wanted, path, decided_by=[name])
     if of_network and kind != "datacenter":
-        found = f"system_type is {kind!r}{in_division}"
-        yield compared("system-type", False, found, "datacenter", path, decided_by=["system_type"])
+        shown = f"system_type is {kind!r}{in_division}"
+        yield compared("system-type", False, shown, "datacenter", path, decided_by=["system_type"])
 
 
 @decides("tree", ("system-placeholder", "error", OURS, "placeholder in a description", "replace the placeholder"))
@@ -208,12 +208,12 @@ def _check_words(path: Path, value: dict[str, Any]) -> Iterator[Finding]:
     for name, text in parts:
         if not isinstance(text, str):
             continue
-        if found := _PLACEHOLDER.search(text):
-            said = f"{found[0]!r} in {name}: {text!r}"
-            yield compared("system-placeholder", False, said, "none", path, decided_by=[name])
-        if found := _NO_MODEL.search(text):
-            said = f"{name} names the engine {found[0]}, which runs no model: {text!r}"
-            yield compared("rehearsal", False, said, "an engine that runs the model", path, decided_by=[name])
+        if match := _PLACEHOLDER.search(text):
+            quoted = f"{match[0]!r} in {name}: {text!r}"
+            yield compared("system-placeholder", False, quoted, "none", path, decided_by=[name])
+        if match := _NO_MODEL.search(text):
+            quoted = f"{name} names the engine {match[0]}, which runs no model: {text!r}"
+            yield compared("rehearsal", False, quoted, "an engine that runs the model", path, decided_by=[name])
 
 
 @decides(
@@ -230,12 +230,12 @@ def check_measurements(tree: Tree, place: Place) -> Iterator[Finding]:
     path = tree.measurements(place)
     value = yield from read_object(path, "measurements-missing", "measurements-field")
     for name in MEASUREMENT_FIELDS if value is not None else ():
-        found = value.get(name) if value else None
-        if not found:
-            said = f"{name} is {'missing' if found is None else 'empty'}"
-            yield compared("measurements-field", False, said, "a value", path, decided_by=[name])
+        field_value = value.get(name) if value else None
+        if not field_value:
+            state = f"{name} is {'missing' if field_value is None else 'empty'}"
+            yield compared("measurements-field", False, state, "a value", path, decided_by=[name])
         else:
-            yield from _check_type(path, name, found, "measurements-field")
+            yield from _check_type(path, name, field_value, "measurements-field")
     yield from _check_words(path, value or {})
     if place.division != "open":
         yield from _check_closed_model(path, value or {})
@@ -264,10 +264,10 @@ def _check_closed_model(path: Path, value: dict[str, Any]) -> Iterator[Finding]:
         yield compared(
             "measurements-retraining", False, f"retraining is {retraining!r}", "no", path, decided_by=["retraining"]
         )
-    if found := _FEWER_WEIGHTS.search(changes):
+    if match := _FEWER_WEIGHTS.search(changes):
         key = "weight_transformations"
         yield compared(
-            "measurements-fewer-weights", False, f"{found[0]!r} in {key}: {changes!r}", "none", path, decided_by=[key]
+            "measurements-fewer-weights", False, f"{match[0]!r} in {key}: {changes!r}", "none", path, decided_by=[key]
         )
 
 
@@ -278,11 +278,11 @@ def _check_closed_model(path: Path, value: dict[str, Any]) -> Iterator[Finding]:
     rank=Rank.LIMITS,
 )  # fmt: skip
 def _check_speculation(tree: Tree, place: Place, path: Path, text: str) -> Iterator[Finding]:
-    entry, found = tree.round.table.entry(place.benchmark), _SPECULATION.search(text)
-    if entry is not None and found and place.scenario.lower() not in map(str.lower, entry.speculative_decoding):
-        line = text.count("\n", 0, found.start()) + 1
+    entry, match = tree.round.table.entry(place.benchmark), _SPECULATION.search(text)
+    if entry is not None and match and place.scenario.lower() not in map(str.lower, entry.speculative_decoding):
+        line = text.count("\n", 0, match.start()) + 1
         allowed = f"only in {', '.join(entry.speculative_decoding) or 'no scenario'} of this benchmark"
-        yield compared("measurements-speculation", False, f"it names {found[0]!r}", allowed, path, line=line)
+        yield compared("measurements-speculation", False, f"it names {match[0]!r}", allowed, path, line=line)
 
 
 @decides(
@@ -292,12 +292,12 @@ def _check_speculation(tree: Tree, place: Place, path: Path, text: str) -> Itera
 )  # fmt: skip
 def check_models(tree: Tree, places: list[Place]) -> Iterator[Finding]:
     """Compare the models of the scenarios of each closed benchmark; their quantization may differ."""
-    found: dict[tuple[str, ...], tuple[Place, str]] = {}
+    first_of: dict[tuple[str, ...], tuple[Place, str]] = {}
     for place in places:
         model = object_or_empty(tree.measurements(place)).get("starting_weights_filename")
         if place.division == "open" or not isinstance(model, str):
             continue
-        first, first_model = found.setdefault(
+        first, first_model = first_of.setdefault(
             (place.division, place.organization, place.system, place.benchmark), (place, model)
         )
         if model != first_model and _other_model(model, first_model):
@@ -308,12 +308,12 @@ def check_models(tree: Tree, places: list[Place]) -> Iterator[Finding]:
             )
 
 
-def _other_model(one: str, other: str) -> bool:
+def _other_model(first: str, second: str) -> bool:
     """Return True if two texts name different models: their sizes (8B) differ, or the names have little in common."""
     # The time of the comparison grows with the square of the length.
-    one, other = one[:SHOWN].lower(), other[:SHOWN].lower()
-    sizes = [set(_SIZE.findall(text)) for text in (one, other)]
-    alike = SequenceMatcher(None, one, other, autojunk=False).ratio()
+    first, second = first[:SHOWN].lower(), second[:SHOWN].lower()
+    sizes = [set(_SIZE.findall(text)) for text in (first, second)]
+    alike = SequenceMatcher(None, first, second, autojunk=False).ratio()
     return (all(sizes) and sizes[0] != sizes[1]) or alike < ALIKE
 
 
@@ -332,8 +332,8 @@ def check_sources(tree: Tree, contents: Contents) -> Iterator[Finding]:
     for division, organization in tree.organizations():
         source, documents = tree.source(division, organization), tree.documentation(division, organization)
         if source not in largest:
-            found = "directory is empty" if source.is_dir() else "directory does not exist"
-            yield compared("tree-source", False, found, FILLED, source)
+            state = "directory is empty" if source.is_dir() else "directory does not exist"
+            yield compared("tree-source", False, state, FILLED, source)
         elif not largest[source]:
             yield compared("tree-source", False, "all files are empty", FILLED, source)
         if division == "network" and not largest.get(documents):
@@ -357,9 +357,9 @@ def _check_mapping(path: Path, division: str, in_round: Round) -> Iterator[Findi
         )
     for name, benchmark in value.items():
         if not _may_be_mapped_to(benchmark, in_round):
-            known = ", ".join(sorted(in_round.benchmarks))
-            found = f"{name!r} is mapped to {benchmark!r}"
-            yield compared("model-mapping", False, found, f"one of {known}", path, decided_by=[name])
+            names = ", ".join(sorted(in_round.benchmarks))
+            mapped = f"{name!r} is mapped to {benchmark!r}"
+            yield compared("model-mapping", False, mapped, f"one of {names}", path, decided_by=[name])
 
 
 def mapped_benchmark(tree: Tree, place: Place) -> str | None:
@@ -369,10 +369,10 @@ def mapped_benchmark(tree: Tree, place: Place) -> str | None:
     if place.division != "open":
         return None
     mapping = object_or_empty(tree.organization(place.division, place.organization) / "model_mapping.json")
-    found = mapping.get(place.benchmark)
-    if found is None and tree.round.split_tree and any(name in place.benchmark for name in _RESNET_ALIKE):
-        found = "resnet"
-    return found if _may_be_mapped_to(found, tree.round) else None
+    name = mapping.get(place.benchmark)
+    if name is None and tree.round.split_tree and any(name in place.benchmark for name in _RESNET_ALIKE):
+        name = "resnet"
+    return name if _may_be_mapped_to(name, tree.round) else None
 
 
 def _may_be_mapped_to(name: object, in_round: Round) -> TypeGuard[str]:

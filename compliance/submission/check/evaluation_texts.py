@@ -43,13 +43,13 @@ _SCENARIOS = frozenset(name.lower() for name in (*SCENARIOS, "MultiStream"))
 def check_scores(result: Result) -> Iterator[Finding]:
     """Check the scores in accuracy.txt and in the texts of audit directories."""
     path = result.tree.accuracy(result.place).accuracy_text
-    for one in _texts(result):
-        text = _text_of(one)
+    for text_path in _texts(result):
+        text = _text_of(text_path)
         # The rule audit-verdict reports failures in other texts.
-        for fault in () if one.name.startswith("verify_") else failures(text):
-            yield compared("accuracy-failure", False, *fault[:2], one, decided_by=[fault.key])
+        for fault in () if text_path.name.startswith("verify_") else failures(text):
+            yield compared("accuracy-failure", False, *fault[:2], text_path, decided_by=[fault.key])
         for fault in contradictions(text):
-            yield compared("accuracy-numbers", False, *fault[:2], one, decided_by=[fault.key])
+            yield compared("accuracy-numbers", False, *fault[:2], text_path, decided_by=[fault.key])
     text = _text_of(path)
     for rule, fault in _scores(result, text):
         yield compared(rule, False, *fault[:2], path, decided_by=[fault.key])
@@ -58,14 +58,14 @@ def check_scores(result: Result) -> Iterator[Finding]:
         yield compared(rule, False, *fault[:2], path07, severity="warning", decided_by=[fault.key])
     for name, count in scored_samples(text):
         if count != result.accuracy_samples and name != "gen_num":  # rule accuracy-samples reports gen_num as an error
-            found, wanted = f"{name} is {count:,}", f"{result.accuracy_samples:,}"
-            yield compared("accuracy-samples", False, found, wanted, path, severity="warning", decided_by=[name])
+            stated, wanted = f"{name} is {count:,}", f"{result.accuracy_samples:,}"
+            yield compared("accuracy-samples", False, stated, wanted, path, severity="warning", decided_by=[name])
 
 
 def _test07(result: Result, text: str) -> Iterator[tuple[str, Fault]]:
     """Yield datasets that TEST07 does not use, and a score of TEST07 that is too low or too high."""
-    if other := [name for name in datasets_in(text) if name != _DATASET]:
-        yield "audit-numbers", Fault(f"scores of {', '.join(other)}", f"scores of {_DATASET}", other[0])
+    if unused := [name for name in datasets_in(text) if name != _DATASET]:
+        yield "audit-numbers", Fault(f"scores of {', '.join(unused)}", f"scores of {_DATASET}", unused[0])
     threshold, score = result.entry.audit_settings.get("TEST07", {}).get("test07_accuracy_threshold"), numbers_in(text)
     if threshold and (value := score.get("exact_match", 0.0)) > REACH * threshold:
         yield (
@@ -85,18 +85,18 @@ def _scores(result: Result, text: str) -> Iterator[tuple[str, Fault]]:
     for score, limits in result.entry.targets_of(result.scenario_name).items():
         if score in _UNBOUNDED or not limits.low:
             continue
-        for value in stated_score(lines, score, one=False).values:
+        for value in stated_score(lines, score, is_single=False).values:
             low = limits.low * 100 if value > 1 >= limits.low else limits.low
-            found = f"{score} is {value:.10g}"
+            stated = f"{score} is {value:.10g}"
             if value > 100:
-                yield "accuracy-range", Fault(found, "at most 100", score)
+                yield "accuracy-range", Fault(stated, "at most 100", score)
             elif result.is_open:
                 continue
             elif value > (most := _REACH.get(score, REACH) * low):
-                yield "accuracy-reach", Fault(found, f"at most {most:.10g}", score)
+                yield "accuracy-reach", Fault(stated, f"at most {most:.10g}", score)
             # The official checker accepts such a score, because it compares a percentage with a share.
             elif value < low != limits.low:
-                yield "accuracy-reach", Fault(found, f"at least {low:.10g} (percent), or at most 1 (share)", score)
+                yield "accuracy-reach", Fault(stated, f"at least {low:.10g} (percent), or at most 1 (share)", score)
 
 
 @decides(
@@ -111,10 +111,10 @@ def check_places(result: Result) -> Iterator[Finding]:
     scenarios = {result.scenario_name.lower(), *(run.scenario.lower() for run in result.runs)}
     for path in _texts(result):
         folders = {one.lower() for one in _FOLDER.findall(_text_of(path))}
-        for found, own in ((folders & _SCENARIOS, scenarios), (folders & set(names), {result.entry.model})):
-            named = {names.get(one, one) for one in found}
-            if named and not named & own:
-                yield compared("text-place", False, ", ".join(sorted(found)), " or ".join(sorted(own)), path)
+        for named_parts, allowed in ((folders & _SCENARIOS, scenarios), (folders & set(names), {result.entry.model})):
+            named = {names.get(one, one) for one in named_parts}
+            if named and not named & allowed:
+                yield compared("text-place", False, ", ".join(sorted(named_parts)), " or ".join(sorted(allowed)), path)
 
 
 def _texts(result: Result) -> Iterator[Path]:

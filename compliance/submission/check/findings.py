@@ -88,10 +88,10 @@ def located(root: Path, findings: Iterable[Finding]) -> list[Finding]:
 
 def _located(finding: Finding, lines: list[bytes]) -> Finding:
     """Return a finding with the line numbers of its keys. The first of these becomes the line of the finding."""
-    if finding.line is not None or not (found := _lines_of(finding, lines)):
+    if finding.line is not None or not (line_of := _lines_of(finding, lines)):
         return finding
-    all_lines = {"lines": found} if len(found) > 1 else {}
-    return replace(finding, line=next(iter(found.values())), numbers={**finding.numbers, **all_lines})
+    all_lines = {"lines": line_of} if len(line_of) > 1 else {}
+    return replace(finding, line=next(iter(line_of.values())), numbers={**finding.numbers, **all_lines})
 
 
 def shown_lines(root: Path, finding: Finding, length: int) -> Iterator[tuple[Path, int, str]]:
@@ -122,7 +122,7 @@ def _lines_of(finding: Finding, lines: list[bytes]) -> dict[str, int]:
 
     A key "seq_id 7" is the response with this number in an accuracy log.
     """
-    found = {}
+    line_of = {}
     for key in filter(str.strip, finding.decided_by):
         name = rb"\s+".join(re.escape(word.encode(errors="replace")) for word in key.split())
         text = rb'"key"\s*:\s*"%b"|"%b"\s*:|^\s*%b\s*([:=]|$)' % (name, name, name)
@@ -130,8 +130,8 @@ def _lines_of(finding: Finding, lines: list[bytes]) -> dict[str, int]:
             text = rb'"seq_id"\s*:\s*%b\b' % response[1].encode()
         pattern = re.compile(text, re.IGNORECASE)
         if line := next((number for number, line in enumerate(lines, start=1) if pattern.search(line)), 0):
-            found[key] = line
-    return found
+            line_of[key] = line
+    return line_of
 
 
 # Files of an untrusted tree ------------------------------------------------------------------------------------------
@@ -183,8 +183,8 @@ def is_safe(folder: Path) -> bool:
 def read_bytes(path: Path, rule_id: str, limit: int = MAX_TEXT_BYTES) -> Reads[bytes | None]:
     """Read a small file. Return None and yield a finding if it is missing, unreadable or too large."""
     if not is_regular(path):
-        found = "symbolic link" if path.is_symlink() else MISSING
-        yield compared(rule_id, False, found, "a regular file", path, fix=f"add the file {path.name}")
+        kind = "symbolic link" if path.is_symlink() else MISSING
+        yield compared(rule_id, False, kind, "a regular file", path, fix=f"add the file {path.name}")
         return None
     try:
         with path.open("rb") as stream:
@@ -220,8 +220,8 @@ def read_object(path: Path, missing_rule: str, damaged_rule: str) -> Reads[dict[
         if twice is None:
             yield compared(damaged_rule, False, error.message, "a JSON object", path)
             return None
-    found, fix = f"{twice.key!r} occurs twice; readers use the last value", f"keep one line of {twice.key!r}"
-    yield compared(damaged_rule, False, found, "each key once", path, fix=fix, decided_by=[twice.key], origin=OURS)
+    problem, fix = f"{twice.key!r} occurs twice; readers use the last value", f"keep one line of {twice.key!r}"
+    yield compared(damaged_rule, False, problem, "each key once", path, fix=fix, decided_by=[twice.key], origin=OURS)
     with suppress(InputError):  # Other fields of the object are still checked.
         return json_object(content, Path(path.name), "", twice=True)
     return None

@@ -70,14 +70,14 @@ def scan(root: Path) -> Reads[Contents]:
         folder = waiting.pop()
         try:
             with os.scandir(folder) as entries:
-                found = sorted(entries, key=lambda entry: entry.name)
-            met += len(found)
+                listed = sorted(entries, key=lambda entry: entry.name)
+            met += len(listed)
             if met > MAX_ENTRIES:
                 raise InputError(
-                    f"{root}: more than {MAX_ENTRIES:,} files and directories ({len(found):,} in {folder})",
+                    f"{root}: more than {MAX_ENTRIES:,} files and directories ({len(listed):,} in {folder})",
                     "give the directory that contains closed/ or open/ of a submission",
                 )
-            for entry in found:
+            for entry in listed:
                 path = folder / entry.name
                 if path == root / ".git":
                     continue  # this file belongs to the git checkout, not to the submission
@@ -166,8 +166,8 @@ def check_layout(tree: Tree, contents: Contents) -> Iterator[Finding]:
             continue
         # The official checker accepts scenario names in any case, if no two of them differ in case only.
         accepted = official in _SCENARIOS and twins[path.parent, official.lower()] == 1
-        known = len(parts) < 5 or parts[4] in tree.round.benchmarks
-        if known and not (accepted and parts[2] == "compliance"):  # The rules on results find other names.
+        is_checked = len(parts) < 5 or parts[4] in tree.round.benchmarks
+        if is_checked and not (accepted and parts[2] == "compliance"):  # The rules on results find other names.
             severity: Severity | None = "warning" if accepted else None
             yield compared(
                 "tree-case", False, path.name, official, path, severity=severity, fix=f"rename it to {official}"
@@ -188,8 +188,8 @@ def check_layout(tree: Tree, contents: Contents) -> Iterator[Finding]:
                 "tree-unknown", False, "run directory of the MLPerf Endpoints client", "none", folder, fix=fix
             )
     for folder, paths in misplaced.items():
-        found = ", ".join(sorted({path.name for path in paths}))
-        yield compared("tree-unknown", False, found, "none", folder, *paths[:MAX_NAMED])
+        names = ", ".join(sorted({path.name for path in paths}))
+        yield compared("tree-unknown", False, names, "none", folder, *paths[:MAX_NAMED])
 
 
 def is_document(name: PurePath) -> bool:

@@ -40,20 +40,20 @@ def _check_entries(result: Result, path: Path, entries: Sequence[AccuracyEntry])
         wrong = [(one, size, tokens) for one, size, tokens in counted if size not in (4 * tokens, 8 * tokens)]
         if wrong:
             first, size, tokens = wrong[0]
-            found = f"{len(wrong)} differ; qsl_idx {first.qsl_idx} has {size} bytes, token_count {tokens}"
-            yield compared("responses-length", False, found, "4 or 8 bytes for each token", path)
+            value = f"{len(wrong)} differ; qsl_idx {first.qsl_idx} has {size} bytes, token_count {tokens}"
+            yield compared("responses-length", False, value, "4 or 8 bytes for each token", path)
     samples_of: defaultdict[bytes, set[int]] = defaultdict(set)
-    for one in entries:
-        samples_of[one.data].add(one.qsl_idx)
+    for entry in entries:
+        samples_of[entry.data].add(entry.qsl_idx)
     if all(len(samples) == 1 for samples in samples_of.values()):
         return
     long = [samples for data, samples in samples_of.items() if _is_long(data)]
     largest = max(long, key=len, default=set())
     different = len(set[int]().union(*long))
     if len(largest) >= _SAMPLES or 1 < len(largest) == different:
-        such = ", ".join(map(str, sorted(largest)[:3]))
-        found = f"{len(largest)} of {different} (for example qsl_idx {such})"
-        yield compared("responses-shared", False, found, f"below {min(_SAMPLES, different)}", path)
+        examples = ", ".join(map(str, sorted(largest)[:3]))
+        value = f"{len(largest)} of {different} (for example qsl_idx {examples})"
+        yield compared("responses-shared", False, value, f"below {min(_SAMPLES, different)}", path)
 
 
 def _is_long(data: bytes) -> bool:

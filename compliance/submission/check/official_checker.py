@@ -87,16 +87,16 @@ def run_official(checkout: Path, tree: Path, in_round: Round) -> OfficialResult:
 
 def _result(checkout: Path, in_round: Round, code: int, text: str, table: str) -> OfficialResult:
     last = text.rstrip().rpartition("\n")[2]
-    found = _SUMMARY.search(text)
-    if found is None and ("ModuleNotFoundError" in last or "ImportError" in last or code == 2 or code < 0):
+    match = _SUMMARY.search(text)
+    if match is None and ("ModuleNotFoundError" in last or "ImportError" in last or code == 2 or code < 0):
         raise ExecutionError(
             f"the official checker could not run (exit code {code}): {last[:300]}",
             "install PyYAML, and give a clone of mlcommons/inference that supports the round",
         )
     outcome: Outcome = "crashed"
-    if found is not None:
-        outcome = "ok" if found["text"].strip() == _CLEAN and code == 0 else "errors"
-    shown = found["text"].strip() if found else last[:1000]
+    if match is not None:
+        outcome = "ok" if match["text"].strip() == _CLEAN and code == 0 else "errors"
+    shown = match["text"].strip() if match else last[:1000]
     result = OfficialResult(str(checkout), in_round.name, outcome, code, shown)
     for line in text.splitlines():
         message = _MESSAGE.match(line)

@@ -57,10 +57,10 @@ def index_runs(directories: list[Path]) -> RunsIndex:
     index: RunsIndex = {}
     for directory in directories:
         places = [RunDir(path.parent) for path in files_below(directory) if path.name == LOADGEN_LOGS[1]]
-        found = [run for run in places if is_regular(run.detail) and is_regular(run.manifest)]
-        if not found:
+        runs = [run for run in places if is_regular(run.detail) and is_regular(run.manifest)]
+        if not runs:
             raise what_is(directory).refused("a directory with runs of this harness", "--runs")
-        for run in found:
+        for run in runs:
             earlier = index.setdefault(sha256_of(run.detail), run)
             if earlier is not run and read_record(earlier.manifest, _FIX) != read_record(run.manifest, _FIX):
                 raise InputError(f"--runs: {earlier.root} and {run.root} have identical logs", "give only one of them")
@@ -133,17 +133,17 @@ def _compare_system(
     result_runs = [run_dir for place in places for run_dir in (tree.performance(place), tree.accuracy(place))]
     tests = [tree.audit(place, test) for place in places for test in SUBMITTED_TESTS]
     audits = [RunDir(folder / "performance" / "run_1") for folder in tests if folder.is_dir()]
-    own = {run_dir: _run_of(run_dir, made_of.runs) for run_dir in (*result_runs, *audits)}
-    for run_dir in (run_dir for run_dir, found in own.items() if found is None):
+    run_of = {run_dir: _run_of(run_dir, made_of.runs) for run_dir in (*result_runs, *audits)}
+    for run_dir in (run_dir for run_dir, found in run_of.items() if found is None):
         yield compared(
             "log-not-in-runs", False, "in none of the runs", "a detail log of one of the runs", run_dir.detail
         )
     name = f"{first.division}/{first.organization}/{first.system}"
-    signed = SystemSignOff(name, len(result_runs), sum(own[run_dir] is not None for run_dir in result_runs))
-    if None in own.values():
+    signed = SystemSignOff(name, len(result_runs), sum(run_of[run_dir] is not None for run_dir in result_runs))
+    if None in run_of.values():
         return None, signed
-    results = [found.root for run_dir in result_runs if (found := own[run_dir])]
-    results += [found.root.parent for run_dir in audits if (found := own[run_dir])]
+    results = [found.root for run_dir in result_runs if (found := run_of[run_dir])]
+    results += [found.root.parent for run_dir in audits if (found := run_of[run_dir])]
     home = tree.results(first.division, first.organization) / first.system
     try:
         candidates = gather(results, beside=False)
@@ -180,10 +180,10 @@ def _request(
 ) -> SubmitRequest:
     division: Division = next((one for one in DIVISIONS if one == first.division), "closed")
     # Fields that are missing in the file of --system are taken from the description in the tree.
-    found = object_or_empty(tree.system(first.division, first.organization, first.system))
-    given = given_in(found, manifests["performance"]) if manifests else SystemFile({}, {})
+    described = object_or_empty(tree.system(first.division, first.organization, first.system))
+    system_file = given_in(described, manifests["performance"]) if manifests else SystemFile({}, {})
     if made_of.given is not None:
-        given = SystemFile({**given.fields, **made_of.given.fields}, made_of.given.measurements)
+        system_file = SystemFile({**system_file.fields, **made_of.given.fields}, made_of.given.measurements)
     return SubmitRequest(
         results=results,
         output=output,
@@ -191,7 +191,7 @@ def _request(
         system_name=first.system,
         division=division,
         round=tree.round,
-        given=given,
+        given=system_file,
         source=made_of.source,
         rehearsal=tree.rehearsal_file().exists(),
         sources=made_of.sources,
@@ -212,10 +212,10 @@ def _check_calibration(folder: Path, manifests: list[Manifest]) -> Iterator[Find
         )
 
 
-def _source(given: Path | None, manifests: list[Manifest], code: Path) -> Reads[Source | None]:
+def _source(path: Path | None, manifests: list[Manifest], code: Path) -> Reads[Source | None]:
     """Return the source code of the runs. Return None and yield a finding if it cannot be read."""
     try:
-        return read_source(given, manifests)
+        return read_source(path, manifests)
     except HarnessError as error:
         yield compared("runs-unread", False, error.message, "the source code of the runs", code, fix=error.fix)
         return None
@@ -233,20 +233,20 @@ def _first_difference(path: Path, expected: Path) -> tuple[str, str]:
     if max(path.stat().st_size, expected.stat().st_size) > MAX_TEXT_BYTES:
         return f"{path.stat().st_size:,} bytes", f"{expected.stat().st_size:,} bytes (from the runs)"
     lines = (one.read_bytes().split(b"\n") for one in (path, expected))
-    for number, (one, other) in enumerate(zip_longest(*lines), start=1):
-        if one != other:
-            texts = ["end of file" if text is None else text.decode(errors="replace") for text in (one, other)]
+    for number, (line, expected_line) in enumerate(zip_longest(*lines), start=1):
+        if line != expected_line:
+            texts = ["end of file" if text is None else text.decode(errors="replace") for text in (line, expected_line)]
             return f"line {number}: {texts[0].strip()}", f"{texts[1].strip()} (from the runs)"
     return "different bytes", "the bytes that follow from the runs"
 
 
-def _foreign_files(tree: Tree, home: tuple[str, str], known: set[Path]) -> Iterator[Finding]:
+def _foreign_files(tree: Tree, home: tuple[str, str], expected: set[Path]) -> Iterator[Finding]:
     """Report files that do not follow from the runs, except the submitter's documents."""
     folder, code = tree.organization(*home), tree.source(*home).relative_to(tree.root)
-    code_known = any(name.is_relative_to(code) for name in known)
+    code_known = any(name.is_relative_to(code) for name in expected)
     for path in files_below(folder):
         name = path.relative_to(tree.root)
-        if not is_regular(path) or name in known or is_document(path.relative_to(folder)):
+        if not is_regular(path) or name in expected or is_document(path.relative_to(folder)):
             continue
         if code_known or not name.is_relative_to(code):
             yield compared(

@@ -38,7 +38,7 @@ def _check_text(path: Path, result: Result) -> Reads[tuple[bool, str]]:
     readable = True
     for score, limits in result.entry.targets_of(result.scenario_name).items():
         # The official checker accepts multiple numbers for one score if each of them meets the target.
-        stated = stated_score(lines, score, one=result.benchmark is not None)
+        stated = stated_score(lines, score, is_single=result.benchmark is not None)
         unread = stated.problem if stated.numbers or limits.low is not None else ""
         readable = readable and not unread
         # A result of the open division may have a different score.
@@ -53,8 +53,8 @@ def _check_text(path: Path, result: Result) -> Reads[tuple[bool, str]]:
                 yield compared("accuracy-target", False, f"{score} is {value:.10g}", required, path)
     counts = stated_score(lines, "gen_num")
     if counts.numbers and counts.values != [result.accuracy_samples]:
-        found = f"gen_num is {', '.join(counts.numbers)}"
-        yield compared("accuracy-samples", False, found, f"{result.accuracy_samples}", path)
+        stated_count = f"gen_num is {', '.join(counts.numbers)}"
+        yield compared("accuracy-samples", False, stated_count, f"{result.accuracy_samples}", path)
     return readable, (yield from _check_hash(path, text))
 
 
@@ -67,8 +67,8 @@ def _check_hash(path: Path, text: str) -> Reads[str]:
     """Return the hash in accuracy.txt. If it is missing or not unique, yield a finding and return an empty text."""
     digest, problem = stated_hash(text)
     if not digest:
-        found, wanted = problem or "no line `hash=…`", "one line `hash=` with the SHA-256 of the complete log"
-        yield compared("accuracy-hash", False, found, wanted, path)
+        state, wanted = problem or "no line `hash=…`", "one line `hash=` with the SHA-256 of the complete log"
+        yield compared("accuracy-hash", False, state, wanted, path)
     return digest
 
 
@@ -99,9 +99,9 @@ def _shape_problems(content: bytes, truncated: bool) -> Iterator[tuple[str, str]
         yield "none", f"the first and last {SHOWN_BYTES:,} bytes"
         return
     plain = content.replace(b"\r\n", b"\n")
-    whole = SHOWN_BYTES * 2 + len(CUT)
-    if len(plain) != whole:
-        yield f"{len(plain):,} bytes", f"{whole:,} bytes"
+    size = SHOWN_BYTES * 2 + len(CUT)
+    if len(plain) != size:
+        yield f"{len(plain):,} bytes", f"{size:,} bytes"
     elif plain[SHOWN_BYTES : SHOWN_BYTES + len(CUT)] != CUT:
         dots = CUT.index(b".")
         yield f"truncation mark at byte {plain.find(b'...'):,}", f"at byte {SHOWN_BYTES + dots:,}, between empty lines"
@@ -120,8 +120,8 @@ def _check_folders(run: RunDir, result: Result) -> Iterator[Finding]:
         folder = run.root / name
         existing = {path.name.split(".")[0] for path in folder.iterdir()} if is_folder(folder) else set()
         if missing := [one for one in wanted if one not in existing]:
-            found = f"{len(missing)} of {len(wanted)} missing: {', '.join(missing)}"
-            yield compared("accuracy-files", False, found, f"all {len(wanted)}", folder)
+            value = f"{len(missing)} of {len(wanted)} missing: {', '.join(missing)}"
+            yield compared("accuracy-files", False, value, f"all {len(wanted)}", folder)
 
 
 # Power ----------------------------------------------------------------------------------------------------------------
@@ -159,14 +159,14 @@ def check_power(result: Result) -> Iterator[Finding]:
 
 def _readings(path: Path) -> Reads[list[tuple[datetime, float]]]:
     """Return the time and the watts of each power reading."""
-    found = []
+    readings = []
     content = (yield from read_bytes(path, "power-readings", MAX_FILE_BYTES)) or b""
     for line in content.decode(errors="replace").splitlines():
         with suppress(IndexError, ValueError):
             name, text, _, watts, *_ = line.split(",")
             if name == "Time" and (when := power_time(text)) is not None:
-                found.append((when, float(watts)))
-    return found
+                readings.append((when, float(watts)))
+    return readings
 
 
 OF_ACCURACY = (_check_text, _check_hash, _check_size, _check_folders)

@@ -54,16 +54,16 @@ def judge_run(run: TreeRun, checks: Iterable[Check]) -> Reads[Judgement]:
 def in_tree(run: RunDir, finding: Finding) -> Finding:
     """Return a finding on a run as a finding on its tree, with file names in place of paths."""
     names_all = finding.kind == "contradiction" or finding.rule == "log-damaged"
-    text, found, required = (without_root(part, run.detail) for part in (finding.text, finding.found, finding.required))
+    text, value, required = (without_root(part, run.detail) for part in (finding.text, finding.found, finding.required))
     files = finding.files if names_all else (run.detail,)
-    return replace(finding, files=files, text=text, found=found, required=required)
+    return replace(finding, files=files, text=text, found=value, required=required)
 
 
 def damaged(run: RunDir, error: Exception) -> Finding:
     """Return the finding for a run that cannot be checked. Untrusted content must not end the other checks."""
-    known = error if isinstance(error, HarnessError) else None
-    text = known.message if known else f"{type(error).__name__}: {error}"
-    path, line = (known.path or run.detail, known.line) if known else (run.detail, None)
+    harness_error = error if isinstance(error, HarnessError) else None
+    text = harness_error.message if harness_error else f"{type(error).__name__}: {error}"
+    path, line = (harness_error.path or run.detail, harness_error.line) if harness_error else (run.detail, None)
     return compared("log-damaged", False, text, "", path, line=line)
 
 
@@ -105,10 +105,10 @@ def scenario(run: TreeRun) -> Iterator[Finding]:
 
 def scenario_findings(rule: str, result: Result, detail: DetailLog) -> Iterator[Finding]:
     """Compare the scenario of a log with its directory. Edge systems may infer it from another scenario."""
-    wanted, found = result.loadgen_scenario, detail.scenario
-    if wanted is None or found == wanted:
+    wanted, logged = result.loadgen_scenario, detail.scenario
+    if wanted is None or logged == wanted:
         return
-    if result.benchmark is None and (found, wanted) in INFERRED:
+    if result.benchmark is None and (logged, wanted) in INFERRED:
         place = result.place
         system = object_or_empty(result.tree.system(place.division, place.organization, place.system))
         if "edge" in str(system.get("system_type", "")).lower():
@@ -116,7 +116,7 @@ def scenario_findings(rule: str, result: Result, detail: DetailLog) -> Iterator[
     claimed = result.scenario or wanted
     as_loadgen = f" (LoadGen: {wanted})" if wanted != claimed else ""
     required, keys = f"{claimed}{as_loadgen}", ("effective_scenario",)
-    yield compared(rule, False, found, required, detail.path, decided_by=keys, text="scenario of the log")
+    yield compared(rule, False, logged, required, detail.path, decided_by=keys, text="scenario of the log")
 
 
 @decides(
@@ -130,9 +130,9 @@ def early_stopping(run: TreeRun) -> Iterator[Finding]:
     """Check that LoadGen had enough queries for its estimate of the percentile."""
     detail = run.detail
     if detail.get("early_stopping_met") is False:
-        found = " ".join(str(detail.get("early_stopping_result") or "early_stopping_met is false").split())
+        text = " ".join(str(detail.get("early_stopping_result") or "early_stopping_met is false").split())
         required, keys = "early_stopping_met true", ("early_stopping_met",)
-        yield compared("perf-early-stopping", False, found, required, detail.path, decided_by=keys)
+        yield compared("perf-early-stopping", False, text, required, detail.path, decided_by=keys)
 
 
 @decides(
@@ -146,8 +146,8 @@ def metric(run: TreeRun) -> Iterator[Finding]:
     name = run.of.entry.metrics.get(run.detail.scenario)
     value = None if name is None else run.detail.get(name)
     if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
-        found, keys = f"{name or 'metric'} is {value}", () if name is None else (name,)
-        yield compared("perf-metric", False, found, "a number above 0", run.detail.path, decided_by=keys)
+        stated, keys = f"{name or 'metric'} is {value}", () if name is None else (name,)
+        yield compared("perf-metric", False, stated, "a number above 0", run.detail.path, decided_by=keys)
 
 
 @decides("tree", needs=("log",), also=("perf-network", "perf-network-name"))
@@ -157,10 +157,10 @@ def network_name(run: TreeRun) -> Iterator[Finding]:
     network = result.place.division == "network" or (result.is_open and says_network(result.tree, result.place))
     if detail.is_network != network and (network or not result.is_open):
         wanted = f"{'a name with' if network else 'no'} {NETWORK_SUT!r}"
-        found = f"sut_name is {detail.get('sut_name')!r}"
+        stated = f"sut_name is {detail.get('sut_name')!r}"
         # Outside the network division the official checker accepts such a name. Systems with multiple nodes use it.
         rule = "perf-network" if network else "perf-network-name"
-        yield compared(rule, False, found, wanted, detail.path, decided_by=("sut_name",))
+        yield compared(rule, False, stated, wanted, detail.path, decided_by=("sut_name",))
 
 
 @decides("result", needs=("log",), also=("perf-cut-short",))
@@ -170,10 +170,10 @@ def cut_short(run: TreeRun) -> Iterator[Finding]:
     most, samples = detail.integer("effective_max_query_count"), detail.samples_per_query or 0
     ends = most < samples if detail.scenario == "Offline" else most <= detail.integer("result_query_count")
     required, keys, cut = "0, or above the number of queries", ("effective_max_query_count",), bool(most and ends)
-    found = compared(
+    finding = compared(
         "perf-cut-short", not cut, f"{most}", required, detail.path, decided_by=keys, text="max_query_count"
     )
-    yield replace(found, severity="warning") if cut else found  # published results of wan-2.2 end early
+    yield replace(finding, severity="warning") if cut else finding  # published results of wan-2.2 end early
 
 
 @decides("official", needs=("log",), also=("accuracy-samples",))
@@ -181,8 +181,8 @@ def accuracy_samples(run: TreeRun) -> Iterator[Finding]:
     """Compare the samples of the run with the dataset. Logs of LoadGen 5 have only the size of the dataset."""
     detail, wanted = run.detail, run.of.accuracy_samples
     count = detail.get("effective_accuracy_sample_count", detail.get("qsl_reported_total_count"))
-    found, keys = f"{count} samples", ("effective_accuracy_sample_count", "qsl_reported_total_count")
-    yield compared("accuracy-samples", count == wanted, found, f"{wanted}", detail.path, decided_by=keys)
+    value, keys = f"{count} samples", ("effective_accuracy_sample_count", "qsl_reported_total_count")
+    yield compared("accuracy-samples", count == wanted, value, f"{wanted}", detail.path, decided_by=keys)
 
 
 @decides(
@@ -215,25 +215,27 @@ def check_user_conf(result: Result) -> Iterator[Finding]:
     sizes = () if result.one_size else (result.accuracy_samples, result.entry.performance_samples)
     of_accuracy: list[Mismatch] = []
     differ_in_both = {found.key for found in mismatches(lines, models, accuracy, named)} if accuracy else None
-    for found in mismatches(lines, models, detail, named):
-        if found.line is None:
-            yield compared("user-conf-absent", False, f"{detail.scenario}.{found.key} is missing", _logged(found), path)
-        elif found.key in SIZES and found.given in sizes:
+    for mismatch in mismatches(lines, models, detail, named):
+        if mismatch.line is None:
+            yield compared(
+                "user-conf-absent", False, f"{detail.scenario}.{mismatch.key} is missing", _logged(mismatch), path
+            )
+        elif mismatch.key in SIZES and mismatch.given in sizes:
             continue  # the key sets the size of the accuracy run
-        elif differ_in_both is not None and found.key not in differ_in_both:
-            of_accuracy.append(found)
+        elif differ_in_both is not None and mismatch.key not in differ_in_both:
+            of_accuracy.append(mismatch)
         else:
-            shown, line = f"{found.line.name} = {found.line.value}", found.line.line
-            yield compared("user-conf-differs", False, shown, _logged(found), path, line=line)
+            shown, line = f"{mismatch.line.name} = {mismatch.line.value}", mismatch.line.line
+            yield compared("user-conf-differs", False, shown, _logged(mismatch), path, line=line)
     if of_accuracy:
-        theirs = [found.line for found in of_accuracy if found.line is not None]
-        shown = ", ".join(f"{line.name} = {line.value}" for line in theirs)
+        lines_of_accuracy = [found.line for found in of_accuracy if found.line is not None]
+        shown = ", ".join(f"{line.name} = {line.value}" for line in lines_of_accuracy)
         used = ", ".join(map(_logged, of_accuracy))
-        yield compared("user-conf-accuracy", False, shown, used, path, line=theirs[0].line)
+        yield compared("user-conf-accuracy", False, shown, used, path, line=lines_of_accuracy[0].line)
 
 
-def _logged(found: Mismatch) -> str:
-    return f"{found.logged:.10g} ({found.record} in the performance log)"
+def _logged(mismatch: Mismatch) -> str:
+    return f"{mismatch.logged:.10g} ({mismatch.record} in the performance log)"
 
 
 @decides(
@@ -253,19 +255,19 @@ def check_one_configuration(result: Result) -> Iterator[Finding]:
     for run, text in zip(runs, texts, strict=True):
         if text == usual:
             continue
-        other = runs[texts.index(usual)]
-        different = [key for key in keys if run.identity.get(key) != other.identity.get(key)]
-        found, wanted = (
-            "; ".join(f"{key} {_short(one.identity.get(key), two.identity.get(key))}" for key in different)
-            for one, two in ((run, other), (other, run))
+        usual_run = runs[texts.index(usual)]
+        different = [key for key in keys if run.identity.get(key) != usual_run.identity.get(key)]
+        value, wanted = (
+            "; ".join(f"{key} {_short(first.identity.get(key), two.identity.get(key))}" for key in different)
+            for first, two in ((run, usual_run), (usual_run, run))
         )
-        shown, wanted = f"{found} ({run.name} run)", f"{wanted} ({other.name} run)"
-        yield compared("log-config", False, shown, wanted, run.detail, other.detail, decided_by=different)
+        shown, wanted = f"{value} ({run.name} run)", f"{wanted} ({usual_run.name} run)"
+        yield compared("log-config", False, shown, wanted, run.detail, usual_run.detail, decided_by=different)
     begun = [(power_time(run.window[0]), run) for run in runs if run.window]
     if apart := too_far_apart((int(time.timestamp()) * 10**9, run) for time, run in begun if time is not None):
         days, early, late = apart
-        found = f"{late.name} run {days} days after the {early.name} run"
-        yield compared("log-dates", False, found, f"at most {MAX_DAYS_APART} days", late.detail, early.detail)
+        value = f"{late.name} run {days} days after the {early.name} run"
+        yield compared("log-dates", False, value, f"at most {MAX_DAYS_APART} days", late.detail, early.detail)
 
 
 @decides(
@@ -293,14 +295,14 @@ def check_tokens(result: Result) -> Iterator[Finding]:
             continue
         result.met("audit-tokens")
         if abs(audit.tokens / tokens - 1) > AUDIT_APART:
-            found, wanted = f"{audit.tokens:.2f}", f"{tokens:.2f} ± 6%"
-            yield compared("audit-tokens", False, found, wanted, audit.detail, run.detail)
+            mean, wanted = f"{audit.tokens:.2f}", f"{tokens:.2f} ± 6%"
+            yield compared("audit-tokens", False, mean, wanted, audit.detail, run.detail)
 
 
-def _short(value: object, other: object) -> str:
-    if not isinstance(value, dict) or not isinstance(other, dict):
+def _short(value: object, other_value: object) -> str:
+    if not isinstance(value, dict) or not isinstance(other_value, dict):
         return f"{len(value)} files" if isinstance(value, dict) else str(value)[:80]
-    names = sorted(name for name in value.keys() | other.keys() if value.get(name) != other.get(name))
+    names = sorted(name for name in value.keys() | other_value.keys() if value.get(name) != other_value.get(name))
     return ", ".join(f"{name} {str(value.get(name, 'missing'))[:12]}" for name in names[:3])
 
 

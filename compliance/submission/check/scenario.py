@@ -97,15 +97,15 @@ def _findings(tree: Tree, outcome: ScenarioOutcome) -> Iterator[Finding]:
         return
     outcome.runs, outcome.scenario, outcome.judged = result.runs, result.scenario, result.judged
     result.judged.applied |= rules_of(_claimed, read_log)
-    for one in RESULT:
-        judgement = judge(result, (one,), partial(_damaged, result, one))
+    for item in RESULT:
+        judgement = judge(result, (item,), partial(_damaged, result, item))
         yield from judgement.findings
         result.judged.take(replace(judgement, findings=[]))
 
 
-def _damaged(result: Result, one: Check, error: Exception) -> tuple[Finding, ...]:
+def _damaged(result: Result, item: Check, error: Exception) -> tuple[Finding, ...]:
     """Report an exception as a finding, because untrusted content must not end the other checks."""
-    folder = result.tree.scenario(result.place) / _FOLDERS.get(one.decide, "")
+    folder = result.tree.scenario(result.place) / _FOLDERS.get(item.decide, "")
     return (compared("log-damaged", False, f"{type(error).__name__}: {error}", "", folder),)
 
 
@@ -126,19 +126,19 @@ def _accuracy(result: Result) -> Iterator[Finding]:
     run = result.tree.accuracy(result.place)
     yield from check_accuracy_files(result, run)
     detail = yield from read_log(run)
-    known = RunIdentity("accuracy", run.detail) if detail is None else RunIdentity.of("accuracy", run, detail)
-    known.responses, known.responses_file = result.answers_sha256, run.accuracy_text
-    known.scores = scores_in(run.accuracy_text)
-    known.cut = value_of(read_bytes(run.accuracy_log, "accuracy-size")) or b""
-    known.long_responses = result.benchmark is not None or bool(_LONG_RESPONSE.search(known.cut))
-    result.runs.append(known)
-    checks, ours = ACCURACY, OUR_ACCURACY if result.benchmark is not None else ()
+    identity = RunIdentity("accuracy", run.detail) if detail is None else RunIdentity.of("accuracy", run, detail)
+    identity.responses, identity.responses_file = result.answers_sha256, run.accuracy_text
+    identity.scores = scores_in(run.accuracy_text)
+    identity.cut = value_of(read_bytes(run.accuracy_log, "accuracy-size")) or b""
+    identity.long_responses = result.benchmark is not None or bool(_LONG_RESPONSE.search(identity.cut))
+    result.runs.append(identity)
+    checks, own_checks = ACCURACY, OUR_ACCURACY if result.benchmark is not None else ()
     if is_regular(run.accuracy_log):
         checks += (logged_responses.ISSUED,)
     if result.scores_readable and is_regular(run.accuracy_log):
-        checks += ours
+        checks += own_checks
     else:  # other rules report missing files
-        result.judged.skip(ours, f"accuracy/{run.accuracy_text.name} with all scores, and accuracy/{RESPONSES}")
+        result.judged.skip(own_checks, f"accuracy/{run.accuracy_text.name} with all scores, and accuracy/{RESPONSES}")
     if detail is None:
         result.judged.skip((*CLAIMS["accuracy"], *checks), f"accuracy/{DETAIL}")
     else:
@@ -166,38 +166,38 @@ def _claimed(tree: Tree, place: Place) -> Reads[Result | None]:
     """Return the result of a directory. If its benchmark or scenario is unknown, yield a finding and return None."""
     folder, name = tree.scenario(place), mapped_benchmark(tree, place)
     if name is None:
-        known = ", ".join(sorted(tree.round.benchmarks))
-        yield compared("tree-benchmark", False, place.benchmark, f"one of {known}", folder.parent)
+        names = ", ".join(sorted(tree.round.benchmarks))
+        yield compared("tree-benchmark", False, place.benchmark, f"one of {names}", folder.parent)
         return None
     entry = tree.round.table.benchmarks[name]
     # A name in a different case is still checked; tree-case reports it.
     scenario = next((one for one in SCENARIOS if one.lower() == place.scenario.lower()), None)
-    ours = _benchmark_like(entry, tree.round.table, scenario) if scenario in entry.scenarios else None
-    result = Result(tree, place, entry, ours, scenario)
+    benchmark = _benchmark_like(entry, tree.round.table, scenario) if scenario in entry.scenarios else None
+    result = Result(tree, place, entry, benchmark, scenario)
     if result.loadgen_scenario is None:
         yield compared("tree-scenario", False, place.scenario, "a scenario of LoadGen", folder)
     elif not result.is_open and result.scenario_name not in entry.scenarios:
-        known = ", ".join(sorted(entry.scenarios))
-        yield compared("tree-scenario", False, place.scenario, f"a scenario of {name}: {known}", folder)
+        names = ", ".join(sorted(entry.scenarios))
+        yield compared("tree-scenario", False, place.scenario, f"a scenario of {name}: {names}", folder)
         return None
     return result
 
 
 def _benchmark_like(entry: RoundBenchmark, table: RoundTable, scenario: Scenario | None) -> Benchmark | None:
     """Return the benchmark of this harness with this model, with the accuracy targets of the given entry."""
-    for one in BENCHMARKS.values():
-        other = table.benchmarks.get(one.submission_name)
-        if other is not None and other.model == entry.model and scenario in one.scenarios:
-            if other is entry:
-                return one
-            limits_of = {score.lower(): limits for score, limits in entry.targets_of(one.scenarios[0]).items()}
+    for benchmark in BENCHMARKS.values():
+        benchmark_entry = table.benchmarks.get(benchmark.submission_name)
+        if benchmark_entry is not None and benchmark_entry.model == entry.model and scenario in benchmark.scenarios:
+            if benchmark_entry is entry:
+                return benchmark
+            limits_of = {score.lower(): limits for score, limits in entry.targets_of(benchmark.scenarios[0]).items()}
             targets = {
                 name: replace(target, low_share=limits.low / target.reference)
                 if (limits := limits_of.get(name.lower())) and limits.low is not None
                 else target
-                for name, target in one.targets.items()
+                for name, target in benchmark.targets.items()
             }
-            return replace(one, targets=targets)
+            return replace(benchmark, targets=targets)
     return None
 
 
@@ -214,10 +214,10 @@ def _test06(result: Result) -> Iterator[Finding]:
 def _other_audits(result: Result) -> Iterator[Finding]:
     """Check the runs of audits other than TEST06. Their logs may be copies or contain contradictions."""
     result.without(f"the performance/run_1/{DETAIL} of an audit", "audit-settings", "audit-errors")
-    known = {identity.detail for identity in result.runs}
+    logs = {identity.detail for identity in result.runs}
     for test in result.audits:
         run = RunDir(result.tree.audit(result.place, test) / "performance" / "run_1")
-        if run.detail in known or not (is_regular(run.detail) and is_regular(run.summary)):
+        if run.detail in logs or not (is_regular(run.detail) and is_regular(run.summary)):
             continue
         detail = yield from read_log(run)
         if detail is not None:

@@ -74,8 +74,8 @@ def samples_per_query(run: TreeRun) -> Iterator[Finding]:
     """Check the number of samples in the queries of MultiStream."""
     if run.detail.scenario == "MultiStream":
         key = "effective_samples_per_query"
-        found, wanted = run.detail.integer(key), SAMPLES_PER_QUERY
-        yield compared("perf-samples-per-query", found == wanted, f"{found}", f"{wanted}", run.detail.path,
+        samples, wanted = run.detail.integer(key), SAMPLES_PER_QUERY
+        yield compared("perf-samples-per-query", samples == wanted, f"{samples}", f"{wanted}", run.detail.path,
                        decided_by=(key,))  # fmt: skip
 
 

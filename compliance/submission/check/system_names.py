@@ -43,19 +43,21 @@ def check_names(path: Path, value: dict[str, Any]) -> Iterator[Finding]:
     """Compare the names of a system (of its directory, system_name) with the other fields of its description."""
     for where, name in (("the directory", path.stem), ("system_name", str(value.get("system_name", "")))):
         spaced = name.replace("_", " ")
-        for found, required, field in _accelerators(spaced, value):
-            yield compared("system-accelerators", False, f"{where} names {found}", required, path, decided_by=[field])
+        for named_text, required, field in _accelerators(spaced, value):
+            yield compared(
+                "system-accelerators", False, f"{where} names {named_text}", required, path, decided_by=[field]
+            )
         for pattern, field, per in _HOSTS:
             named, count, times = pattern.search(spaced), count_of(value.get(field)), count_of(value.get(per)) or 1
             if named and count and int(named[1]) not in (count, count * times):
-                found = f"{where} is {name!r}"
-                yield compared("system-hosts", False, found, f"{field} {count}", path, decided_by=[field])
+                named_text = f"{where} is {name!r}"
+                yield compared("system-hosts", False, named_text, f"{field} {count}", path, decided_by=[field])
         processor = "host_processor_model_name"
         kinds = _PROCESSOR.findall(spaced)
         if kinds and not any(kind.upper() in str(value.get(processor)).upper() for kind in kinds):
-            found = f"{where} is {name!r}"
+            named_text = f"{where} is {name!r}"
             yield compared(
-                "system-hosts", False, found, f"{processor} {value.get(processor)}", path, decided_by=[processor]
+                "system-hosts", False, named_text, f"{processor} {value.get(processor)}", path, decided_by=[processor]
             )
 
 
@@ -68,17 +70,17 @@ def _accelerators(name: str, value: dict[str, Any]) -> Iterator[tuple[str, str, 
     if kinds and named and not kinds & {_plain(one[0]) for one in named}:
         yield named[0][0], f"accelerator_model_name {model}", "accelerator_model_name"
     counts = [
-        int(found[1])
-        for one in named
-        if (found := _COUNT_BEFORE.search(name[: one.start()]) or _COUNT_BEHIND.match(name[one.end() :]))
+        int(match[1])
+        for kind in named
+        if (match := _COUNT_BEFORE.search(name[: kind.start()]) or _COUNT_BEHIND.match(name[kind.end() :]))
     ]
     total = (nodes or 0) * (of_node or 0)
     # A single node may have fewer accelerators, and a name may state the number of each kind.
     least = total - (of_node or 0) if nodes and nodes > 1 else total - 1
     right = any(least < count <= total for count in (*counts, sum(counts)))
     if counts and nodes and of_node is not None and not right and "cpu" not in name:
-        said = f"{', '.join(map(str, sorted(set(counts))))} accelerators"
-        yield said, f"number_of_nodes {nodes}, accelerators_per_node {of_node}", "accelerators_per_node"
+        text = f"{', '.join(map(str, sorted(set(counts))))} accelerators"
+        yield text, f"number_of_nodes {nodes}, accelerators_per_node {of_node}", "accelerators_per_node"
     capacity = _CAPACITY.match(str(value.get("accelerator_memory_capacity")))
     sizes = [float(size) for text in (name, model) for size in _GIGABYTES.findall(text)]
     if capacity and sizes and named:

@@ -187,29 +187,29 @@ class RunIdentity:
     @staticmethod
     def of(name: str, run: RunDir, detail: DetailLog) -> "RunIdentity":
         """Read the values that identify a run from its logs."""
-        known = RunIdentity(name, run.detail, identity={key: detail.get(key) for key in IDENTITY})
-        known.scenario, known.validity = detail.scenario, detail.validity
+        identity = RunIdentity(name, run.detail, identity={key: detail.get(key) for key in IDENTITY})
+        identity.scenario, identity.validity = detail.scenario, detail.validity
         with suppress(HarnessError):  # other checks report the error
-            known.logged = _all_logged(detail)
+            identity.logged = _all_logged(detail)
         # The summaries of all accuracy runs are equal.
         logs = [run.detail, run.summary] if detail.has_results else [run.detail]
-        known.hashes = {path: sha256_of(path) for path in logs}
+        identity.hashes = {path: sha256_of(path) for path in logs}
         shown = {key: detail.get(key) for key in SHOWN} if detail.has_results else {}
-        known.numbers = {key: float(one) for key, one in shown.items() if type(one) in (int, float)}
+        identity.numbers = {key: float(one) for key, one in shown.items() if type(one) in (int, float)}
         begin, end = detail.get("power_begin"), detail.get("power_end")
         if isinstance(begin, str) and isinstance(end, str):
-            known.window = (begin, end)
-        known.latencies = fingerprints({key: detail.get(key) for keys in FINGERPRINTS for key in keys})
+            identity.window = (begin, end)
+        identity.latencies = fingerprints({key: detail.get(key) for keys in FINGERPRINTS for key in keys})
         with suppress(HarnessError):  # other checks report the error
             if detail.has_results and detail.uses_token_latencies:
-                known.tokens = mean_output_tokens(detail, reported_numbers(detail))
+                identity.tokens = mean_output_tokens(detail, reported_numbers(detail))
         # The hashes of LoadGen's files count, because its revision also changes with files outside LoadGen.
-        if files := known.identity["loadgen_file_sha1"]:
+        if files := identity.identity["loadgen_file_sha1"]:
             if isinstance(files, dict):
                 files = {name: digest for name, digest in files.items() if not name.endswith(_BUILT)}
-            version = str(known.identity["loadgen_version"]).partition(" @")[0]
-            known.identity |= {"loadgen_file_sha1": files, "loadgen_version": version}
-        return known
+            version = str(identity.identity["loadgen_version"]).partition(" @")[0]
+            identity.identity |= {"loadgen_file_sha1": files, "loadgen_version": version}
+        return identity
 
 
 @dataclass(eq=False)
@@ -292,9 +292,9 @@ def read_log(run: RunDir) -> Reads[DetailLog | None]:
         return None
     for key in ("power_begin", "power_end"):
         if power_time(detail.get(key)) is None:
-            found = f"{key} is {detail.get(key)}"
+            value = f"{key} is {detail.get(key)}"
             yield compared(
-                "log-damaged", False, found, "a time of day in LoadGen's format", run.detail, decided_by=[key]
+                "log-damaged", False, value, "a time of day in LoadGen's format", run.detail, decided_by=[key]
             )
     return detail
 

@@ -57,24 +57,24 @@ def read_engine_log(path: Path) -> EngineLog:
     for start in _START.finditer(text):
         line = start["config"]
         printed: dict[str, Any] = {}
-        for theirs, ours in _CONFIGURATION.items():
-            if value := re.search(rf"\b{theirs}=([^,]+)", line):
-                printed[ours] = _plain(value[1].strip())
+        for printed_name, option in _CONFIGURATION.items():
+            if value := re.search(rf"\b{printed_name}=([^,]+)", line):
+                printed[option] = _plain(value[1].strip())
         if speculative := _SPECULATIVE.search(line):
             printed["speculative"] = speculative[1].rstrip(",") != "None"
         if start["rank"]:
             # Each data-parallel rank of a dense model prints 1 instead of their number.
             printed.pop("data_parallel_size", None)
-        for name, one in printed.items():
-            before = log.configuration.setdefault(name, one)
-            if before != one:  # the engine cores printed different values
-                log.configuration[name] = f"{before}, and {one} in another line"
-    if found := _KV_TOKENS.search(text):
-        log.kv_cache_tokens = int(found[1].replace(",", ""))
-    if found := _BACKEND.search(text):
-        log.attention_backend = found[1]
-    if found := _DEAD.search(text):
-        log.dead_line = text.count("\n", 0, found.start()) + 1
+        for name, printed_value in printed.items():
+            before = log.configuration.setdefault(name, printed_value)
+            if before != printed_value:  # the engine cores printed different values
+                log.configuration[name] = f"{before}, and {printed_value} in another line"
+    if match := _KV_TOKENS.search(text):
+        log.kv_cache_tokens = int(match[1].replace(",", ""))
+    if match := _BACKEND.search(text):
+        log.attention_backend = match[1]
+    if match := _DEAD.search(text):
+        log.dead_line = text.count("\n", 0, match.start()) + 1
     log.preempted = bool(_PREEMPTED.search(text))
     return log
 

@@ -41,8 +41,8 @@ def last_error(path: Path) -> str:
         text = end_of(path, MAX_BYTES)
     except OSError:
         return ""
-    found = _ERROR.findall(text)
-    return str(found[-1]) if found else ""
+    errors = _ERROR.findall(text)
+    return str(errors[-1]) if errors else ""
 
 
 def start_stage(engine_log: Path) -> str:
@@ -52,8 +52,8 @@ def start_stage(engine_log: Path) -> str:
     except OSError:
         return ""
     last = 0
-    for found in _ANY.finditer(text):
-        last = found.lastindex or 0
+    for match in _ANY.finditer(text):
+        last = match.lastindex or 0
     return _BEGINS[last - 1][1] if last else ""
 
 

@@ -52,5 +52,5 @@ def any_server_remote(manifest: Manifest) -> bool:
 
 def all_servers_remote(manifest: Manifest) -> bool:
     """Return whether the run used servers, all on other machines."""
-    found = manifest.observed.clients
-    return bool(found) and not any(client.on_this_machine for client in found)
+    clients = manifest.observed.clients
+    return bool(clients) and not any(client.on_this_machine for client in clients)

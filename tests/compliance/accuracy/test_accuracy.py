@@ -192,8 +192,8 @@ def test_processes_are_started_before_there_is_anything_to_score() -> None:
         pool.start(100)
         started = {child.pid for child in multiprocessing.active_children()}
         assert len(started) == 2
-        several = [begin(predictions, references, pool) for _ in range(2)]
-        assert several[1]() == several[0]() == score_texts(predictions, references, workers=1)
+        scorings = [begin(predictions, references, pool) for _ in range(2)]
+        assert scorings[1]() == scorings[0]() == score_texts(predictions, references, workers=1)
         assert {child.pid for child in multiprocessing.active_children()} == started
     assert multiprocessing.active_children() == []
 

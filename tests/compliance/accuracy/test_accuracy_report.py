@@ -83,8 +83,8 @@ def test_the_checker_reads_every_score_once(scores: Scores, target: object, tmp_
     )
     lines = run.accuracy_text.read_text().splitlines()
     for name, pattern in PATTERNS.items():
-        found = [match.group(1) for line in lines if (match := re.match(pattern, line))]
-        assert [float(value) for value in found] == [scores[name]]
+        values = [match.group(1) for line in lines if (match := re.match(pattern, line))]
+        assert [float(value) for value in values] == [scores[name]]
     assert not any(line.startswith("hash=") for line in lines)
     assert read_scores(ROUGE, run.accuracy_text.read_text()) == scores
 
@@ -190,7 +190,7 @@ def broken(data: bytes, seq_id: int, token_count: int | None = None) -> Accuracy
 
 
 @pytest.mark.parametrize(
-    ("log", "count", "said"),
+    ("log", "count", "message"),
     [
         ([entry(1, "x")], 3, "2 of 3 samples are missing in the accuracy log: 0, 2"),
         ([entry(index, "x") for index in range(4)], 3, "outside 0 to 2: 3"),
@@ -201,9 +201,9 @@ def broken(data: bytes, seq_id: int, token_count: int | None = None) -> Accuracy
     ],
 )
 def test_samples_that_lack_do_not_belong_or_are_no_ids_are_named(
-    log: list[AccuracyEntry], count: int, said: str
+    log: list[AccuracyEntry], count: int, message: str
 ) -> None:
-    with pytest.raises(ExecutionError, match=said):
+    with pytest.raises(ExecutionError, match=message):
         score_accuracy_log(ROUGE, log, (REFERENCES * 7)[:count], decode)
 
 

@@ -31,7 +31,7 @@ def test_scores_are_read_in_every_form_that_the_checker_reads(form: Callable[[st
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         (
             "'rouge1': '38.7792'",
@@ -52,8 +52,8 @@ def test_scores_are_read_in_every_form_that_the_checker_reads(form: Callable[[st
         ("{", "{'rouge1': 39.0, ", "multiple values of rouge1: 39.0, 38.7792"),
     ],
 )
-def test_other_forms_are_refused_by_name(old: str, new: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_other_forms_are_refused_by_name(old: str, new: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         read_scores(ROUGE, TEXT.replace(old, new))
 
 
@@ -85,7 +85,7 @@ def test_a_score_outside_a_dictionary_is_read_at_the_start_of_a_line() -> None:
     ],
 )
 def test_the_hash_of_the_whole_log(text: str, digest: str, problem: str) -> None:
-    found, said = stated_hash(text)
-    assert found == digest
-    assert said.startswith(problem)
-    assert bool(said) == bool(problem)
+    stated, reason = stated_hash(text)
+    assert stated == digest
+    assert reason.startswith(problem)
+    assert bool(reason) == bool(problem)

@@ -75,17 +75,17 @@ def test_a_changed_number_is_found(text: str, old: str, new: str, key: str) -> N
 
 
 @pytest.mark.parametrize(
-    "said",
+    "line",
     [
         "Accuracy: mean = 0.85, threshold = 0.90 (Failed)", "Pass: No", "TEST FAIL", "ValueError: no predictions",
         "Traceback (most recent call last):", "the score is below the target", "accuracy check pass: False",
         "Result is INVALID", "'rouge1': nan",
     ],
 )  # fmt: skip
-def test_a_failure_is_found(said: str) -> None:
-    (fault,) = failures(f"Results\n  {said}\nend\n")
-    assert said in fault.found
-    assert fault.key == said
+def test_a_failure_is_found(line: str) -> None:
+    (fault,) = failures(f"Results\n  {line}\nend\n")
+    assert line in fault.found
+    assert fault.key == line
 
 
 def test_the_number_of_scored_samples_has_many_names() -> None:

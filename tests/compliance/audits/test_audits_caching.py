@@ -36,9 +36,9 @@ Run = Callable[..., tuple[AuditResult, list[str]]]
 def run(tmp_path: Path) -> Run:
     """Plays the runner: each planned run is written with the pace given for its label, then all are judged."""
 
-    def play(asked: AuditRequest[CachingOptions], **paces: dict[str, Any]) -> tuple[AuditResult, list[str]]:
-        finished = runs_in_turn(TEST, asked, lambda spec: run_for(tmp_path, spec, asked.scenario, paces))
-        return TEST.verify(asked, finished), [run.spec.label for run in finished]
+    def play(audit: AuditRequest[CachingOptions], **paces: dict[str, Any]) -> tuple[AuditResult, list[str]]:
+        finished = runs_in_turn(TEST, audit, lambda spec: run_for(tmp_path, spec, audit.scenario, paces))
+        return TEST.verify(audit, finished), [run.spec.label for run in finished]
 
     return play
 
@@ -56,25 +56,25 @@ def run_for(folder: Path, spec: RunSpec, scenario: str, paces: dict[str, dict[st
     pace.pop("lengths", None)
     rows, count = spec.rows or (), spec.requested or 0
     chosen = range(len(rows)) if kind != "repeat" else [spec.settings["performance_issue_same_index"]]
-    own = pace.pop("repeated_lengths", None)
+    own_lengths = pace.pop("repeated_lengths", None)
     lengths = paces["reference"].get("lengths", {})
     samples = [
-        (index, *(own or lengths.get(rows[index], LENGTHS)))
+        (index, *(own_lengths or lengths.get(rows[index], LENGTHS)))
         for index in (chosen[place % len(chosen)] for place in range(count))
     ]
     return write_run(folder / spec.label, spec, scenario=scenario, samples=samples, loaded=range(len(rows)), **pace)
 
 
 def test_plan_renders_golden_configurations(tmp_path: Path) -> None:
-    asked = request(sample_index=(3,), audit_samples=25)
-    (reference,) = TEST.runs(asked)
+    audit = request(sample_index=(3,), audit_samples=25)
+    (reference,) = TEST.runs(audit)
     assert reference.render() == (
         "*.*.mode = 2\n*.*.performance_issue_unique = 1\n*.*.performance_issue_same = 0\n"
         "*.*.performance_issue_same_index = 0\n*.*.performance_sample_count_override = 10\n"
         "*.*.sample_concatenate_permutation = 0\n*.*.min_query_count = 10\n*.*.min_duration = 0\n"
         "*.*.max_duration = 0\n*.*.max_query_count = 0\n"
     )
-    (repeat,) = TEST.more_runs(asked, [write_run(tmp_path / "run", reference, rate=1.0, samples=UNIQUE)])
+    (repeat,) = TEST.more_runs(audit, [write_run(tmp_path / "run", reference, rate=1.0, samples=UNIQUE)])
     assert repeat.label == "repeat-3-n10-round1"
     assert "*.*.performance_issue_same = 1\n*.*.performance_issue_same_index = 3\n" in str(repeat.render())
     assert "*.*.min_query_count = 25\n" in str(repeat.render())
@@ -139,12 +139,12 @@ def test_a_result_names_the_run_that_decided_and_the_samples_that_were_used(run:
 
 def test_a_reference_with_a_sample_of_an_earlier_run_is_refused(run: Run, tmp_path: Path) -> None:
     """Whatever the audit planned: the request logs show what the engine computed before."""
-    asked = request(sample_index=(3,))
-    finished = runs_in_turn(TEST, asked, lambda spec: run_for(tmp_path, spec, "Offline", {"reference": {}}))
+    audit_request = request(sample_index=(3,))
+    finished = runs_in_turn(TEST, audit_request, lambda spec: run_for(tmp_path, spec, "Offline", {"reference": {}}))
     again = replace(finished[2].spec, rows=finished[0].spec.rows)
     finished[2] = run_for(tmp_path / "again", again, "Offline", {"reference": {}})
     with pytest.raises(ExecutionError, match="earlier runs issued 10 of its 10 samples"):
-        TEST.verify(asked, finished)
+        TEST.verify(audit_request, finished)
 
 
 @pytest.mark.parametrize("samples", [10, 64])
@@ -212,15 +212,15 @@ def test_one_run_is_no_verdict(tmp_path: Path) -> None:
 
 
 def test_a_missing_run_is_no_verdict(tmp_path: Path) -> None:
-    asked = request(samples=16, sample_index=(3,))
-    (spec,) = TEST.runs(asked)
+    audit = request(samples=16, sample_index=(3,))
+    (spec,) = TEST.runs(audit)
     reference = write_run(tmp_path / "run", spec, rate=1.0, samples=[(index, 100, 50) for index in range(16)])
-    (spec,) = TEST.more_runs(asked, [reference])
+    (spec,) = TEST.more_runs(audit, [reference])
     repeat = write_run(tmp_path / "run2", spec, rate=1.0, samples=[UNIQUE[3]] * 16, loaded=range(16))
     with pytest.raises(ExecutionError, match="few-n16-round1 is missing"):
-        TEST.verify(asked, [reference, repeat])
+        TEST.verify(audit, [reference, repeat])
     with pytest.raises(ExecutionError, match="must start with the reference run"):
-        TEST.verify(asked, [repeat, reference])
+        TEST.verify(audit, [repeat, reference])
 
 
 def test_an_audit_of_an_earlier_version_gets_no_verdict() -> None:

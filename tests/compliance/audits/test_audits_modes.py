@@ -28,21 +28,21 @@ def runs(
     accuracy: Sequence[Sequence[int]] = RESPONSES,
 ) -> list[RunArtifacts]:
     """An accuracy run with these responses; a performance run of (sample, response), the first `logged` logged."""
-    one = write_run(
+    first_run = write_run(
         folder / "accuracy",
         RunSpec("accuracy", "accuracy"),
         samples=[(index, 9, len(ids)) for index, ids in enumerate(accuracy)],
         outputs=accuracy,
         entries=[entry(ids, seq=index, index=index) for index, ids in enumerate(accuracy)],
     )
-    other = write_run(
+    second_run = write_run(
         folder / "performance",
         RunSpec("performance"),
         samples=[(index, 9, len(ids)) for index, ids in performance],
         outputs=[ids for _, ids in performance],
         entries=[entry(ids, seq=seq, index=index) for seq, (index, ids) in enumerate(performance)][:logged],
     )
-    return [one, other]
+    return [first_run, second_run]
 
 
 def judge(name: str, finished: list[RunArtifacts], **more: object) -> AuditResult:
@@ -151,8 +151,8 @@ def test_plan(name: str) -> None:
     assert (first.mode, first.render()) == ("accuracy", None)
     assert second.settings["min_query_count"] == second.settings["accuracy_log_sampling_target"] == 7
     assert second.in_force["accuracy_log_rng_seed"] == second.settings["accuracy_log_rng_seed"]
-    other = find_audit(name).runs(request(name, samples=7))[1]
-    assert other.settings["accuracy_log_rng_seed"] != second.settings["accuracy_log_rng_seed"]
+    second_of_default = find_audit(name).runs(request(name, samples=7))[1]
+    assert second_of_default.settings["accuracy_log_rng_seed"] != second.settings["accuracy_log_rng_seed"]
 
 
 @pytest.mark.parametrize("name", ["output_consistency", "output_length"])

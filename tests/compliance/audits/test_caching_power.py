@@ -23,9 +23,9 @@ FEW = 5  # audits of each system
 
 def test_honest_systems_do_not_fail() -> None:
     for (scenario, slots), disturbance in product(SYSTEMS, DISTURBANCES):
-        found = simulate(System(scenario, slots, 1_000), disturbance, FEW)
-        assert found.of("FAIL") == 0, (scenario, slots, disturbance)
-        assert disturbance != "idle" or found.of("PASS") == 1
+        shares = simulate(System(scenario, slots, 1_000), disturbance, FEW)
+        assert shares.of("FAIL") == 0, (scenario, slots, disturbance)
+        assert disturbance != "idle" or shares.of("PASS") == 1
 
 
 def test_caches_fail() -> None:

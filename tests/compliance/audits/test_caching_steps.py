@@ -36,8 +36,8 @@ def play(
 ) -> tuple[Outcome, list[Measurement]]:
     """An audit of SingleStream: its outcome and its runs."""
     done: list[Measurement] = []
-    asked = Plan(samples, rows, threshold, **plan)  # type: ignore[arg-type]
-    while isinstance(step := next_step(asked, done), Run):
+    audit_plan = Plan(samples, rows, threshold, **plan)  # type: ignore[arg-type]
+    while isinstance(step := next_step(audit_plan, done), Run):
         taken_ns = seconds(step, len(done)) * 1e9
         if step.kind == REFERENCE:
             issued = list(step.rows)
@@ -98,11 +98,11 @@ def test_samples_of_references_are_new_to_their_engine(rows: int, engines: int) 
     """A dataset with too few of them gets new engines."""
     _, done = play(saving(0.15), rows=rows, samples=32)
     issued: Counter[tuple[int, int]] = Counter()
-    for one in done:
-        if one.run.kind == REFERENCE:
-            assert not any(issued[one.run.engine, row] for row in one.pace.issued)
-            assert len(set(one.pace.issued)) == one.run.samples
-        issued.update((one.run.engine, row) for row in one.pace.issued)
+    for measurement in done:
+        if measurement.run.kind == REFERENCE:
+            assert not any(issued[measurement.run.engine, row] for row in measurement.pace.issued)
+            assert len(set(measurement.pace.issued)) == measurement.run.samples
+        issued.update((measurement.run.engine, row) for row in measurement.pace.issued)
     assert done[-1].run.engine == engines
 
 
@@ -173,9 +173,9 @@ def test_the_repeated_samples_are_near_the_means_of_both_lengths() -> None:
 
     _, done = play(saving(0), lengths=lengths)
     means = done[0].pace.mean_lengths
-    for one in done[1:3]:
-        for mean, own in zip(means, one.pace.mean_lengths, strict=True):
-            assert own == pytest.approx(mean, rel=0.15)
+    for measurement in done[1:3]:
+        for mean, mean_of_test in zip(means, measurement.pace.mean_lengths, strict=True):
+            assert mean_of_test == pytest.approx(mean, rel=0.15)
 
 
 def test_only_far_samples_leave_only_the_runs_whose_mean_is_near() -> None:

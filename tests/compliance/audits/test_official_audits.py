@@ -88,8 +88,8 @@ def test_number_of_responses_is_exact_and_an_empty_log_fails() -> None:
 )
 def test_a_begin_id_that_the_model_generated_is_noted(odd: list[int], count: int, severity: str) -> None:
     entries = [entry(odd)] * count + [entry([10, 11])] * (100 - count)
-    found = judge_entries(entries, scenario="Offline", stop_ids=STOPS, bos_ids=BOS, expected_count=100, max_tokens=128)
-    assert [one.severity for one in found if one.rule == "test06-begin"] == [severity]
+    judged = judge_entries(entries, scenario="Offline", stop_ids=STOPS, bos_ids=BOS, expected_count=100, max_tokens=128)
+    assert [one.severity for one in judged if one.rule == "test06-begin"] == [severity]
 
 
 def test_a_begin_id_that_also_ends_is_judged_as_an_end() -> None:
@@ -157,9 +157,9 @@ def test_the_text_is_that_of_the_official_script(
 @needs_checkout
 @needs_published
 def test_of_published_logs_too(tmp_path: Path) -> None:
-    found = sorted(PUBLISHED.glob("**/TEST06/accuracy/mlperf_log_accuracy.json"))
-    assert found
-    for number, path in enumerate(found):
+    paths = sorted(PUBLISHED.glob("**/TEST06/accuracy/mlperf_log_accuracy.json"))
+    assert paths
+    for number, path in enumerate(paths):
         scenario, entries = path.parents[2].name, read_accuracy_log(path)
         (folder := tmp_path / str(number)).mkdir()
         assert official_text(entries, scenario=scenario) == run_official_test06(folder, scenario, entries), path
@@ -352,12 +352,12 @@ def test_text_and_score_are_those_of_the_official_script(tmp_path: Path, name: s
 @needs_checkout
 @needs_published
 def test_published_summaries_too(tmp_path: Path) -> None:
-    found = sorted(PUBLISHED.glob("**/performance/run_1/mlperf_log_summary.txt"))
-    assert found
-    for number, (one, other) in enumerate(zip(found, found[1:] + found[:1], strict=True)):
+    summaries = sorted(PUBLISHED.glob("**/performance/run_1/mlperf_log_summary.txt"))
+    assert summaries
+    for number, (reference, audited) in enumerate(zip(summaries, summaries[1:] + summaries[:1], strict=True)):
         folder = tmp_path / str(number)
-        paths = write_pair(folder, one.read_text(), other.read_text())
-        assert official_outcome(*paths).text == run_official_test04(folder, paths), (one, other)
+        paths = write_pair(folder, reference.read_text(), audited.read_text())
+        assert official_outcome(*paths).text == run_official_test04(folder, paths), (reference, audited)
 
 
 def run_official_test04(folder: Path, paths: tuple[Path, Path]) -> str:

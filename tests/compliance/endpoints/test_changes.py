@@ -156,12 +156,12 @@ def first_tokens(time_ns: Callable[[int, int, bool], int]) -> Change:
         issued, done = (
             {line["sample_uuid"]: line for line in lines if line["event_type"] == kind} for kind in (ISSUED, COMPLETE)
         )
-        known: set[str] = set()
+        prompts: set[str] = set()
         for line in (lines[place] for place in places(lines, FIRST)):
             prompt = issued[uuid := line["sample_uuid"]]["data"][1]
             times = (one[uuid]["timestamp_ns"] for one in (issued, done))
-            line["timestamp_ns"] = time_ns(*times, prompt in known)
-            known.add(prompt)
+            line["timestamp_ns"] = time_ns(*times, prompt in prompts)
+            prompts.add(prompt)
         lines.sort(key=lambda line: line["timestamp_ns"])
 
     return in_events(change)

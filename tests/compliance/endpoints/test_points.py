@@ -107,7 +107,7 @@ FACTS = {
 
 
 @pytest.fixture(scope="module")
-def whole(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def complete_tree(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tree of 8 points that has every file and field; the content of the files is not that of a submission."""
     root = tmp_path_factory.mktemp("whole") / "tree"
     old, new = tree / "results" / "BOX" / "model", root / "results" / "BOX" / "llama3_1-8b"
@@ -127,7 +127,7 @@ def whole(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 R8 = "results/BOX/llama3_1-8b/r8"
-# Changes of a whole tree, and the rule and the text of its finding.
+# Changes of a complete tree, and the rule and the text of its finding.
 INCOMPLETE: dict[str, tuple[Change, str, str]] = {
     "no result_summary.json": (lambda root: (root / R8 / SUMMARY).unlink(), "files", f"{R8}/{SUMMARY}"),
     "no config.yaml": (lambda root: (root / R8 / "config.yaml").unlink(), "files", f"{R8}/config.yaml"),
@@ -157,21 +157,21 @@ def lacking(root: Path) -> dict[str, str]:
     return {one.rule.removeprefix("endpoints-tree-"): one.found for one in tree_rules}
 
 
-def test_a_whole_tree_lacks_nothing(whole: Path) -> None:
-    assert lacking(whole) == {}
+def test_a_whole_tree_lacks_nothing(complete_tree: Path) -> None:
+    assert lacking(complete_tree) == {}
 
 
 @pytest.mark.parametrize("change", INCOMPLETE)
-def test_an_incomplete_tree_fails(change: str, whole: Path, tmp_path: Path) -> None:
+def test_an_incomplete_tree_fails(change: str, complete_tree: Path, tmp_path: Path) -> None:
     edit, rule, text = INCOMPLETE[change]
-    edit(root := Path(shutil.copytree(whole, tmp_path / "tree")))
-    found = lacking(root)
-    assert text in found[rule]
-    assert found.keys() == {rule}
+    edit(root := Path(shutil.copytree(complete_tree, tmp_path / "tree")))
+    missing = lacking(root)
+    assert text in missing[rule]
+    assert missing.keys() == {rule}
 
 
-def test_a_forged_rate_fails_a_whole_tree(whole: Path, tmp_path: Path) -> None:
-    root = Path(shutil.copytree(whole, tmp_path / "tree"))
+def test_a_forged_rate_fails_a_whole_tree(complete_tree: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(complete_tree, tmp_path / "tree"))
     in_summary("qps", 999)(root / R8)
     numbers = [one for one in check_folders([root]).of("error") if one.rule == "endpoints-point-numbers"]
     assert [one.files[0].parent for one in numbers] == [root / R8]

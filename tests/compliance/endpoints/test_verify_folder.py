@@ -27,8 +27,8 @@ CopyOf = Callable[[str], Path]
 
 
 def found_by(verdict: FolderVerdict, rule: str) -> Finding:
-    (found,) = [one for one in verdict.findings if one.rule == f"endpoints-{rule}"]
-    return found
+    (finding,) = [one for one in verdict.findings if one.rule == f"endpoints-{rule}"]
+    return finding
 
 
 # Folders of honest servers, and what they are warned of.
@@ -50,12 +50,12 @@ def test_an_honest_folder_is_not_refused(recorded: Path, name: str, model_path: 
     assert {"endpoints-summary", "endpoints-snapshot", "endpoints-report"} <= {one.rule for one in verdict.findings}
 
 
-@pytest.mark.parametrize(("name", "ours", "broken"), [("honest", True, []), ("cached", False, ["audit-second-time"])])
-def test_an_audit_is_judged_by_lengths(recorded: Path, name: str, ours: bool, broken: list[str]) -> None:
+@pytest.mark.parametrize(("name", "passes", "broken"), [("honest", True, []), ("cached", False, ["audit-second-time"])])
+def test_an_audit_is_judged_by_lengths(recorded: Path, name: str, passes: bool, broken: list[str]) -> None:
     """The client fails the honest server, whose repeated sample is short, and passes the one that keeps responses."""
     verdict = judge_folder(recorded / f"audit-{name}")
     assert [one.rule for one in verdict.of("error") if verdict.counts(one)] == [f"endpoints-{one}" for one in broken]
-    assert found_by(verdict, "audit-verdict").numbers == {"client": not ours, "ours": ours}
+    assert found_by(verdict, "audit-verdict").numbers == {"client": not passes, "ours": passes}
 
 
 def test_an_audit_that_ran_alone_is_judged(recorded: Path, tmp_path: Path) -> None:
@@ -125,9 +125,9 @@ def test_input_lengths_are_counted_again(copy_of: CopyOf) -> None:
 @pytest.mark.parametrize(("words", "severity"), [(1, "warning"), (100, "error")])
 def test_tokens_that_differ_are_an_error_above_one_percent(copy_of: CopyOf, words: int, severity: str) -> None:
     update("sample.complete", 3, data=lambda old: [old[0], old[1] + ["word"] * words])(folder := copy_of("poisson"))
-    found = found_by(judge_folder(folder, model_path=BYTES), "tokens")
-    assert found.severity == severity
-    assert (abs(found.numbers["difference_pct"]) > 1) == (severity == "error")
+    finding = found_by(judge_folder(folder, model_path=BYTES), "tokens")
+    assert finding.severity == severity
+    assert (abs(finding.numbers["difference_pct"]) > 1) == (severity == "error")
 
 
 @pytest.mark.parametrize(("model_path", "severity"), [(None, "warning"), (BYTES, "error")])
@@ -141,9 +141,9 @@ def test_more_tokens_than_the_server_could_make(copy_of: CopyOf, model_path: str
 
 def test_failed_samples_are_a_warning(recorded: Path) -> None:
     verdict = judge_folder(recorded / "server-died")
-    found = found_by(verdict, "failed")
-    assert (found.severity, found.numbers["failed"]) == ("warning", 38)
-    assert found.numbers["answered_per_second"] < verdict.numbers["qps"] / 2
+    finding = found_by(verdict, "failed")
+    assert (finding.severity, finding.numbers["failed"]) == ("warning", 38)
+    assert finding.numbers["answered_per_second"] < verdict.numbers["qps"] / 2
 
 
 def test_other_checks_are_made_where_a_file_is_missing_or_damaged(copy_of: CopyOf) -> None:

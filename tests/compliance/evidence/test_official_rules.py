@@ -31,8 +31,8 @@ def wanted(frozen: FrozenRuns) -> Callable[..., dict[str, str]]:
 
     def of(in_round: Round | None = None) -> dict[str, str]:
         run = RunEvidence(run_dir, benchmark_override=benchmark, in_round=in_round)
-        found = [*performance_limits(run), *performance_seeds(run)]
-        return {one.rule: str(one.numbers["wanted"]) for one in found}
+        findings = [*performance_limits(run), *performance_seeds(run)]
+        return {one.rule: str(one.numbers["wanted"]) for one in findings}
 
     return of
 
@@ -47,11 +47,11 @@ def test_a_round_has_its_own_requirements(wanted: Callable[..., dict[str, str]])
 
 def test_a_round_without_the_benchmark_leaves_the_current_requirements(wanted: Callable[..., dict[str, str]]) -> None:
     table = CURRENT_ROUND.table
-    others = {name: one for name, one in table.benchmarks.items() if name != NAME}
-    without = replace(CURRENT_ROUND, other_table=table.model_copy(update={"benchmarks": others}))
-    found = wanted(without)
-    assert found.pop("perf-seeds") != wanted()["perf-seeds"]
-    assert found == {rule: one for rule, one in wanted().items() if rule != "perf-seeds"}
+    remaining = {name: one for name, one in table.benchmarks.items() if name != NAME}
+    without = replace(CURRENT_ROUND, other_table=table.model_copy(update={"benchmarks": remaining}))
+    required = wanted(without)
+    assert required.pop("perf-seeds") != wanted()["perf-seeds"]
+    assert required == {rule: one for rule, one in wanted().items() if rule != "perf-seeds"}
 
 
 def test_a_benchmark_without_a_minimum_duration_has_no_such_rule(wanted: Callable[..., dict[str, str]]) -> None:
@@ -72,17 +72,17 @@ def test_a_benchmark_without_a_minimum_duration_has_no_such_rule(wanted: Callabl
 def test_a_computed_value_has_its_formula_its_keys_and_the_fix_of_its_scenario(
     frozen: FrozenRuns, run: str, fix: str, keys: tuple[str, ...]
 ) -> None:
-    found = {one.rule: one for one in performance_limits(RunEvidence(RunDir(frozen(run))))}
-    assert (found["perf-duration"].fix or found["perf-duration"].definition.fix) == fix
-    assert found["perf-duration"].decided_by == keys
-    assert "--dataset-path" in found["perf-data-set"].definition.fix
-    assert "(tokens/s ÷ samples/s)" in found["perf-output-tokens"].found
-    assert len(found["perf-output-tokens"].decided_by) == 2
+    findings = {one.rule: one for one in performance_limits(RunEvidence(RunDir(frozen(run))))}
+    assert (findings["perf-duration"].fix or findings["perf-duration"].definition.fix) == fix
+    assert findings["perf-duration"].decided_by == keys
+    assert "--dataset-path" in findings["perf-data-set"].definition.fix
+    assert "(tokens/s ÷ samples/s)" in findings["perf-output-tokens"].found
+    assert len(findings["perf-output-tokens"].decided_by) == 2
 
 
 def test_a_rate_above_the_schedule_is_called_so() -> None:
     latency = LatencyNumbers(min=10**6, mean=2 * 10**6, max=3 * 10**6, p50=0, p90=0, p95=0, p97=0, p99=0, p99_9=0)
     numbers = Numbers(samples_per_second=12.0, scheduled_samples_per_second=10.0)
-    ((said, *keys),) = _completed(100, numbers, latency)
-    assert said == "completed samples/s is 12, but must be at most scheduled samples/s 10"
+    ((text, *keys),) = _completed(100, numbers, latency)
+    assert text == "completed samples/s is 12, but must be at most scheduled samples/s 10"
     assert keys == ["result_completed_samples_per_sec", "result_scheduled_samples_per_sec"]

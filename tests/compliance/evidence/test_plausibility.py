@@ -68,7 +68,7 @@ def responses(count: int, *same: int, different_ids: int = 40) -> list[tuple[int
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("samples", "expected"),
     [
         (responses(60), True),
         (responses(60) * 2, True),  # the same sample may come again
@@ -81,12 +81,12 @@ def responses(count: int, *same: int, different_ids: int = 40) -> list[tuple[int
         (responses(10_000, *range(11)), False),
     ],
 )
-def test_shared_responses(given: list[tuple[int, TokenIds]], expected: bool | None) -> None:
-    found = shared_responses(given)
-    assert (None if found is None else found.passed) is expected
-    if len(given) == 62:
-        assert found is not None
-        assert found.found == "3 of 62 (for example 0, 60, 61)"
+def test_shared_responses(samples: list[tuple[int, TokenIds]], expected: bool | None) -> None:
+    finding = shared_responses(samples)
+    assert (None if finding is None else finding.passed) is expected
+    if len(samples) == 62:
+        assert finding is not None
+        assert finding.found == "3 of 62 (for example 0, 60, 61)"
 
 
 # Repetitions ----------------------------------------------------------------------------------------------------------
@@ -99,11 +99,11 @@ def test_shared_responses(given: list[tuple[int, TokenIds]], expected: bool | No
 )
 def test_repetitions(scenario: str, ttft_ms: float, latency_ms: float, expected: bool) -> None:
     times = table([*range(30)] * 2, [20.0] * 30 + [ttft_ms] * 30, [100.0] * 30 + [latency_ms] * 30)
-    found = repeats_cost_as_much(times, scenario)
-    assert passed(found) is expected
+    finding = repeats_cost_as_much(times, scenario)
+    assert passed(finding) is expected
     if ttft_ms == 7:  # a cache of prompts alone
-        assert found is not None
-        assert found.found == "0.35 (median time to first token)"
+        assert finding is not None
+        assert finding.found == "0.35 (median time to first token)"
 
 
 @pytest.mark.parametrize(
@@ -119,31 +119,31 @@ def test_repetitions(scenario: str, ttft_ms: float, latency_ms: float, expected:
 )
 def test_repetitions_on_cores_that_others_used(share: float, foreign: float, lag_ms: float, severity: str) -> None:
     times = table([*range(30)] * 2, [20.0] * 30 + [20 * share] * 30, [100.0] * 60)
-    found = repeats_cost_as_much(times, "Server", foreign, lag_ms * MS)
-    assert found is not None
-    assert (found.passed, found.severity) == (False, severity)
+    finding = repeats_cost_as_much(times, "Server", foreign, lag_ms * MS)
+    assert finding is not None
+    assert (finding.passed, finding.severity) == (False, severity)
 
 
 @pytest.mark.parametrize("scenario", ["SingleStream", "Server"])
 @pytest.mark.parametrize("cached", ["answers", "first tokens"])
-@pytest.mark.parametrize(("every", "asked"), [(2, True), (5, True), (20, False)])
-def test_some_repetitions_from_a_cache(scenario: str, cached: str, every: int, asked: bool) -> None:
+@pytest.mark.parametrize(("period", "is_warned"), [(2, True), (5, True), (20, False)])
+def test_some_repetitions_from_a_cache(scenario: str, cached: str, period: int, is_warned: bool) -> None:
     new_ms = [20.0 + number % 30 for number in range(60)]
-    ttft_ms = [1.0 if number % every == 0 else one for number, one in enumerate(new_ms)]
+    ttft_ms = [1.0 if number % period == 0 else one for number, one in enumerate(new_ms)]
     longer_ms = 80.0 if cached == "first tokens" else 0.0
     latency_ms = [one + 80.0 for one in new_ms] + [one + (longer_ms if one == 1 else 80.0) for one in ttft_ms]
-    found = repeats_cost_as_much(table([*range(60)] * 2, new_ms + ttft_ms, latency_ms), scenario)
-    assert found is not None
-    assert (found.passed, found.severity) == ((False, "warning") if asked else (True, "pass"))
+    finding = repeats_cost_as_much(table([*range(60)] * 2, new_ms + ttft_ms, latency_ms), scenario)
+    assert finding is not None
+    assert (finding.passed, finding.severity) == ((False, "warning") if is_warned else (True, "pass"))
 
 
 def test_honest_repetitions_of_a_wide_spread_are_not_too_quick() -> None:
     chance = np.random.default_rng(1)
     for _ in range(200):
         times_ms = chance.lognormal(3, 1, 80)
-        found = repeats_cost_as_much(table([*range(40)] * 2, list(times_ms), list(times_ms + 1)), "Server")
-        assert found is not None
-        assert found.severity != "warning"
+        finding = repeats_cost_as_much(table([*range(40)] * 2, list(times_ms), list(times_ms + 1)), "Server")
+        assert finding is not None
+        assert finding.severity != "warning"
 
 
 @pytest.mark.parametrize(
@@ -170,8 +170,8 @@ def test_few_repetitions_or_none_with_a_time_of_its_own(samples: list[int], ttft
     ],
 )
 def test_first_token(ttft_ms: float, latency_ms: float, tokens: int, scenario: str, expected: bool | None) -> None:
-    found = first_token_takes_a_step(table([0, 1], [ttft_ms] * 2, [latency_ms] * 2, tokens=tokens), scenario)
-    assert (None if found is None else found.passed) is expected
+    finding = first_token_takes_a_step(table([0, 1], [ttft_ms] * 2, [latency_ms] * 2, tokens=tokens), scenario)
+    assert (None if finding is None else finding.passed) is expected
 
 
 # Texts ----------------------------------------------------------------------------------------------------------------
@@ -194,9 +194,9 @@ REFERENCE = "The council voted on Monday to close the old bridge.\nTraffic will 
 )
 def test_reference_text(prediction: str, verbatim: bool) -> None:
     """One in a hundred is chance."""
-    own = ["A text of its own that nobody else wrote."] * 99
-    assert passed(not_the_reference([*own, prediction], [REFERENCE] * 100))
-    assert passed(not_the_reference([*own[1:], *[prediction] * 2], [REFERENCE] * 100)) is not verbatim
+    predictions = ["A text of its own that nobody else wrote."] * 99
+    assert passed(not_the_reference([*predictions, prediction], [REFERENCE] * 100))
+    assert passed(not_the_reference([*predictions[1:], *[prediction] * 2], [REFERENCE] * 100)) is not verbatim
     assert not_the_reference([], []) is None
 
 
@@ -206,7 +206,7 @@ def words(texts: list[str]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize(
-    ("ids", "found"),
+    ("ids", "expected"),
     [
         ([6] * 100, None),
         ([5 + 16] * 100, None),
@@ -214,10 +214,10 @@ def words(texts: list[str]) -> list[list[int]]:
         ([*[6] * 98, 128, 128], "2 of 100 (largest surplus: 123 IDs)"),
     ],
 )
-def test_padding(ids: list[int], found: str | None) -> None:
+def test_padding(ids: list[int], expected: str | None) -> None:
     finding = not_padded(ids, ["five words and a blank "] * 100, words)
     assert finding is not None
-    assert (finding.passed, found in (None, finding.found)) == (found is None, True)
+    assert (finding.passed, expected in (None, finding.found)) == (expected is None, True)
     assert not_padded([], [], words) is None
 
 
@@ -237,12 +237,12 @@ def test_of_many_outputs_some_are_looked_at_and_all_where_one_is_padded() -> Non
     assert str(finding.found).startswith("81 of 4001 (largest")
 
 
-@pytest.mark.parametrize(("factor", "found"), [(1.09, None), (1.11, "1.110 (rouge2 17.6573)")])
-def test_scores_within_reach(factor: float, found: str | None) -> None:
+@pytest.mark.parametrize(("factor", "expected"), [(1.09, None), (1.11, "1.110 (rouge2 17.6573)")])
+def test_scores_within_reach(factor: float, expected: str | None) -> None:
     reference = {name: target.reference for name, target in DATACENTER.targets.items()}
     finding = scores_within_reach(ROUGE, {**reference, "rouge2": reference["rouge2"] * factor}, DATACENTER.targets)
-    assert passed(finding) is (found is None)
-    assert finding.found.startswith(found or "")
+    assert passed(finding) is (expected is None)
+    assert finding.found.startswith(expected or "")
 
 
 # On a run's responses
@@ -260,20 +260,20 @@ def failed_on(texts: list[str], references: list[str]) -> set[str]:
 
 def test_responses_of_a_run() -> None:
     references = [f"The reference of article {number}: a bridge was closed, a mill was built." for number in range(30)]
-    own = [f"What a model makes of article {number}, with verbs and nouns." for number in range(30)]
-    assert failed_on(own, references) == set()
-    assert failed_on([text.ljust(128) for text in own], references) == {
+    predictions = [f"What a model makes of article {number}, with verbs and nouns." for number in range(30)]
+    assert failed_on(predictions, references) == set()
+    assert failed_on([text.ljust(128) for text in predictions], references) == {
         "outputs padded with token IDs that leave no text"
     }
-    assert failed_on([*own[:-3], *own[:1] * 3], references) == {"samples with an identical output"}
+    assert failed_on([*predictions[:-3], *predictions[:1] * 3], references) == {"samples with an identical output"}
     assert failed_on([text[:64] for text in references], references) == {
         "outputs that equal the beginning of their reference text"
     }
 
 
 def ttft(least_ms: float, p50_ms: float, p90_ms: float) -> LatencyNumbers:
-    said = {"min": round(least_ms * 1e6), "p50": round(p50_ms * 1e6)}
-    return LatencyNumbers.model_validate(dict.fromkeys(LatencyNumbers.model_fields, round(p90_ms * 1e6)) | said)
+    values_ns = {"min": round(least_ms * 1e6), "p50": round(p50_ms * 1e6)}
+    return LatencyNumbers.model_validate(dict.fromkeys(LatencyNumbers.model_fields, round(p90_ms * 1e6)) | values_ns)
 
 
 @pytest.mark.parametrize(
@@ -294,8 +294,8 @@ def test_first_tokens_that_are_held_back(
     least_ms: float, p50_ms: float, p90_ms: float, limit_ms: float, p10_ms: float | None, passes: bool | None
 ) -> None:
     p10_ns = None if p10_ms is None else p10_ms * 1e6
-    found = first_tokens_not_held_back(ttft(least_ms, p50_ms, p90_ms), limit_ms * 1e6, p10_ns)
-    assert (None if found is None else found.passed) is passes
+    finding = first_tokens_not_held_back(ttft(least_ms, p50_ms, p90_ms), limit_ms * 1e6, p10_ns)
+    assert (None if finding is None else finding.passed) is passes
 
 
 @pytest.mark.parametrize(
@@ -311,9 +311,9 @@ def test_first_tokens_on_cores_that_others_used(
 ) -> None:
     run = runs.copy(tmp_path / "run", "Server")
 
-    def held(one: dict[str, Any]) -> dict[str, Any]:
-        first_ns = one["issue_ns"] + (700 + one["seq"] % 20) * MS
-        return one | {"first_token_ns": first_ns, "complete_ns": first_ns + one["output_tokens"] * MS}
+    def held(request: dict[str, Any]) -> dict[str, Any]:
+        first_ns = request["issue_ns"] + (700 + request["seq"] % 20) * MS
+        return request | {"first_token_ns": first_ns, "complete_ns": first_ns + request["output_tokens"] * MS}
 
     each_record(run, held)
     rebuild(run, 1)
@@ -322,8 +322,8 @@ def test_first_tokens_on_cores_that_others_used(
     busy = {"busy_cpu_s": cores["own_cpu_s"] + foreign_s, "foreign_cpu_s": foreign_s}
     lag = {"observed.loop_lag.p99_ms": lag_p99_ms, "observed.loop_lag.worst_ms": 500.0}
     set_record(run, {"observed.contention": cores | busy, **lag})
-    found = [one for one in first_tokens_plausible(FinishedRun(run)) if one.rule == "plausible-first-tokens-held"]
-    assert (found[0].passed, found[0].severity) == (False, severity)
+    findings = [one for one in first_tokens_plausible(FinishedRun(run)) if one.rule == "plausible-first-tokens-held"]
+    assert (findings[0].passed, findings[0].severity) == (False, severity)
 
 
 @pytest.mark.parametrize(
@@ -350,8 +350,8 @@ def test_first_tokens_that_are_held_back_by_different_times(
     done_ms = ttft_ms + pace_ms * (output - 1)
     told_ms = np.minimum(np.maximum(ttft_ms, held_ms * (1 + jitter * draw.uniform(-1, 1, count))), done_ms)
     table = request_table(np.zeros(count), told_ms * MS, done_ms * MS, output_tokens=output)
-    found = first_tokens_on_the_line(table, 2e9)
-    assert (None if found is None else found.passed) is passes
+    finding = first_tokens_on_the_line(table, 2e9)
+    assert (None if finding is None else finding.passed) is passes
 
 
 @pytest.mark.parametrize(
@@ -368,6 +368,6 @@ def test_tokens_per_sample_are_those_of_the_accuracy_target(
     run = RunEvidence(RunDir(frozen("off-1")), benchmark_override=BENCHMARKS[benchmark])
     rate = reported_numbers(run.detail).samples_per_second or 0
     run.detail.values["result_tokens_per_second"] = tokens * rate
-    found = [one.passed for one in performance_limits(run) if one.rule == "perf-tokens-per-sample"]
-    assert len(found) == (0 if broken is None else 2)
-    assert broken is None or all(found) is not broken
+    outcomes = [one.passed for one in performance_limits(run) if one.rule == "perf-tokens-per-sample"]
+    assert len(outcomes) == (0 if broken is None else 2)
+    assert broken is None or all(outcomes) is not broken

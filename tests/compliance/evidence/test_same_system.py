@@ -56,8 +56,8 @@ def test_a_question_is_about_its_facts(case: str) -> None:
         Run(facts, Run({})) if question in BUNDLE else Run(facts)
         for facts in ({counted: 1, ignored: 1}, {counted: 1, ignored: 2}, {counted: 2, ignored: 1})
     ]
-    ((asked, first, other, found),) = unlike(runs, question)
-    assert (asked, first, other, found) == (question, runs[0], runs[2], {counted: (1, 2)})
+    ((unanswered, first, second, unequal),) = unlike(runs, question)
+    assert (unanswered, first, second, unequal) == (question, runs[0], runs[2], {counted: (1, 2)})
 
 
 def test_runs_of_one_kind_are_compared() -> None:
@@ -77,5 +77,5 @@ def test_days_are_between_the_first_and_the_last_run() -> None:
     day_ns = 86_400 * 10**9
     assert too_far_apart([]) is None
     assert too_far_apart([((MAX_DAYS_APART + 1) * day_ns - 1, "late"), (0, "early")]) is None
-    found = too_far_apart([(day_ns, "middle"), (200 * day_ns, "late"), (0, "early")])
-    assert found == (200, "early", "late")
+    span = too_far_apart([(day_ns, "middle"), (200 * day_ns, "late"), (0, "early")])
+    assert span == (200, "early", "late")

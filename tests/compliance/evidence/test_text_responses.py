@@ -64,8 +64,8 @@ def test_audits_of_token_ids_give_no_verdict_on_text(tokenized: bool, refused: l
     run = RunArtifacts(_run("accuracy"), spec=RunSpec("performance"))
     vars(run)["manifest"] = _sent_text(run.dir, is_tokenized=tokenized)
     for test in (OfficialTest06(), OutputConsistency()):
-        said = f"{test.name} needs generated token IDs; run performance: server .* sends text"
-        with pytest.raises(NoVerdictError, match=said) if test.name in refused else contextlib.nullcontext():
+        message = f"{test.name} needs generated token IDs; run performance: server .* sends text"
+        with pytest.raises(NoVerdictError, match=message) if test.name in refused else contextlib.nullcontext():
             test.need_ids([run], zeros_only=test.name != "TEST06")
     request = AuditRequest(
         scenario="Offline", loadgen_key="llama3_1-8b", loaded_count=64, options=OfficialTest06().default_options

@@ -66,13 +66,13 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
 
 
 def test_rules_are_applied_in_order_and_a_silent_one_by_having_run(made: SimpleNamespace) -> None:
-    found = judge(Run(bad={"two", "silent"}), made.all)
-    assert [(one.rule, one.severity) for one in found.findings] == [
+    judgement = judge(Run(bad={"two", "silent"}), made.all)
+    assert [(one.rule, one.severity) for one in judgement.findings] == [
         ("one", "pass"), ("two", "warning"), ("three", "pass"), ("silent", "error")
     ]  # fmt: skip
-    assert found.applied == {"one", "two", "three", "silent"}
+    assert judgement.applied == {"one", "two", "three", "silent"}
     assert judge(Run(), made.all).applied == {"one", "two", "three", "silent"}
-    assert found.not_judged == []
+    assert judgement.not_judged == []
 
 
 @pytest.mark.parametrize(
@@ -84,11 +84,11 @@ def test_rules_are_applied_in_order_and_a_silent_one_by_having_run(made: SimpleN
     ],
 )
 def test_what_is_not_judged_has_its_reason(made: SimpleNamespace, run: Run, rule: str, what: str, why: str) -> None:
-    found = judge(run, made.all)
-    (left,) = found.not_judged
+    judgement = judge(run, made.all)
+    (left,) = judgement.not_judged
     assert (left.rules, left.what, left.why) == ((rule,), what, why)
-    assert rule not in found.applied
-    lines = list(not_judged_lines(Verdict(not_judged=found.not_judged)))
+    assert rule not in judgement.applied
+    lines = list(not_judged_lines(Verdict(not_judged=judgement.not_judged)))
     assert lines == ([f"  not judged: {rule}: {why}"] if what == WITHOUT_INPUT else [])
 
 
@@ -104,13 +104,13 @@ def raises(error: Exception) -> Callable[[Any], Any]:
 
 
 def test_a_check_that_finds_no_input_and_one_that_finds_a_damaged_one(made: SimpleNamespace) -> None:
-    found = judge(Run(), of(raises(Absent("no folder"))))
-    assert found.reasons == {"one": (WITHOUT_INPUT, "no folder")}
+    judgement = judge(Run(), of(raises(Absent("no folder"))))
+    assert judgement.reasons == {"one": (WITHOUT_INPUT, "no folder")}
     damage = InputError("log.txt is damaged")
-    found = judge(Run(), (*of(raises(damage)), *made.all))
-    assert found.error is damage
-    assert {one.rule for one in found.findings} == {"one", "two", "three"}
-    assert found.not_judged == []  # another check has applied the rule
+    judgement = judge(Run(), (*of(raises(damage)), *made.all))
+    assert judgement.error is damage
+    assert {one.rule for one in judgement.findings} == {"one", "two", "three"}
+    assert judgement.not_judged == []  # another check has applied the rule
     with pytest.raises(ZeroDivisionError):
         judge(Run(), of(raises(ZeroDivisionError())))
     reported = judge(Run(), of(raises(ZeroDivisionError())), lambda error: [stated("two", type(error).__name__)])
@@ -121,19 +121,19 @@ def test_a_check_that_finds_no_input_and_one_that_finds_a_damaged_one(made: Simp
 
 
 def test_parts_of_one_subject_are_judged_together() -> None:
-    one, other = Judgement(reasons={"a": (NOT_APPLICABLE, "x"), "b": (WITHOUT_INPUT, "file")}), Judgement()
-    other.reasons, other.applied = {"a": (WITHOUT_INPUT, "y"), "b": (WITHOUT_INPUT, "text"), "c": ("", "")}, {"c"}
-    one.take(other)
-    assert [(left.what, left.why, left.rules) for left in one.not_judged] == [
+    first, second = Judgement(reasons={"a": (NOT_APPLICABLE, "x"), "b": (WITHOUT_INPUT, "file")}), Judgement()
+    second.reasons, second.applied = {"a": (WITHOUT_INPUT, "y"), "b": (WITHOUT_INPUT, "text"), "c": ("", "")}, {"c"}
+    first.take(second)
+    assert [(left.what, left.why, left.rules) for left in first.not_judged] == [
         (WITHOUT_INPUT, "y", ("a",)), (WITHOUT_INPUT, "file or text", ("b",))
     ]  # fmt: skip
-    one.skip(of(print), "nothing there")
-    assert one.reasons["one"] == (WITHOUT_INPUT, "nothing there")
+    first.skip(of(print), "nothing there")
+    assert first.reasons["one"] == (WITHOUT_INPUT, "nothing there")
     assert [left.rules for left in grouped({"b": ("w", "y"), "a": ("w", "y")})] == [("a", "b")]
 
 
 def test_a_check_takes_the_rules_of_what_it_calls(made: SimpleNamespace) -> None:
-    whole = check(made.first, made.third, needs=("log",))
-    assert whole.rules == ("one", "two", "silent")
-    assert (whole.silent, whole.needs) == (("silent",), ("log",))
+    combined = check(made.first, made.third, needs=("log",))
+    assert combined.rules == ("one", "two", "silent")
+    assert (combined.silent, combined.needs) == (("silent",), ("log",))
     assert rules_of(made.first, made.third) == {"silent"}

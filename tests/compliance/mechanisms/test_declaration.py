@@ -48,15 +48,15 @@ VARIANTS = [
 
 
 def test_registries_hold_exactly_what_was_agreed() -> None:
-    found = [
+    variants = [
         (entry.mechanism, entry.mechanism_variant, entry.compression_method, entry.compression_scope)
         for entry in REGISTRIES.variants.values()
     ]
-    assert found[: len(VARIANTS)] == VARIANTS
-    assert {mechanism for mechanism, *_ in found[len(VARIANTS) :]} == {"weight_quantization"}
-    compression = [name for name in {mechanism for mechanism, *_ in found} if REGISTRIES.compresses(name)]
-    ours = {"weight_quantization"}
-    assert set(compression) - ours == {"kv_quantization", "kv_compression", "compressed_attention"}
+    assert variants[: len(VARIANTS)] == VARIANTS
+    assert {mechanism for mechanism, *_ in variants[len(VARIANTS) :]} == {"weight_quantization"}
+    compression = [name for name in {mechanism for mechanism, *_ in variants} if REGISTRIES.compresses(name)]
+    added = {"weight_quantization"}
+    assert set(compression) - added == {"kv_quantization", "kv_compression", "compressed_attention"}
     assert REGISTRIES.speculative == ("speculative_decoding",)
     core = json.loads((REGISTRY_DIR / QUALITY_FILE).read_text())["eval_harnesses"]
     assert [entry["quality_eval_id"] for entry in core] == ["ruler_v1", "longbench_v2", "humaneval", "math_500"]
@@ -147,8 +147,8 @@ def test_declaration_files_that_are_shipped_are_registered() -> None:
 # The block of a run ---------------------------------------------------------------------------------------------------
 
 
-def block(given: object) -> dict[str, Any]:
-    return MechanismBlock.model_validate(given).root
+def block(content: object) -> dict[str, Any]:
+    return MechanismBlock.model_validate(content).root
 
 
 def declared(**fields: Any) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def declared(**fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("content", "expected"),
     [
         ("baseline", declared()),
         ("kv_quantization/fp8_e4m3", FP8),
@@ -169,13 +169,13 @@ def declared(**fields: Any) -> dict[str, Any]:
         ({**FP8, "mechanism_notes": ""}, FP8),
     ],
 )  # fmt: skip
-def test_what_is_given_is_kept_and_the_rest_is_a_baseline(given: object, expected: dict[str, Any]) -> None:
-    assert block(given) == expected
+def test_what_is_given_is_kept_and_the_rest_is_a_baseline(content: object, expected: dict[str, Any]) -> None:
+    assert block(content) == expected
     assert block(expected) == expected
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("content", "why"),
     [
         ("", "must be MECHANISM/VARIANT, or a file"),
         ("a/b/c", "must be MECHANISM/VARIANT, or a file"),
@@ -190,11 +190,11 @@ def test_what_is_given_is_kept_and_the_rest_is_a_baseline(given: object, expecte
         ({"support_status": "certified"}, "support_status 'certified': Input should be 'supported'"),
     ],
 )
-def test_before_a_run_a_mistake_is_refused(given: object, why: str) -> None:
+def test_before_a_run_a_mistake_is_refused(content: object, why: str) -> None:
     with pytest.raises(ValidationError, match=why):
-        block(given)
+        block(content)
     with pytest.raises(InputError, match=why) as refused:
-        make_config({"scenario": "Offline", "mechanism": given})
+        make_config({"scenario": "Offline", "mechanism": content})
     assert refused.value.message.startswith("--mechanism")
 
 
@@ -215,9 +215,9 @@ def test_a_yaml_declaration_is_read_when_it_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("garbage", [{"mechanism": 4}, {"support_status": 4}, {"colour": "red"}, {}])
 def test_an_edited_record_is_read_like_any_other_row(garbage: dict[str, Any]) -> None:
-    found = declare().over(garbage)
-    assert found.values["mechanism"] in ("baseline", "4")
-    assert found.support_status in ("supported", "reviewed_preview")
+    declaration = declare().over(garbage)
+    assert declaration.values["mechanism"] in ("baseline", "4")
+    assert declaration.support_status in ("supported", "reviewed_preview")
 
 
 # Runs ----------------------------------------------------------------------------------------------------------------
@@ -240,8 +240,8 @@ def test_a_real_run_records_what_it_declares_and_the_gate_reads_it_there(
     assert manifest["asked"]["mechanism"] == eagle3
     judged = run_main("gate", run)
     assert judged.code == ExitCode.NEGATIVE
-    said = "mechanism_misdeclared: effective technique: none, required: speculative_decoding/eagle3, as declared"
-    assert said in judged.stdout
+    message = "mechanism_misdeclared: effective technique: none, required: speculative_decoding/eagle3, as declared"
+    assert message in judged.stdout
     assert run_main("gate", run, "--mechanism", "baseline", "--mechanism-variant", "none").code == ExitCode.OK
     refused = run_main(*arguments("Offline", tmp_path / "refused", "--mechanism", "a/b/c"))
     assert refused.code == ExitCode.BAD_INPUT
@@ -250,23 +250,23 @@ def test_a_real_run_records_what_it_declares_and_the_gate_reads_it_there(
 
 
 def row_of(run: Path, declaration: Declaration) -> dict[str, Any]:
-    (found,) = rows_of_runs([run], declaration, registries_or_error())
-    return found.row
+    (matched,) = rows_of_runs([run], declaration, registries_or_error())
+    return matched.row
 
 
 def test_the_row_takes_the_run_s_own_word_and_the_command_line_wins(frozen: FrozenRuns, tmp_path: Path) -> None:
-    given = {**FP8, "quality_eval_status": "pending", "support_status": "supported"}
-    run = frozen.copy(tmp_path / "run", "off-1", ["set_manifest", "asked.mechanism", given])
+    fields = {**FP8, "quality_eval_status": "pending", "support_status": "supported"}
+    run = frozen.copy(tmp_path / "run", "off-1", ["set_manifest", "asked.mechanism", fields])
     silent = row_of(run, declare())
-    assert {name: silent[name] for name in given} == given
+    assert {name: silent[name] for name in fields} == fields
     more = row_of(run, declare({"quality_eval_status": "completed", "support_status": "reviewed_preview"}))
-    assert {name: more[name] for name in given} == {
+    assert {name: more[name] for name in fields} == {
         **FP8, "quality_eval_status": "completed", "support_status": "reviewed_preview"
     }  # fmt: skip
-    other = row_of(run, declare({"mechanism": "baseline"}))
-    assert (other["mechanism"], other["mechanism_variant"], other["quality_eval_status"]) == ("baseline", None, None)
-    assert other["support_status"] == "supported"
-    (issue,) = other["mechanism_eval_validation"]["issues"]
+    plain = row_of(run, declare({"mechanism": "baseline"}))
+    assert (plain["mechanism"], plain["mechanism_variant"], plain["quality_eval_status"]) == ("baseline", None, None)
+    assert plain["support_status"] == "supported"
+    (issue,) = plain["mechanism_eval_validation"]["issues"]
     assert issue == "the declaration names baseline, but the run's manifest declares kv_quantization"
 
 
@@ -288,10 +288,10 @@ def test_sign_off_names_a_declaration_that_the_engine_contradicts(
 ) -> None:
     run = frozen.copy(tmp_path / name, name, *faults)
     verdict = sign_off(scope, [run if one == name else frozen(one) for one in ("off-1", "off-acc")])
-    found = [one for one in verdict.findings if one.rule == "gate/mechanism_misdeclared"]
+    findings = [one for one in verdict.findings if one.rule == "gate/mechanism_misdeclared"]
     if why is None:
-        assert found == []
+        assert findings == []
         return
-    (finding,) = found
+    (finding,) = findings
     assert (as_word(finding), finding.where) == ("FAIL", str(RunDir(run).manifest))
     assert finding.found.startswith(why)

@@ -233,8 +233,8 @@ def test_a_plan_is_judged_as_if_its_accuracy_run_passes(
 ) -> None:
     plan = run_plan(engine="vllm", engine_options=options)
     planned = row_of_plan(declared, plan, None, "mlperf_cnndm_rouge", REGISTRIES)
-    (found,) = judge_rows([planned], REGISTRIES, division="closed").matched
-    assert [one.slug for one in found.of("error")] == closed
+    (gate_row,) = judge_rows([planned], REGISTRIES, division="closed").matched
+    assert [one.slug for one in gate_row.of("error")] == closed
 
 
 def test_a_record_with_gaps_is_no_contradiction(tmp_path: Path) -> None:
@@ -266,10 +266,10 @@ def test_a_record_with_gaps_is_no_contradiction(tmp_path: Path) -> None:
     ],
 )
 def test_eligibility(mechanism: str, accurate: bool | None, in_force: set[str], closed: bool) -> None:
-    found = eligibility(mechanism, accurate, in_force)
-    assert found["closed"]["eligible"] is closed
-    assert ("does not meet them" in found["closed"]["reason"]) is (accurate is False)
-    assert found["open"]["eligible"] is True
+    divisions = eligibility(mechanism, accurate, in_force)
+    assert divisions["closed"]["eligible"] is closed
+    assert ("does not meet them" in divisions["closed"]["reason"]) is (accurate is False)
+    assert divisions["open"]["eligible"] is True
 
 
 def test_without_a_record_it_is_not_known_what_may_be_submitted() -> None:

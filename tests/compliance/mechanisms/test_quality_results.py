@@ -67,10 +67,10 @@ def written(folder: Path, content: Any) -> Path:
 )  # fmt: skip
 def test_both_formats(tmp_path: Path, evaluation: str, content: Any, metric: str, value: float, n: int) -> None:
     path = written(tmp_path, content)
-    found = read_results(path, REGISTRIES.quality_evals[evaluation], 0.9)
-    assert (found.metric, found.value, found.n) == (metric, pytest.approx(value), n)
-    assert found.baseline == content.get("baseline", 0.9)
-    assert found.sha256 == sha256(path.read_bytes()).hexdigest()
+    results = read_results(path, REGISTRIES.quality_evals[evaluation], 0.9)
+    assert (results.metric, results.value, results.n) == (metric, pytest.approx(value), n)
+    assert results.baseline == content.get("baseline", 0.9)
+    assert results.sha256 == sha256(path.read_bytes()).hexdigest()
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_the_worked_example_passes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "found"),
+    ("change", "sentence"),
     [
         (lambda path: supported(None), "results file of ruler_v1: missing"),
         (lambda path: supported(path.with_name("gone")), "results file of ruler_v1: cannot read"),
@@ -169,14 +169,14 @@ def test_the_worked_example_passes(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_claim_that_is_not_shown_closes_the_gate(
-    tmp_path: Path, change: Callable[[Path], dict[str, Any]], found: str
+    tmp_path: Path, change: Callable[[Path], dict[str, Any]], sentence: str
 ) -> None:
     outcome = gate(change(written(tmp_path, PLAIN)))
     assert outcome.closed
     errors = outcome.matched[0].of("error")
-    assert any(found in one.sentence for one in errors), errors
-    for one in errors:
-        record = one.as_json()
+    assert any(sentence in one.sentence for one in errors), errors
+    for error in errors:
+        record = error.as_json()
         assert record["found"]
         assert record["expected"]
         assert record["file"]

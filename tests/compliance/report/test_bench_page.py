@@ -58,7 +58,7 @@ def test_saturated_runs_are_hollow_and_the_repeated_rate_is_a_mark_of_its_own() 
     assert "p99 latency: " in draw_records([limited]).words
     both = draw_records([record, bench_record("other", 44)])
     assert {"base", "other"} <= {
-        "".join(one.itertext()) for one in ElementTree.fromstring(both.svg).iter() if one.tag == f"{NS}text"
+        "".join(element.itertext()) for element in ElementTree.fromstring(both.svg).iter() if element.tag == f"{NS}text"
     }
 
 
@@ -89,11 +89,11 @@ def test_what_could_not_be_checked_is_listed(tmp_path: Path) -> None:
         limits=None, accelerators=None,
     )  # fmt: skip
     text = shown(tmp_path, record).partition("What could not be checked")[2].partition("</ul>")[0]
-    said = re.findall("<li>(.*?)</li>", text)
+    items = re.findall("<li>(.*?)</li>", text)
     starts = ("percentiles", "limits", "share of prompt tokens", "delays of the client", "processor time",
               "attestations", "noise", "tokens/s per accelerator", "Server 10/s: pictures")  # fmt: skip
-    assert len(said) == len(starts)
-    assert all(one.startswith(start) for one, start in zip(said, starts, strict=True))
+    assert len(items) == len(starts)
+    assert all(one.startswith(start) for one, start in zip(items, starts, strict=True))
 
 
 def test_a_stopped_run_is_named_as_missing_from_the_pictures(tmp_path: Path) -> None:

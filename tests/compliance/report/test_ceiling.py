@@ -18,7 +18,7 @@ ONE_BILLION = 10**9
 
 
 @pytest.mark.parametrize(
-    ("name", "known"),
+    ("name", "expected"),
     [
         ("NVIDIA H100 80GB HBM3", "H100"),
         ("NVIDIA H100 PCIe", "H100 PCIe"),
@@ -31,9 +31,9 @@ ONE_BILLION = 10**9
         ("NVIDIA GeForce RTX 4090", None),
     ],
 )
-def test_names_as_drivers_tell_them(name: str, known: str | None) -> None:
-    found = find_device(name)
-    assert (found.name if found else None) == known
+def test_names_as_drivers_tell_them(name: str, expected: str | None) -> None:
+    device = find_device(name)
+    assert (device.name if device else None) == expected
 
 
 def manifest(folder: Path, scenario: str, **configuration: Any) -> Manifest:

@@ -34,12 +34,12 @@ def checked_of(root: Path) -> Checked:
     for place in places:
         tree.performance(place).root.mkdir(parents=True)
         tree.performance(place).detail.write_text(f'{{"key": "result_validity", "value": "{EVIL}{"x" * 9000}"}}\n')
-    found = [
+    findings = [
         compared("perf-validity", False, EVIL, "", tree.performance(place).detail.relative_to(root), line=1)
         for place in places
     ]
-    one = {"result_first_token_99.00_percentile_latency_ns": 1.99e9, "requested_server_ttft_latency": 2e9}
-    return Checked(tree, places, findings=found, numbers={places[0]: one})
+    latencies = {"result_first_token_99.00_percentile_latency_ns": 1.99e9, "requested_server_ttft_latency": 2e9}
+    return Checked(tree, places, findings=findings, numbers={places[0]: latencies})
 
 
 def test_what_a_tree_holds_is_text_on_the_page(tmp_path: Path) -> None:
@@ -69,9 +69,9 @@ def test_rates_are_shown_per_accelerator_and_those_far_from_the_median_are_named
         accelerators = {"accelerator_model_name": "a GPU", "accelerators_per_node": str(gpus)}
         description.write_text(json.dumps(sockets | accelerators | {"number_of_nodes": "1"}))
         numbers[place] = {"result_tokens_per_second": rate}
-    (found,) = page_module._rates(Checked(tree, list(numbers), numbers=numbers))
-    assert found.words == "llama3.1-8b Offline, tokens/s per accelerator: 5 results; named: D 200"
-    assert b"a processor" in found.svg
+    (figure,) = page_module._rates(Checked(tree, list(numbers), numbers=numbers))
+    assert figure.words == "llama3.1-8b Offline, tokens/s per accelerator: 5 results; named: D 200"
+    assert b"a processor" in figure.svg
 
 
 def test_a_page_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,14 +120,14 @@ def test_each_rule_has_its_claim_its_source_its_line_and_its_result(
 ) -> None:
     finished, text = made(run, tmp_path, run_main)
     assert finished.code == ExitCode.OK
-    claim, rule, where, found, required, result = row(text, "perf-min-duration")
+    claim, rule, where, value, required, result = row(text, "perf-min-duration")
     assert claim == all_rules()["perf-min-duration"].summary
     assert "performance_check.min_duration_check" in rule
     name, _, number = where.partition(":")
     assert name == "mlperf_log_detail.txt"
     line = RunDir(run).detail.read_text().splitlines()[int(number) - 1]
     assert '"key": "effective_min_duration_ms"' in line
-    assert f"{read_detail(RunDir(run).detail).integer('effective_min_duration_ms'):,} ms" == found
+    assert f"{read_detail(RunDir(run).detail).integer('effective_min_duration_ms'):,} ms" == value
     assert required.startswith("at least 600,000")
     assert result == "error"
     assert row(text, "perf-validity")[-1] == "pass"
@@ -154,8 +154,8 @@ def test_the_first_lines_state_which_numbers_the_logs_support(run: Path, tmp_pat
 
 def test_every_rule_is_accounted_for(run: Path, tmp_path: Path, run_main: RunMain) -> None:
     _, text = made(run, tmp_path, run_main)
-    asked = {rule for one in (*CHECKS[PERFORMANCE], *RESULT_CHECKS) for rule in one.rules}
-    assert [name for name in asked if name not in text] == []
+    rules = {rule for one in (*CHECKS[PERFORMANCE], *RESULT_CHECKS) for rule in one.rules}
+    assert [name for name in rules if name not in text] == []
     assert "a performance run and an accuracy run are needed" in text
     assert f"the {sum(rule.kind == 'signoff' for rule in all_rules().values())} rules of `main.py signoff`" in text
     assert "Which accuracy does the model have in this configuration?" in text

@@ -56,18 +56,18 @@ def test_the_same_picture_has_the_same_bytes_and_a_name_is_text_whatever_it_hold
 
 
 @pytest.mark.parametrize(
-    ("late", "count", "said"),
+    ("late", "count", "sentence"),
     [
         (0, 10, "0 late, none allowed (too few queries)"),
         (3, 1000, "3 late of 2 allowed"),
         (0, 1000, "0 late of 2 allowed"),
     ],
 )
-def test_a_distribution_shows_the_limit_and_what_early_stopping_allows(late: int, count: int, said: str) -> None:
+def test_a_distribution_shows_the_limit_and_what_early_stopping_allows(late: int, count: int, sentence: str) -> None:
     values_ns = np.full(count, 10 * MS)
     values_ns[:late] = 2001 * MS
     drawn = distribution("TTFT", values_ns, "p99", 10 * MS, 2000 * MS, judge_latencies(values_ns, 2000 * MS, 0.99))
-    assert drawn.words == f"TTFT: p99 10 ms of 2,000 ms; {said}"
+    assert drawn.words == f"TTFT: p99 10 ms of 2,000 ms; {sentence}"
     assert {"ms", "% of queries"} <= texts(drawn)
     assert distribution("latency", values_ns, "p99", 10 * MS, None, None).words == "latency: p99 10 ms"
 
@@ -188,8 +188,8 @@ def test_a_page_shows_run_folders_and_runs_over_http_on_one_curve(folders: Path,
 def test_margins_are_those_over_the_least_that_is_required() -> None:
     scores = {"rouge1": 39.0, "rouge2": 15.0, "rougeL": 24.0, "rougeLsum": 36.0, "gen_len": 100, "gen_num": 4}
     targets = {"rouge1": Target(38.0, 0.99, None), "rouge2": Target(16.0, 0.99, None)}
-    found, below = score_rows(scores_record(judge(ROUGE, scores, targets, "a test")))
-    rows = {row["name"]: row for row in found}
+    score_list, below = score_rows(scores_record(judge(ROUGE, scores, targets, "a test")))
+    rows = {row["name"]: row for row in score_list}
     assert rows["rouge1"]["margin"] == pytest.approx(100 * (39 / (38 * 0.99) - 1))
     assert rows["rouge2"]["margin"] == pytest.approx(100 * (15 / (16 * 0.99) - 1))
     assert rows["rouge2"]["margin"] < 0

@@ -104,9 +104,9 @@ def test_an_edit_is_found_by_the_statement_and_when_sealed_anew_by_the_anchor_al
     original: Anchored, edited: list[RunDir]
 ) -> None:
     (changed,) = [run for run in edited if list(attested(run))]
-    (found,) = attested(changed)
-    assert found.files[0].name in found.text
-    assert found.files[0] != changed.seal
+    (finding,) = attested(changed)
+    assert finding.files[0].name in finding.text
+    assert finding.files[0] != changed.seal
     for trust in original.trust().values():  # the statement is the one that was anchored, and does not fit
         assert rules(state(changed, trust)) == [("anchored", "note")]
     for signer in (SIGNER, OTHER_KEY):
@@ -126,10 +126,10 @@ def test_untouched_runs_are_anchored(original: Anchored, tmp_path: Path) -> None
     for trust in original.trust().values():
         for run in original.copy(tmp_path / str(id(trust))):
             assert list(attested(run)) == []
-            (found,) = state(run, replace(trust, key=SIGNER.public_key.keyid), manifest_of(run))
-            assert (found.rule, found.severity) == ("anchored", "note")
-            assert found.text.startswith("anchored at 20")
-            assert found.text.endswith("after the run ended")
+            (finding,) = state(run, replace(trust, key=SIGNER.public_key.keyid), manifest_of(run))
+            assert (finding.rule, finding.severity) == ("anchored", "note")
+            assert finding.text.startswith("anchored at 20")
+            assert finding.text.endswith("after the run ended")
 
 
 def entry(run: RunDir, time: datetime) -> dict[str, Entry]:
@@ -160,17 +160,17 @@ def test_a_ledger_that_does_not_know_the_key_says_so(original: Anchored, tmp_pat
     run, _ = original.copy(tmp_path / "runs")
     trust = original.trust()["ledger"]
     run.engine_log.write_text("another")
-    for signer, known in ((SIGNER, True), (OTHER_KEY, False)):
+    for signer, is_known in ((SIGNER, True), (OTHER_KEY, False)):
         digest = attest(run, signer, record_version=3, harness_commit=None, previous=None)
-        (found,) = state(run, trust)
-        assert digest in found.text
-        assert ("nor any attestation signed by key" in found.text) is not known
+        (finding,) = state(run, trust)
+        assert digest in finding.text
+        assert ("nor any attestation signed by key" in finding.text) is not is_known
 
 
 def test_a_time_stamp_without_a_named_authority_is_no_anchor(original: Anchored, tmp_path: Path) -> None:
     run, _ = original.copy(tmp_path / "runs")
-    (found,) = state(run, Trust())
-    assert (found.severity, "--timestamp-ca" in found.text) == ("note", True)
+    (finding,) = state(run, Trust())
+    assert (finding.severity, "--timestamp-ca" in finding.text) == ("note", True)
     run.time_stamp.unlink()
     assert rules(state(run, original.trust()["time stamp"])) == [("anchored", "error")]
 
@@ -226,16 +226,16 @@ def test_a_statement_that_was_written_again_or_removed_is_told_at_the_run_that_n
 ) -> None:
     before = read_attestation(campaign[1]).digest
     change(campaign)
-    (found,) = chained(campaign[-1:])  # whichever of its runs are given
-    assert (found.rule, found.severity, found.files) == ("statement-chain", "warning", (campaign[2].seal,))
-    assert before in found.text
+    (finding,) = chained(campaign[-1:])  # whichever of its runs are given
+    assert (finding.rule, finding.severity, finding.files) == ("statement-chain", "warning", (campaign[2].seal,))
+    assert before in finding.text
 
 
 def test_two_runs_that_name_one_statement_are_told(campaign: list[RunDir]) -> None:
     seal(campaign[3], read_attestation(campaign[1]).digest)
-    (found,) = chained(campaign)
-    assert found.files == (campaign[2].seal, campaign[3].seal)
-    assert str(campaign[1].root) in found.text
+    (finding,) = chained(campaign)
+    assert finding.files == (campaign[2].seal, campaign[3].seal)
+    assert str(campaign[1].root) in finding.text
 
 
 def test_a_run_outside_its_campaign_says_nothing(campaign: list[RunDir], tmp_path: Path) -> None:

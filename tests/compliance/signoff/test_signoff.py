@@ -41,9 +41,9 @@ FIELDS = {
 def test_an_honest_pair_passes_with_its_numbers(runs: FrozenRuns) -> None:
     verdict = sign_off("harness", runs.paths("srv-trace", "srv-acc"))
     assert (verdict.outcome, verdict.action, verdict.exit_code()) == ("PASS", "pass", ExitCode.OK)
-    said = json.loads((runs("srv-trace") / "result.json").read_text())["derived"]
-    assert verdict.metrics["ref"]["tokens_per_second"] == pytest.approx(said["tokens_per_second"])
-    assert verdict.metrics["ref"]["ttft_p99_ms"] == pytest.approx(said["ttft_ns"]["p99"] / 1e6)
+    derived = json.loads((runs("srv-trace") / "result.json").read_text())["derived"]
+    assert verdict.metrics["ref"]["tokens_per_second"] == pytest.approx(derived["tokens_per_second"])
+    assert verdict.metrics["ref"]["ttft_p99_ms"] == pytest.approx(derived["ttft_ns"]["p99"] / 1e6)
     replayed = [reason for reason in verdict.findings if reason.slug == "replayed"]
     assert {reason.numbers["samples"] for reason in replayed} == {480, 32}
 
@@ -171,12 +171,12 @@ def test_a_headline_larger_than_the_truth_is_corrected(
 ) -> None:
     verdict = sign_off(scope, runs.paths(*ref), runs.paths(*cand), Claim.model_validate(claim))
     assert (verdict.outcome, verdict.action) == ("FLAG", "correct_headline")
-    (found,) = verdict.of("warning")
-    assert found.rule == "G-2/overstated"
+    (finding,) = verdict.of("warning")
+    assert finding.rule == "G-2/overstated"
     expected = f"{headline} {verdict.metrics['ref'][headline]:.6g}"
     if cand:
         expected += f" to {verdict.metrics['cand'][headline]:.6g}, {verdict.e2e_delta_pct:+.2f}%"
-    assert found.text.endswith(f"; corrected headline: {expected}")
+    assert finding.text.endswith(f"; corrected headline: {expected}")
     assert verdict.record()["corrected_headline"] == expected
     assert f"corrected headline: {expected}" in verdict.as_text()
 
@@ -202,8 +202,8 @@ def test_a_field_that_the_scope_does_not_read_is_a_note(
     runs: FrozenRuns, scope: Scope, runs_of: tuple[str, ...], claim: dict[str, Any], unused: list[str] | None
 ) -> None:
     verdict = sign_off(scope, runs.paths(*runs_of), claim=Claim.model_validate(claim))
-    found = [one.numbers["fields"] for one in verdict.of("note") if one.rule == "G-2/unused_field"]
-    assert (verdict.outcome, found) == ("PASS", [] if unused is None else [unused])
+    fields = [one.numbers["fields"] for one in verdict.of("note") if one.rule == "G-2/unused_field"]
+    assert (verdict.outcome, fields) == ("PASS", [] if unused is None else [unused])
 
 
 def test_the_page_names_the_fields_that_each_scope_reads() -> None:
@@ -264,10 +264,10 @@ def test_a_claim_is_of_numbers_and_does_not_set_the_noise_band(tmp_path: Path, c
 
 @needs_published
 def test_published_results_are_unverifiable_never_passed() -> None:
-    found = {path.parent for path in PUBLISHED.rglob("mlperf_log_*")}
-    found |= {path.parent for path in found if path.name == "accuracy"}
-    assert len(found) > 8
-    for folder in sorted(found):
+    folders = {path.parent for path in PUBLISHED.rglob("mlperf_log_*")}
+    folders |= {path.parent for path in folders if path.name == "accuracy"}
+    assert len(folders) > 8
+    for folder in sorted(folders):
         verdict = sign_off("harness", [folder])
         assert (verdict.outcome, verdict.unverifiable, verdict.error) == ("FAIL", True, None), folder
         assert any(

@@ -33,13 +33,13 @@ def test_there_are_enough_cases_of_each_kind_and_every_fault_is_used() -> None:
 
 def one_of_each_kind(cases: Iterable[Case]) -> Iterator[Case]:
     """Each case with a fault (of a file), or with a verdict and reason in its scope, that no case before it has."""
-    known: set[tuple[str | None, ...]] = set()
+    covered: set[tuple[str | None, ...]] = set()
     for case in cases:
         faults = [(fault, *map(str, arguments[:1])) for faults in case.faults.values() for fault, *arguments in faults]
         kinds: set[tuple[str | None, ...]] = {fault[:1] if "." not in fault[-1] else fault for fault in faults}
         kinds |= set() if case.anchor else {(case.scope, case.verdict, case.reason)}
-        if not kinds <= known:
-            known |= kinds
+        if not kinds <= covered:
+            covered |= kinds
             yield case
 
 
@@ -54,8 +54,8 @@ def test_every_case_gets_its_verdict_and_its_true_reason() -> None:
     assert [f"{one.case.name}: {one.verdict.headline}" for one in outcomes if not one.right] == []
     reported = [one.case.name for one in outcomes if one.case.anchor and one.by_rules]
     assert reported == [], "these need no anchor"
-    found = {name: round(value, 3) for name, value in score(outcomes).items()}
+    rates = {name: round(value, 3) for name, value in score(outcomes).items()}
     # Without an anchor: those whose files were edited, with care, after the run.
-    assert found == {
+    assert rates == {
         "false PASS": 36, "false FAIL": 0, "precision": 1.0, "recall": 0.757, "recall with an anchor": 1.0
     }  # fmt: skip

@@ -44,8 +44,8 @@ def words(findings: Iterable[Finding]) -> list[tuple[str, str]]:
     return [(as_word(finding), finding.slug) for finding in findings]
 
 
-def patch(**known: Any) -> SignOff:
-    return SignOff("patch", NOISE_BAND_PCT, "open", **known)
+def patch(**options: Any) -> SignOff:
+    return SignOff("patch", NOISE_BAND_PCT, "open", **options)
 
 
 def decide(findings: list[Finding]) -> tuple[str, str | None]:
@@ -81,10 +81,10 @@ def test_a_fail_outranks_a_flag_and_a_flag_a_pass() -> None:
 def test_the_spread_of_repeats(
     repeats: list[float], spread_pct: float, expected: list[tuple[str, str]], action: str
 ) -> None:
-    found = list(judge_spread(TOKENS, repeats, NOISE_BAND_PCT))
-    assert words(found) == expected
-    assert found[0].numbers["spread_pct"] == pytest.approx(spread_pct, abs=0.006)
-    assert decide(found)[1] == action
+    findings = list(judge_spread(TOKENS, repeats, NOISE_BAND_PCT))
+    assert words(findings) == expected
+    assert findings[0].numbers["spread_pct"] == pytest.approx(spread_pct, abs=0.006)
+    assert decide(findings)[1] == action
 
 
 @pytest.mark.parametrize(
@@ -151,15 +151,15 @@ def test_every_option_has_one_class() -> None:
 
 
 def test_conditions_are_compared_key_by_key() -> None:
-    one = {"engine_options.slots": 4, "host.cpu": "a", "loadgen.min_duration_ms": 600_000}
-    other = {"engine_options.slots": 6, "host.cpu": "a", "loadgen.min_duration_ms": 0, "environment.X": "1"}
-    found = differences(one, other)
-    assert found == {
+    first = {"engine_options.slots": 4, "host.cpu": "a", "loadgen.min_duration_ms": 600_000}
+    second = {"engine_options.slots": 6, "host.cpu": "a", "loadgen.min_duration_ms": 0, "environment.X": "1"}
+    unequal = differences(first, second)
+    assert unequal == {
         "engine_options.slots": (4, 6),
         "environment.X": (None, "1"),
         "loadgen.min_duration_ms": (600_000, 0),
     }
-    assert differences(one, other, BOTH_MODES).keys() == {"engine_options.slots", "environment.X"}
+    assert differences(first, second, BOTH_MODES).keys() == {"engine_options.slots", "environment.X"}
     assert [option_of(key) for key in ("engine_options.cache_dtype", "resolved.kv_cache_dtype")] == [
         "kv_cache_dtype"
     ] * 2
@@ -230,25 +230,25 @@ def test_a_reference_slowed_by_what_the_candidate_takes_back(
 def test_a_reference_slowed_by_a_variable(runs: FrozenRuns, tmp_path: Path, lever: str, slug: str) -> None:
     slow = ["set_manifest", "engine.configuration.environment.OMP_NUM_THREADS", "1"]
     ref, cand = evidence(runs.copy(tmp_path / "ref", "vllm-off", slow)), evidence(runs("vllm-off"))
-    found = judge_changed_options(SignOff("patch", 0.5, "open"), ref, cand, Claim(levers=[lever]))
-    assert slug in {one.slug for one in found}
+    findings = judge_changed_options(SignOff("patch", 0.5, "open"), ref, cand, Claim(levers=[lever]))
+    assert slug in {one.slug for one in findings}
 
 
-@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize("is_chosen", [False, True])
 def test_the_binding_of_cores_belongs_to_the_number_of_ranks_unless_the_user_chose_it(
-    runs: FrozenRuns, tmp_path: Path, asked: bool
+    runs: FrozenRuns, tmp_path: Path, is_chosen: bool
 ) -> None:
     name, bind = "VLLM_CPU_OMP_THREADS_BIND", "0|1"
     ranks: list[list[object]] = [
         ["set_manifest", "plan.engine_options.data_parallel_size", 2],
         ["set_manifest", "asked.engine_arg", {"data_parallel_size": 2}],
     ]
-    planned = [] if asked else [["set_manifest", f"plan.environment.{name}", bind]]
+    planned = [] if is_chosen else [["set_manifest", f"plan.environment.{name}", bind]]
     faults = [*ranks, *planned, ["set_manifest", f"engine.configuration.environment.{name}", bind]]
     ref, cand = evidence(runs("vllm-off")), evidence(runs.copy(tmp_path / "cand", "vllm-off", *faults))
     verdict = SignOff("patch", 0.5, "open")
-    found = {one.slug for one in judge_changed_options(verdict, ref, cand, Claim(levers=["data_parallel_size"]))}
-    assert ("second_knob" in found) is asked
+    reported = {one.slug for one in judge_changed_options(verdict, ref, cand, Claim(levers=["data_parallel_size"]))}
+    assert ("second_knob" in reported) is is_chosen
     assert verdict.lever_class == "B"
 
 
@@ -268,10 +268,10 @@ def test_a_patch_verdict_counts_only_as_its_runs_say(runs: FrozenRuns, tmp_path:
     )
     verdict = sign_off("bundle", ref, cand, read_claim(tmp_path / "claim.json"))
     assert verdict.outcome == "FAIL"
-    (given,) = verdict.lever_decomposition
-    assert (given["lever"], given["class"], given["verdict"]) == ("tpot_ms", "A", "PASS")
+    (decomposed,) = verdict.lever_decomposition
+    assert (decomposed["lever"], decomposed["class"], decomposed["verdict"]) == ("tpot_ms", "A", "PASS")
     assert verdict.class_a is None  # the other changed option is unknown
-    assert float(given["delta_pct"]) < 100  # not the 900 % that the file says
+    assert float(decomposed["delta_pct"]) < 100  # not the 900 % that the file says
     (lacking,) = [one for one in verdict.findings if one.slug == "missing_patch_verdict"]
     assert "re-evaluated: FAIL" in lacking.text
     write_json(tmp_path / "slots.json", record | paths | {"ref": paths["ref"] * 200})  # which would take minutes
@@ -303,23 +303,23 @@ def test_patches_are_judged_again_with_the_bundles_sources_and_scores(
         assert signed.outcome == "PASS"
         write_json(tmp_path / f"{lever}.json", signed.record())
         patches.append(PatchVerdict(lever=lever, verdict_file=tmp_path / f"{lever}.json"))
-    asked: list[ScoreSources] = []
+    used: list[ScoreSources] = []
     load = judge.load
-    monkeypatch.setattr(judge, "load", lambda paths, sources: (asked.append(sources), load(paths, sources))[1])
+    monkeypatch.setattr(judge, "load", lambda paths, sources: (used.append(sources), load(paths, sources))[1])
     scorings.clear()
-    claim, given = Claim(levers=["tpot_ms", "slots"], patch_verdicts=patches), ScoreSources(model_path="bytes")
-    verdict = sign_off("bundle", ref, cand, claim, sources=given)
+    claim, score_sources = Claim(levers=["tpot_ms", "slots"], patch_verdicts=patches), ScoreSources(model_path="bytes")
+    verdict = sign_off("bundle", ref, cand, claim, sources=score_sources)
     assert [(one["lever"], one["class"]) for one in verdict.lever_decomposition] == [("slots", "B"), ("tpot_ms", "A")]
     factors = [1 + one["delta_pct"] / 100 for one in verdict.lever_decomposition]
     share = math.log(factors[1]) / math.log(math.prod(factors))
     assert verdict.class_a == pytest.approx({"delta_pct": (factors[1] - 1) * 100, "share": share})
     assert any(
-        f"class A alone: {verdict.class_a['delta_pct']:+.2f}%, {share:.0%}" in one.text for one in verdict.findings
+        f"class A alone: {verdict.class_a['delta_pct']:+.2f}%, {share:.0%}" in entry.text for entry in verdict.findings
     )
     assert {"explained", "unexplained_delta"} & (slugs(verdict, "NOTE") | slugs(verdict, "FLAG"))
     assert "missing_patch_verdict" not in slugs(verdict)
-    assert [sources.model_path for sources in asked] == ["bytes"] * 6  # reference and candidate, of bundle and patches
-    assert len({id(sources.scorer) for sources in asked}) == 1
+    assert [sources.model_path for sources in used] == ["bytes"] * 6  # reference and candidate, of bundle and patches
+    assert len({id(sources.scorer) for sources in used}) == 1
     assert len(scorings) == len(set(scorings)) <= 2  # off-acc and off-two-acc, whose responses may be the same
     lacking = sign_off("bundle", ref, cand, claim.model_copy(update={"patch_verdicts": patches[:1]}))
     assert (lacking.outcome, lacking.blocks) == ("FAIL", True)

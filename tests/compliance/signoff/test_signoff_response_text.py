@@ -62,8 +62,8 @@ def _score_again(run: RunDir) -> None:
     dataset = load_dataset(Path(json.loads(run.manifest.read_bytes())["plan"]["dataset_path"]))
     texts = ByteTokenizer().batch_decode([responses[index] for index in sorted(responses)])
     scores = score_texts(texts, [dataset.targets[index] for index in sorted(responses)], workers=1)
-    said = {name: str(value) if name.startswith("rouge") else value for name, value in scores.items()}
-    run.accuracy_text.write_text(f"Results\n\n{said}\n")
+    stated = {name: str(value) if name.startswith("rouge") else value for name, value in scores.items()}
+    run.accuracy_text.write_text(f"Results\n\n{stated}\n")
 
 
 def last_id(value: int) -> Callable[[Ids], Ids]:

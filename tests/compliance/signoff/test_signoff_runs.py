@@ -43,7 +43,7 @@ def test_an_honest_run_has_nothing(runs: FrozenRuns, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("run", "faults", "check", "slug", "said"),
+    ("run", "faults", "check", "slug", "text"),
     [
         ("off-params", [["set_manifest", "plan.sampling.max_tokens", 128]], "P-4", "other_limit", "with 64"),
         ("vllm-off", [["empty", "engine.log"]], "P-1", "missing_raw", "log is empty"),
@@ -54,13 +54,13 @@ def test_an_honest_run_has_nothing(runs: FrozenRuns, name: str) -> None:
     ],
 )  # fmt: skip
 def test_each_fault_is_found_by_its_check(
-    runs: FrozenRuns, tmp_path: Path, run: str, faults: list[list[object]], check: str, slug: str, said: str
+    runs: FrozenRuns, tmp_path: Path, run: str, faults: list[list[object]], check: str, slug: str, text: str
 ) -> None:
-    found = findings(runs.copy(tmp_path / "run", run, *faults))
+    run_findings = findings(runs.copy(tmp_path / "run", run, *faults))
     assert [
-        one
-        for one in found
-        if (one.rule.partition("/")[0], as_word(one), one.slug) == (check, "FAIL", slug) and said in one.text
+        entry
+        for entry in run_findings
+        if (entry.rule.partition("/")[0], as_word(entry), entry.slug) == (check, "FAIL", slug) and text in entry.text
     ]
 
 
@@ -75,8 +75,8 @@ def test_prompts_are_compared_with_the_data_set_of_the_record(
     runs: FrozenRuns, tmp_path: Path, faults: list[list[object]], expected: list[tuple[str, str]]
 ) -> None:
     run = runs.copy(tmp_path / "run", "ss-1", *faults)
-    found = [one for one in run_proofs(evidence(run)).findings if one.rule.startswith("H-2/")]
-    assert [(as_word(one), one.slug) for one in found] == expected
+    proofs = [one for one in run_proofs(evidence(run)).findings if one.rule.startswith("H-2/")]
+    assert [(as_word(one), one.slug) for one in proofs] == expected
 
 
 def test_requests_that_an_engine_may_have_set_aside_are_a_flag(runs: FrozenRuns, tmp_path: Path) -> None:
@@ -107,16 +107,16 @@ def test_how_many_requests_an_engine_computes_at_a_time() -> None:
 
 
 def test_what_was_asked_for_has_the_engine_s_names() -> None:
-    asked = manifest(options={"max_num_seqs": 8})
-    asked.asked |= {"dtype": "bfloat16", "tensor_parallel_size": None, "dummy_slots": 3}
-    assert asked_options(asked) == {"max_num_seqs": 8, "dtype": "bfloat16"}
+    record = manifest(options={"max_num_seqs": 8})
+    record.asked |= {"dtype": "bfloat16", "tensor_parallel_size": None, "dummy_slots": 3}
+    assert asked_options(record) == {"max_num_seqs": 8, "dtype": "bfloat16"}
 
 
 def test_a_busy_machine_that_issues_late_is_a_flag(runs: FrozenRuns, tmp_path: Path) -> None:
     run = RunDir(runs.copy(tmp_path / "run", "srv-1"))
     each_record(run, lambda one: one | {"issue_ns": one["issue_ns"] + 300_000_000 * (one["seq"] % 20 == 0)})
-    (found,) = late_issues(evidence(run.root))
-    assert (found.rule, found.severity) == ("B-4/contended", "warning")
+    (finding,) = late_issues(evidence(run.root))
+    assert (finding.rule, finding.severity) == ("B-4/contended", "warning")
 
 
 def on_machine(runs: FrozenRuns, hostname: str, boot_id: str | None) -> Manifest:
@@ -127,7 +127,7 @@ def on_machine(runs: FrozenRuns, hostname: str, boot_id: str | None) -> Manifest
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "one"),
+    ("first", "second", "is_same"),
     [
         (("node", "a"), ("node", "a"), True),
         (("pod-1", "a"), ("pod-2", "a"), True),
@@ -139,9 +139,9 @@ def on_machine(runs: FrozenRuns, hostname: str, boot_id: str | None) -> Manifest
     ],
 )
 def test_machines_are_told_apart_by_more_than_their_name(
-    runs: FrozenRuns, first: tuple[str, str | None], second: tuple[str, str | None], one: bool | None
+    runs: FrozenRuns, first: tuple[str, str | None], second: tuple[str, str | None], is_same: bool | None
 ) -> None:
-    assert one_machine(on_machine(runs, *first), on_machine(runs, *second)) is one
+    assert one_machine(on_machine(runs, *first), on_machine(runs, *second)) is is_same
 
 
 @pytest.mark.parametrize(
@@ -155,8 +155,8 @@ def test_a_busy_machine_is_no_larger_batch(
         ["set_manifest", "observed.loop_lag", {"p99_ms": lag_ms, "worst_ms": lag_ms, "moments": 9, "interval_ms": 1.0}],
         ["set_manifest", "observed.contention", contention(foreign)],
     )  # fmt: skip
-    found = [one.severity for one in at_once(evidence(run))]
-    assert found == severities
+    reported = [one.severity for one in at_once(evidence(run))]
+    assert reported == severities
 
 
 # Foreign CPU time ----------------------------------------------------------------------------------------------------
@@ -182,13 +182,13 @@ def beside(runs: FrozenRuns, tmp_path: Path) -> With:
     return make
 
 
-def contended(found: list[Finding]) -> list[Finding]:
-    return [one for one in found if one.slug == "contended"]
+def contended(all_findings: list[Finding]) -> list[Finding]:
+    return [one for one in all_findings if one.slug == "contended"]
 
 
 def test_the_share_is_of_the_time_of_all_usable_cores() -> None:
-    found = Contention.model_validate(contention(0.25))
-    assert found.foreign_share == pytest.approx(2.0 / (4.0 * 2))
+    measured = Contention.model_validate(contention(0.25))
+    assert measured.foreign_share == pytest.approx(2.0 / (4.0 * 2))
 
 
 @pytest.mark.parametrize("name", sorted(contention(0.1)))
@@ -201,12 +201,12 @@ def test_a_number_that_is_none_is_damage(name: str, value: object) -> None:
         Contention.model_validate(damaged)
 
 
-@pytest.mark.parametrize(("share", "said"), [(FOREIGN_SHARE - 0.02, "PASS"), (FOREIGN_SHARE + 0.02, "FLAG")])
-def test_one_busy_repeat_is_flagged_never_failed(beside: With, runs: FrozenRuns, share: float, said: str) -> None:
+@pytest.mark.parametrize(("share", "label"), [(FOREIGN_SHARE - 0.02, "PASS"), (FOREIGN_SHARE + 0.02, "FLAG")])
+def test_one_busy_repeat_is_flagged_never_failed(beside: With, runs: FrozenRuns, share: float, label: str) -> None:
     busy = beside("srv-2", share)
     verdict = sign_off("baseline", [beside("srv-1", 0.0), busy, runs("srv-acc")])
-    assert verdict.outcome == said
-    assert [reason.where for reason in contended(verdict.findings)] == [str(busy / "manifest.json")] * (said == "FLAG")
+    assert verdict.outcome == label
+    assert [reason.where for reason in contended(verdict.findings)] == [str(busy / "manifest.json")] * (label == "FLAG")
 
 
 @pytest.mark.parametrize("scope", ["patch", "profile"])
@@ -224,10 +224,10 @@ def test_in_a_comparison_the_difference_counts(
     ref = [beside("ss-1", reference), beside("ss-3", reference), runs("ss-acc")]
     cand = [beside("ss-fast-1", candidate), beside("ss-fast-2", candidate)]
     verdict = sign_off(scope, ref, cand, Claim(levers=["tpot_ms"]))
-    found = contended(verdict.findings)
-    assert [as_word(reason) for reason in found] == ["FLAG"] * flags
+    reasons = contended(verdict.findings)
+    assert [as_word(reason) for reason in reasons] == ["FLAG"] * flags
     assert verdict.outcome == ("FLAG" if flags else "PASS")
-    for reason in found:
+    for reason in reasons:
         assert reason.numbers["foreign_shares"] == pytest.approx(sorted((reference, candidate)), abs=0.003)
 
 
@@ -238,9 +238,9 @@ def test_a_busy_side_of_a_comparison_is_flagged_also_if_both_are(
     ref = [beside("ss-1", reference), beside("ss-3", reference), runs("ss-acc")]
     cand = [beside("ss-fast-1", candidate), beside("ss-fast-2", candidate)]
     verdict = sign_off("patch", ref, cand, Claim(levers=["tpot_ms"]))
-    found = [reason for reason in contended(verdict.findings) if "foreign_share" in reason.numbers]
+    reasons = [reason for reason in contended(verdict.findings) if "foreign_share" in reason.numbers]
     assert (verdict.outcome, verdict.action, verdict.asks_remeasure) == ("FLAG", "remeasure", True)
-    named = {reason.files[0].parent.name for reason in found}
+    named = {reason.files[0].parent.name for reason in reasons}
     assert len(named) == busy
     assert all(("fast" in name) == (candidate > FOREIGN_SHARE) for name in named if busy == 2)
 
@@ -300,8 +300,8 @@ def more_cores(run: RunDir, faster: float) -> None:
     """Twice as many as the other replica has."""
     renumber(run, own, faster)
     content = orjson.loads(run.manifest.read_bytes())
-    for one, cores in zip(content["replicas"], ([0, 1, 2, 3], [4, 5]), strict=True):
-        one["cores"] = cores
+    for replica, cores in zip(content["replicas"], ([0, 1, 2, 3], [4, 5]), strict=True):
+        replica["cores"] = cores
     write_json(run.manifest, content)
 
 

@@ -72,19 +72,19 @@ def test_a_bundle_of_two_systems(runs: FrozenRuns, tmp_path: Path, changed: str,
     """Across scenarios: of each pair by itself all may be well."""
     names = ("off-1", "off-acc", "srv-1", "srv-acc")
     paths = [edited(runs, tmp_path, name, values) if name == changed else runs(name) for name in names]
-    found = {finding.slug for finding in one_bundle([evidence(path) for path in paths])}
-    assert found == {slug}
+    reported_slugs = {finding.slug for finding in one_bundle([evidence(path) for path in paths])}
+    assert reported_slugs == {slug}
 
 
 def test_runs_that_explain_an_option_are_of_the_bundles_scenario_and_system(runs: FrozenRuns, tmp_path: Path) -> None:
     bundle = [evidence(path) for path in runs.paths("off-1", "off-2", "off-acc")]
-    one, other, accuracy, *foreign = (
+    first, second, accuracy, *foreign = (
         evidence(path) for path in runs.paths("off-1", "off-fast-1", "off-acc", "ss-1", "ss-fast-1")
     )
-    assert foreign_runs([one, other, accuracy], bundle) == ""
+    assert foreign_runs([first, second, accuracy], bundle) == ""
     assert "scenario" in foreign_runs(foreign, bundle)
     elsewhere = evidence(edited(runs, tmp_path, "off-fast-1", ELSEWHERE))
-    assert "host.hostname" in foreign_runs([one, elsewhere], bundle)
+    assert "host.hostname" in foreign_runs([first, elsewhere], bundle)
 
 
 @pytest.mark.parametrize(
@@ -119,16 +119,16 @@ def test_the_memory_that_is_free_at_the_start_is_no_other_system(
     accuracy.engine_log.write_text(accuracy.engine_log.read_text().replace("80,444 tokens", f"{pool_tokens:,} tokens"))
     for name, value in variable.items():
         set_manifest(accuracy, f"engine.configuration.environment.{name}", value)
-    found = list(one_system_in_both_modes([evidence(runs("vllm-off")), evidence(accuracy.root)]))
-    assert {one.severity for one in found if one.rule == "H-1/other_path"} == ({severity} if severity else set())
+    findings = list(one_system_in_both_modes([evidence(runs("vllm-off")), evidence(accuracy.root)]))
+    assert {one.severity for one in findings if one.rule == "H-1/other_path"} == ({severity} if severity else set())
 
 
 def test_a_model_that_lies_elsewhere_is_the_same_by_its_files(runs: FrozenRuns, tmp_path: Path) -> None:
     accuracy = RunDir(runs.copy(tmp_path / "accuracy", "vllm-off-acc"))
     for place in ("plan.model_path", "engine.configuration.model"):
         set_manifest(accuracy, place, "/another/folder")
-    found = [*one_system_in_both_modes([evidence(runs("vllm-off")), evidence(accuracy.root)])]
-    assert [one for one in found if one.rule == "H-1/other_path"] == []
+    findings = [*one_system_in_both_modes([evidence(runs("vllm-off")), evidence(accuracy.root)])]
+    assert [one for one in findings if one.rule == "H-1/other_path"] == []
 
 
 def test_pace_is_compared_at_no_lower_load_and_in_one_direction(runs: FrozenRuns, tmp_path: Path) -> None:
@@ -136,8 +136,8 @@ def test_pace_is_compared_at_no_lower_load_and_in_one_direction(runs: FrozenRuns
     assert list(pace(evidence(runs("ss-1")), evidence(runs("ss-fast-acc")))) == []  # slower than its accuracy run
     (reason,) = pace(evidence(runs("ss-fast-1")), evidence(runs("ss-acc")))
     assert (as_word(reason), reason.slug) == ("FLAG", "faster_than_accuracy")
-    found = list(pace(evidence(runs("ss-null")), evidence(runs("ss-acc"))))
-    assert {as_word(one) for one in found} == {"FAIL"}
+    findings = list(pace(evidence(runs("ss-null")), evidence(runs("ss-acc"))))
+    assert {as_word(one) for one in findings} == {"FAIL"}
     half = runs.copy(tmp_path / "half", "srv-1")
     shorten_requests(RunDir(half), 0.9 / FASTER_FLAG)
     assert [one.slug for one in pace(evidence(half), evidence(runs("srv-acc")))] == ["faster_than_accuracy"]
@@ -248,12 +248,12 @@ CACHING: dict[str, tuple[Callable[[Path], object], str, str]] = {
 
 @pytest.mark.parametrize("case", ["untouched", *CACHING])
 def test_an_audit_of_output_caching_is_judged_again_from_its_runs(tmp_path: Path, case: str) -> None:
-    change, reason, said = CACHING.get(case, (lambda folder: None, "NOTE caching_audited", ""))
+    change, reason, sentence = CACHING.get(case, (lambda folder: None, "NOTE caching_audited", ""))
     result = ResultDir(Path(shutil.copytree(recorded() / "caching", tmp_path / "result")))
     change(result.audit("output_caching"))
-    found = {f"{as_word(one)} {one.slug}": one.text for one in caching(evidence(result.performance.root))}
-    assert found.keys() == {reason}
-    assert said in found[reason]
+    texts = {f"{as_word(one)} {one.slug}": one.text for one in caching(evidence(result.performance.root))}
+    assert texts.keys() == {reason}
+    assert sentence in texts[reason]
 
 
 def test_a_repeat_has_the_audit_of_its_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,11 +310,11 @@ def test_a_performance_run_written_from_the_accuracy_run(runs: FrozenRuns, tmp_p
     shown = {one["sample_index"]: one for one in read_records(RunDir(runs("ss-acc")))}
     records = sorted(read_records(run_dir), key=lambda one: int(one["seq"]))
     now_ns = start_ns = records[0]["issue_ns"]
-    for one in records:
-        share, first = 0.75 * draw.uniform(0.985, 1.015), shown[one["sample_index"]]
+    for record in records:
+        share, first = 0.75 * draw.uniform(0.985, 1.015), shown[record["sample_index"]]
         for name in ("first_token_ns", "complete_ns"):
-            one[name] = now_ns + int((first[name] - first["issue_ns"]) * share)
-        one["issue_ns"], now_ns = now_ns, one["complete_ns"] + draw.randrange(60_000, 180_000)
+            record[name] = now_ns + int((first[name] - first["issue_ns"]) * share)
+        record["issue_ns"], now_ns = now_ns, record["complete_ns"] + draw.randrange(60_000, 180_000)
     write_records(run_dir, records)
     values = read_detail(run_dir.detail).values
     begin, end = (datetime.strptime(str(values[key]), POWER_TIME) for key in ("power_begin", "power_end"))

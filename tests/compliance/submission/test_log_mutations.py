@@ -50,9 +50,9 @@ def in_logs(tree: Tree, place: Place, run: str, **changes: object) -> None:
             new = type(old)(old * value["times"])
         edit_detail(run_dir, key, new)
         summary = run_dir.summary.read_text()
-        said = f"{old:.2f}" if isinstance(old, float) else str(old)
+        old_text = f"{old:.2f}" if isinstance(old, float) else str(old)
         again = f"{new:.2f}" if isinstance(new, float) else str(new)
-        run_dir.summary.write_text(summary.replace(f": {said}\n", f": {again}\n"))
+        run_dir.summary.write_text(summary.replace(f": {old_text}\n", f": {again}\n"))
 
 
 def numbers(run: str = "performance", **changes: object) -> Change:
@@ -117,9 +117,9 @@ def copied(source: str, from_run: str, *changed: str) -> Change:
     """The performance run is another result's run, with other bytes, another time and some records changed."""
 
     def change(tree: Tree, place: Place) -> None:
-        there, here = run_of(tree, place_of(tree, source), from_run), tree.performance(place)
-        shutil.copy(there.detail, here.detail)
-        shutil.copy(there.summary, here.summary)
+        source_run, here = run_of(tree, place_of(tree, source), from_run), tree.performance(place)
+        shutil.copy(source_run.detail, here.detail)
+        shutil.copy(source_run.summary, here.summary)
         for key in ("power_begin", "power_end"):
             edit_detail(here, key, f"01-01-2026 10:00:0{len(key) % 10}.000")
         for key in changed:
@@ -257,8 +257,8 @@ def described(**fields: object) -> Change:
 
 def other_scores(tree: Tree, place: Place) -> None:
     """One accuracy log, known by its hash, has two scores."""
-    there = tree.accuracy(place_of(tree, RESNET)).accuracy_text.read_text()
-    tree.accuracy(place).accuracy_text.write_text(there.replace("83.1", "83.2"))
+    content = tree.accuracy(place_of(tree, RESNET)).accuracy_text.read_text()
+    tree.accuracy(place).accuracy_text.write_text(content.replace("83.1", "83.2"))
 
 
 def half_the_time(tree: Tree, place: Place) -> None:
@@ -323,20 +323,20 @@ def findings_of(tree: Tree) -> set[tuple[str, ...]]:
 
 @pytest.fixture(scope="module")
 def before() -> set[tuple[str, ...]]:
-    found = findings_of(any_tree())
-    found -= {one for one in found if one[0] == "log-same-answers"}  # one SUT gives the responses of all benchmarks
+    broken = findings_of(any_tree())
+    broken -= {one for one in broken if one[0] == "log-same-answers"}  # one SUT gives the responses of all benchmarks
     # The datasets are small ones, and the threshold of lengths is not the official one.
-    numbers = {said.partition(" is ")[0] for rule, _, said in found if rule == "audit-numbers"}
+    numbers = {said.partition(" is ")[0] for rule, _, said in broken if rule == "audit-numbers"}
     assert numbers == {"num_acc_log_entries", "min threshold"}
     assert not [
         rule
-        for rule, _, said in found
+        for rule, _, sentence in broken
         # Queries of 3 ms vary more than an audit allows, and an audit of a small dataset has too few samples.
-        if "from reference score" not in said
-        and "audit.config requires" not in said
+        if "from reference score" not in sentence
+        and "audit.config requires" not in sentence
         and rule.startswith(("log-", "audit-text", "audit-verdict", "audit-tokens", "perf-audit", "perf-tokens"))
     ]
-    return found
+    return broken
 
 
 def test_a_system_whose_names_fit_its_fields_is_silent(tmp_path: Path) -> None:
@@ -358,15 +358,15 @@ def test_a_changed_log_is_found(name: str, before: set[tuple[str, ...]], tmp_pat
 def test_a_run_of_another_tree_is_a_copy(tmp_path: Path) -> None:
     tree = any_tree()
     shutil.copytree(tree.performance(place_of(tree, SDXL)).root, tmp_path / "any" / "layout")
-    found = check_tree(tree.root, ROUND, against=[tmp_path]).findings
-    assert [one.rule for one in found if str(tmp_path) in one.found] == ["log-duplicate"]
+    findings = check_tree(tree.root, ROUND, against=[tmp_path]).findings
+    assert [one.rule for one in findings if str(tmp_path) in one.found] == ["log-duplicate"]
     with pytest.raises(InputError):
         check_tree(tree.root, ROUND, against=[tmp_path / "nothing"])
 
 
-@pytest.mark.parametrize(("clip", "found"), [(31.7, {"audit-fallback"}), (31.2, {"audit-fallback", "audit-verdict"})])
+@pytest.mark.parametrize(("clip", "rules"), [(31.7, {"audit-fallback"}), (31.2, {"audit-fallback", "audit-verdict"})])
 def test_responses_of_an_audit_may_differ_where_the_scores_of_both_runs_do_not(
-    before: set[tuple[str, ...]], tmp_path: Path, clip: float, found: set[str]
+    before: set[tuple[str, ...]], tmp_path: Path, clip: float, rules: set[str]
 ) -> None:
     shutil.copytree(any_tree().root, tmp_path / "tree")
     tree = Tree(tmp_path / "tree", ROUND)
@@ -376,5 +376,5 @@ def test_responses_of_an_audit_may_differ_where_the_scores_of_both_runs_do_not(
     for name, score in (("baseline_accuracy.txt", 31.7), ("compliance_accuracy.txt", clip)):
         (audit / "accuracy" / name).write_text(f"{{'FID_SCORE': 23.5, 'CLIP_SCORE': {score}}}")
     new = {rule: said for rule, _, said in findings_of(tree) - before if rule.startswith("audit-")}
-    assert new.keys() == found
+    assert new.keys() == rules
     assert "3 of " in new["audit-fallback"]

@@ -94,10 +94,10 @@ def test_logs_are_copied_and_the_readme_says_how_they_were_made(
             run = result.audit("TEST06") / "performance" / name
             part = "accuracy" if name.endswith("json") else "performance/run_1"
             assert (to / "TEST06" / part / name).read_bytes() == run.read_bytes()
-        whole = result.accuracy.accuracy_log.read_bytes()
-        assert (to / "accuracy/mlperf_log_accuracy.json").read_bytes() == whole[:4096] + b"\n\n...\n\n" + whole[-4096:]
+        log = result.accuracy.accuracy_log.read_bytes()
+        assert (to / "accuracy/mlperf_log_accuracy.json").read_bytes() == log[:4096] + b"\n\n...\n\n" + log[-4096:]
         text = (to / "accuracy/accuracy.txt").read_text()
-        assert text == result.accuracy.accuracy_text.read_text() + f"\nhash={hashlib.sha256(whole).hexdigest()}\n"
+        assert text == result.accuracy.accuracy_text.read_text() + f"\nhash={hashlib.sha256(log).hexdigest()}\n"
         assert (to / "user.conf").read_bytes() == result.performance.user_conf.read_bytes()
     text = (tmp_path / "tree/closed/Org/results/Box" / BENCHMARK / "Offline/README.md").read_text()
     assert "python main.py --scenario Offline --user-conf user.conf --engine dummy --dummy-ttft-ms 250.0\n" in text
@@ -169,7 +169,7 @@ def test_nothing_is_overwritten(build: Submit, campaign: CampaignDir, tmp_path: 
 def test_a_build_that_fails_leaves_nothing(
     build: Submit, campaign: CampaignDir, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    there = {path.name for path in tmp_path.iterdir()}
+    existing = {path.name for path in tmp_path.iterdir()}
     with monkeypatch.context() as patch:
         patch.setattr("compliance.submission.build.MAX_FILE_BYTES", 10_000)
         with pytest.raises(SetupError, match="at most"):
@@ -182,7 +182,7 @@ def test_a_build_that_fails_leaves_nothing(
         patch.setattr("compliance.submission.build._sizes", disk_is_full)
         with pytest.raises(SetupError, match="No space left"):
             build()
-    assert {path.name for path in tmp_path.iterdir()} == there
+    assert {path.name for path in tmp_path.iterdir()} == existing
 
 
 def test_a_log_that_changes_after_it_was_judged_stops_the_build(
@@ -210,8 +210,8 @@ def test_names_that_cannot_be_directories(build: Submit, name: str) -> None:
 def command(campaign: CampaignDir, tmp_path: Path, *more: object) -> list[str]:
     system = tmp_path / "system.yaml"
     system.write_text(json.dumps({"system": SYSTEM}))
-    given = [campaign.root, "--organization", "Org", "--system-name", "Box", "--source", tmp_path / "code"]
-    return [*map(str, given), "--output", str(tmp_path / "tree"), *map(str, more)]
+    arguments = [campaign.root, "--organization", "Org", "--system-name", "Box", "--source", tmp_path / "code"]
+    return [*map(str, arguments), "--output", str(tmp_path / "tree"), *map(str, more)]
 
 
 def test_the_command_prints_what_was_built_and_what_comes_next(
@@ -220,7 +220,7 @@ def test_the_command_prints_what_was_built_and_what_comes_next(
     record = tmp_path / "record.json"
     words = command(campaign, tmp_path, "--system", tmp_path / "system.yaml", "--rehearsal", "--json", record)
     assert submit.main(words, standalone_mode=False) == ExitCode.OK
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     campaign.configuration.write_text(json.dumps({"asked": {"system": str(tmp_path / "system.yaml")}}))
     again = command(campaign, tmp_path, "--rehearsal")  # the campaign names the file of --system
     again[again.index("--output") + 1] = str(tmp_path / "again")
@@ -228,13 +228,13 @@ def test_the_command_prints_what_was_built_and_what_comes_next(
     assert content(tmp_path / "again") == content(tmp_path / "tree")
     capsys.readouterr()
     files = content(tmp_path / "tree")
-    assert f"built {tmp_path / 'tree'}: {len(files)} files" in said
-    assert f"{BENCHMARK}/Offline: PASS, audits: TEST06" in said
-    assert "    cooling: air" in said
-    assert "\nsign-off: " in said
-    assert "REHEARSAL tree" in said
+    assert f"built {tmp_path / 'tree'}: {len(files)} files" in output
+    assert f"{BENCHMARK}/Offline: PASS, audits: TEST06" in output
+    assert "    cooling: air" in output
+    assert "\nsign-off: " in output
+    assert "REHEARSAL tree" in output
     same = f"--runs {campaign.root} --source {tmp_path / 'code'}"
-    assert said.splitlines()[-1] == f"next: python main.py check {tmp_path / 'tree'} {same}"
+    assert output.splitlines()[-1] == f"next: python main.py check {tmp_path / 'tree'} {same}"
     built = json.loads(record.read_bytes())
     assert set(built["files"]) == set(files)
     assert differences(built, "submit") == []
@@ -246,11 +246,11 @@ def test_the_command_tells_all_reasons_of_a_refusal(
     record = tmp_path / "record.json"
     words = command(campaign, tmp_path, "--system", tmp_path / "system.yaml", "--json", record)
     assert submit.main(words, standalone_mode=False) == ExitCode.NEGATIVE
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     refusals = json.loads(record.read_bytes())["findings"]
-    assert f"REFUSED: {len(refusals)} findings with " in said
-    for one in refusals:
-        assert any(one["rule"] in line and one["text"] in line for line in said.splitlines())
+    assert f"REFUSED: {len(refusals)} findings with " in output
+    for refusal in refusals:
+        assert any(refusal["rule"] in line and refusal["text"] in line for line in output.splitlines())
     assert not (tmp_path / "tree").exists()
     record = json.loads(record.read_bytes())
     assert (record["verdict"], record["tree"], record["files"]) == ("REFUSED", None, {})
@@ -281,14 +281,14 @@ def run_with_responses(root: Path, size: int) -> RunDir:
 @pytest.mark.parametrize("size", SIZES)
 def test_truncation_keeps_both_ends_and_the_hash(tmp_path: Path, size: int) -> None:
     run = run_with_responses(tmp_path / "run", size)
-    whole = run.accuracy_log.read_bytes()
+    log = run.accuracy_log.read_bytes()
     submitted = submitted_accuracy(run)
-    assert run.accuracy_log.read_bytes() == whole
-    assert submitted.text.endswith(f"\nhash={hashlib.sha256(whole).hexdigest()}\n".encode())
+    assert run.accuracy_log.read_bytes() == log
+    assert submitted.text.endswith(f"\nhash={hashlib.sha256(log).hexdigest()}\n".encode())
     if size < 4096:
-        assert submitted.log == whole
+        assert submitted.log == log
     else:
-        assert submitted.log == whole[:4096] + b"\n\n...\n\n" + whole[-4096:]
+        assert submitted.log == log[:4096] + b"\n\n...\n\n" + log[-4096:]
 
 
 def test_a_log_that_was_truncated_before_keeps_its_hash(tmp_path: Path) -> None:
@@ -308,13 +308,13 @@ def test_a_log_that_was_truncated_before_keeps_its_hash(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", SIZES)
 def test_the_official_tool_leaves_the_same_bytes(tmp_path: Path, size: int) -> None:
     run = run_with_responses(tmp_path / "in/closed/Org/results/Box/llama3.1-8b/Offline/accuracy", size)
-    ours = submitted_accuracy(run)
+    submitted = submitted_accuracy(run)
     tool = Path(CHECKOUT) / "tools/submission/truncate_accuracy_log.py"
     command = [sys.executable, tool, "--input", tmp_path / "in", "--submitter", "Org", "--output", tmp_path / "out"]
     subprocess.run(list(map(str, command)), check=True, capture_output=True)
-    theirs = RunDir(tmp_path / "out/closed/Org/results/Box/llama3.1-8b/Offline/accuracy")
-    assert theirs.accuracy_log.read_bytes() == ours.log
-    assert theirs.accuracy_text.read_bytes() == ours.text
+    official_run = RunDir(tmp_path / "out/closed/Org/results/Box/llama3.1-8b/Offline/accuracy")
+    assert official_run.accuracy_log.read_bytes() == submitted.log
+    assert official_run.accuracy_text.read_bytes() == submitted.text
 
 
 @pytest.fixture
@@ -353,13 +353,13 @@ def test_the_source_is_the_commit_that_ran(repository: Path) -> None:
 
 def test_a_source_that_cannot_be_had_is_asked_for(repository: Path) -> None:
     commit = git(repository, "rev-parse", "HEAD")
-    for manifests, found in (
+    for manifests, message in (
         (ran("f" * 40), "repository: commit .* is missing"),
         (ran(None), "commit of the harness is missing"),
         (ran(commit, changed=True), "uncommitted changes"),
         (ran(commit, changed=None), "uncommitted changes"),  # nobody knows
     ):
-        with pytest.raises(SetupError, match=found) as caught:
+        with pytest.raises(SetupError, match=message) as caught:
             read_source(None, manifests, repository)
         assert "--source DIR" in caught.value.fix
 

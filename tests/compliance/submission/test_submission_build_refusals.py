@@ -104,10 +104,10 @@ def test_quantized_weights_have_a_document_that_tells_how(
 ) -> None:
     claim_official(campaign)
     sign_off_all(monkeypatch)
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "calibration.md").write_text("# Another\n")
-    for documents in (None, other):
+    unrelated = tmp_path / "other"
+    unrelated.mkdir()
+    (unrelated / "calibration.md").write_text("# Another\n")
+    for documents in (None, unrelated):
         (refusal, *_) = build(rehearsal=False, documentation=documents).findings
         assert refusal.rule == "submit/calibration"
     assert build(rehearsal=False).findings == []
@@ -155,7 +155,7 @@ def test_the_weights_of_an_official_run_are_on_record_and_one_model(
 
 
 def test_a_sign_off_that_fails_itself_closes_a_closed_tree(build: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stumbles(*given: object, **options: object) -> None:
+    def stumbles(*arguments: object, **options: object) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr("compliance.signoff.judge.one_model", stumbles)
@@ -170,11 +170,11 @@ def test_a_failed_audit_that_nobody_asks_for_is_not_left_out(
     result = campaign.result(BENCHMARK, "Offline")
     record = result.audit("output_caching") / "audit_output_caching.json"
     record.parent.mkdir()
-    said = {
+    content = {
         "schema_version": 1, "test": "output_caching", "passed": False, "official": False, "required": False,
         "reason": "ten times as fast", "rule": "", "findings": [], "runs": [],
     }  # fmt: skip
-    record.write_text(json.dumps(said))
+    record.write_text(json.dumps(content))
     sentence = f"{BENCHMARK}/Offline: output_caching of this result did not pass: ten times as fast"
     assert reasons(build()) == sentence
     server = campaign.result(BENCHMARK, "Server").root
@@ -185,14 +185,14 @@ def test_a_failed_audit_that_nobody_asks_for_is_not_left_out(
     assert "audit_output_caching.json cannot be read" in reasons(build(tree="other"))
     record.write_text('{"test": "output_caching", "passed": true}')
     assert "audit_output_caching.json: schema_version: Field required" in reasons(build(tree="other"))
-    record.write_text(json.dumps({**said, "passed": True}))
+    record.write_text(json.dumps({**content, "passed": True}))
     # nothing shows that it did
     assert "output_caching of this result cannot be re-evaluated" in reasons(build(tree="other"))
     record.unlink()
     record = result.audit("output_length") / "audit_output_length.json"
     record.parent.mkdir()
     existing = [{"label": "ref"}, {"label": "run"}]  # runs that lie elsewhere
-    record.write_text(json.dumps({**said, "test": "output_length", "passed": True, "runs": existing}))
+    record.write_text(json.dumps({**content, "test": "output_length", "passed": True, "runs": existing}))
     assert build(tree="other").findings == []
 
 
@@ -278,13 +278,13 @@ def config(result: ResultDir) -> None:
     reseal(run)
 
 
-def responses(others: Callable[[list[Json]], list[Json]]) -> Change:
+def responses(rewrite: Callable[[list[Json]], list[Json]]) -> Change:
     """Another log of the audit's responses, with a seal that fits."""
 
     def change(result: ResultDir) -> None:
         audit = result.audit("TEST06")
         run = RunDir(audit / "performance")
-        run.accuracy_log.write_text(json.dumps(others(json.loads(run.accuracy_log.read_bytes()))))
+        run.accuracy_log.write_text(json.dumps(rewrite(json.loads(run.accuracy_log.read_bytes()))))
         shutil.copy(run.accuracy_log, audit / "accuracy" / run.accuracy_log.name)
         reseal(run)
 
@@ -292,9 +292,9 @@ def responses(others: Callable[[list[Json]], list[Json]]) -> Change:
 
 
 def exchanged(entries: list[Json]) -> list[Json]:
-    first, second, *others = entries
+    first, second, *rest = entries
     places = [{name: one[name] for name in ("seq_id", "qsl_idx")} for one in (first, second)]
-    return [{**second, **places[0]}, {**first, **places[1]}, *others]
+    return [{**second, **places[0]}, {**first, **places[1]}, *rest]
 
 
 AUDIT, AUDITED = "audit/TEST06", "audit/TEST06/performance"
@@ -343,10 +343,10 @@ CHANGES: dict[str, tuple[Change, str]] = {
 
 @pytest.mark.parametrize("case", CHANGES)
 def test_a_changed_result_is_refused(build: Submit, campaign: CampaignDir, case: str) -> None:
-    change, found = CHANGES[case]
+    change, sentence = CHANGES[case]
     change(campaign.result(BENCHMARK, "Server"))
     text = reasons(build())
-    assert found in text
+    assert sentence in text
     assert f"{BENCHMARK}/Offline: " not in text
 
 
@@ -360,11 +360,11 @@ def test_one_cause_is_one_group() -> None:
     short = refused("perf-min-duration", "performance: min_duration: 0 ms, required: at least 600,000 ms")
     brief = refused("perf-duration", "performance: duration: 8 s, required: at least 600 s")
     declared = unofficial("user.conf: min_duration 0 ms is below the required 600,000 ms")
-    other = refused("perf-duration", "performance: duration: 9 s, required: at least 600 s", "b/Server")
+    of_server = refused("perf-duration", "performance: duration: 9 s, required: at least 600 s", "b/Server")
     model = unofficial("the model is not X")
     weights = unofficial("weights: the model is not X", "b/Server")
-    assert by_cause([short, brief, other, declared, model, weights]) == [
-        [short, brief, declared], [other], [model, weights],
+    assert by_cause([short, brief, of_server, declared, model, weights]) == [
+        [short, brief, declared], [of_server], [model, weights],
     ]  # fmt: skip
 
 
@@ -373,8 +373,8 @@ def test_what_is_missing_is_named_with_all_other_refusals(build: Submit, campaig
     shutil.rmtree(campaign.result(BENCHMARK, "Server").accuracy.root)
     shutil.rmtree(campaign.result(BENCHMARK, "Server").audit("TEST06"))
     outcome = build(rehearsal=False)
-    found = {(one.rule, one.text) for one in outcome.findings}
-    assert found >= {
+    refusals = {(one.rule, one.text) for one in outcome.findings}
+    assert refusals >= {
         (rule, f"{BENCHMARK}/Server") for rule in ("submit/leg-missing", "submit/not-official", "audit-missing")
     }
     (missing,) = (one for one in outcome.findings if one.rule == "submit/leg-missing")
@@ -390,10 +390,10 @@ def test_an_interrupted_campaign_names_every_run_that_is_left(campaign: Campaign
     campaign.configuration.write_text(json.dumps({"file": "my campaign.yaml", "legs": planned}))
     with pytest.raises(ExecutionError) as caught:
         gather([campaign.root])
-    said = caught.value.message.splitlines()
+    lines = caught.value.message.splitlines()
     assert [
         words in line
-        for words, line in zip(("SIGINT", "audit_TEST06.json is missing", "Server x is missing"), said, strict=True)
+        for words, line in zip(("SIGINT", "audit_TEST06.json is missing", "Server x is missing"), lines, strict=True)
     ] == [True] * 3
     assert "campaign --config 'my campaign.yaml'" in caught.value.fix
 
@@ -433,9 +433,9 @@ def test_runs_that_are_named_have_the_audits_of_their_result(campaign: CampaignD
     runs = [result.performance.root.rename(result.performance.root.with_name("run_2")), result.accuracy.root]
     (candidate,) = gather(runs)
     assert [audit.folder for audit in candidate.audits.values()] == [result.audit("TEST06")]
-    other = ResultDir(Path(shutil.copytree(result.root, tmp_path / "other"))).audit("TEST06")
-    (candidate,) = gather([*runs, other])
-    assert [audit.folder for audit in candidate.audits.values()] == [other]
+    audit_folder = ResultDir(Path(shutil.copytree(result.root, tmp_path / "other"))).audit("TEST06")
+    (candidate,) = gather([*runs, audit_folder])
+    assert [audit.folder for audit in candidate.audits.values()] == [audit_folder]
     beside = campaign.result(BENCHMARK, "Offline").audit("TEST06")  # an audit of another scenario
     shutil.rmtree(result.audit("TEST06"))
     shutil.copytree(beside, result.audit("TEST06"))
@@ -443,17 +443,17 @@ def test_runs_that_are_named_have_the_audits_of_their_result(campaign: CampaignD
 
 
 def test_what_has_no_place_in_a_tree_is_named(campaign: CampaignDir, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    shutil.copytree(campaign.result(BENCHMARK, "Server").root, other)
+    copied_result = tmp_path / "other"
+    shutil.copytree(campaign.result(BENCHMARK, "Server").root, copied_result)
     with pytest.raises(InputError, match=f"two results for {BENCHMARK}/Server.*campaign.*other"):
-        gather([campaign.root, other])
+        gather([campaign.root, copied_result])
     with pytest.raises(InputError, match=f"two TEST06 audits for {BENCHMARK}/Server"):
-        gather([campaign.root, other / "audit" / "TEST06"])
+        gather([campaign.root, copied_result / "audit" / "TEST06"])
     with pytest.raises(InputError, match="the result of this"):
-        gather([campaign.result(BENCHMARK, "Offline").root, other / "audit" / "TEST06"])
-    (other / "audit" / "TEST06" / "audit_TEST06.json").unlink()
+        gather([campaign.result(BENCHMARK, "Offline").root, copied_result / "audit" / "TEST06"])
+    (copied_result / "audit" / "TEST06" / "audit_TEST06.json").unlink()
     with pytest.raises(InputError, match=r"audit_\S+ is missing"):
-        gather([other])
+        gather([copied_result])
     (tmp_path / "nothing").mkdir()
     with pytest.raises(InputError, match="nothing is empty"):
         gather([tmp_path / "nothing"])

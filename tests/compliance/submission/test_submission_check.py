@@ -61,16 +61,16 @@ def test_nothing_is_said_against_a_clean_tree(clean: tuple[Tree, set[Finding]]) 
 def test_every_change_is_found(
     clean: tuple[Tree, set[Finding]], mutation: Mutation, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    original, known = clean
+    original, clean_findings = clean
     tree = Tree(tmp_path / "tree", original.round)
     shutil.copytree(original.root, tree.root, symlinks=True)
     spoilt = mutation.change(tree)
     if spoilt is None:
         assert original is not request.getfixturevalue("short_tree")  # it has everything: no change goes untested
         pytest.skip("this tree has nothing of the kind")
-    if "rehearsal" in mutation.rules and any(finding.rule == "rehearsal" for finding in known):
+    if "rehearsal" in mutation.rules and any(finding.rule == "rehearsal" for finding in clean_findings):
         pytest.skip("this tree is a rehearsal already")
-    findings = [finding for finding in check_tree(tree.root, tree.round).findings if finding not in known]
+    findings = [finding for finding in check_tree(tree.root, tree.round).findings if finding not in clean_findings]
     file = spoilt.relative_to(tree.root).as_posix()
     named = {finding.rule for finding in findings if Path(file) in finding.files}
     assert named & set(mutation.rules), "\n".join(f"{f.rule} {place_of(f)}: {f.found}" for f in findings)
@@ -175,20 +175,20 @@ DIFFERENT: dict[str, tuple[Change, set[str], str]] = {
     "longer answers": (longer_responses("closed"), {"test06-length"}, "length"),
     "longer answers of an open model": (longer_responses("open"), set(), ""),
     **{
-        f"retraining: {said}": (measured(retraining=said), set(), "")
-        for said in ("No", "none", "N/A", "not retrained", "We don’t retrain the model weight.")
+        f"retraining: {statement}": (measured(retraining=statement), set(), "")
+        for statement in ("No", "none", "N/A", "not retrained", "We don’t retrain the model weight.")
     },
 }
 
 
 @pytest.mark.parametrize("case", DIFFERENT)
 def test_what_may_differ_in_a_tree(copied: Tree, case: str) -> None:
-    change, rules, said = DIFFERENT[case]
+    change, rules, sentence = DIFFERENT[case]
     change(copied)
-    found = check_tree(copied.root, copied.round).findings
-    broken = {finding.rule for finding in found}
+    findings = check_tree(copied.root, copied.round).findings
+    broken = {finding.rule for finding in findings}
     assert rules <= broken if case == "the network division" else rules == broken
-    assert not said or any(said in finding.sentence for finding in found)
+    assert not sentence or any(sentence in finding.sentence for finding in findings)
 
 
 def test_a_scenario_in_lower_case_is_accepted_where_it_is_the_only_one(copied: Tree) -> None:
@@ -212,7 +212,7 @@ def test_the_open_division_has_rules_of_its_own(copied: Tree) -> None:
     checked = check_tree(copied.root, CURRENT_ROUND)
     assert {finding.rule for finding in checked.findings} == {"perf-validity", "log-arithmetic", "log-summary"}
     free = [
-        one.rules for several in checked.rules_not_applied.values() for one in several if "open division" in one.why
+        entry.rules for group in checked.rules_not_applied.values() for entry in group if "open division" in entry.why
     ]
     assert len(free) == len(checked.places)
     assert all("accuracy-target" in rules for rules in free)
@@ -252,7 +252,7 @@ def test_two_systems_with_the_same_logs_are_one_finding(tmp_path: Path) -> None:
         logs = [tree.scenario(place) / str(number) / "mlperf_log_detail.txt" for number in range(6)]
         runs = [RunIdentity(str(number), path, {path: str(number)}) for number, path in enumerate(logs)]
         outcomes.append(ScenarioOutcome(place, [], runs))
-    (found,) = presented(tree.root, check_duplicates(tree.root, outcomes))
-    assert found.files[0] == Path("closed/Example/results/two")
-    assert len(found.numbers["logs"]) == 6
-    assert found.numbers["results"] == ["closed/Example/two/rgat/Offline"]
+    (finding,) = presented(tree.root, check_duplicates(tree.root, outcomes))
+    assert finding.files[0] == Path("closed/Example/results/two")
+    assert len(finding.numbers["logs"]) == 6
+    assert finding.numbers["results"] == ["closed/Example/two/rgat/Offline"]

@@ -53,8 +53,8 @@ def test_what_cannot_be_judged_is_said_of_each_result(tree: Tree) -> None:
     checked = check_tree(tree.root, SHORT)
     assert rules(checked) == set()
     assert {place.rpartition("/")[2] for place in checked.rules_not_applied} == {"Offline", "Server"}
-    for several in checked.rules_not_applied.values():
-        assert any("performance/power" in one.why and "power-readings" in one.rules for one in several)
+    for entries in checked.rules_not_applied.values():
+        assert any("performance/power" in one.why and "power-readings" in one.rules for one in entries)
 
 
 @pytest.mark.parametrize(
@@ -108,10 +108,10 @@ def test_a_score_that_need_not_be_there(tree: Tree) -> None:
 
 def test_each_number_of_a_score_has_to_reach_the_target(tree: Tree) -> None:
     text = tree.accuracy(next(tree.places())).accuracy_text
-    whole = text.read_text()
+    content = text.read_text()
     lower = {"accuracy-target", "accuracy-numbers"}  # ROUGE-2 is above ROUGE-1 then
-    for other, broken in (("40.0", set()), ("1.0", lower), ("1.0.0", {"accuracy-text", "accuracy-numbers"})):
-        text.write_text(f"{{'rouge1': {other}}}\n{whole}")
+    for score, broken in (("40.0", set()), ("1.0", lower), ("1.0.0", {"accuracy-text", "accuracy-numbers"})):
+        text.write_text(f"{{'rouge1': {score}}}\n{content}")
         assert rules(check_tree(tree.root, SHORT)) == broken
 
 
@@ -148,17 +148,17 @@ def test_a_key_that_stands_twice_is_told_and_the_other_fields_are_checked(tree: 
     path = tree.measurements(next(tree.places()))
     text = path.read_text().strip()
     path.write_text('{"retraining": "", ' + text[1:].replace('"weight_data_types"', '"weight_data"'))
-    found = [one.found for one in check_tree(tree.root, SHORT).findings if one.rule == "measurements-field"]
-    assert any("'retraining' occurs twice" in said for said in found)
-    assert any("weight_data_types is missing" in said for said in found)
+    messages = [one.found for one in check_tree(tree.root, SHORT).findings if one.rule == "measurements-field"]
+    assert any("'retraining' occurs twice" in said for said in messages)
+    assert any("weight_data_types is missing" in said for said in messages)
 
 
 def test_an_accuracy_run_tells_one_story(tree: Tree) -> None:
     server = next(place for place in tree.places() if place.scenario == "Server")
     summary = tree.accuracy(server).summary
-    whole = summary.read_text()
-    for changed in (whole * 2, whole.replace("No errors", "3 ERRORS")):
-        assert changed != whole
+    content = summary.read_text()
+    for changed in (content * 2, content.replace("No errors", "3 ERRORS")):
+        assert changed != content
         summary.write_text(changed)
         assert "log-summary" in rules(check_tree(tree.root, SHORT))
 
@@ -182,20 +182,20 @@ def test_a_log_that_is_missing_is_no_clean_result(tree: Tree) -> None:
     assert "accuracy-mode" in lacking["accuracy/mlperf_log_detail.txt"]
 
 
-@pytest.mark.parametrize(("name", "known"), [("yolo-95", True), ("resnet", True), ("yolo95", False), ("llama3", False)])
-def test_a_closed_result_is_of_a_benchmark_of_the_round(tree: Tree, name: str, known: bool) -> None:
+@pytest.mark.parametrize(("name", "valid"), [("yolo-95", True), ("resnet", True), ("yolo95", False), ("llama3", False)])
+def test_a_closed_result_is_of_a_benchmark_of_the_round(tree: Tree, name: str, valid: bool) -> None:
     (place, *_) = tree.places()
     folder = tree.scenario(place).parent
     folder.rename(folder.with_name(name))
-    assert ("tree-benchmark" in rules(check_tree(tree.root, SHORT))) is not known
+    assert ("tree-benchmark" in rules(check_tree(tree.root, SHORT))) is not valid
 
 
 @pytest.mark.parametrize(
-    ("division", "name", "of"), [("open", "v5.1", "resnet"), ("closed", "v5.1", None), ("open", "v6.1", None)]
+    ("division", "name", "benchmark"), [("open", "v5.1", "resnet"), ("closed", "v5.1", None), ("open", "v6.1", None)]
 )
-def test_an_open_model_that_no_mapping_names(tmp_path: Path, division: str, name: str, of: str | None) -> None:
+def test_an_open_model_that_no_mapping_names(tmp_path: Path, division: str, name: str, benchmark: str | None) -> None:
     place = Place(division, "Example", "one-node", "efficientnet-lite3", "offline")
-    assert mapped_benchmark(Tree(tmp_path, ROUNDS[name]), place) == of
+    assert mapped_benchmark(Tree(tmp_path, ROUNDS[name]), place) == benchmark
 
 
 def test_another_systems_log_is_a_duplicate_and_the_same_systems_other_target_is_none(tree: Tree) -> None:
@@ -205,13 +205,13 @@ def test_another_systems_log_is_a_duplicate_and_the_same_systems_other_target_is
     shutil.copytree(folder, both[0])
     folder.rename(both[1])
     assert "log-duplicate" not in rules(check_tree(tree.root, SHORT))
-    other = folder.parent.with_name("another-node")
-    shutil.copytree(folder.parent, other)
+    copied_system = folder.parent.with_name("another-node")
+    shutil.copytree(folder.parent, copied_system)
     description = tree.system(place.division, place.organization, place.system)
     shutil.copy(description, description.with_name("another-node.json"))
-    found = [found.files[0] for found in check_tree(tree.root, SHORT).findings if found.rule == "log-duplicate"]
-    assert found
-    assert len(found) == len({path.parent for path in found})  # one finding per run
+    paths = [found.files[0] for found in check_tree(tree.root, SHORT).findings if found.rule == "log-duplicate"]
+    assert paths
+    assert len(paths) == len({path.parent for path in paths})  # one finding per run
 
 
 def test_the_edge_may_infer_a_scenario_and_the_data_centre_may_not(tree: Tree) -> None:

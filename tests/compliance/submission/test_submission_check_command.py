@@ -81,7 +81,7 @@ def test_more_findings_than_anybody_reads(tree: Tree, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("hours", "watts", "left_out", "found"),
+    ("hours", "watts", "left_out", "broken_rule"),
     [
         (0, 0.5, "", ""),
         (2, 0.5, "", "power-readings"),
@@ -89,7 +89,7 @@ def test_more_findings_than_anybody_reads(tree: Tree, monkeypatch: pytest.Monkey
         (0, 0.5, "client.log", "power-files"),
     ],
 )
-def test_power_is_read_during_the_run(tree: Tree, hours: int, watts: float, left_out: str, found: str) -> None:
+def test_power_is_read_during_the_run(tree: Tree, hours: int, watts: float, left_out: str, broken_rule: str) -> None:
     run_1 = tree.performance(next(tree.places()))
     begin = power_time(read_detail(run_1.detail).get("power_begin"))
     assert begin is not None
@@ -101,7 +101,7 @@ def test_power_is_read_during_the_run(tree: Tree, hours: int, watts: float, left
         path.parent.mkdir(exist_ok=True)
         if path.name != left_out:
             path.write_text(reading)
-    assert {one.rule for one in check_tree(tree.root, tree.round).findings} == ({found} if found else set())
+    assert {one.rule for one in check_tree(tree.root, tree.round).findings} == ({broken_rule} if broken_rule else set())
 
 
 def test_warnings_count_with_strict_only(tree: Tree) -> None:
@@ -124,11 +124,11 @@ def test_record_that_cannot_be_written(tree: Tree, tmp_path: Path) -> None:
 def test_other_round(tree: Tree) -> None:
     """Seeds of another round are named, and no path is a v5.1 one."""
     checked = check_tree(tree.root, ROUNDS["v6.0"])
-    found = checked.findings
-    assert {item.rule for item in found} == {"perf-seeds", "accuracy-seeds"}
-    assert all("seeds of v6.1" in item.found for item in found)
-    assert all("--round v6.1" in item.fix for item in found)
-    assert f"{len(found)} logs with the seeds of round v6.1; to apply" in [text for text, _ in head(checked)][1]
+    findings = checked.findings
+    assert {item.rule for item in findings} == {"perf-seeds", "accuracy-seeds"}
+    assert all("seeds of v6.1" in item.found for item in findings)
+    assert all("--round v6.1" in item.fix for item in findings)
+    assert f"{len(findings)} logs with the seeds of round v6.1; to apply" in [text for text, _ in head(checked)][1]
 
 
 def test_runs_that_are_none(tree: Tree, tmp_path: Path) -> None:

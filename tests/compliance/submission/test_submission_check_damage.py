@@ -69,8 +69,8 @@ def write(path: Path, content: bytes) -> None:
 def test_one_content_everywhere(tmp_path: Path, content: bytes, division: str) -> None:
     for name in PATHS:
         write(tmp_path / division / "Example" / name, content)
-    found = check_tree(tmp_path, CURRENT_ROUND).findings
-    assert {"log-damaged", "system-missing", "system-json", "system-field"} & {item.rule for item in found}
+    broken = check_tree(tmp_path, CURRENT_ROUND).findings
+    assert {"log-damaged", "system-missing", "system-json", "system-field"} & {item.rule for item in broken}
 
 
 def test_any_mixture(tmp_path: Path) -> None:
@@ -93,10 +93,10 @@ def test_any_mixture(tmp_path: Path) -> None:
         (root / "closed").mkdir(exist_ok=True)
         (root / "closed" / os.fsdecode(b"\xff\n\x1b[31m name")).write_bytes(b"x")
         (root / "closed" / "loop").symlink_to(".", target_is_directory=True)
-        found = check_tree(root, chance.choice(list(ROUNDS.values()))).findings
-        assert found
-        assert all(place_of(item).isprintable() and item.found.isprintable() for item in found)
-        json.dumps([item.as_json() for item in found]).encode()
+        broken = check_tree(root, chance.choice(list(ROUNDS.values()))).findings
+        assert broken
+        assert all(place_of(item).isprintable() and item.found.isprintable() for item in broken)
+        json.dumps([item.as_json() for item in broken]).encode()
 
 
 def test_what_takes_long_is_cut_short(tmp_path: Path) -> None:
@@ -109,8 +109,8 @@ def test_what_takes_long_is_cut_short(tmp_path: Path) -> None:
         return ",".join(sorted({found.rule for found in check_tree(tmp_path, CURRENT_ROUND).findings}))
 
     with deep_folder(tmp_path / "closed/Example"):
-        ((_, said),) = in_box(work, 1)
-    assert "measurements-model" in said
+        ((_, output),) = in_box(work, 1)
+    assert "measurements-model" in output
 
 
 def test_findings_of_one_rule_are_counted_over_the_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,9 +118,9 @@ def test_findings_of_one_rule_are_counted_over_the_tree(tmp_path: Path, monkeypa
     monkeypatch.setattr(findings, "MAX_OF_A_RULE", 20)
     for number in range(50):
         write(tmp_path / f"closed/Example/src/.file {number}", b"")
-    found = [item for item in check_tree(tmp_path, CURRENT_ROUND).findings if item.rule == "tree-dot-file"]
-    assert len(found) == 21
-    assert [item.sentence for item in found if place_of(item) == "."] == ["30 more findings of this rule in the tree"]
+    broken = [item for item in check_tree(tmp_path, CURRENT_ROUND).findings if item.rule == "tree-dot-file"]
+    assert len(broken) == 21
+    assert [item.sentence for item in broken if place_of(item) == "."] == ["30 more findings of this rule in the tree"]
     entries = len([*tmp_path.rglob("*")])
     monkeypatch.setattr(layout, "MAX_ENTRIES", entries)
     assert check_tree(tmp_path, CURRENT_ROUND).findings

@@ -34,8 +34,8 @@ def tree(build: Submit, campaign: CampaignDir, tmp_path: Path, monkeypatch: pyte
     return tmp_path / "tree"
 
 
-def held(tree: Path, runs: Path, **given: object) -> tuple[list[Finding], list[SystemSignOff]]:
-    made_of = TreeInputs(index_runs([runs]), **{"source": tree.parent / "code", **given})  # type: ignore[arg-type]
+def held(tree: Path, runs: Path, **inputs: object) -> tuple[list[Finding], list[SystemSignOff]]:
+    made_of = TreeInputs(index_runs([runs]), **{"source": tree.parent / "code", **inputs})  # type: ignore[arg-type]
     alone = check_tree(tree, CURRENT_ROUND)  # which finds the runs too short
     checked = compare_with_runs(alone, made_of)
     return [finding for finding in checked.findings if finding not in alone.findings], checked.signed or []
@@ -62,9 +62,9 @@ def test_a_tree_of_its_runs_is_clean(tree: Path, campaign: CampaignDir) -> None:
 def test_a_technique_that_the_gate_closes_is_reported(tree: Path, campaign: CampaignDir) -> None:
     for run in (one for result in results_of(campaign) for one in (result.performance, result.accuracy)):
         edit(run.manifest, asked={"mechanism": {"mechanism": "baseline", "mechanism_variant": "none"}})
-    found = [one for one in held(tree, campaign.root)[0] if one.rule == "gate/mechanism_misdeclared"]
-    assert {place_of(one) for one in found} == {f"closed/Org/results/Box/{BENCHMARK}/{name}" for name in SCENARIOS}
-    assert all("technique: effective technique: weight_quantization/fp8_w8a8" in one.found for one in found)
+    findings = [one for one in held(tree, campaign.root)[0] if one.rule == "gate/mechanism_misdeclared"]
+    assert {place_of(one) for one in findings} == {f"closed/Org/results/Box/{BENCHMARK}/{name}" for name in SCENARIOS}
+    assert all("technique: effective technique: weight_quantization/fp8_w8a8" in one.found for one in findings)
 
 
 def test_every_file_is_held_against_the_runs(tree: Path, campaign: CampaignDir) -> None:
@@ -167,7 +167,7 @@ def test_responses_that_nobody_scored_again(tree: Path, campaign: CampaignDir) -
         edit(result.accuracy.manifest, plan=named)
     findings, _ = held(tree, campaign.root)
     assert any(
-        "the responses were not rescored" in one.found for one in findings if one.rule == "accuracy-scored-again"
+        "the responses were not rescored" in item.found for item in findings if item.rule == "accuracy-scored-again"
     )
 
 

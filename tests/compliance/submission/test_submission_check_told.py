@@ -27,11 +27,11 @@ def in_place(tree: Tree, place: Place, rule: str, name: str = "performance/run_1
     return stated(rule, f"what was found of {rule}", (tree.scenario(place) / name).relative_to(tree.root))
 
 
-def checked_of(root: Path, *found: tuple[Place, str]) -> Checked:
+def checked_of(root: Path, *placed_rules: tuple[Place, str]) -> Checked:
     tree, places = Tree(root, ROUNDS["v6.0"]), [ONE, TWO, OTHER]
     for place in places:
         tree.scenario(place).mkdir(parents=True, exist_ok=True)
-    return Checked(tree, places, findings=[in_place(tree, *one) for one in found])
+    return Checked(tree, places, findings=[in_place(tree, *one) for one in placed_rules])
 
 
 def test_every_rule_has_a_weight_and_a_source_that_can_be_found() -> None:
@@ -49,9 +49,9 @@ def test_every_rule_has_a_weight_and_a_source_that_can_be_found() -> None:
 
 
 def test_the_gravest_comes_first_and_each_cause_once(tmp_path: Path) -> None:
-    found = [(ONE, "tree-unknown"), (ONE, "user-conf-differs"), (ONE, "test06-count"), (TWO, "perf-ttft")]
-    found += [(ONE, "perf-output-tokens"), (OTHER, "perf-output-tokens"), (TWO, "log-summary")]
-    checked = checked_of(tmp_path, *found)
+    placed_rules = [(ONE, "tree-unknown"), (ONE, "user-conf-differs"), (ONE, "test06-count"), (TWO, "perf-ttft")]
+    placed_rules += [(ONE, "perf-output-tokens"), (OTHER, "perf-output-tokens"), (TWO, "log-summary")]
+    checked = checked_of(tmp_path, *placed_rules)
     names = [cause.name for cause in checked.causes]
     assert names == [
         "log-summary",
@@ -144,10 +144,10 @@ def test_the_lines_that_a_finding_is_about(tmp_path: Path) -> None:
         ':::MLLOG {"key": "a", "value": "min_duration"}\n:::MLLOG {"key": "min_duration", "value": 1}\n'
     )
     files = (Path("summary.txt"), Path("detail.txt"))
-    found = Finding(
+    finding = Finding(
         "log-summary", "error", "it differs", files, decided_by=("absent", "min_duration (ms)", "min_duration")
     )
-    (reported,) = located(tmp_path, [found])
+    (reported,) = located(tmp_path, [finding])
     assert reported.line == 2
     assert [(path.name, line) for path, line, _ in shown_lines(tmp_path, reported, 30)] == [
         ("summary.txt", 2),
@@ -162,14 +162,14 @@ def test_each_rule_of_each_result_is_kept_broken_or_not_judged_for_a_reason(monk
     trees.shorten_rules(monkeypatch)
     tree, _ = trees.short_tree()
     checked = check_tree(tree.root, tree.round)
-    known = set(catalog())
+    catalogued = set(catalog())
     assert rules_of(rebuild) == BY_RUNS
     for place in checked.places:
         silent = [(one.what, one.why, rule) for one in checked.rules_not_applied[str(place)] for rule in one.rules]
         rules = {rule for *_, rule in silent}
         assert len(rules) == len(silent)
-        assert rules < known
-        kept = known - rules
+        assert rules < catalogued
+        kept = catalogued - rules
         assert kept <= checked.judgements[place].applied
         assert {"perf-validity", "perf-cut-short", "log-summary", "accuracy-target", "test06-length", "tree-unknown",
                 "log-duplicate", "scenario-set"} <= kept  # fmt: skip
@@ -181,7 +181,7 @@ def test_each_rule_of_each_result_is_kept_broken_or_not_judged_for_a_reason(monk
 
 def test_the_lines_of_all_keys_are_shown(tmp_path: Path) -> None:
     (tmp_path / "mlperf_log_accuracy.json").write_text('[\n{ "seq_id" : 70 },\n{ "seq_id" : 7 },\n{ "seq_id" : 3 }\n]')
-    found = Finding(
+    finding = Finding(
         "test06-length",
         "error",
         "length",
@@ -189,9 +189,9 @@ def test_the_lines_of_all_keys_are_shown(tmp_path: Path) -> None:
         found="1",
         decided_by=("seq_id 7", "seq_id 3"),
     )
-    (one,) = located(tmp_path, [found])
-    assert (one.line, one.numbers["lines"]) == (3, {"seq_id 7": 3, "seq_id 3": 4})
-    assert one.line_with_place.endswith("[mlperf_log_accuracy.json:3,4]")
+    (reported,) = located(tmp_path, [finding])
+    assert (reported.line, reported.numbers["lines"]) == (3, {"seq_id 7": 3, "seq_id 3": 4})
+    assert reported.line_with_place.endswith("[mlperf_log_accuracy.json:3,4]")
 
 
 def test_a_contrast_has_both_values_in_json() -> None:

@@ -47,8 +47,8 @@ def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CampaignDir:
 @pytest.fixture
 def build(build: Build) -> Build:
     def run(division: Division = "network", **more: object) -> SubmitOutcome:
-        given = read_system_file({"system": {**GIVEN, **NETWORK}})
-        return build(division=division, **{"given": given, **more})
+        system_file = read_system_file({"system": {**GIVEN, **NETWORK}})
+        return build(division=division, **{"given": system_file, **more})
 
     return run
 
@@ -72,9 +72,9 @@ def test_a_network_tree_has_what_the_rules_ask_for(build: Build, campaign: Campa
         text = (home / "results" / "Box" / BENCHMARK / scenario / "performance/run_1/mlperf_log_detail.txt").read_text()
         assert NETWORK_SUT in text
     made_of = TreeInputs(index_runs([campaign.root]), source=tmp_path / "code")
-    found = compare_with_runs(check_tree(tmp_path / "tree", CURRENT_ROUND), made_of).findings
-    broken = {one.rule for one in found if one.severity == "error"}
-    assert broken == {"rehearsal", "accuracy-target"}, found  # nobody lowers the target of a tree
+    findings = compare_with_runs(check_tree(tmp_path / "tree", CURRENT_ROUND), made_of).findings
+    broken = {one.rule for one in findings if one.severity == "error"}
+    assert broken == {"rehearsal", "accuracy-target"}, findings  # nobody lowers the target of a tree
     (home / "documentation" / "calibration.md").write_bytes(b"")
     assert "tree-documentation" in {one.rule for one in check_tree(tmp_path / "tree", CURRENT_ROUND).findings}
 
@@ -94,12 +94,12 @@ def test_the_official_checker_agrees_on_the_network_forms(build: Build, tmp_path
         ({"is_network": "false"}, "system-network", "incorrect network mode"),
         ({"nic_sut": None}, "system-field", "field nic_sut is missing"),
     ):
-        whole = json.loads(path.read_bytes())
-        changed = {key: value for key, value in {**whole, **change}.items() if value is not None}
+        content = json.loads(path.read_bytes())
+        changed = {key: value for key, value in {**content, **change}.items() if value is not None}
         path.write_text(json.dumps(changed))
         assert message in _said(tmp_path / "tree")
         assert rule in {one.rule for one in check_tree(tmp_path / "tree", CURRENT_ROUND).findings}
-        path.write_text(json.dumps(whole))
+        path.write_text(json.dumps(content))
 
 
 def test_a_division_takes_systems_of_its_own_kind_only(build: Build, tmp_path: Path) -> None:
@@ -166,8 +166,8 @@ def test_what_a_server_tells_of_its_cache_is_not_declared_away(campaign: Campaig
     run = campaign.result(BENCHMARK, "Offline").performance
     assert misdeclared({}, facts_of_run(run, read_manifest(run.manifest))) == []
     set_record(run, {"engine.configuration.told_by_the_server.cache_configuration": {"cache_dtype": "fp8"}})
-    (said,) = misdeclared({}, facts_of_run(run, read_manifest(run.manifest)))
-    assert said.found.startswith("kv_quantization/fp8_e4m3 (")
+    (finding,) = misdeclared({}, facts_of_run(run, read_manifest(run.manifest)))
+    assert finding.found.startswith("kv_quantization/fp8_e4m3 (")
 
 
 def test_a_server_that_counts_nothing_needs_the_audit_of_its_cache(build: Build, campaign: CampaignDir) -> None:

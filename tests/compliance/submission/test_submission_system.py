@@ -24,15 +24,15 @@ from tests.support.published import CHECKOUT, needs_checkout
 from tests.support.records import GPU, HOST, official_record
 
 
-def described(given: dict[str, Any], one: Manifest | None = None, **more: Any) -> SystemDescription:
+def described(fields: dict[str, Any], record: Manifest | None = None, **more: Any) -> SystemDescription:
     values: dict[str, Any] = {
         "submitter": "Org",
         "division": "closed",
         "system_name": "Box",
         "suites": {"datacenter"},
-        "given": read_system_file({"system": given}),
+        "given": read_system_file({"system": fields}),
     }
-    return describe([one or official_record()], **{**values, **more})
+    return describe([record or official_record()], **{**values, **more})
 
 
 def example() -> dict[str, Any]:
@@ -78,12 +78,12 @@ def test_the_shipped_file_is_not_taken_at_its_word() -> None:
 
 
 def test_what_the_runs_recorded_is_used() -> None:
-    given = {name: value for name, value in example()["system"].items() if "accelerator_" not in name}
+    fields = {name: value for name, value in example()["system"].items() if "accelerator_" not in name}
     for name in ("framework", "other_software_stack", "operating_system", "host_processor_model_name"):
-        del given[name]
-    given |= {"accelerator_memory_configuration": "HBM3", "accelerator_host_interconnect": "PCIe Gen5"}
-    del given["accelerators_per_node"], given["number_of_nodes"]
-    values = described(given).values
+        del fields[name]
+    fields |= {"accelerator_memory_configuration": "HBM3", "accelerator_host_interconnect": "PCIe Gen5"}
+    del fields["accelerators_per_node"], fields["number_of_nodes"]
+    values = described(fields).values
     assert values["number_of_nodes"] == "1"
     assert values["accelerator_model_name"] == "NVIDIA H100 80GB HBM3"
     assert values["accelerator_memory_capacity"] == "81559 MiB"
@@ -114,20 +114,20 @@ def test_all_missing_fields_are_told_together_with_examples() -> None:
 @pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.name)
 def test_no_field_is_dropped_or_wrongly_demanded(field: Any) -> None:
     """Without its value each field is missing, may be empty, is recorded, or has a default."""
-    given = example()["system"]
-    if given.pop(field.name, None) is None:
+    fields = example()["system"]
+    if fields.pop(field.name, None) is None:
         return  # the command line gives it
     have = {"accelerator_interconnect", "number_of_nodes", "host_networking_topology", "system_name"}
     have |= {"host_processor_model_name", "host_memory_capacity", "framework", "operating_system"}
     have |= {"other_software_stack", "accelerators_per_node", "accelerator_model_name", "accelerator_memory_capacity"}
     if field.may_be_empty or field.name in have:
-        assert field.name in described(given).values
+        assert field.name in described(fields).values
     else:
         with pytest.raises(
             InputError,
             match=f"description missing: {field.name}$|description missing: {field.name}\n",
         ):
-            described(given)
+            described(fields)
 
 
 def test_a_machine_is_one_node_whatever_its_description_says() -> None:
@@ -137,7 +137,7 @@ def test_a_machine_is_one_node_whatever_its_description_says() -> None:
 
 def on_nodes(*accelerators: list[dict[str, Any]]) -> Manifest:
     """The manifest of a run whose replicas ran on the nodes of a cluster."""
-    one = official_record()
+    record = official_record()
     nodes = [
         ClusterNode(id=str(number), address="10.0.0.1", host=HOST, accelerator=rows, software={"ray": "2.60.0"})
         for number, rows in enumerate(accelerators)
@@ -145,27 +145,27 @@ def on_nodes(*accelerators: list[dict[str, Any]]) -> Manifest:
     cluster = ClusterPlan(address="10.0.0.1:6379", listen_on="10.0.0.1", nodes=nodes)
     replicas = ReplicasPlan(places=[], cluster=cluster)
     rows = [row for node in nodes for row in node.accelerator]
-    seen = one.observed.model_copy(update={"accelerators": rows})
-    return one.model_copy(update={"plan": one.plan.model_copy(update={"replicas": replicas}), "observed": seen})
+    seen = record.observed.model_copy(update={"accelerators": rows})
+    return record.model_copy(update={"plan": record.plan.model_copy(update={"replicas": replicas}), "observed": seen})
 
 
 def test_the_nodes_of_a_cluster_are_counted() -> None:
-    given = example()["system"]
+    fields = example()["system"]
     for name in ("number_of_nodes", "accelerators_per_node", "other_software_stack"):
-        del given[name]
-    values = described(given, on_nodes([GPU, GPU], [GPU, GPU])).values
+        del fields[name]
+    values = described(fields, on_nodes([GPU, GPU], [GPU, GPU])).values
     assert (values["number_of_nodes"], values["accelerators_per_node"]) == ("2", "2")
     assert "ray 2.60.0" in values["other_software_stack"]
     with pytest.raises(InputError, match="1 field of the system description missing: accelerators_per_node"):
-        described(given, on_nodes([GPU, GPU], [GPU]))
-    del given["host_networking_topology"]
+        described(fields, on_nodes([GPU, GPU], [GPU]))
+    del fields["host_networking_topology"]
     with pytest.raises(InputError, match="1 field of the system description missing: host_networking_topology"):
-        described(given, on_nodes([GPU], [GPU]))
+        described(fields, on_nodes([GPU], [GPU]))
 
 
 def test_a_machine_without_accelerators_says_so() -> None:
-    given = {name: value for name, value in example()["system"].items() if not name.startswith("accelerator")}
-    values = described(given, official_record(accelerators=[])).values
+    fields = {name: value for name, value in example()["system"].items() if not name.startswith("accelerator")}
+    values = described(fields, official_record(accelerators=[])).values
     assert values["accelerators_per_node"] == "0"
     for name in NAMES:
         if name.startswith("accelerator_"):
@@ -173,7 +173,7 @@ def test_a_machine_without_accelerators_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "found"),
+    ("content", "message"),
     [
         ({"system": {"colling": "air"}}, "colling: unknown field.*use cooling"),
         ({"system": {"is_network": "true"}}, "is_network: not allowed in this file"),
@@ -194,23 +194,23 @@ def test_a_machine_without_accelerators_says_so() -> None:
         ),
     ],
 )
-def test_mistakes_in_the_file_are_named(content: dict[str, Any], found: str) -> None:
+def test_mistakes_in_the_file_are_named(content: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
         read_system_file(content)
-    assert re.search(found, f"{caught.value.message} {caught.value.fix}")
+    assert re.search(message, f"{caught.value.message} {caught.value.fix}")
 
 
 def test_only_the_machine_of_the_runs_is_asked() -> None:
     assert detected_for(official_record()) == {}
     here = official_record(host=host_facts(), accelerators=[])
     assert detected_for(here) == detect()
-    given = {name: value for name, value in example()["system"].items() if name != "host_storage_type"}
-    description = described(given, here, detect_here=lambda _: {"host_storage_type": "tape"})
+    fields = {name: value for name, value in example()["system"].items() if name != "host_storage_type"}
+    description = described(fields, here, detect_here=lambda _: {"host_storage_type": "tape"})
     assert description.values["host_storage_type"] == "tape"
     assert description.origins["host_storage_type"] == "detected"
-    found = detect()
-    assert set(found) <= set(NAMES)
-    assert all(value.strip() for value in found.values())
+    detected = detect()
+    assert set(detected) <= set(NAMES)
+    assert all(value.strip() for value in detected.values())
 
 
 def test_the_machine_is_known_by_its_facts() -> None:
@@ -248,8 +248,8 @@ def test_measurements_come_from_the_manifest(changes: dict[str, Any], weights: s
 
 
 def test_measurements_tell_no_place_and_can_be_corrected() -> None:
-    one = official_record(model={"name": "/home/someone/models/Llama-3.1-8B"})
-    values = measurements(one, {"weight_data_types": "mxfp4"}, ["no model"])
+    record = official_record(model={"name": "/home/someone/models/Llama-3.1-8B"})
+    values = measurements(record, {"weight_data_types": "mxfp4"}, ["no model"])
     assert values["starting_weights_filename"] == "Llama-3.1-8B"
     assert values["weight_data_types"] == "mxfp4"
     assert REHEARSAL_MARK in values["rehearsal"]

@@ -144,23 +144,23 @@ OTHER_SYSTEMS: dict[str, tuple[dict[str, object], str]] = {
 
 @pytest.mark.parametrize("case", OTHER_SYSTEMS)
 def test_both_runs_are_of_one_system(runs: DummyRuns, own_target: Scores, tmp_path: Path, case: str) -> None:
-    values, found = OTHER_SYSTEMS[case]
+    values, message = OTHER_SYSTEMS[case]
     run = runs.copy(tmp_path / "performance", "Server")
     runs.copy(tmp_path / "accuracy", "Server", "accuracy")
     set_record(run, values)
     verdict = judged(tmp_path)
-    assert (verdict.exit_code() == 0) is (found == ""), verdict.reasons
-    assert found in " ".join(verdict.failures)
+    assert (verdict.exit_code() == 0) is (message == ""), verdict.reasons
+    assert message in " ".join(verdict.failures)
 
 
 def test_an_accuracy_run_is_scored_with_the_sources_that_are_given(
     runs: DummyRuns, own_target: Scores, make_dataset: Callable[..., Path], tmp_path: Path
 ) -> None:
-    whole = runs.copy(tmp_path / "whole", "Server", "accuracy")
-    verdict = judged(whole.root, sources=ScoreSources(make_dataset(*[[65, 66, 67]] * 64), "bytes"))
+    accuracy_run = runs.copy(tmp_path / "whole", "Server", "accuracy")
+    verdict = judged(accuracy_run.root, sources=ScoreSources(make_dataset(*[[65, 66, 67]] * 64), "bytes"))
     assert (verdict.exit_code(), "SHA-256" in verdict.reasons[0]) == (2, True)
     run = runs.copy(tmp_path / "run", "Server", "accuracy", bare=True)
-    dataset = json.loads(whole.manifest.read_bytes())["plan"]["dataset_path"]
+    dataset = json.loads(accuracy_run.manifest.read_bytes())["plan"]["dataset_path"]
     run.accuracy_text.unlink()
     with_sources = judged(run.root, sources=ScoreSources(Path(dataset), "bytes"))
     assert with_sources.exit_code() == 1  # too small to be official
@@ -199,7 +199,7 @@ def test_the_record_comes_before_the_text(runs: DummyRuns, tmp_path: Path, monke
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (("{}/nowhere",), 2, "does not exist"),
         (("{}/empty",), 2, "empty is empty\n  fix: name a run directory"),
@@ -211,12 +211,12 @@ def test_the_record_comes_before_the_text(runs: DummyRuns, tmp_path: Path, monke
     ],
 )
 def test_mistakes_of_the_user(
-    runs: DummyRuns, run_main: RunMain, tmp_path: Path, arguments: tuple[str, ...], code: int, said: str
+    runs: DummyRuns, run_main: RunMain, tmp_path: Path, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     shutil.copytree(runs("Server"), tmp_path / "run")
     (tmp_path / "empty").mkdir()
     finished = run_main("verify", *(one.format(tmp_path) for one in arguments))
-    assert (finished.code, said in finished.stderr) == (code, True), finished.stderr
+    assert (finished.code, message in finished.stderr) == (code, True), finished.stderr
     assert "Traceback" not in finished.stderr
     assert not (tmp_path / "run" / TEXT_NAME).exists()
 

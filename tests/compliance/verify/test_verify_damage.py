@@ -66,17 +66,17 @@ OWN_FILES = [
 
 
 @pytest.mark.parametrize(
-    ("other", "mode", "name", "bare"),
+    ("scenario", "mode", "name", "bare"),
     [(other, *file, False) for other in ("Interactive", "SingleStream") for file in OWN_FILES]
     + [
-        (other, "performance", name, True)
-        for other in ("Interactive", "SingleStream", "Offline")
+        (scenario, "performance", name, True)
+        for scenario in ("Interactive", "SingleStream", "Offline")
         for name in (SUMMARY, DETAIL)
     ],
 )
-def test_files_of_another_run(runs: DummyRuns, tmp_path: Path, name: str, mode: str, other: str, bare: bool) -> None:
+def test_files_of_another_run(runs: DummyRuns, tmp_path: Path, name: str, mode: str, scenario: str, bare: bool) -> None:
     run = runs.copy(tmp_path / "run", "Server", mode, bare=bare)
-    foreign = runs(other, mode) / name
+    foreign = runs(scenario, mode) / name
     assert foreign.read_bytes() != (run.root / name).read_bytes()
     shutil.copy(foreign, run.root / name)
     verdict = judged(run.root)
@@ -113,12 +113,12 @@ def scores_raised(run: RunDir) -> None:
 def add_error(run: RunDir, counted: int = 1) -> None:
     """One error record of LoadGen's, and the number that the log's last record gives."""
     metadata = {"is_error": True, "is_warning": False, "file": "logging.cc", "line_no": 1, "pid": 1, "tid": 1}
-    said = {"key": "error_runtime", "value": "n_tokens argument missing", "time_ms": 1.5, "metadata": metadata}
-    first, *others = run.detail.read_text().splitlines(keepends=True)
-    run.detail.write_text("".join([first, f":::MLLOG {json.dumps(said)}\n", *others]))
+    text = {"key": "error_runtime", "value": "n_tokens argument missing", "time_ms": 1.5, "metadata": metadata}
+    first, *rest = run.detail.read_text().splitlines(keepends=True)
+    run.detail.write_text("".join([first, f":::MLLOG {json.dumps(text)}\n", *rest]))
     edit_detail(run, "num_errors", counted)
-    said = run.summary.read_text()
-    run.summary.write_text(said.replace("No errors encountered during test.", "1 ERROR encountered. See detailed log."))
+    text = run.summary.read_text()
+    run.summary.write_text(text.replace("No errors encountered during test.", "1 ERROR encountered. See detailed log."))
 
 
 def broken_latencies(run: RunDir) -> None:
@@ -211,8 +211,8 @@ def test_the_official_truncation_changes_nothing(runs: DummyRuns, own_target: Sc
 def one_digit_edits(content: str, generator: random.Random, place: str) -> list[str]:
     """Each text with one digit in one of its lines exchanged, where `place` (one group) matches."""
     edited = []
-    for found in re.finditer(place, content, re.MULTILINE):
-        digits = [spot for spot in range(*found.span(1)) if content[spot].isdigit()]
+    for match in re.finditer(place, content, re.MULTILINE):
+        digits = [spot for spot in range(*match.span(1)) if content[spot].isdigit()]
         if digits:
             spot = generator.choice(digits)
             digit = str((int(content[spot]) + generator.randint(1, 9)) % 10)

@@ -25,15 +25,15 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 @pytest.fixture
 def no_network(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Every address that was asked for; asking fails."""
-    asked: list[object] = []
+    addresses: list[object] = []
 
     def refuse(*address: object, **_: object) -> None:
-        asked.append(address)
+        addresses.append(address)
         raise OSError("no network in this test")
 
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     monkeypatch.setattr(socket.socket, "connect", refuse)
-    return asked
+    return addresses
 
 
 @pytest.fixture
@@ -57,9 +57,9 @@ def put(hub_cache: Path, name: str, commit: str, *, main: bool) -> Path:
 def log(ids: list[list[int]]) -> list[AccuracyEntry]:
     return [
         AccuracyEntry(
-            seq_id=index, qsl_idx=index, data=np.array(one, np.int32).tobytes(), token_count=len(one), token_data=None
+            seq_id=index, qsl_idx=index, data=np.array(row, np.int32).tobytes(), token_count=len(row), token_data=None
         )
-        for index, one in enumerate(ids)
+        for index, row in enumerate(ids)
     ]
 
 
@@ -85,8 +85,8 @@ def test_the_same_responses_are_scored_once_and_others_anew(
         scorer.scoring("rouge", entries, scorer.references(other_dataset), "bytes", expected_count=3)(None)
         scorer.scoring("rouge", entries, references, model, expected_count=3)(None)
         assert len(scorings) == 4
-    with Scorer() as another:  # nothing is left of the first one
-        another.scoring("rouge", entries, another.references(dataset), "bytes", expected_count=3)(None)
+    with Scorer() as second_scorer:  # nothing is left of the first one
+        second_scorer.scoring("rouge", entries, second_scorer.references(dataset), "bytes", expected_count=3)(None)
     assert [len(responses) for responses in scorings] == [3] * 5
 
 
@@ -159,7 +159,7 @@ def test_a_run_of_a_model_that_is_not_here_is_not_scored_and_nothing_is_fetched(
     assert verdict.parts[0].details["scores_from"] == "accuracy.txt"
     (unscored,) = [one for one in verdict.parts[0].violated if one.rule == "accuracy-scored-again"]
     assert "model org/model is not a folder" in unscored.found
-    asked = ScoreSources(Path(manifest["plan"]["dataset_path"]), "org/model")
-    verdict = judged(run.root, sources=asked)
+    sources = ScoreSources(Path(manifest["plan"]["dataset_path"]), "org/model")
+    verdict = judged(run.root, sources=sources)
     assert verdict.exit_code() == 2
     assert no_network == []

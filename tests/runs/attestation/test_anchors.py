@@ -56,7 +56,7 @@ def test_many_add_at_the_same_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b'{"digest":', "does not end with a whole line"),
         (b"{}\n", "line 1: digest"),
@@ -67,9 +67,9 @@ def test_many_add_at_the_same_time(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_damaged_ledger_is_refused_and_left_alone(tmp_path: Path, content: bytes, said: str) -> None:
+def test_a_damaged_ledger_is_refused_and_left_alone(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / LEDGER_NAME).write_bytes(content)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         add_to_ledger(tmp_path, {"a": statement(1)})
     assert (tmp_path / LEDGER_NAME).read_bytes() == content
 
@@ -183,15 +183,15 @@ def test_what_is_no_time_stamp_is_not_kept(run: RunDir, response: bytes, status:
 
 
 def test_a_response_to_another_query_is_not_kept(run: RunDir, authority: Authority, tmp_path: Path) -> None:
-    other = RunDir(tmp_path / "other")
-    other.root.mkdir()
-    reseal(other)
+    second_run = RunDir(tmp_path / "other")
+    second_run.root.mkdir()
+    reseal(second_run)
     with served(authority) as url:
-        request_time_stamp(url, other)
+        request_time_stamp(url, second_run)
         request_time_stamp(url, run)
     earlier = run.time_stamp.read_bytes()
     run.time_stamp.unlink()
-    for response in (other.time_stamp.read_bytes(), earlier):  # of the same statement: the nonce is another one
+    for response in (second_run.time_stamp.read_bytes(), earlier):  # of the same statement: the nonce is another one
         with served(response) as url, pytest.raises(ExecutionError, match="the response is a time stamp of other data"):
             request_time_stamp(url, run)
 

@@ -227,7 +227,7 @@ def test_without_a_home_the_option_is_named(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda path: None, "cannot read"),
         (lambda path: path.mkdir(), "a directory"),
@@ -239,10 +239,10 @@ def test_without_a_home_the_option_is_named(tmp_path: Path, monkeypatch: pytest.
         ),
     ],
 )
-def test_a_bad_key_file_is_refused(tmp_path: Path, make: Callable[[Path], object], said: str) -> None:
+def test_a_bad_key_file_is_refused(tmp_path: Path, make: Callable[[Path], object], message: str) -> None:
     path = tmp_path / "key.pem"
     make(path)
     with pytest.raises(InputError) as caught:
         load_signer(path)
-    assert said in caught.value.message
+    assert message in caught.value.message
     assert str(path) in caught.value.message

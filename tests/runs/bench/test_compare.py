@@ -22,31 +22,31 @@ def bench(label: str, speed: float = 40.0, *, system: dict[str, Any] | None = No
     return bench_record(label, **{"runs": runs, "conditions": conditions, **fields})
 
 
-def against(base: BenchRecord, other: BenchRecord) -> Against:
-    (found,) = compare([base, other]).against
-    return found
+def against(base: BenchRecord, candidate: BenchRecord) -> Against:
+    (comparison,) = compare([base, candidate]).against
+    return comparison
 
 
 def test_no_sentence_is_made_if_a_condition_differs() -> None:
-    other = bench("b").model_copy(update={"conditions": Conditions(equal={**EQUAL, "data": "own"}, system={})})
-    found = compare([bench("a"), other, bench("c")])
-    assert not found.is_comparable
-    assert found.unequal == {"data": ["synthetic", "own", "synthetic"]}
-    assert found.against == []
+    with_own_data = bench("b").model_copy(update={"conditions": Conditions(equal={**EQUAL, "data": "own"}, system={})})
+    comparison = compare([bench("a"), with_own_data, bench("c")])
+    assert not comparison.is_comparable
+    assert comparison.unequal == {"data": ["synthetic", "own", "synthetic"]}
+    assert comparison.against == []
 
 
 def test_benches_without_an_equal_load_are_not_comparable() -> None:
-    one, two = (bench(label, best=None, runs=[bench_run(1, rate)]) for label, rate in (("a", 10.0), ("b", 12.0)))
-    assert compare([one, two]).unequal == {"loads": ["10 queries/s", "12 queries/s"]}
+    first, second = (bench(label, best=None, runs=[bench_run(1, rate)]) for label, rate in (("a", 10.0), ("b", 12.0)))
+    assert compare([first, second]).unequal == {"loads": ["10 queries/s", "12 queries/s"]}
     failed = bench_run(1, 10.0).model_copy(update={"verdict": "failed"})
-    assert not compare([one, bench("c", best=None, runs=[failed])]).is_comparable
+    assert not compare([first, bench("c", best=None, runs=[failed])]).is_comparable
 
 
 def test_what_changed_is_listed_once_with_the_ratio() -> None:
     system = {"engine_options.slots": 4, "resolved.slots": 4, "resolved.blocks": 1}
-    found = against(bench("a", system=system), bench("b", 54, best=None, system=dict.fromkeys(system, 16)))
-    assert found.changed == [("slots", 4, 16), ("blocks", 1, 16)]
-    assert found.change_text == "slots 4 → 16; blocks 1 → 16"
+    comparison = against(bench("a", system=system), bench("b", 54, best=None, system=dict.fromkeys(system, 16)))
+    assert comparison.changed == [("slots", 4, 16), ("blocks", 1, 16)]
+    assert comparison.change_text == "slots 4 → 16; blocks 1 → 16"
     assert against(bench("a"), bench("b")).change_text == "nothing in the recorded system"
 
 
@@ -62,13 +62,15 @@ def test_saturated_runs_have_no_part_in_latencies_and_a_lost_best_rate_is_slower
     runs = [run if run.kind == "offline" else run.model_copy(update={"verdict": "saturated"}) for run in slow.runs]
     slow = slow.model_copy(update={"runs": runs})
     fast = bench("fast", best=Best(low=36, high=None))
-    found = against(fast, slow)
-    assert found.lines[0] == ("best rate within limits: 36 → none queries/s: slower; slow is saturated at 10 queries/s")
-    assert [one.name for one in found.measures] == ["Offline"]
-    assert found.lines[-1].startswith(
+    comparison = against(fast, slow)
+    assert comparison.lines[0] == (
+        "best rate within limits: 36 → none queries/s: slower; slow is saturated at 10 queries/s"
+    )
+    assert [one.name for one in comparison.measures] == ["Offline"]
+    assert comparison.lines[-1].startswith(
         "latencies at 10, 20, 30, 36 queries/s are not compared, because slow is saturated"
     )
-    assert [one.name for one in found.slower_than(0.99)] == ["best rate within limits"]
+    assert [one.name for one in comparison.slower_than(0.99)] == ["best rate within limits"]
     assert against(slow, fast).slower_than(0.0) == []
 
 
@@ -85,26 +87,26 @@ def test_equal_best_rates_are_never_called_slower() -> None:
 
 def test_conditions_have_the_words_and_units_of_the_options() -> None:
     equal = {"loadgen.target_latency_percentile": 0.3898, "loadgen.requested_server_ttft_latency": 3600000000000}
-    one, two = (
+    first, second = (
         bench(label, percentile=percentile, conditions=Conditions(equal=equal | {"duration_s": duration}, system={}))
         for label, percentile, duration in (("a", None, 10.0), ("b", "p90", 60.0))
     )
-    assert compare([one, two.model_copy(update={"limits": None})]).unequal_texts() == {
+    assert compare([first, second.model_copy(update={"limits": None})]).unequal_texts() == {
         "percentile of the limits": ["none", "p90"], "duration of a run": ["10 s", "60 s"],
-        "limits": [str(one.limits), "none"],
+        "limits": [str(first.limits), "none"],
     }  # fmt: skip
 
 
 def test_only_equal_loads_are_paired() -> None:
-    other = bench("b", 50)
-    other = other.model_copy(update={"runs": [*other.runs[:2], bench_run(9, 21.0, 50)]})
-    assert against(bench("a"), other).pairs == [
+    candidate = bench("b", 50)
+    candidate = candidate.model_copy(update={"runs": [*candidate.runs[:2], bench_run(9, 21.0, 50)]})
+    assert against(bench("a"), candidate).pairs == [
         {"load": "Offline", "base": 1, "other": 1}, {"load": "10 queries/s", "base": 2, "other": 2},
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("one", "two", "noise", "sentence"),
+    ("first", "second", "noise", "sentence"),
     [
         (Best(low=36, high=38), Best(low=48, high=50), 1.0,
          "36 → 48 queries/s (+33.3%): faster; mean TPOT of 4 equal runs at 36 queries/s (a and b) differs by 0.0%; "
@@ -116,36 +118,36 @@ def test_only_equal_loads_are_paired() -> None:
          "36 → 37.5 queries/s (+4.2%): not distinguishable; it is within the distance of the measured rates"),
     ],
 )  # fmt: skip
-def test_the_sentence(one: Best, two: Best, noise: float, sentence: str) -> None:
+def test_the_sentence(first: Best, second: Best, noise: float, sentence: str) -> None:
     def changed(record: BenchRecord) -> BenchRecord:
         again = record.runs[-1]
         assert again.tpot is not None
         slower = again.tpot.model_copy(update={"mean": again.tpot.mean * noise})
         return record.model_copy(update={"runs": [*record.runs[:-1], again.model_copy(update={"tpot": slower})]})
 
-    found = against(changed(bench("a", best=one)), bench("b", best=two))
-    assert found.lines[0] == f"best rate within limits: {sentence}"
-    assert found.sentence == f"b against a: {'; '.join(found.lines)}"
+    comparison = against(changed(bench("a", best=first)), bench("b", best=second))
+    assert comparison.lines[0] == f"best rate within limits: {sentence}"
+    assert comparison.sentence == f"b against a: {'; '.join(comparison.lines)}"
 
 
 def test_single_runs_are_not_tested_against_noise() -> None:
-    one, two = (bench(label, runs=[bench_run(1, None, speed)], best=Best(low=1, high=None))
+    first, second = (bench(label, runs=[bench_run(1, None, speed)], best=Best(low=1, high=None))
                 for label, speed in (("slow", 40), ("fast", 20)))  # fmt: skip
-    found = against(one, two)
-    assert found.sentence == (
+    comparison = against(first, second)
+    assert comparison.sentence == (
         "fast against slow: Offline: 5,120 → 2,560 tokens/s (-50.0%): slower; "
         "not tested against noise, because neither bench repeats a run"
     )
-    assert (len(found.slower_than(0.49)), len(found.slower_than(0.51))) == (1, 0)
+    assert (len(comparison.slower_than(0.49)), len(comparison.slower_than(0.51))) == (1, 0)
 
 
 def test_rates_are_per_accelerator_if_the_numbers_differ() -> None:
-    found = against(bench("a", best=Best(low=36, high=38)), bench("b", accelerators=2, best=Best(low=60, high=62)))
-    assert "36 → 30 queries/s per accelerator (-16.7%): slower" in found.sentence
-    assert found.measures == []
-    assert found.best is not None
-    assert found.best.is_different
-    assert found.slower_than(0.16) == [found.best]
+    comparison = against(bench("a", best=Best(low=36, high=38)), bench("b", accelerators=2, best=Best(low=60, high=62)))
+    assert "36 → 30 queries/s per accelerator (-16.7%): slower" in comparison.sentence
+    assert comparison.measures == []
+    assert comparison.best is not None
+    assert comparison.best.is_different
+    assert comparison.slower_than(0.16) == [comparison.best]
 
 
 def test_a_faster_first_token_counts_even_if_the_speed_is_equal() -> None:
@@ -157,10 +159,10 @@ def test_a_faster_first_token_counts_even_if_the_speed_is_equal() -> None:
                 runs[place] = run.model_copy(update={"ttft": ttft})
         return record.model_copy(update={"runs": runs})
 
-    found = against(bench("a"), quicker(bench("b")))
-    assert [one.name for one in found.measures if one.is_different] == ["mean TTFT at 4 equal loads"]
-    assert "ms (-16.7%): faster; mean TTFT of 4 equal runs" in found.sentence
-    assert found.slower_than(0) == []
+    comparison = against(bench("a"), quicker(bench("b")))
+    assert [one.name for one in comparison.measures if one.is_different] == ["mean TTFT at 4 equal loads"]
+    assert "ms (-16.7%): faster; mean TTFT of 4 equal runs" in comparison.sentence
+    assert comparison.slower_than(0) == []
 
 
 def told_apart(speed: float, *, of_run: float, like: bool) -> int:
@@ -169,8 +171,8 @@ def told_apart(speed: float, *, of_run: float, like: bool) -> int:
     for _ in range(10):
         base = simulated("a", speed=1, noise=0.05, rng=rng, of_run=of_run)
         rates = list(dict.fromkeys(run.asked_qps for run in base.runs)) if like else ()
-        found = against(base, simulated("b", speed=speed, noise=0.05, rng=rng, of_run=of_run, like=rates))
-        count += any(one is not None and one.is_different for one in (found.best, *found.measures))
+        comparison = against(base, simulated("b", speed=speed, noise=0.05, rng=rng, of_run=of_run, like=rates))
+        count += any(one is not None and one.is_different for one in (comparison.best, *comparison.measures))
     return count
 
 

@@ -23,11 +23,11 @@ EASY = Limits(ttft=2000, tpot=100)
 
 
 def measured(folder: Path, **changes: object) -> BenchRun:
-    asked: dict[str, object] = {
+    arguments: dict[str, object] = {
         "number": 3, "kind": "server", "limits": EASY, "percentile": "p95", "output_tokens": None,
         "folder": folder.parent,
     }  # fmt: skip
-    return measure_run(folder, **asked | changes)  # type: ignore[arg-type]
+    return measure_run(folder, **arguments | changes)  # type: ignore[arg-type]
 
 
 def test_a_server_run_has_the_numbers_of_its_result() -> None:
@@ -38,9 +38,13 @@ def test_a_server_run_has_the_numbers_of_its_result() -> None:
     assert (run.run_dir, run.seal_sha256) == (folder.name, sha256_of(RunDir(folder).seal))
     assert (run.verdict, run.reasons, run.loadgen_verdict) == ("within", [], "VALID")
     for name in ("ttft", "tpot", "latency"):
-        ours, theirs = getattr(run, name), getattr(result.derived, f"{name}_ns")
-        assert (ours.p50, ours.p99, ours.max) == (theirs.p50 / 1e6, theirs.p99 / 1e6, theirs.max / 1e6)
-        assert ours.p95 < ours.bound < ours.p99
+        measured_ms, derived_ns = getattr(run, name), getattr(result.derived, f"{name}_ns")
+        assert (measured_ms.p50, measured_ms.p99, measured_ms.max) == (
+            derived_ns.p50 / 1e6,
+            derived_ns.p99 / 1e6,
+            derived_ns.max / 1e6,
+        )
+        assert measured_ms.p95 < measured_ms.bound < measured_ms.p99
     assert result.load is not None
     assert run.offered_qps == pytest.approx(result.load.offered_per_second)
     assert run.drain_s == pytest.approx(result.load.drain_s)

@@ -64,16 +64,16 @@ def test_points_have_the_names_of_results(tmp_path: Path) -> None:
 def test_a_run_in_the_form_of_vllm() -> None:
     run = bench_of_run(DUMMY_RUNS("Server")).runs[0]
     record = record_of(run)
-    found = json.loads(json.dumps(vllm_result(record, run)))
+    saved = json.loads(json.dumps(vllm_result(record, run)))
     assert vllm_file_name(record, run) == "a_b-400.0qps-model-01.json"
-    assert (found["request_rate"], found["completed"], found["failed"], found["note"]) == (400.0, 640, 0, "x")
-    assert found["request_throughput"] == pytest.approx(640 / found["duration"])
-    assert found["output_throughput"] == pytest.approx(found["total_output_tokens"] / found["duration"])
-    assert found["total_token_throughput"] > found["output_throughput"]
-    assert found["median_ttft_ms"] == run.ttft.p50  # type: ignore[union-attr]
-    assert found["p99_e2el_ms"] == run.latency.rank_p99  # type: ignore[union-attr]
-    assert found["std_tpot_ms"] == run.tpot.std  # type: ignore[union-attr]
-    assert (found["model_id"], found["tokenizer_id"]) == ("org/model", "org/model")
+    assert (saved["request_rate"], saved["completed"], saved["failed"], saved["note"]) == (400.0, 640, 0, "x")
+    assert saved["request_throughput"] == pytest.approx(640 / saved["duration"])
+    assert saved["output_throughput"] == pytest.approx(saved["total_output_tokens"] / saved["duration"])
+    assert saved["total_token_throughput"] > saved["output_throughput"]
+    assert saved["median_ttft_ms"] == run.ttft.p50  # type: ignore[union-attr]
+    assert saved["p99_e2el_ms"] == run.latency.rank_p99  # type: ignore[union-attr]
+    assert saved["std_tpot_ms"] == run.tpot.std  # type: ignore[union-attr]
+    assert (saved["model_id"], saved["tokenizer_id"]) == ("org/model", "org/model")
     named = vllm_result(record.model_copy(update={"model": "smol", "tokenizer": "/models/smol"}), run)
     assert (named["model_id"], named["tokenizer_id"]) == ("smol", "/models/smol")
     offline = bench_of_run(DUMMY_RUNS("Offline")).runs[0]
@@ -98,11 +98,11 @@ def test_the_time_between_tokens_is_measured_and_saved(tmp_path: Path) -> None:
     record = record_of(run)
     assert list(token_gaps(run)) == ["  ITL p50 1  p95 3  p99 3 ms"]
     assert "ITL not measured" not in " ".join(closing(record))
-    found = vllm_result(record, run, requests)
-    assert (found["median_itl_ms"], found["p99_itl_ms"]) == (1.0, 3.0)
-    assert [len(gaps) + 1 for gaps in found["itls"]] == found["output_lens"] == requests.output_tokens.tolist()
-    assert found["itls"][0][:2] == [0.001, 0.003]
-    assert found["ttfts"][0] == pytest.approx(float(requests.first_token_ns[0] - requests.issue_ns[0]) / 1e9)
+    saved = vllm_result(record, run, requests)
+    assert (saved["median_itl_ms"], saved["p99_itl_ms"]) == (1.0, 3.0)
+    assert [len(gaps) + 1 for gaps in saved["itls"]] == saved["output_lens"] == requests.output_tokens.tolist()
+    assert saved["itls"][0][:2] == [0.001, 0.003]
+    assert saved["ttfts"][0] == pytest.approx(float(requests.first_token_ns[0] - requests.issue_ns[0]) / 1e9)
     assert float(next(csv.DictReader(io.StringIO(points_csv(record))))["itl_p95_ms"]) == 3.0
 
 
@@ -114,10 +114,10 @@ def test_without_times_of_tokens_itl_is_not_measured() -> None:
 
 
 def test_vllm_has_these_keys(tmp_path: Path) -> None:
-    found = find_spec("vllm")
-    if found is None or found.origin is None:
+    spec = find_spec("vllm")
+    if spec is None or spec.origin is None:
         pytest.skip("vLLM is not installed")
-    source = Path(found.origin).with_name("benchmarks").joinpath("serve.py").read_text()
+    source = Path(spec.origin).with_name("benchmarks").joinpath("serve.py").read_text()
     run, requests = with_gaps(tmp_path)
     names = set(vllm_result(record_of(run), run, requests)) - {"note"}
     plain = {name for name in names if not name.endswith("_ms")}

@@ -53,16 +53,16 @@ def minute(queries: int, use: float, seed: int = SEED, *, latency_s: float = 5.0
 @pytest.mark.parametrize("latency_s", [0.3, 5.0])
 def test_a_healthy_run_of_a_minute_is_steady(queries: int, latency_s: float) -> None:
     for use in (0.25, 0.5):
-        found = minute(queries, use, latency_s=latency_s)
-        assert found == Judged(saturated=False, unclear=False, steady=True)
+        verdict = minute(queries, use, latency_s=latency_s)
+        assert verdict == Judged(saturated=False, unclear=False, steady=True)
 
 
 def test_few_healthy_runs_are_called_saturated() -> None:
     for queries, use, saturated, unclear in ((24, 0.5, 1, 4), (64, 0.75, 4, 4), (130, 0.75, 2, 4), (662, 0.75, 1, 1)):
-        found = [minute(queries, use, seed) for seed in range(200)]
-        assert sum(one.saturated for one in found) <= saturated
-        assert sum(one.unclear for one in found) <= unclear
-        assert sum(not one.steady for one in found) <= 4
+        verdicts = [minute(queries, use, seed) for seed in range(200)]
+        assert sum(one.saturated for one in verdicts) <= saturated
+        assert sum(one.unclear for one in verdicts) <= unclear
+        assert sum(not one.steady for one in verdicts) <= 4
 
 
 @pytest.mark.parametrize(
@@ -70,22 +70,22 @@ def test_few_healthy_runs_are_called_saturated() -> None:
 )
 def test_an_overload_is_told_from_the_growth_of_open_queries(queries: int, use: float) -> None:
     assert minute(queries, use).saturated  # with LoadGen's own arrivals
-    found = [minute(queries, use, seed) for seed in range(20 if queries < 1000 else 2)]
-    assert sum(one.saturated for one in found) >= 0.6 * len(found)
-    assert sum(one.saturated or one.unclear for one in found) >= 0.7 * len(found)
+    verdicts = [minute(queries, use, seed) for seed in range(20 if queries < 1000 else 2)]
+    assert sum(one.saturated for one in verdicts) >= 0.6 * len(verdicts)
+    assert sum(one.saturated or one.unclear for one in verdicts) >= 0.7 * len(verdicts)
 
 
 def test_an_overload_of_three_percent_needs_many_queries() -> None:
-    found = [minute(20_000, 1.03, seed) for seed in range(4)]
-    assert all(one.saturated or one.unclear for one in found)
+    verdicts = [minute(20_000, 1.03, seed) for seed in range(4)]
+    assert all(one.saturated or one.unclear for one in verdicts)
 
 
 def test_a_burst_is_no_overload() -> None:
     arrived_s = np.arange(0.0, 60.0, 0.1)
     for begin_s in (30.0, 45.0):
         burst_s = np.sort(np.concatenate((arrived_s, np.full(100, begin_s))))
-        found = judged(burst_s, slots(burst_s, 60, np.full(len(burst_s), 4.0)))
-        assert not found.saturated
+        verdict = judged(burst_s, slots(burst_s, 60, np.full(len(burst_s), 4.0)))
+        assert not verdict.saturated
 
 
 @pytest.mark.parametrize(("every", "late_s"), [(4, 0.8), (10, 1.0), (20, 1.0)])
@@ -99,14 +99,14 @@ def test_a_latency_tail_is_no_overload(every: int, late_s: float) -> None:
 def test_a_stall_before_the_window_is_not_steady() -> None:
     """No responses for half a minute, then all of them: few open queries at the end, many at the beginning."""
     arrived_s = np.arange(0.0, 60.0, 0.1)
-    found = judged(arrived_s, np.where(arrived_s < 30, 30 - arrived_s + 0.5, 0.5))
-    assert found == Judged(saturated=False, unclear=False, steady=False)
+    verdict = judged(arrived_s, np.where(arrived_s < 30, 30 - arrived_s + 0.5, 0.5))
+    assert verdict == Judged(saturated=False, unclear=False, steady=False)
 
 
 def test_answers_longer_than_a_third_of_the_run_are_unclear() -> None:
     arrived_s = np.arange(0.0, 60.0, 0.1)
-    found = judged(arrived_s, np.full(len(arrived_s), 40.0))
-    assert (found.saturated, found.unclear) == (False, True)
+    verdict = judged(arrived_s, np.full(len(arrived_s), 40.0))
+    assert (verdict.saturated, verdict.unclear) == (False, True)
 
 
 @pytest.mark.parametrize("at_once", [1, 8, 64])

@@ -17,20 +17,20 @@ Call = tuple[str, Path]
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     """The files and folders that were synced, and the names that files were given."""
-    found: list[Call] = []
+    recorded: list[Call] = []
     fsync, replace = os.fsync, os.replace
 
     def sync(descriptor: int) -> None:
-        found.append(("sync", Path(f"/proc/self/fd/{descriptor}").readlink()))
+        recorded.append(("sync", Path(f"/proc/self/fd/{descriptor}").readlink()))
         fsync(descriptor)
 
     def rename(source: Path, target: Path) -> None:
-        found.append(("rename", Path(target)))
+        recorded.append(("rename", Path(target)))
         replace(source, target)
 
     monkeypatch.setattr(os, "fsync", sync)
     monkeypatch.setattr(os, "replace", rename)
-    return found
+    return recorded
 
 
 def test_content_then_name_then_folder_are_synced(calls: list[Call], tmp_path: Path) -> None:

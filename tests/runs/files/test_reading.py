@@ -33,7 +33,7 @@ def test_an_object_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (None, "No such file"),
         (b"", "cannot be read: it is empty"),
@@ -55,13 +55,13 @@ def test_an_object_is_read(tmp_path: Path) -> None:
         (b"null", "is not a JSON object"),
     ],
 )
-def test_other_files_are_named_with_the_fix(tmp_path: Path, content: bytes | None, said: str) -> None:
+def test_other_files_are_named_with_the_fix(tmp_path: Path, content: bytes | None, message: str) -> None:
     path = tmp_path / "a.json"
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(InputError) as caught:
         read_object(path, "mend it")
-    assert said in caught.value.message
+    assert message in caught.value.message
     assert str(path) in caught.value.message
     assert caught.value.fix == "mend it"
 
@@ -120,18 +120,18 @@ def test_random_damage_never_breaks_a_parser(
     assert problem is None or str(path) in problem.message
 
 
-@pytest.mark.parametrize("said", NO_FILES)
+@pytest.mark.parametrize("message", NO_FILES)
 @pytest.mark.parametrize("read", [*FILES, read_manifest, read_engine_log])
 def test_a_judge_reads_regular_files_of_the_directory_only(
-    tmp_path: Path, said: str, read: Callable[[Path], object]
+    tmp_path: Path, message: str, read: Callable[[Path], object]
 ) -> None:
     """None of these may wait, or take the machine's memory."""
     path = tmp_path / "run" / "file"
     path.parent.mkdir()
-    NO_FILES[said](path)
+    NO_FILES[message](path)
     with pytest.raises(InputError) as caught:
         read(path)
-    assert said in caught.value.message
+    assert message in caught.value.message
     assert str(path) in caught.value.message
 
 

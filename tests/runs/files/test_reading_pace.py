@@ -210,8 +210,8 @@ def test_a_key_twice_is_found_in_the_time_of_reading(tmp_path: Path) -> None:
     """The standard library's own reader is not linear in the number of keys, by the processor's caches."""
     path, size = tmp_path / "file.json", 200_000
     content = "{" + "".join(f'"{i}":1,' for i in range(size)) + f'"{size - 1}":1}}'
-    ours = seconds(lambda path: read_object(path, ""), path, content)
-    assert ours <= 4 * seconds(lambda path: json.loads(path.read_bytes()), path, content)
+    object_s = seconds(lambda path: read_object(path, ""), path, content)
+    assert object_s <= 4 * seconds(lambda path: json.loads(path.read_bytes()), path, content)
 
 
 @pytest.mark.parametrize("case", CASES)

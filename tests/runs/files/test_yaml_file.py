@@ -89,7 +89,7 @@ def bomb(depth: int, width: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (bomb(9, 9), "with its aliases it has more than 200,000 values"),
         (
@@ -102,10 +102,10 @@ def bomb(depth: int, width: int) -> str:
         ("k: x\n" * 300_000, "required: at most 1,048,576"),
     ],
 )
-def test_a_small_file_does_not_become_large(tmp_path: Path, content: str, said: str) -> None:
+def test_a_small_file_does_not_become_large(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(content)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         read_yaml(path, "--config")
 
 

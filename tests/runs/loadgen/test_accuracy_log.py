@@ -43,7 +43,7 @@ ENTRY = '{ "seq_id" : 0, "qsl_idx" : 5, "data" : "0AFF" }'
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("", "is empty"),
         ("[\n", "is cut off"),
@@ -64,8 +64,8 @@ ENTRY = '{ "seq_id" : 0, "qsl_idx" : 5, "data" : "0AFF" }'
         ("[x]", "is not valid JSON"),
     ],
 )
-def test_other_shapes_are_refused(tmp_path: Path, content: str, said: str) -> None:
+def test_other_shapes_are_refused(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "mlperf_log_accuracy.json"
     path.write_bytes(content.encode())
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         read_accuracy_log(path)

@@ -11,12 +11,12 @@ KEY = "llama3_1-8b"
 def test_what_the_log_has_instead_is_named_in_the_units_of_user_conf(loadgen_runs: Runs) -> None:
     detail = read_detail(loadgen_runs["server"].detail)
     lines = stored_lines("*.Server.ttft_latency = 100\n*.Server.tpot_latency = 10000\n")
-    (found,) = mismatches(lines, [KEY], detail, {"target_qps"})
-    assert (found.key, found.given, found.logged) == ("ttft_latency", 100.0, 60000.0)
+    (mismatch,) = mismatches(lines, [KEY], detail, {"target_qps"})
+    assert (mismatch.key, mismatch.given, mismatch.logged) == ("ttft_latency", 100.0, 60000.0)
 
 
 def test_values_are_compared_as_loadgen_reads_them(loadgen_runs: Runs) -> None:
     detail = read_detail(loadgen_runs["server"].detail)
     text = "*.Server.ttft_latency = 0xEA60\n*.*.use_token_latencies = 1.0\n*.*.sample_concatenate_permutation = 2\n"
-    found = mismatches(stored_lines(text), [KEY], detail, {"target_qps"})
-    assert [one.key for one in found] == ["sample_concatenate_permutation"]  # LoadGen takes 2 for off
+    unequal = mismatches(stored_lines(text), [KEY], detail, {"target_qps"})
+    assert [one.key for one in unequal] == ["sample_concatenate_permutation"]  # LoadGen takes 2 for off

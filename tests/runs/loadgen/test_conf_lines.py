@@ -69,9 +69,9 @@ def expected_changes(content: bytes, model: str, scenario: str) -> tuple[int, di
     for key in KEYS:
         if key in ONLY_WITH and not lookup(lines, model, scenario, ONLY_WITH[key]):
             continue
-        for one in SCENARIOS_OF.get(key, (scenario,)):
-            number = lookup(lines, model, one, key)
-            attribute, unit = BY_SCENARIO.get((key, one)) or ATTRIBUTES.get(key, (key, 1))
+        for of_scenario in SCENARIOS_OF.get(key, (scenario,)):
+            number = lookup(lines, model, of_scenario, key)
+            attribute, unit = BY_SCENARIO.get((key, of_scenario)) or ATTRIBUTES.get(key, (key, 1))
             if number is None or (key == "mode" and number >= len(MODES)):
                 continue
             if key == "mode":
@@ -88,10 +88,10 @@ def expected_changes(content: bytes, model: str, scenario: str) -> tuple[int, di
 def compare(read: Read, content: bytes, model: str, scenario: str) -> None:
     code, changes = expected_changes(content, model, scenario)
     untouched = read(b"", model, scenario)[1]
-    found_code, found = read(content, model, scenario)
-    assert (found_code, code) == (code, code), content
+    read_code, read_values = read(content, model, scenario)
+    assert (read_code, code) == (code, code), content
     for name, value in (untouched | changes).items():
-        assert same(found[name], value), (name, found[name], value, content)
+        assert same(read_values[name], value), (name, read_values[name], value, content)
 
 
 # Files by hand and at random ----------------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ def test_reads_numbers_that_json_does_not_know(write: Write, printed: str, value
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "is empty"),
         (b"\n\n", "is empty"),
@@ -116,8 +116,8 @@ def test_reads_numbers_that_json_does_not_know(write: Write, printed: str, value
         (COMPLETE.replace('"value": 22.5', '"value" : 9.5, "value": 22.5').encode(), "has a field twice"),
     ],
 )
-def test_damage_is_an_input_error(write: Write, content: bytes, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_damage_is_an_input_error(write: Write, content: bytes, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         read_detail(write(content))
 
 
@@ -135,7 +135,7 @@ def test_older_versions_write_no_count_of_errors(write: Write, version: str, cou
 
 
 @pytest.mark.parametrize(
-    ("version", "said"),
+    ("version", "expected"),
     [
         ("4.0 @ e34bdc6e82", ""),
         ("6.0.17 @ d6147c7eb7", ""),
@@ -147,10 +147,10 @@ def test_older_versions_write_no_count_of_errors(write: Write, version: str, cou
         (6, "not among"),
     ],
 )
-def test_a_version_is_known_or_named(write: Write, version: object, said: str) -> None:
+def test_a_version_is_known_or_named(write: Write, version: object, expected: str) -> None:
     sentence = read_detail(write(line("loadgen_version", version))).unknown_version()
-    assert said in sentence
-    assert bool(sentence) == bool(said)
+    assert expected in sentence
+    assert bool(sentence) == bool(expected)
 
 
 def test_the_newest_version_known_is_the_installed_one() -> None:

@@ -57,11 +57,11 @@ def test_offsets_rise_from_zero(qps: float, count: int) -> None:
 def test_a_longer_schedule_begins_with_the_shorter_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was computed before, and beyond what is kept, which is computed in parts."""
     seed, longest = SEEDS.schedule_rng_seed, 3000
-    whole = poisson_offsets_ns(seed, 22.5, longest)
+    offsets_ns = poisson_offsets_ns(seed, 22.5, longest)
     for count in (2, 3, 1000, 1024, 1025, 1026):
-        assert np.array_equal(poisson_offsets_ns(seed, 22.5, count), whole[:count])
+        assert np.array_equal(poisson_offsets_ns(seed, 22.5, count), offsets_ns[:count])
     monkeypatch.setattr(schedule, "_KEPT_GAPS", 1000)
-    assert np.array_equal(poisson_offsets_ns(seed, 22.5, longest), whole)
+    assert np.array_equal(poisson_offsets_ns(seed, 22.5, longest), offsets_ns)
 
 
 def test_what_is_kept_cannot_be_changed_by_a_caller() -> None:
@@ -161,14 +161,14 @@ def test_defaults_are_those_compiled_into_loadgen(scenario: Scenario, key: str, 
         [sys.executable, "-c", READ_SETTINGS, key, LOADGEN_SCENARIO[scenario], str(conf)],
         cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    theirs = json.loads(done.stdout)
-    ours = settings_for(scenario, key)
-    assert ours.min_duration_ms == theirs["min_duration_ms"]
-    assert ours.min_query_count == theirs["min_query_count"]
-    assert ours.set_size == theirs["override"]
-    assert ours.equal_issue == theirs["permutation"]
-    assert ours.schedule_rng_seed == theirs["seed"]
+    compiled = json.loads(done.stdout)
+    loadgen_settings = settings_for(scenario, key)
+    assert loadgen_settings.min_duration_ms == compiled["min_duration_ms"]
+    assert loadgen_settings.min_query_count == compiled["min_query_count"]
+    assert loadgen_settings.set_size == compiled["override"]
+    assert loadgen_settings.equal_issue == compiled["permutation"]
+    assert loadgen_settings.schedule_rng_seed == compiled["seed"]
     if LOADGEN_SCENARIO[scenario] == "SingleStream":
-        assert ours.target_latency_ms == theirs["latency_ms"]
+        assert loadgen_settings.target_latency_ms == compiled["latency_ms"]
     else:
-        assert ours.target_qps == theirs["offline_qps" if scenario == "Offline" else "server_qps"]
+        assert loadgen_settings.target_qps == compiled["offline_qps" if scenario == "Offline" else "server_qps"]

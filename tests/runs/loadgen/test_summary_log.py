@@ -60,7 +60,7 @@ def test_an_accuracy_summary_has_no_verdict(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "is empty"),
         (b"hello\n", "neither a verdict"),
@@ -68,8 +68,8 @@ def test_an_accuracy_summary_has_no_verdict(tmp_path: Path) -> None:
         (b"a : b\n" * 400_000, "required: at most 1,048,576"),
     ],
 )
-def test_other_files_are_refused(tmp_path: Path, content: bytes, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_other_files_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         read_summary(write(tmp_path, content))
 
 
@@ -92,9 +92,9 @@ def test_an_edited_summary_is_noticed(copied_run: Callable[[str], RunDir], field
     edited = [f"{field}:{value}\n" if line.startswith(field) else line for line in lines]
     assert edited != lines
     run.summary.write_text("".join(edited))
-    found = cross_check(read_summary(run.summary), read_detail(run.detail))
-    assert len(found) == 1
-    assert value.strip() in found[0].found
+    findings = cross_check(read_summary(run.summary), read_detail(run.detail))
+    assert len(findings) == 1
+    assert value.strip() in findings[0].found
 
 
 def test_a_summary_without_its_counts_is_cut_off(copied_run: Callable[[str], RunDir]) -> None:

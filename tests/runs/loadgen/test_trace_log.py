@@ -68,7 +68,7 @@ def test_a_trace_without_samples_is_empty(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("hello\n", "line 1 is not the start"),
         (HEAD + sample(0, "1.000", 0, 1), "the end of the trace is missing"),
@@ -79,8 +79,8 @@ def test_a_trace_without_samples_is_empty(tmp_path: Path) -> None:
         (HEAD + "x" * 2_000_000, "line 3 is longer than 1,024 KiB"),
     ],
 )
-def test_damage_is_named(tmp_path: Path, content: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_damage_is_named(tmp_path: Path, content: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         read_trace(write(tmp_path, content))
 
 

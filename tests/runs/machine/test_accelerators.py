@@ -94,8 +94,8 @@ def add_node(root: Path, node: str, vendor: str = "", pci_class: str = "0x038000
 def test_nvidia(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert accelerators(root) == []
     add_tool(root, "nvidia-smi", tells(NVIDIA))
-    first, *others = accelerators(root)
-    assert len(others) == 2
+    first, *rest = accelerators(root)
+    assert len(rest) == 2
     assert first == dict(
         zip(ACCELERATOR_FACTS, [cell.strip() for cell in NVIDIA.splitlines()[0].split(",")], strict=True)
     ) | {"vendor": "NVIDIA"}

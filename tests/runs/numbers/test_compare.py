@@ -50,8 +50,8 @@ def test_with_a_trace_every_changed_digit_is_found(loadgen_runs: Runs, copied_ru
         if key.endswith(("_per_second", "_per_sec")):
             value = float(value)  # LoadGen may print a round one
         edit_detail(run, key, slightly_other(value))
-        found = found_in(run)
-        assert any(key in item.name for item in found) or (key == "result_query_count" and found), (key, found)
+        findings = found_in(run)
+        assert any(key in item.name for item in findings) or (key == "result_query_count" and findings), (key, findings)
         run.detail.write_bytes(original)
 
 
@@ -91,11 +91,11 @@ def test_beside_a_cliff_a_stop_that_our_stamps_did_not_see_moves_a_percentile_fa
         changed = replace(times, ttft_ns=ttft_ns, latency_ns=ttft_ns + 90_000_000)
         return evaluate(detail, changed, table.output_tokens)
 
-    ours, theirs = with_short_ones(short + unseen), with_short_ones(short)
-    here, there = ours.numbers.ttft_ns, theirs.numbers.ttft_ns
-    assert there.p90 - here.p90 == 495_000_000
-    allowance = Allowance(ours, "ttft", here)
-    assert (allowance.of("p90") + allowance.shift_ns(here.p90, there.p90) >= 495_000_000) is fits
+    stopped, undisturbed = with_short_ones(short + unseen), with_short_ones(short)
+    stopped_ns, undisturbed_ns = stopped.numbers.ttft_ns, undisturbed.numbers.ttft_ns
+    assert undisturbed_ns.p90 - stopped_ns.p90 == 495_000_000
+    allowance = Allowance(stopped, "ttft", stopped_ns)
+    assert (allowance.of("p90") + allowance.shift_ns(stopped_ns.p90, undisturbed_ns.p90) >= 495_000_000) is fits
 
 
 @pytest.mark.parametrize("name", ["server", "server-no-trace"])
@@ -109,7 +109,7 @@ CONDITIONS = ("result_validity", "result_perf_constraints_met", "early_stopping_
 
 
 @pytest.mark.parametrize(
-    ("name", "changed", "found"),
+    ("name", "changed", "expected"),
     [
         ("server-no-trace", {"result_min_queries_met": False}, {"result_min_queries_met"}),
         ("server-no-trace", {"result_min_duration_met": False}, {"result_min_duration_met"}),
@@ -121,12 +121,12 @@ CONDITIONS = ("result_validity", "result_perf_constraints_met", "early_stopping_
     ],
 )
 def test_without_a_trace_a_turned_verdict_is_found(
-    copied_run: Copy, name: str, changed: dict[str, Any], found: set[str]
+    copied_run: Copy, name: str, changed: dict[str, Any], expected: set[str]
 ) -> None:
     run = copied_run(name)
     for key, value in changed.items():
         edit_detail(run, key, "VALID" if (key, value) == ("result_validity", True) else value)
-    assert {item.name for item in found_in(run)} == found
+    assert {item.name for item in found_in(run)} == expected
 
 
 @pytest.mark.parametrize("name", ["offline", "server", "single-stream-no-trace"])

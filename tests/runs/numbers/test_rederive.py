@@ -106,11 +106,11 @@ def test_a_count_below_two_is_stored_as_none() -> None:
 
 @given(st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=300))
 def test_statistics_follow_loadgens_definition(values: list[int]) -> None:
-    found = statistics(np.array(values, dtype=np.int64))
+    numbers = statistics(np.array(values, dtype=np.int64))
     ordered = sorted(values)
-    assert (found.min, found.max) == (ordered[0], ordered[-1])
-    assert found.p90 == ordered[int(len(values) * 0.9)]
-    assert found.mean == int(np.trunc(sum(values) / len(values))) or abs(sum(values)) > 2**52
+    assert (numbers.min, numbers.max) == (ordered[0], ordered[-1])
+    assert numbers.p90 == ordered[int(len(values) * 0.9)]
+    assert numbers.mean == int(np.trunc(sum(values) / len(values))) or abs(sum(values)) > 2**52
 
 
 def test_server_times_are_taken_from_the_schedule() -> None:

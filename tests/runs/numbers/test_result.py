@@ -67,16 +67,16 @@ def test_a_damaged_log_is_bad_input(copied_run: Copy) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said"),
+    ("key", "value", "message"),
     [
         ("effective_test_mode", "x", "the mode was x"),
         ("effective_scenario", "x", "the scenario was x"),
     ],
 )
-def test_a_setting_that_gives_no_result_is_refused(copied_run: Copy, key: str, value: object, said: str) -> None:
+def test_a_setting_that_gives_no_result_is_refused(copied_run: Copy, key: str, value: object, message: str) -> None:
     run = copied_run("server-too-few")
     edit_detail(run, key, value)
-    with pytest.raises(InputError, match=re.escape(said)):
+    with pytest.raises(InputError, match=re.escape(message)):
         result_of(FinishedRun(run))
 
 
@@ -166,7 +166,7 @@ def test_a_result_is_read_back_also_from_another_version(copied_run: Copy) -> No
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"{", "it is not JSON"),
         (b"{}", "scenario: Field required"),
@@ -174,11 +174,11 @@ def test_a_result_is_read_back_also_from_another_version(copied_run: Copy) -> No
         (None, "No such file"),
     ],
 )
-def test_a_result_of_another_shape_is_refused(tmp_path: Path, content: bytes | None, said: str) -> None:
+def test_a_result_of_another_shape_is_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
     path = tmp_path / "result.json"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         read_result(path)
 
 
@@ -189,9 +189,9 @@ def test_a_result_of_another_shape_is_refused(tmp_path: Path, content: bytes | N
 def test_random_damage_ends_in_a_result_or_an_error_of_ours(
     loadgen_runs: Runs, tmp_path_factory: pytest.TempPathFactory, name: str, file: str, data: st.DataObject
 ) -> None:
-    whole = loadgen_runs[name]
+    original = loadgen_runs[name]
     run = RunDir(tmp_path_factory.mktemp("damaged"))
-    for path in whole.root.iterdir():
+    for path in original.root.iterdir():
         (run.root / path.name).symlink_to(path)
     target = getattr(run, file)
     content = target.read_bytes()
@@ -315,9 +315,9 @@ def test_no_lower_rate_where_no_rate_meets_a_limit(
     numbers = reported_numbers(finished.detail).model_copy(
         update={"ttft_ns": spread(*ttft_ms), "tpot_ns": spread(*tpot_ms)}
     )
-    said = " ".join(invalid_reasons(finished.detail, numbers, derived, {"scenario": "Server"}))
-    assert ("--target-qps" in said) == (not never), said
-    assert all(words in said for words in never), said
+    reasons = " ".join(invalid_reasons(finished.detail, numbers, derived, {"scenario": "Server"}))
+    assert ("--target-qps" in reasons) == (not never), reasons
+    assert all(words in reasons for words in never), reasons
 
 
 @pytest.mark.parametrize("by_audit", [False, True])
@@ -334,7 +334,7 @@ def test_the_queries_of_an_audit_cannot_be_chosen(copied_run: Copy, by_audit: bo
 
 
 @pytest.mark.parametrize(
-    ("asked", "key", "text"),
+    ("options", "key", "text"),
     [
         (None, "target_qps", "Server target_qps = 2 in user.conf"),
         ({"scenario": "Server"}, "target_qps", "--target-qps 2"),
@@ -343,6 +343,6 @@ def test_the_queries_of_an_audit_cannot_be_chosen(copied_run: Copy, by_audit: bo
         ({}, "min_duration", "`*.Server.min_duration = 2` in a copy of the run's user.conf, given with --user-conf"),
     ],
 )
-def test_advice_names_what_the_user_has(asked: dict[str, str] | None, key: str, text: str) -> None:
+def test_advice_names_what_the_user_has(options: dict[str, str] | None, key: str, text: str) -> None:
     in_campaign = key == "in campaign"
-    assert Settings("Server", asked, in_campaign=in_campaign).to("target_qps" if in_campaign else key, "2") == text
+    assert Settings("Server", options, in_campaign=in_campaign).to("target_qps" if in_campaign else key, "2") == text

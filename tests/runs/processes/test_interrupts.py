@@ -145,13 +145,13 @@ def run(code: str, folder: Path) -> tuple[int, str, str]:
 
 @pytest.mark.parametrize("name", COMPUTES)
 def test_a_command_that_reaches_no_safe_point_is_ended(name: str, tmp_path: Path) -> None:
-    code, said = COMPUTES[name]
+    code, output = COMPUTES[name]
     place = tmp_path / "place"
     if "folder" in name:
         place.mkdir()
     finished = run(code, place)
-    number = "SIGTERM" if "SIGTERM" in said else "SIGINT"
-    assert finished == (130, said, f"error: interrupted by {number}\n")
+    number = "SIGTERM" if "SIGTERM" in output else "SIGINT"
+    assert finished == (130, output, f"error: interrupted by {number}\n")
     assert not place.is_dir() or list(place.iterdir()) == []
 
 

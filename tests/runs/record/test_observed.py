@@ -22,17 +22,17 @@ LIMITS = {"TTFT": 2_000_000_000, "TPOT": 100_000_000}
 def seen(sent_ms: list[float], told_ms: float | None, tokens: int = 1280) -> Observed:
     """Clients that sent so late, each with ten responses, and were read so late."""
     clients = [
-        ServerClient.model_construct(answers=10, tokens=tokens, issue_to_wire=LatenessSummary(count=10, p99_ms=one))
-        for one in sent_ms
+        ServerClient.model_construct(answers=10, tokens=tokens, issue_to_wire=LatenessSummary(count=10, p99_ms=p99_ms))
+        for p99_ms in sent_ms
     ]
-    found = Observed.model_validate(observed())
-    found.engines = [EngineSeen.model_construct(client=one, query_times=None) for one in clients]
-    found.read_to_loadgen = None if told_ms is None else LatenessSummary(count=10, p99_ms=told_ms)
-    return found
+    observation = Observed.model_validate(observed())
+    observation.engines = [EngineSeen.model_construct(client=one, query_times=None) for one in clients]
+    observation.read_to_loadgen = None if told_ms is None else LatenessSummary(count=10, p99_ms=told_ms)
+    return observation
 
 
 @pytest.mark.parametrize(
-    ("found", "limits", "flagged"),
+    ("observation", "limits", "flagged"),
     [
         (seen([60.0], 39.0), LIMITS, []),
         (seen([60.0], 41.0), LIMITS, ["TTFT"]),
@@ -45,11 +45,11 @@ def seen(sent_ms: list[float], told_ms: float | None, tokens: int = 1280) -> Obs
     ],
 )
 def test_more_than_a_twentieth_of_a_limit_is_flagged(
-    found: Observed, limits: dict[str, Any], flagged: list[str]
+    observation: Observed, limits: dict[str, Any], flagged: list[str]
 ) -> None:
-    said = list(late_client(found, limits))
-    assert len(said) == len(flagged)
-    assert all(f"of the {name} limit" in sentence for name, sentence in zip(flagged, said, strict=True))
+    sentences = list(late_client(observation, limits))
+    assert len(sentences) == len(flagged)
+    assert all(f"of the {name} limit" in sentence for name, sentence in zip(flagged, sentences, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -64,11 +64,11 @@ def test_more_than_a_twentieth_of_a_limit_is_flagged(
 def test_a_long_gap_after_the_last_token_is_noted(
     p50_ms: float, p99_ms: float, limits: dict[str, int], noted: str
 ) -> None:
-    found = seen([0.0], None)
+    observation = seen([0.0], None)
     gap = LatenessSummary.model_validate({"count": 10, "p50_ms": p50_ms, "p99_ms": p99_ms})
-    for client in found.clients:
+    for client in observation.clients:
         vars(client).update(server="http://host", last_token_to_end=gap, last_token_to_loadgen=None)
-    notes = list(late_ends(found, limits))
+    notes = list(late_ends(observation, limits))
     assert len(notes) == bool(noted)
     assert not notes or noted in notes[0]
 
@@ -77,7 +77,7 @@ ONE = {"queries": 2, "queued_s": 0.5, "prefill_s": 1.0, "decode_s": 3.5}
 
 
 @pytest.mark.parametrize(
-    ("engines", "found"),
+    ("engines", "expected"),
     [
         ([], None),
         ([{}], None),
@@ -88,8 +88,8 @@ ONE = {"queries": 2, "queued_s": 0.5, "prefill_s": 1.0, "decode_s": 3.5}
         ),
     ],
 )
-def test_all_engines_of_a_run_together(engines: list[dict[str, Any]], found: QueryTimes | None) -> None:
-    assert Observed.model_validate(observed(engines=engines)).query_times == found
+def test_all_engines_of_a_run_together(engines: list[dict[str, Any]], expected: QueryTimes | None) -> None:
+    assert Observed.model_validate(observed(engines=engines)).query_times == expected
 
 
 def ended(**changes: Any) -> Manifest:

@@ -14,19 +14,19 @@ from msgspec.structs import replace
 from runs.errors import InputError
 from runs.record.requests_log import MAX_REASONS, NO_TIME, RequestLogLine, encode, read_requests
 
-whole = st.integers(0, 2**63 - 1)
+integers = st.integers(0, 2**63 - 1)
 records = st.builds(
     RequestLogLine,
-    seq=whole,
-    sample_index=whole,
-    prompt_tokens=whole,
-    output_tokens=whole,
-    issue_ns=whole,
-    first_token_ns=st.none() | whole,
-    complete_ns=whole,
+    seq=integers,
+    sample_index=integers,
+    prompt_tokens=integers,
+    output_tokens=integers,
+    issue_ns=integers,
+    first_token_ns=st.none() | integers,
+    complete_ns=integers,
     finish_reason=st.sampled_from(["stop", "length", "Ende – ß"]),
     output_sha256=st.text("0123456789abcdef", min_size=64, max_size=64),
-    submit_ns=st.just(UNSET) | whole,
+    submit_ns=st.just(UNSET) | integers,
     token_gaps_us=st.lists(st.integers(0, 2**32 - 1), max_size=5),
 )
 # Other tools rely on these names.
@@ -69,7 +69,7 @@ def test_a_bad_field_is_named_with_its_line(tmp_path: Path, name: str, value: An
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (encode(GOOD) + encode(GOOD)[:50], "line 2 is not a line of a request log"),
         (encode(GOOD) + b"\n", "line 2 is not a line of a request log"),
@@ -93,10 +93,10 @@ def test_a_bad_field_is_named_with_its_line(tmp_path: Path, name: str, value: An
         ),
     ],
 )
-def test_damage_is_named(tmp_path: Path, content: bytes, said: str) -> None:
+def test_damage_is_named(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "requests.jsonl"
     path.write_bytes(content)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         read_requests(path)
 
 

@@ -257,11 +257,11 @@ def test_runs_that_exist_are_judged_and_the_outcome_is_shown_and_kept(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("error", "raised", "said"),
+    ("error", "raised", "message"),
     [(KeyError("x"), ExecutionError, "unreadable: KeyError"), (InputError("damaged"), InputError, "damaged")],
 )
 def test_runs_that_allow_no_verdict_leave_none(
-    error: Exception, raised: type[Exception], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: Exception, raised: type[Exception], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object) -> None:
         raise error
@@ -269,6 +269,6 @@ def test_runs_that_allow_no_verdict_leave_none(
     monkeypatch.setattr(type(AUDITS["output_length"]), "verify", fails)
     runs = DummyRuns()
     options = audit_options({"test": "output_length", "ref": runs("Offline", "accuracy"), "run": runs("Offline")})
-    with pytest.raises(raised, match=said):
+    with pytest.raises(raised, match=message):
         run_audit(options, {"output_log_dir": tmp_path / "out"}, Console(quiet=True))
     assert not (tmp_path / "out").exists()

@@ -34,7 +34,7 @@ def test_help_names_the_audits_that_take_an_option() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "said", "fix"),
+    ("values", "message", "fix"),
     [
         (
             {"test": "TEST06", "threshold": 0.2},
@@ -62,10 +62,10 @@ def test_help_names_the_audits_that_take_an_option() -> None:
         ({"test": ["TEST06"]}, "unknown audit", "TEST04"),
     ],
 )
-def test_an_option_that_the_audit_does_not_have_is_refused(values: dict[str, Any], said: str, fix: str) -> None:
+def test_an_option_that_the_audit_does_not_have_is_refused(values: dict[str, Any], message: str, fix: str) -> None:
     with pytest.raises(InputError) as error:
         audit_options(values)
-    assert said in error.value.message
+    assert message in error.value.message
     assert fix in error.value.fix
 
 

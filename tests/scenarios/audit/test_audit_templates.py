@@ -59,9 +59,9 @@ def test_a_template_runs_with_the_settings_of_its_audit(name: str, run_main: Run
 
 @needs_checkout
 def test_the_official_files_are_accepted() -> None:
-    found = sorted(Path(CHECKOUT, "compliance").glob("**/audit.config"))
-    assert {path.relative_to(CHECKOUT).parts[1] for path in found} >= {"TEST01", "TEST04", "TEST06", "TEST07", "TEST09"}
-    for path in found:
+    paths = sorted(Path(CHECKOUT, "compliance").glob("**/audit.config"))
+    assert {path.relative_to(CHECKOUT).parts[1] for path in paths} >= {"TEST01", "TEST04", "TEST06", "TEST07", "TEST09"}
+    for path in paths:
         for benchmark in BENCHMARKS.values():
             for scenario in benchmark.scenarios:
                 judged = judge_conf(read_conf_text(path, ""), path, benchmark, scenario, audit=True)

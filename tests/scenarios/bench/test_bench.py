@@ -74,10 +74,10 @@ class FakeRuns:
                 watch(beat)
         return SimpleNamespace(result=SimpleNamespace(reported=None))
 
-    def measure(self, run_dir: Path, *, limits: Limits | None, percentile: str | None, **of: Any) -> BenchRun:
-        of.pop("output_tokens")
-        number, kind, qps = of["number"], of["kind"], of["asked_qps"]
-        folder = of.pop("folder")
+    def measure(self, run_dir: Path, *, limits: Limits | None, percentile: str | None, **options: Any) -> BenchRun:
+        options.pop("output_tokens")
+        number, kind, qps = options["number"], options["kind"], options["asked_qps"]
+        folder = options.pop("folder")
         offline = kind == "offline"
         verdict: RunVerdict = "maximum" if offline else "measured" if limits is None else "within"
         if qps is not None and qps > 0.95 * self.capacity_qps:
@@ -87,7 +87,7 @@ class FakeRuns:
         latency = Latency(mean=50, p50=50, p90=60, p95=70, p99=80 + number, max=100, bound=None if offline else 95)
         done_s, self.offline_s = (self.offline_s, 60.0) if offline else (60.0, self.offline_s)
         return BenchRun(
-            **of, verdict=verdict, queries=8 if self.unchecked else 1000,
+            **options, verdict=verdict, queries=8 if self.unchecked else 1000,
             errors=self.failed_requests, duration_s=done_s, offered_qps=qps, output_tokens_per_s=5000.0,
             done_qps=self.capacity_qps if offline else min(qps or 30.0, self.capacity_qps),
             ttft=None if offline else latency, tpot=None if offline else latency,
@@ -125,16 +125,16 @@ def test_the_default_bench(tmp_path: Path, runs: FakeRuns) -> None:
     finished = bench(tmp_path)
     assert finished.code == ExitCode.OK, finished.stderr
     assert runs.ran == [*LADDER, "06-server-38.8", "07-server-37.4", "08-server-37.4"]
-    found = record(tmp_path)
-    assert (found.status, found.percentile, found.percentile_reason) == (
+    stored = record(tmp_path)
+    assert (stored.status, stored.percentile, stored.percentile_reason) == (
         "complete",
         "p99",
         "each run has at least 662 queries",
     )
-    assert found.best is not None
-    assert (found.best.low, found.best.high, found.best.again) == (37.4, 38.8, 8)
-    assert {*found.conditions.equal} >= {"scenario", "limits", "token_counting", "sampling.max_tokens"}
-    assert found.conditions.system["engine"] == "dummy"
+    assert stored.best is not None
+    assert (stored.best.low, stored.best.high, stored.best.again) == (37.4, 38.8, 8)
+    assert {*stored.conditions.equal} >= {"scenario", "limits", "token_counting", "sampling.max_tokens"}
+    assert stored.conditions.system["engine"] == "dummy"
     lines = finished.stdout.splitlines()
     assert sum(UNOFFICIAL in line for line in lines) == 1
     table = lines[next(i for i, line in enumerate(lines) if line.startswith("run ")) :]
@@ -149,7 +149,7 @@ def test_the_default_bench(tmp_path: Path, runs: FakeRuns) -> None:
     # The same command finds everything done.
     ran = [*runs.ran]
     again = bench(tmp_path)
-    assert (again.code, runs.ran, record(tmp_path)) == (ExitCode.OK, ran, found)
+    assert (again.code, runs.ran, record(tmp_path)) == (ExitCode.OK, ran, stored)
     assert "best rate within limits: between 37.4" in again.stdout
 
 
@@ -216,9 +216,9 @@ def test_another_command_is_refused(tmp_path: Path, runs: FakeRuns) -> None:
     assert "engine_options.slots: 0 then, 4 now" in changed.stderr
     assert bench(tmp_path, "--rates", "10", "--dummy-slots", 4, "--restart-changed").code == ExitCode.OK
     assert (tmp_path / "bench/discarded/1" / BENCH_FILE).exists()
-    other = tmp_path / "other/bench"
-    other.mkdir(parents=True)
-    (other / "a.txt").touch()
+    foreign_dir = tmp_path / "other/bench"
+    foreign_dir.mkdir(parents=True)
+    (foreign_dir / "a.txt").touch()
     assert bench(tmp_path / "other").code == ExitCode.REFUSED
 
 
@@ -341,16 +341,16 @@ def test_real_runs_a_killed_bench_and_an_engine_that_ends(tmp_path: Path, start_
     resumed = start_main(*command)
     # This file appears when the engine is ready. An engine that ends between two runs is replaced without a failure.
     until(lambda: [*folder.glob("runs/03-*/requests.jsonl*")], "the third run", process=resumed.process)
-    for one in psutil.process_iter():
-        if log in _files(one) and one.pid != resumed.process.pid:
-            one.kill()
+    for process in psutil.process_iter():
+        if log in _files(process) and process.pid != resumed.process.pid:
+            process.kill()
     finished = resumed.wait()
-    found = read_bench(folder / BENCH_FILE)
+    stored = read_bench(folder / BENCH_FILE)
     assert finished.code == ExitCode.FAILED, finished.stdout
     # A busy machine delays the client, so that a run may be unclear.
-    assert [run.verdict == "failed" for run in found.runs] == [False, False, True, False]
-    assert "the engine was started 2 times" in found.warnings
-    starts = {run.number: _engine_start(folder / run.run_dir) for run in found.runs if run.verdict != "failed"}
+    assert [run.verdict == "failed" for run in stored.runs] == [False, False, True, False]
+    assert "the engine was started 2 times" in stored.warnings
+    starts = {run.number: _engine_start(folder / run.run_dir) for run in stored.runs if run.verdict != "failed"}
     assert len({*starts.values()}) == 3
     assert {path.name for path in folder.iterdir()} - {"discarded"} == {
         *("bench.json", "conf", "data", "ended.json", "engine.log", "lock", "points.csv", "runs"),

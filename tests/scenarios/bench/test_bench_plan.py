@@ -35,15 +35,15 @@ from tests.support.text_server import text_server
 
 
 def loaded(
-    *targets: str, others: dict[str, str] | None = None, runs: dict[str, Any] | None = None, **own: Any
+    *targets: str, others: dict[str, str] | None = None, runs: dict[str, Any] | None = None, **options: Any
 ) -> Bench:
     """The plan of a bench of the dummy engine."""
-    return load_bench(["bench"], targets, own, {"engine": "dummy", **(runs or {})}, others or {})
+    return load_bench(["bench"], targets, options, {"engine": "dummy", **(runs or {})}, others or {})
 
 
-def mistakes(*targets: str, **given: Any) -> str:
+def mistakes(*targets: str, **arguments: Any) -> str:
     with pytest.raises((InputError, SetupError)) as refused:
-        loaded(*targets, **given)
+        loaded(*targets, **arguments)
     return str(refused.value)
 
 
@@ -64,7 +64,7 @@ def test_a_bench_without_options() -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "expected"),
+    ("options", "expected"),
     [
         ({"rates": "10, 5"}, {"steps": (Step("server", qps=5), Step("server", qps=10))}),
         ({"rates": "25%"}, {"steps": (Step("offline"), Step("server", share=0.25))}),
@@ -86,8 +86,8 @@ def test_a_bench_without_options() -> None:
         ({"metadata": ["a=1", "b=x=y"]}, {"metadata": {"a": "1", "b": "x=y"}}),
     ],
 )
-def test_a_value(own: dict[str, Any], expected: dict[str, Any]) -> None:
-    bench = loaded(**own)
+def test_a_value(options: dict[str, Any], expected: dict[str, Any]) -> None:
+    bench = loaded(**options)
     assert {name: getattr(bench, name) for name in expected} == expected
 
 
@@ -126,7 +126,7 @@ def test_all_mistakes_are_reported_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "words"),
+    ("options", "words"),
     [
         ({"rates": "0"}, "'0' must be finite and above 0"),
         ({"rates": "-3"}, "'-3' must be finite"),
@@ -160,8 +160,8 @@ def test_all_mistakes_are_reported_at_once() -> None:
         ({"endpoint": "/v1/embeddings"}, "--endpoint /v1/embeddings: unknown route"),
     ],
 )
-def test_a_mistake(own: dict[str, Any], words: str) -> None:
-    assert words in mistakes(**own)
+def test_a_mistake(options: dict[str, Any], words: str) -> None:
+    assert words in mistakes(**options)
 
 
 def test_two_models_are_refused() -> None:
@@ -169,9 +169,9 @@ def test_two_models_are_refused() -> None:
 
 
 def test_options_without_effect_are_noted() -> None:
-    said = mistakes(others={"data": "prompt_tokens=64,output_tokens=16", "max_time_per_run": "90s"})
-    assert "give --input-len 64 --output-len 16" in said
-    assert "give --duration 90s" in said
+    output = mistakes(others={"data": "prompt_tokens=64,output_tokens=16", "max_time_per_run": "90s"})
+    assert "give --input-len 64 --output-len 16" in output
+    assert "give --duration 90s" in output
     assert "--burstiness 0.5: LoadGen draws Poisson arrivals" in mistakes(others={"burstiness": "0.5"})
     assert "give --input-len 100 --output-len 20" in mistakes(others={"traffic_scenario": "D(100,20)"})
     assert "--num-workers is ignored" in loaded(others={"num_workers": "4"}).notes[0]
@@ -234,16 +234,16 @@ def test_like_an_earlier_bench(tmp_path: Path) -> None:
     ],
 )
 def test_a_spelling(lines: str, field: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[dict[str, Any]] = []
+    calls: list[dict[str, Any]] = []
 
-    def load(_: Any, __: Any, own: Any, runs: Any, others: Any) -> None:
-        given.append({**own, **runs, **others})
+    def load(_: Any, __: Any, options: Any, runs: Any, other_options: Any) -> None:
+        calls.append({**options, **runs, **other_options})
         raise InputError("the plan of this test")
 
     monkeypatch.setattr("scenarios.bench.load.load_bench", load)
     for line in lines.split("|"):
         assert main(["bench", *line.split()]) == 2
-    assert [str(one.get(field)) for one in given] == [value] * (lines.count("|") + 1)
+    assert [str(one.get(field)) for one in calls] == [value] * (lines.count("|") + 1)
 
 
 # Servers --------------------------------------------------------------------------------------------------------------
@@ -275,10 +275,10 @@ def test_a_server_of_token_ids_needs_the_models_tokenizer() -> None:
         assert "takes token IDs (dialect vllm)" in mistakes(server.url, runs=runs)
 
 
-@pytest.mark.parametrize("given", [{"runs": {"engine": "endpoint", "model_path": BYTES}}, {"tokenizer": BYTES}])
-def test_the_byte_tokenizer_of_a_server_that_sends_text_is_named(given: dict[str, Any]) -> None:
+@pytest.mark.parametrize("arguments", [{"runs": {"engine": "endpoint", "model_path": BYTES}}, {"tokenizer": BYTES}])
+def test_the_byte_tokenizer_of_a_server_that_sends_text_is_named(arguments: dict[str, Any]) -> None:
     with serving(text_server("openai-chat", model="somebody/Llama-3.1-8B-Instruct")) as server:
-        bench = loaded(server.url, **{"runs": {"engine": "endpoint"}, **given})
+        bench = loaded(server.url, **{"runs": {"engine": "endpoint"}, **arguments})
     assert bench.values["model_path"] == BYTES
     assert bench.equal_conditions()["input_tokens"] == "1024"
 
@@ -305,8 +305,8 @@ def models() -> Iterator[list[dict[str, str]]]:
         server.shutdown()
 
 
-def served(models: list[dict[str, str]], path: str = "", **given: Any) -> Bench:
-    return load_bench(["bench"], [models[0]["url"] + path], given.pop("own", {}), given, {})
+def served(models: list[dict[str, str]], path: str = "", **arguments: Any) -> Bench:
+    return load_bench(["bench"], [models[0]["url"] + path], arguments.pop("own", {}), arguments, {})
 
 
 def test_a_server_names_its_model(models: list[dict[str, str]], small_model: Path) -> None:
@@ -319,8 +319,8 @@ def test_a_server_names_its_model(models: list[dict[str, str]], small_model: Pat
     assert served(models, own={"seed": "3"}).seed == 3
     assert served(models, own={"model": "served"}).values["model_path"] == str(small_model)
     address = models[0]["url"].removeprefix("http://")
-    for own in ({"host": address.split(":")[0], "port": address.split(":")[1]}, {"endpoint": f"http://{address}"}):
-        assert load_bench([], [], own, {}, {}).values["api_server"] == models[0]["url"]
+    for options in ({"host": address.split(":")[0], "port": address.split(":")[1]}, {"endpoint": f"http://{address}"}):
+        assert load_bench([], [], options, {}, {}).values["api_server"] == models[0]["url"]
     assert (
         load_bench([], [address], {"endpoint": "v1/completions"}, {}, {})
         .values["api_server"]
@@ -342,7 +342,7 @@ def test_the_key_of_a_server(models: list[dict[str, str]], small_model: Path, mo
 
 
 @pytest.mark.parametrize(
-    ("entries", "own", "words"),
+    ("entries", "options", "words"),
     [
         (["a", "b"], {}, "serves multiple models: a, b"),
         (["a"], {"model": "c"}, "--api-model-name c: server http://127.0.0.1:.* serves a"),
@@ -352,11 +352,11 @@ def test_the_key_of_a_server(models: list[dict[str, str]], small_model: Path, mo
     ],
 )
 def test_a_server_that_cannot_be_measured(
-    models: list[dict[str, str]], entries: list[str], own: dict[str, Any], words: str
+    models: list[dict[str, str]], entries: list[str], options: dict[str, Any], words: str
 ) -> None:
     models += [{"id": name} for name in entries]
     with pytest.raises((InputError, SetupError), match=words):
-        served(models, own=own)
+        served(models, own=options)
 
 
 # Prompts --------------------------------------------------------------------------------------------------------------

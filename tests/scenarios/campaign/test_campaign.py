@@ -61,7 +61,7 @@ class Small:
 
     def starts(self) -> dict[str, int]:
         """When each finished run started, by name: the same number means that it was not run again."""
-        found = {}
+        times_ns = {}
         for scenario in ("Offline", "Server"):
             folders = {
                 "performance": self.result(scenario).performance.root,
@@ -72,8 +72,8 @@ class Small:
                 if (folder / "manifest.json").exists():
                     manifest = read_manifest(folder / "manifest.json")
                     if manifest.status == "finished":
-                        found[f"{scenario} {kind}"] = manifest.start_time_ns or 0
-        return found
+                        times_ns[f"{scenario} {kind}"] = manifest.start_time_ns or 0
+        return times_ns
 
     def chain(self) -> int:
         """How many statements there are. Each but the first names the one of the run that ran before it."""

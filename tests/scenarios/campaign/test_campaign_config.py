@@ -22,10 +22,10 @@ from tests.conftest import ROOT
 SMALL: dict[str, Any] = {"benchmark": "llama3.1-8b", "engine": "dummy", "scenarios": ["Offline", "Server"]}
 
 
-def load(folder: Path, given: dict[str, Any] | None = None, **changes: Any) -> Campaign:
+def load(folder: Path, options: dict[str, Any] | None = None, **changes: Any) -> Campaign:
     path = folder / "small.yaml"
     path.write_text(yaml.safe_dump({**SMALL, **changes}, sort_keys=False))
-    return load_campaign(path, given or {})
+    return load_campaign(path, options or {})
 
 
 def test_runs_in_order(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_rates_and_options_of_tunings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("best", "changes", "said"),
+    ("best", "changes", "message"),
     [
         (None, {}, "best.yaml is missing, because no tuning in this directory confirmed a rate"),
         ({"scenario": "Interactive"}, {}, "the campaign has no scenario Interactive"),
@@ -101,7 +101,7 @@ def test_rates_and_options_of_tunings(tmp_path: Path) -> None:
     ],
 )
 def test_a_tuning_that_is_not_of_the_campaign(
-    tmp_path: Path, best: dict[str, Any] | None, changes: dict[str, Any], said: str
+    tmp_path: Path, best: dict[str, Any] | None, changes: dict[str, Any], message: str
 ) -> None:
     folder = str(tmp_path / "tune") if best is None else tuned(tmp_path / "tune", **best)
     if "benchmark" in changes:
@@ -110,7 +110,7 @@ def test_a_tuning_that_is_not_of_the_campaign(
     named = [folder] * len(named) if isinstance(named, list) else folder
     with pytest.raises(InputError) as caught:
         load(tmp_path, **{**changes, "rates_from": named})
-    assert said in caught.value.message
+    assert message in caught.value.message
     assert str(tmp_path / "small.yaml") in caught.value.message
 
 
@@ -133,17 +133,17 @@ def test_the_system_file_is_named_once(tmp_path: Path, monkeypatch: pytest.Monke
         load(tmp_path, system="absent.yaml")
     monkeypatch.chdir(tmp_path)
     Path("system.yaml").write_text("system: {status: available}\n")
-    asked = load(tmp_path, system="system.yaml").asked
+    settings = load(tmp_path, system="system.yaml").asked
     results = []
-    for number, name in enumerate((asked["system"], asked["system"], str(tmp_path / "other.yaml"))):
+    for number, name in enumerate((settings["system"], settings["system"], str(tmp_path / "other.yaml"))):
         place = CampaignDir(tmp_path / f"campaign-{number}")
         results.append(place.result("llama3.1-8b", "Server").performance.root)
         results[-1].mkdir(parents=True)
         place.configuration.write_text(json.dumps({"asked": {"system": name}}))
     for folders in ([results[0]], [results[0].parents[3], results[1]]):
-        found = system_file(None, folders)
-        assert found is not None
-        assert found.fields == {"status": "available"}
+        description = system_file(None, folders)
+        assert description is not None
+        assert description.fields == {"status": "available"}
     with pytest.raises(InputError, match="campaigns name different system files"):
         system_file(None, results)
     assert system_file(Path("system.yaml"), results) is not None
@@ -159,7 +159,7 @@ def test_audits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"target_pqs": 3}, "target_pqs: unknown key"),
         (
@@ -181,10 +181,10 @@ def test_audits(tmp_path: Path) -> None:
         ({"audits": [{"test": "TEST06", "sample": 3}]}, "sample: unknown key"),
     ],
 )
-def test_refused_with_the_name(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+def test_refused_with_the_name(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
         load(tmp_path, **changes)
-    assert said in caught.value.message
+    assert message in caught.value.message
     assert str(tmp_path / "small.yaml") in caught.value.message
 
 

@@ -87,10 +87,10 @@ def test_reference_flags_with_underscores(flag: str) -> None:
 
 def test_spellings_of_scripts_in_circulation() -> None:
     words = "--model_name M --output_dir D --total_count 8 --max_new_tokens 64 --device cuda"
-    theirs = parse(*words.split())
-    ours = "--model-path M --output-log-dir D --total-sample-count 8 --max-new-tokens 64 --device cuda"
-    assert theirs == parse(*ours.split())
-    assert make_config({"scenario": "Offline", **theirs}).total_sample_count == 8
+    parsed = parse(*words.split())
+    equivalent = "--model-path M --output-log-dir D --total-sample-count 8 --max-new-tokens 64 --device cuda"
+    assert parsed == parse(*equivalent.split())
+    assert make_config({"scenario": "Offline", **parsed}).total_sample_count == 8
     command = made(lambda **parsed: None)
     usual = command.get_help(click.Context(command))
     assert "--model-name" not in usual
@@ -170,8 +170,8 @@ def test_each_spelling_leads_to_a_field() -> None:
 )
 def test_without_a_command_it_is_run(arguments: list[str], name: str, rest: list[str]) -> None:
     above = cli.make_context("main.py", arguments)
-    found, command, left = cli.resolve_command(above, [*above._protected_args, *above.args])
-    assert (found, left) == (name, rest)
+    resolved, command, left = cli.resolve_command(above, [*above._protected_args, *above.args])
+    assert (resolved, left) == (name, rest)
     assert command.name == name
 
 
@@ -210,9 +210,9 @@ def test_pair_given_twice() -> None:
 
 
 def of(name: str) -> Command | Group:
-    found = cli.get_command(click.Context(cli), name)
-    assert isinstance(found, Command | Group)
-    return found
+    command = cli.get_command(click.Context(cli), name)
+    assert isinstance(command, Command | Group)
+    return command
 
 
 @pytest.mark.parametrize("name", COMMANDS)

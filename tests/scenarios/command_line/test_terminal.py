@@ -78,17 +78,17 @@ OTHERS = ("scenarios/command_line/dispatch.py", "scenarios/run/process.py", "run
 
 
 def test_no_other_module_makes_a_console() -> None:
-    found = []
+    places = []
     for folder in ("scenarios", "compliance", "runs", "qsl"):
         for path in (ROOT / folder).rglob("*.py"):
             name = path.relative_to(ROOT).as_posix()
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "Console":
-                    found.append(f"{name}:{node.lineno}")
+                    places.append(f"{name}:{node.lineno}")
                 if isinstance(node, ast.Attribute) and ast.unparse(node) in (
                     "os.write",
                     "sys.__stdout__",
                     "sys.__stderr__",
                 ):
-                    found += [f"{name}:{node.lineno}"] * (not name.startswith(OTHERS))
-    assert found == []
+                    places += [f"{name}:{node.lineno}"] * (not name.startswith(OTHERS))
+    assert places == []

@@ -35,10 +35,10 @@ def call(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
 @pytest.fixture
 def result(runs: DummyRuns, tmp_path: Path) -> ResultDir:
     """A performance and an accuracy run of one result, to change."""
-    found = ResultDir(tmp_path / "result")
-    runs.copy(found.performance.root, "Offline")
-    runs.copy(found.accuracy.root, "Offline", "accuracy")
-    return found
+    result_dir = ResultDir(tmp_path / "result")
+    runs.copy(result_dir.performance.root, "Offline")
+    runs.copy(result_dir.accuracy.root, "Offline", "accuracy")
+    return result_dir
 
 
 @pytest.fixture

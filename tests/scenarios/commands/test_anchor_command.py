@@ -62,7 +62,7 @@ def test_time_stamps_lie_beside_the_runs(campaign: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("RUNS",), "--ledger DIR or --timestamp URL"),
         (("RUNS", "--ledger", ".", "--timestamp", "http://127.0.0.1/"), "--ledger DIR or --timestamp URL"),
@@ -71,10 +71,10 @@ def test_time_stamps_lie_beside_the_runs(campaign: Path, tmp_path: Path) -> None
         (("no-run", "--ledger", "."), "name a directory with seal.json"),
     ],
 )
-def test_bad_input(campaign: Path, words: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_input(campaign: Path, words: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(campaign.parent)
     finished = run_here("anchor", *(str(campaign) if word == "RUNS" else word for word in words))
-    assert (finished.code, said in finished.stderr) == (2, True), finished.stderr
+    assert (finished.code, message in finished.stderr) == (2, True), finished.stderr
 
 
 RUN = ("--scenario", "Server", "--engine", "dummy")

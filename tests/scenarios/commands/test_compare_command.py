@@ -56,8 +56,8 @@ def test_a_slower_bench_fails_if_this_is_asked(limit: str, code: int) -> None:
     write("b", 30)
     done = compared("a", "b", "--fail-if-slower", limit, "-o", "out")
     assert done.code == code
-    said = "b is slower than --fail-if-slower 3%: Offline: 5,120 → 3,840 tokens/s (-25.0%)"
-    assert (said in done.stdout) == bool(code)
+    sentence = "b is slower than --fail-if-slower 3%: Offline: 5,120 → 3,840 tokens/s (-25.0%)"
+    assert (sentence in done.stdout) == bool(code)
     assert json.loads(Path("out/compare.json").read_text())["slower"] == bool(code)
     assert compared("b", "a", "--fail-if-slower", "3%").code == 0
 
@@ -102,7 +102,7 @@ def test_runs_with_labels_and_their_attestations() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("a",), "compare a: two benches are required"),
         ((), "two benches are required"),
@@ -113,13 +113,13 @@ def test_runs_with_labels_and_their_attestations() -> None:
         (("a", "damaged"), "bench.json"),
     ],
 )
-def test_mistakes(words: tuple[str, ...], said: str) -> None:
+def test_mistakes(words: tuple[str, ...], message: str) -> None:
     write("a")
     Path("empty").mkdir()
     Path("damaged").mkdir()
     Path("damaged/bench.json").write_text("{")
     done = compared(*words)
     assert done.code == 2
-    assert said in done.stderr
+    assert message in done.stderr
     assert "fix: " in done.stderr
     assert not list(Path("output").glob("compare*"))

@@ -54,12 +54,12 @@ def states(model: str | None = None, dataset: Path | None = None) -> dict[str, t
 
 def test_all_is_there(machine: Callable[..., None]) -> None:
     machine(accelerators=[GPU], harness_facts={"version": "0.1.0", "git_commit": "ab" * 20, "git_changed": True})
-    found = states()
-    assert found["harness"] == ("pass", "0.1.0, commit abababababab (changed)")
-    assert found["accelerator"] == ("pass", "H100, 81559 MiB, driver 570")
-    assert "computes on cuda: 2 × H100, 80 GiB each; CUDA_VISIBLE_DEVICES chooses" in found["vLLM"][1]
-    assert found["LoadGen"][0] == found["vLLM"][0] == found["data-set"][0] == "pass"
-    assert "vllm 0.32.0 with torch 2.13.0" in found["vLLM"][1]
+    checks = states()
+    assert checks["harness"] == ("pass", "0.1.0, commit abababababab (changed)")
+    assert checks["accelerator"] == ("pass", "H100, 81559 MiB, driver 570")
+    assert "computes on cuda: 2 × H100, 80 GiB each; CUDA_VISIBLE_DEVICES chooses" in checks["vLLM"][1]
+    assert checks["LoadGen"][0] == checks["vLLM"][0] == checks["data-set"][0] == "pass"
+    assert "vllm 0.32.0 with torch 2.13.0" in checks["vLLM"][1]
     assert "MISSING" not in report(ExitCode.OK)
 
 
@@ -68,11 +68,11 @@ def test_a_cache_that_cannot_be_made_hides_nothing_else(
 ) -> None:
     machine()
     monkeypatch.setenv(CACHE_VARIABLE, "/dev/null/cache")
-    found = states()
-    severity, text = found["cache"]
+    checks = states()
+    severity, text = checks["cache"]
     assert severity == "error"
     assert text.startswith(f"cache folder /dev/null/cache cannot be created: Not a directory; set {CACHE_VARIABLE} to")
-    assert found["data-set"][0] == "pass"
+    assert checks["data-set"][0] == "pass"
 
 
 @pytest.mark.parametrize(("in_checkout", "why"), [(True, "safe.directory"), (False, "not a git checkout")])

@@ -76,9 +76,9 @@ def test_a_claimed_score_is_no_evidence(
     better = text.replace(str(round(scores["rouge1"], 4)), str(round(scores["rouge1"] * 1.02, 4)))
     assert better != text
     result.accuracy.accuracy_text.write_text(better)
-    code, said = call("gate", result.root, *COMPLETED)
+    code, output = call("gate", result.root, *COMPLETED)
     assert code == 1
-    (line,) = [line for line in said.splitlines() if "completed_evaluation_passes" in line]
+    (line,) = [line for line in output.splitlines() if "completed_evaluation_passes" in line]
     assert "accuracy.txt does not match the logged responses" in line
 
 
@@ -159,7 +159,7 @@ def test_registries_of_ones_own(call: Any, tmp_path: Path) -> None:
     variants = registry / "mechanism_variant_registry.json"
     variants.write_text(variants.read_text().replace('"turboquant_class"', '"fp4"'))
     assert call("gate", path, "--strict", "--registry", registry)[0] == 0
-    known = variants.read_text()
+    content = variants.read_text()
     for old, new in (
         ('"kv_quantization", "kv', '"kv'),  # a technique of no kind would be held to nothing
         ('["speculative_decoding"]', '["speculative_decoding", "magic"]'),
@@ -168,8 +168,8 @@ def test_registries_of_ones_own(call: Any, tmp_path: Path) -> None:
         ('"mechanism": "baseline"', '"mechanism": "baseline "'),
         ('"mechanism_variant": "none"', '"mechanism_variant": 0'),
     ):
-        assert old in known
-        variants.write_text(known.replace(old, new, 1))
+        assert old in content
+        variants.write_text(content.replace(old, new, 1))
         assert call("gate", path, "--registry", registry)[0] == 2
     variants.unlink()
     for options in ((), ("--strict",)):

@@ -19,41 +19,41 @@ from tests.support.submission_runs import edit
 
 def output_of(finished: Finished) -> dict[str, Any]:
     (line,) = finished.stdout.splitlines()
-    whole: dict[str, Any] = json.loads(line)
-    assert list(whole) == ["command", "exit_code", "error", "answer"]
-    assert whole["exit_code"] == finished.code
-    return whole
+    document: dict[str, Any] = json.loads(line)
+    assert list(document) == ["command", "exit_code", "error", "answer"]
+    assert document["exit_code"] == finished.code
+    return document
 
 
 def test_a_run(tmp_path: Path, run_main: RunMain) -> None:
     out = tmp_path / "run"
     finished = run_main(*arguments("Offline", out, "--json"))
-    whole = output_of(finished)
-    assert (whole["command"], whole["exit_code"], whole["error"]) == ("run", 0, None)
-    assert whole["answer"]["run_directory"] == str(out)
-    assert whole["answer"]["result"] == json.loads(RunDir(out).result.read_bytes())
-    assert differences(whole["answer"], "run") == []
+    document = output_of(finished)
+    assert (document["command"], document["exit_code"], document["error"]) == ("run", 0, None)
+    assert document["answer"]["run_directory"] == str(out)
+    assert document["answer"]["result"] == json.loads(RunDir(out).result.read_bytes())
+    assert differences(document["answer"], "run") == []
     assert "Offline performance: VALID" in finished.stderr
 
 
 def test_a_plan(tmp_path: Path) -> None:
-    whole = output_of(run_here(*arguments("Offline", tmp_path / "run", "--json", "--dry-run")))
-    assert whole["answer"]["plan"]["count"]["samples"] == 64
-    assert whole["answer"]["plan"]["invalid_because"] == []
+    document = output_of(run_here(*arguments("Offline", tmp_path / "run", "--json", "--dry-run")))
+    assert document["answer"]["plan"]["count"]["samples"] == 64
+    assert document["answer"]["plan"]["invalid_because"] == []
 
 
 def test_the_plan_of_a_bench() -> None:
-    whole = output_of(run_here("bench", "--engine", "dummy", "--concurrency", "8", "--dry-run", "--json"))
-    assert differences(whole["answer"], "bench") == []
-    assert [step["concurrency"] for step in whole["answer"]["plan"]] == [8]
+    document = output_of(run_here("bench", "--engine", "dummy", "--concurrency", "8", "--dry-run", "--json"))
+    assert differences(document["answer"], "bench") == []
+    assert [step["concurrency"] for step in document["answer"]["plan"]] == [8]
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "store query"])
 def test_a_mistake_in_any_command(command: str) -> None:
-    whole = output_of(run_here(*command.split(), "--no-such-option", "--json"))
-    assert (whole["command"], whole["exit_code"]) == (command.split()[0], 2)
-    assert "--no-such-option" in whole["error"]["message"]
-    assert whole["error"]["fix"]
+    document = output_of(run_here(*command.split(), "--no-such-option", "--json"))
+    assert (document["command"], document["exit_code"]) == (command.split()[0], 2)
+    assert "--no-such-option" in document["error"]["message"]
+    assert document["error"]["fix"]
 
 
 def test_the_log_of_the_engine_is_shown(tmp_path: Path, run_main: RunMain) -> None:
@@ -84,8 +84,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     failed = runs.copy(folder / "group/audit/TEST06/performance", "Offline")
     edit(failed.manifest, status="failed", exit_code=4, error={"message": "the engine died"})
     (folder / "user.conf").write_text(USER_CONF)
-    asked = {"benchmark": "llama3.1-8b", "division": "open", "engine": "dummy", "user_conf": str(folder / "user.conf")}
-    (folder / "campaign.yaml").write_text(json.dumps(asked | {"scenarios": ["Offline"]}))
+    config = {"benchmark": "llama3.1-8b", "division": "open", "engine": "dummy", "user_conf": str(folder / "user.conf")}
+    (folder / "campaign.yaml").write_text(json.dumps(config | {"scenarios": ["Offline"]}))
     assert run_here("store", "ingest", folder / "result", "--db", folder / "db").code == 0
     return folder
 
@@ -128,9 +128,9 @@ ELSEWHERE = {
 def test_the_answer_has_the_documented_shape(name: str, place: Path) -> None:
     row = output_of(run_here("store", "query", "--db", place / "db", "--json"))["answer"]["rows"][0]
     words = SHAPES[name].replace("{}", str(place)).replace("RUN_ID", row["run_id"])
-    whole = output_of(run_here(*shlex.split(words), "--json"))
-    assert whole["error"] is None
-    assert differences(whole["answer"], name) == []
+    document = output_of(run_here(*shlex.split(words), "--json"))
+    assert document["error"] is None
+    assert differences(document["answer"], name) == []
 
 
 def test_every_command_has_a_documented_shape_that_a_test_compares() -> None:
@@ -143,7 +143,7 @@ def test_every_command_has_a_documented_shape_that_a_test_compares() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"time_ns": "now"}, "status.time_ns: str, documented: integer"),
         ({"time_ns": True}, "status.time_ns: bool, documented: integer"),
@@ -152,5 +152,5 @@ def test_every_command_has_a_documented_shape_that_a_test_compares() -> None:
         ({"runs": None}, "status.runs: NoneType, documented: list of state of a group or state of a run"),
     ],
 )
-def test_another_shape_is_noticed(change: dict[str, Any], said: str) -> None:
-    assert said in differences({"time_ns": 1, "runs": [], **change}, "status")
+def test_another_shape_is_noticed(change: dict[str, Any], message: str) -> None:
+    assert message in differences({"time_ns": 1, "runs": [], **change}, "status")

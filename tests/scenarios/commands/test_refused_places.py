@@ -47,8 +47,8 @@ def test_a_refused_place_is_described(places: dict[str, Path], command: str) -> 
         finished = run_here(*shlex.split(command.replace("{}", str(path))))
         assert finished.code == ExitCode.BAD_INPUT, (kind, finished)
         assert "Traceback" not in finished.stderr
-        said = {"logs": "LoadGen's logs", "tree": "is a submission tree", "empty": "is empty", "missing": "does not"}
-        assert f"{path} {'has ' * (kind == 'logs')}{said[kind]}" in finished.stderr, (kind, finished.stderr)
+        reasons = {"logs": "LoadGen's logs", "tree": "is a submission tree", "empty": "is empty", "missing": "does not"}
+        assert f"{path} {'has ' * (kind == 'logs')}{reasons[kind]}" in finished.stderr, (kind, finished.stderr)
         named = set(re.findall(r"`(?:\S+ )?main\.py (\w+)", finished.stderr))
         assert named == {"logs": {"verify", "store", "check"}, "tree": {"check"}}.get(kind, set()), finished.stderr
 
@@ -65,10 +65,10 @@ def test_the_commands_that_a_refusal_names_read_the_place(places: dict[str, Path
 
 def test_a_place_without_runs_beside_one_with_runs_is_named(places: dict[str, Path], tmp_path: Path) -> None:
     run = DummyRuns().copy(tmp_path / "run", "Offline").root
-    said = f"{places['logs']} has LoadGen's logs, but no manifest.json of this harness"
-    assert said in run_here("results", run, places["logs"]).stderr
+    message = f"{places['logs']} has LoadGen's logs, but no manifest.json of this harness"
+    assert message in run_here("results", run, places["logs"]).stderr
     status = run_here("status", run, places["logs"])
-    assert (status.code, said in status.stdout) == (ExitCode.OK, True)
+    assert (status.code, message in status.stdout) == (ExitCode.OK, True)
     page = tmp_path / "page.html"
     assert run_here("report", run, places["logs"], "--output", page).code == ExitCode.OK
     assert "LoadGen&#39;s logs, but no manifest.json" in page.read_text()

@@ -59,8 +59,8 @@ def test_the_runs_of_both_sides_are_run_anew_and_signed_off_after_the_last(run_m
     before = digests(folder)
     out, mend = tmp_path / "verdict.json", tmp_path / "audit_feedback.json"
     sides = ("--ref", *(folder / name for name in names[:2]), "--cand", *(folder / name for name in names[2:]))
-    asked = ("--noise-band", 0.0001, "--remeasure", 1, "--out", out, "--feedback", mend)
-    done = run_main("signoff", "--scope", "patch", *sides, *asked)
+    options = ("--noise-band", 0.0001, "--remeasure", 1, "--out", out, "--feedback", mend)
+    done = run_main("signoff", "--scope", "patch", *sides, *options)
     assert done.code in (ExitCode.OK, ExitCode.NEGATIVE), done.stderr  # depends on the load of the machine
     assert "repeated the performance runs 1 time, of at most 1" in done.stdout
     # The old runs are unchanged in discarded/, and the new runs are in their places.
@@ -119,13 +119,13 @@ def repeat(ran: list[Path]) -> Callable[..., None]:
     return run
 
 
-def saying(verdicts: Iterable[SignOff], asked: list[list[Path]] | None = None) -> Sign:
+def saying(verdicts: Iterable[SignOff], references: list[list[Path]] | None = None) -> Sign:
     """A sign-off with these verdicts, which keeps the directories of the reference that it is asked for."""
     left = iter(verdicts)
 
     def sign(ref: Sequence[Path], cand: Sequence[Path]) -> SignOff:
-        if asked is not None:
-            asked.append(list(ref))
+        if references is not None:
+            references.append(list(ref))
         return next(left)
 
     return sign
@@ -141,10 +141,10 @@ def test_the_rounds_end_with_the_first_verdict_that_does_not_ask_and_the_last_is
 
     ran: list[Path] = []
     monkeypatch.setattr("scenarios.audit.remeasure.execute_run", repeat(ran))
-    (ref, _), asked = copies(), list[list[Path]]()
+    (ref, _), references = copies(), list[list[Path]]()
     last = SignOff("baseline", 0.5, "open")
-    assert remeasured(saying([noisy(), noisy(), last], asked), ref, [], 3, Console(), lambda _: None) == (last, 2)
-    assert asked == [ref] * 3
+    assert remeasured(saying([noisy(), noisy(), last], references), ref, [], 3, Console(), lambda _: None) == (last, 2)
+    assert references == [ref] * 3
     assert [(ref[0] / "number").read_text(), (ref[1] / "number").read_text()] == ["3", "4"]
     assert not (ref[2] / "number").exists()
     ran.clear()
@@ -166,9 +166,9 @@ def test_the_rounds_end_with_the_first_verdict_that_does_not_ask_and_the_last_is
 )
 def test_contention_asks_for_repetitions(monkeypatch: pytest.MonkeyPatch, rules: list[str], rounds: int) -> None:
     monkeypatch.setattr("scenarios.audit.remeasure._performance_runs", lambda _: {})
-    found = [Finding(rule, find_rule(rule).severity, "text") for rule in rules]
-    found = [replace(one, severity="warning") if one.rule == "B-4/contended" else one for one in found]
-    verdicts = [SignOff("baseline", 0.5, "open", findings=found), SignOff("baseline", 0.5, "open")]
+    findings = [Finding(rule, find_rule(rule).severity, "text") for rule in rules]
+    findings = [replace(one, severity="warning") if one.rule == "B-4/contended" else one for one in findings]
+    verdicts = [SignOff("baseline", 0.5, "open", findings=findings), SignOff("baseline", 0.5, "open")]
     assert remeasured(saying(verdicts), [Path()], [], 3, Console(), lambda _: None)[1] == rounds
 
 

@@ -175,9 +175,9 @@ def test_an_audit_is_judged_again_from_its_runs(call: Any, db: Path, tmp_path: P
 def test_a_repeat_has_the_audits_of_its_result_and_no_others(call: Any, db: Path, tmp_path: Path) -> None:
     result = ResultDir(shutil.copytree(recorded() / RESULTS["Offline"], tmp_path / "audited"))
     repeat = RunDir(result.performance.root.rename(result.performance.root.with_name("run_2")))
-    other = ResultDir(tmp_path / "other")  # runs and audits of several scenarios in one directory
-    shutil.copytree(result.audit("TEST06"), other.audit("TEST06"))
-    shutil.copytree(recorded() / RESULTS["Server"] / "performance" / "run_1", other.root / "server")
+    mixed = ResultDir(tmp_path / "other")  # runs and audits of several scenarios in one directory
+    shutil.copytree(result.audit("TEST06"), mixed.audit("TEST06"))
+    shutil.copytree(recorded() / RESULTS["Server"] / "performance" / "run_1", mixed.root / "server")
 
     def stored(run: Path) -> object:
         call("store", "ingest", "--db", db, run, "--replace")
@@ -185,7 +185,7 @@ def test_a_repeat_has_the_audits_of_its_result_and_no_others(call: Any, db: Path
         return row["audits"]
 
     assert stored(repeat.root) == '{"TEST06":"PASS"}'
-    assert stored(other.root / "server") is None
+    assert stored(mixed.root / "server") is None
 
 
 def test_query_export_and_summary(call: Any, runs: DummyRuns, db: Path, tmp_path: Path) -> None:
@@ -267,11 +267,11 @@ def test_scores_that_nobody_can_check_are_unknown(
     with_target(reachable(result.accuracy, 1.5))
     assert stored() == (0, 0)
     with_target(reachable(result.accuracy, 0.995))
-    whole = [run.manifest.read_text() for run in (result.performance, result.accuracy)]
+    manifests = [run.manifest.read_text() for run in (result.performance, result.accuracy)]
     for run in (result.performance, result.accuracy):
         edit_plan(run, dataset_path="/nowhere/data.json", model_path="/nowhere/model")
     assert stored() == (None, 1)
-    for run, text in zip((result.performance, result.accuracy), whole, strict=True):
+    for run, text in zip((result.performance, result.accuracy), manifests, strict=True):
         run.manifest.write_text(text)
         reseal(run)
     submitted = submitted_accuracy(result.accuracy)
@@ -340,9 +340,9 @@ def test_a_server_has_the_hardware_and_weights_that_its_operator_declares(call: 
 def test_the_rules_of_a_round_apply_where_one_is_named(call: Any, runs: DummyRuns, result: ResultDir, db: Path) -> None:
     """The seeds of the logs are those of the current round."""
     run = bare(runs, result).performance.root
-    for name, other in ((CURRENT_ROUND.name, False), ("v5.0", True)):
+    for name, is_reported in ((CURRENT_ROUND.name, False), ("v5.0", True)):
         call("store", "ingest", "--db", db, run, "--round", name, "--replace")
         (row,) = exported(call, db)
         assert row["round"] == name
-        assert ("seed" in str(row["error_message"])) == other
+        assert ("seed" in str(row["error_message"])) == is_reported
     assert call("store", "ingest", "--db", db, run, "--round", "v1")[0] == 2

@@ -76,7 +76,7 @@ def test_what_it_leaves_behind(model: Path, make_dataset: Callable[..., Path], t
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "said"),
+    ("options", "code", "message"),
     [
         (("--scheme", "int8"), 2, "--output"),
         (("--scheme", "fp5", "--output", "x"), 2, "fp5"),
@@ -87,13 +87,13 @@ def test_what_it_leaves_behind(model: Path, make_dataset: Callable[..., Path], t
     ],
 )
 def test_what_it_refuses(
-    model: Path, tmp_path: Path, options: tuple[str, ...], code: int, said: str, monkeypatch: pytest.MonkeyPatch
+    model: Path, tmp_path: Path, options: tuple[str, ...], code: int, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = interpreter(tmp_path)
     monkeypatch.chdir(tmp_path)
     done = run_here("quantize", *(one.format(fake=fake, model=model) for one in options))
     assert done.code == code
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 

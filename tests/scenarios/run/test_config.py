@@ -15,11 +15,11 @@ from scenarios.run.plan import prepare
 
 
 @pytest.mark.parametrize(
-    ("given", "name"),
+    ("spelling", "name"),
     [("offline", "Offline"), ("SERVER", "Server"), ("singlestream", "SingleStream"), ("Interactive", "Interactive")],
 )
-def test_scenario_in_any_case(given: str, name: str) -> None:
-    assert make_config({"scenario": given}).scenario == name
+def test_scenario_in_any_case(spelling: str, name: str) -> None:
+    assert make_config({"scenario": spelling}).scenario == name
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,8 @@ def test_a_plain_off_in_yaml_is_a_word(tmp_path: Path) -> None:
 
 def test_command_line_wins_pair_by_pair() -> None:
     file = {"scenario": "Server", "engine_arg": {"max_num_seqs": 8, "block_size": 32}}
-    given = {"scenario": "Offline", "engine_arg": {"max_num_seqs": 64}}
-    assert merged(file, given) == {"scenario": "Offline", "engine_arg": {"max_num_seqs": 64, "block_size": 32}}
+    options = {"scenario": "Offline", "engine_arg": {"max_num_seqs": 64}}
+    assert merged(file, options) == {"scenario": "Offline", "engine_arg": {"max_num_seqs": 64, "block_size": 32}}
 
 
 def plan_of(**values: Any) -> Any:

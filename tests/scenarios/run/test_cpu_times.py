@@ -20,21 +20,21 @@ def reading(time_s: float, busy_s: float, own_s: dict[int, float], cores: tuple[
     return CpuReading(time_s, cores, busy_s, 0.0, own_s, 0.5)
 
 
-@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("is_own", [True, False])
 def test_work_of_a_child_is_the_runs_own_and_that_of_others_is_foreign(
-    own: bool, monkeypatch: pytest.MonkeyPatch
+    is_own: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One process alone is the harness: others of the tests' group may end children that worked before the reading."""
-    monkeypatch.setattr(cpu_times, "_group", lambda _: {os.getpid() if own else os.getppid()})
+    monkeypatch.setattr(cpu_times, "_group", lambda _: {os.getpid() if is_own else os.getppid()})
     before = read_cpu(os.getppid())
     subprocess.run([sys.executable, "-c", BURN], check=True)
-    found = contention_between(before, read_cpu(os.getppid()))
-    least_s = BURNT_S - TICKS_S * (1 + found.usable_cores)
-    if own:
-        assert found.own_cpu_s >= BURNT_S - TICKS_S
-        assert found.busy_cpu_s >= least_s
+    contention = contention_between(before, read_cpu(os.getppid()))
+    least_s = BURNT_S - TICKS_S * (1 + contention.usable_cores)
+    if is_own:
+        assert contention.own_cpu_s >= BURNT_S - TICKS_S
+        assert contention.busy_cpu_s >= least_s
     else:
-        assert found.foreign_cpu_s >= least_s
+        assert contention.foreign_cpu_s >= least_s
 
 
 @pytest.mark.parametrize(
@@ -79,27 +79,27 @@ def test_processes_that_come_and_go_count_once() -> None:
     start = reading(10.0, 100.0, {1: 5.0, 2: 3.0})
     # 2 used 3 more and ended, which its parent 1 has as its children's; 3 is new.
     end = reading(14.0, 107.0, {1: 5.0 + 6.0 + 0.5, 3: 1.0})
-    found = contention_between(start, end)
-    assert isinstance(found, Contention)
-    assert (found.own_cpu_s, found.busy_cpu_s, found.foreign_cpu_s) == (4.5, 7.0, 2.5)
-    assert (found.window_s, found.usable_cores) == (4.0, 2)
+    contention = contention_between(start, end)
+    assert isinstance(contention, Contention)
+    assert (contention.own_cpu_s, contention.busy_cpu_s, contention.foreign_cpu_s) == (4.5, 7.0, 2.5)
+    assert (contention.window_s, contention.usable_cores) == (4.0, 2)
 
 
 def test_nothing_foreign_is_never_less_than_nothing() -> None:
-    found = contention_between(reading(0.0, 10.0, {1: 0.0}), reading(1.0, 11.0, {1: 1.3}))
-    assert isinstance(found, Contention)
-    assert found.foreign_cpu_s == 0.0
+    contention = contention_between(reading(0.0, 10.0, {1: 0.0}), reading(1.0, 11.0, {1: 1.3}))
+    assert isinstance(contention, Contention)
+    assert contention.foreign_cpu_s == 0.0
 
 
 def test_what_cannot_be_read_is_said_and_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> object:
         raise PermissionError("not for you")
 
-    whole = read_cpu(os.getppid())
+    counters = read_cpu(os.getppid())
     monkeypatch.setattr("psutil.cpu_times", broken)
     lost = read_cpu(os.getppid())
     assert lost == "PermissionError: not for you"
-    assert contention_between(whole, lost) == contention_between(lost, whole) == NotRecorded(not_recorded=lost)
+    assert contention_between(counters, lost) == contention_between(lost, counters) == NotRecorded(not_recorded=lost)
     moved = contention_between(reading(0.0, 1.0, {}), reading(1.0, 2.0, {}, cores=(0,)))
     assert isinstance(moved, NotRecorded)
     assert "usable cores changed" in moved.not_recorded

@@ -110,10 +110,10 @@ def test_plain_lines_are_few() -> None:
         for second in range(26):
             now[0] = float(second)
             display(server(phase="engine" if second < 3 else "running", completed=second))
-    said = text.getvalue().splitlines()
-    assert len(said) == 4  # one a phase, then one every ten seconds, not broken at the width
-    assert said[0] == "Server  0:00  starting the engine (0 s)"
-    assert [line.split()[1].partition("/")[0] for line in said[1:]] == ["3", "13", "23"]
+    output_lines = text.getvalue().splitlines()
+    assert len(output_lines) == 4  # one a phase, then one every ten seconds, not broken at the width
+    assert output_lines[0] == "Server  0:00  starting the engine (0 s)"
+    assert [line.split()[1].partition("/")[0] for line in output_lines[1:]] == ["3", "13", "23"]
     assert "\x1b" not in text.getvalue()
 
 

@@ -62,8 +62,8 @@ def _processes(started: StartedMain) -> set[tuple[str, bool]]:
     parent = psutil.Process(started.process.pid)
     while started.process.poll() is None:
         with contextlib.suppress(psutil.Error):
-            for one in (parent, *parent.children(recursive=True)):
-                seen.add((" ".join(one.cmdline()), KEY in one.environ().values()))
+            for process in (parent, *parent.children(recursive=True)):
+                seen.add((" ".join(process.cmdline()), KEY in process.environ().values()))
         time.sleep(0.05)
     return seen
 
@@ -259,8 +259,8 @@ def _served(*programs: str) -> tuple[str, list[str]]:
 
 def _wait_for_their_end(urls: str) -> None:
     for url in urls.split(","):
-        there = ("127.0.0.1", int(url.rsplit(":", 1)[1]))
-        until(lambda there=there: socket.socket().connect_ex(there) != 0, "the server's end")
+        address = ("127.0.0.1", int(url.rsplit(":", 1)[1]))
+        until(lambda there=address: socket.socket().connect_ex(there) != 0, "the server's end")
 
 
 def test_servers_are_started_with_the_run_and_end_with_it(
@@ -307,7 +307,7 @@ def test_a_run_on_a_server_that_sends_text(
     manifest, requests = read_manifest(run / "manifest.json"), read_requests(run / "requests.jsonl")
     assert not manifest.official
     assert any(
-        "sends text (dialect openai-chat); a submission needs token IDs" in one for one in manifest.unofficial_reasons
+        "sends text (dialect openai-chat); a submission needs token IDs" in text for text in manifest.unofficial_reasons
     )
     assert set(requests.output_tokens.tolist()) == {16}
     assert set(requests.finish_reason) == {"length"}

@@ -190,10 +190,10 @@ def test_a_complete_run_without_attestation_is_named_and_can_be_signed(run_main:
     }
     for command, code in codes.items():
         path = {"signoff": ("--ref", out), "store": ("ingest", out)}.get(command, (out,))
-        asked = run_here(command, *path, *words.get(command, ()))
-        assert asked.code == code, (command, asked)
-        assert "has no attestation" in asked.stdout + asked.stderr, command
-        assert " VALID" not in asked.stdout, command
+        judged = run_here(command, *path, *words.get(command, ()))
+        assert judged.code == code, (command, judged)
+        assert "has no attestation" in judged.stdout + judged.stderr, command
+        assert " VALID" not in judged.stdout, command
     signed = run_here(*sign)
     assert signed.code == ExitCode.OK, signed.stderr
     assert list(broken_files(RunDir(out), read_attestation(RunDir(out)))) == []

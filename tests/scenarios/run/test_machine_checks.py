@@ -34,19 +34,19 @@ def plan(small_model: Path, make_dataset: MakeDataset) -> Callable[..., Prepared
     data = make_dataset([1, 2], [1, 3])
 
     def prepared(**values: Any) -> PreparedRun:
-        asked = {"scenario": "Offline", "model_path": str(small_model), "dataset_path": data, **values}
+        settings = {"scenario": "Offline", "model_path": str(small_model), "dataset_path": data, **values}
         vllm = None if "engine" in values else VllmKind(lambda: Machine("cpu", 0, [0]))
-        return prepare(make_config(asked), lambda _: None, vllm)
+        return prepare(make_config(settings), lambda _: None, vllm)
 
     return prepared
 
 
 def found_by_doctor(model: Path) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    texts: dict[str, list[str]] = {}
     for finding in examine(DoctorRequest(model_path=str(model))):
         if finding.severity == "error":
-            found.setdefault(finding.rule, []).append(finding.text)
-    return found
+            texts.setdefault(finding.rule, []).append(finding.text)
+    return texts
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -215,8 +215,8 @@ def test_each_command_that_starts_an_engine(
     out = tmp_path / "out"
     places = ("--model-path", small_model, "--dataset-path", data, "--output-log-dir", out)
     if command == "campaign":
-        asked = {"benchmark": "llama3.1-8b", "scenarios": ["Offline"]}
-        (tmp_path / "campaign.yaml").write_text(json.dumps(asked))
+        campaign = {"benchmark": "llama3.1-8b", "scenarios": ["Offline"]}
+        (tmp_path / "campaign.yaml").write_text(json.dumps(campaign))
         done = run_here(command, "--config", tmp_path / "campaign.yaml", *places, "--dry-run", "--json")
     else:
         test = ("--test", "TEST06") if command == "audit" else ()

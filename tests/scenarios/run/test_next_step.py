@@ -48,9 +48,9 @@ def said(
 
 
 def offered(line: str) -> float:
-    found = re.search(r"--target-qps (\S+) ", line)
-    assert found
-    return float(found[1])
+    match = re.search(r"--target-qps (\S+) ", line)
+    assert match
+    return float(match[1])
 
 
 def test_within_the_official_limits_the_rate_of_the_trial_is_next() -> None:

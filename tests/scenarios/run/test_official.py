@@ -99,17 +99,17 @@ def test_the_embedded_conf_is_not() -> None:
 )  # fmt: skip
 def test_settings(benchmark: Benchmark, scenario: Scenario, setting: str, value: str, reason: str | None) -> None:
     model, of_scenario, key = setting.split(".")
-    found = list(settings_reasons([Setting(1, model, of_scenario, key, value)], benchmark, scenario))
-    assert [(reason or "") in text for text in found] == [True] * (reason is not None), found
+    reasons = list(settings_reasons([Setting(1, model, of_scenario, key, value)], benchmark, scenario))
+    assert [(reason or "") in text for text in reasons] == [True] * (reason is not None), reasons
 
 
 @pytest.mark.parametrize(
     "change", [{"temperature": 0.1}, {"top_p": 0.9}, {"top_k": 5}, {"seed": 1}, {"min_tokens": 2}, {"max_tokens": 64}]
 )
 def test_sampling(change: dict[str, float]) -> None:
-    asked = {"scenario": "Offline", "engine": "dummy"}
-    assert not any("sampling" in reason for reason in prepare(make_config(asked)).unofficial_reasons)
-    run = prepare(make_config({**asked, "sampling_arg": change}))
+    settings = {"scenario": "Offline", "engine": "dummy"}
+    assert not any("sampling" in reason for reason in prepare(make_config(settings)).unofficial_reasons)
+    run = prepare(make_config({**settings, "sampling_arg": change}))
     assert any("sampling differs" in reason for reason in run.unofficial_reasons)
 
 
@@ -128,8 +128,8 @@ def test_data_set(benchmark: Benchmark, scenario: Scenario, samples: int, bundle
     plan = prepare(make_config({"scenario": "Offline", "engine": "dummy"})).plan.model_copy(
         update={"scenario": scenario, "sample_count": samples, "dataset_sha256": benchmark.data_sha256 or ""}
     )
-    found = data_reasons(benchmark, plan, bundled=bundled)
-    assert reason in found[0] if reason else found == []
+    reasons = data_reasons(benchmark, plan, bundled=bundled)
+    assert reason in reasons[0] if reason else reasons == []
 
 
 def test_model() -> None:
@@ -164,21 +164,21 @@ def baseline(model: ModelFacts, monkeypatch: pytest.MonkeyPatch) -> Baseline:
 def test_the_benchmarks_data_set_has_the_official_target(run: PreparedRun) -> None:
     for key, benchmark in BENCHMARKS.items():
         plan = run.plan.model_copy(update={"sample_count": benchmark.accuracy_samples, "loadgen_key": key})
-        found, label = target_for(replace(run, plan=plan, benchmark=benchmark, bundled=False))
-        assert found is benchmark.targets
+        target, label = target_for(replace(run, plan=plan, benchmark=benchmark, bundled=False))
+        assert target is benchmark.targets
         assert benchmark.submission_name in label
 
 
 def test_part_of_a_data_set_has_none(run: PreparedRun) -> None:
     plan = run.plan.model_copy(update={"sample_count": 13_367})
-    found, label = target_for(replace(run, plan=plan, bundled=False))
-    assert found is None
+    target, label = target_for(replace(run, plan=plan, bundled=False))
+    assert target is None
     assert "13,367 samples" in label
 
 
 def test_the_embedded_model_has_its_baseline(run: PreparedRun, model: ModelFacts, baseline: Baseline) -> None:
-    found, label = target_for(replace(run, model=model))
-    assert tuple(found[name].reference for name in ("rouge1", "gen_len", "gen_num")) == (30.0, 9_000, 64)
+    target, label = target_for(replace(run, model=model))
+    assert tuple(target[name].reference for name in ("rouge1", "gen_len", "gen_num")) == (30.0, 9_000, 64)
     assert "baseline" in label
 
 

@@ -407,11 +407,11 @@ def test_a_path_below_a_file_cannot_be_written(below: str, tmp_path: Path) -> No
 
 
 def test_too_little_disk_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Path] = []
+    paths: list[Path] = []
     free = 70 << 20
 
     def disk_usage(path: Path) -> SimpleNamespace:
-        asked.append(path)
+        paths.append(path)
         return SimpleNamespace(free=free)
 
     monkeypatch.setattr("scenarios.run.plan.shutil.disk_usage", disk_usage)
@@ -420,7 +420,7 @@ def test_too_little_disk_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     free = 10 << 20
     with pytest.raises(SetupError, match="10 MiB free") as refused:
         prepared(output_log_dir=out)
-    assert asked == [tmp_path.resolve()] * 2
+    assert paths == [tmp_path.resolve()] * 2
     assert "--output-log-dir" in refused.value.fix
 
 

@@ -31,14 +31,14 @@ def in_replicas(folder: Path, code: str) -> dict[str, str]:
 
 def replica_pids(out: Path) -> list[int]:
     """Processes of an unfinished run's replicas."""
-    found = []
+    pids = []
     for pid in alive(run_pid(out)):
         try:
             if "sut.replicas.replica" in psutil.Process(pid).cmdline():
-                found.append(pid)
+                pids.append(pid)
         except psutil.Error:
             pass
-    return sorted(found)
+    return sorted(pids)
 
 
 @pytest.fixture
@@ -51,22 +51,22 @@ def running(start_main: StartMain, tmp_path: Path) -> tuple[StartedMain, Path]:
 
 
 def test_responses_are_those_of_one_engine_and_all_is_on_record(run_main: RunMain, tmp_path: Path) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
-    assert run_main(*arguments("Offline", one)).code == ExitCode.OK
-    finished = run_main(*arguments("Offline", two, "--replicas", 2))
+    single_dir, replicated_dir = tmp_path / "one", tmp_path / "two"
+    assert run_main(*arguments("Offline", single_dir)).code == ExitCode.OK
+    finished = run_main(*arguments("Offline", replicated_dir, "--replicas", 2))
     assert finished.code == ExitCode.OK, finished.stderr
-    assert digests(two) == digests(one)
-    manifest = read_manifest(RunDir(two).manifest)
-    table = read_requests(RunDir(two).requests)
+    assert digests(replicated_dir) == digests(single_dir)
+    manifest = read_manifest(RunDir(replicated_dir).manifest)
+    table = read_requests(RunDir(replicated_dir).requests)
     answered = Counter(table.replica.tolist())
     assert [record.replica for record in manifest.replicas] == [0, 1]
     assert all(record.start_s > 0 for record in manifest.replicas)
     assert min(answered.values()) > 0
     assert manifest.observed.rejected_connections == 0
-    log = RunDir(two).engine_log.read_text()
+    log = RunDir(replicated_dir).engine_log.read_text()
     assert all(f"replica {number}: process {manifest.replicas[number].pid}" in log for number in (0, 1))
-    assert read_manifest(RunDir(one).manifest).replicas == []
-    assert read_requests(RunDir(one).requests).replica is None
+    assert read_manifest(RunDir(single_dir).manifest).replicas == []
+    assert read_requests(RunDir(single_dir).requests).replica is None
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_an_address_where_nothing_responds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fit", "count", "given"),
+    ("fit", "count", "expected"),
     [
         ({0: 8, 1: 8}, 4, {0: 2, 1: 2}),
         ({0: 8, 1: 8}, 1, {0: 1}),
@@ -188,8 +188,8 @@ def test_an_address_where_nothing_responds(tmp_path: Path) -> None:
         ({0: 1, 1: 1}, 5, {0: 3, 1: 2}),
     ],
 )
-def test_replicas_are_shared_out_by_what_fits(fit: dict[int, int], count: int, given: dict[int, int]) -> None:
-    assert shares(fit, count) == given
+def test_replicas_are_shared_out_by_what_fits(fit: dict[int, int], count: int, expected: dict[int, int]) -> None:
+    assert shares(fit, count) == expected
 
 
 def test_a_users_variables_are_passed_on_but_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:

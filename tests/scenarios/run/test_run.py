@@ -135,9 +135,9 @@ def test_manifest(run: Run) -> None:
     assert manifest.asked.get("accuracy", False) == (run.mode == "accuracy")
     content = json.loads(run.dir.manifest.read_bytes())
     assert content["record"] == 4
-    asked, differs = content["asked"], content["plan"]  # the plan leaves out what was asked
+    options, differs = content["asked"], content["plan"]  # the plan leaves out what was asked
     assert "scenario" not in differs
-    assert not [name for name in differs if name in asked and asked[name] == differs[name]]
+    assert not [name for name in differs if name in options and options[name] == differs[name]]
 
     observed = manifest.observed
     assert observed.loadgen.extension_sha256 == sha256_of(Path(observed.loadgen.extension))
@@ -196,8 +196,8 @@ def test_responses_and_scores_as_the_official_checker_finds_them(scenario: str) 
     text = run.dir.accuracy_text.read_text()
     scores = json.loads(run.dir.accuracy_json.read_bytes())["scores"]
     for name, pattern in OFFICIAL_PATTERNS.items():
-        (found,) = [match.group(1) for line in text.splitlines() if (match := re.match(pattern, line))]
-        assert float(found) == pytest.approx(scores[name])
-        assert float(found) > 0
+        (value,) = [match.group(1) for line in text.splitlines() if (match := re.match(pattern, line))]
+        assert float(value) == pytest.approx(scores[name])
+        assert float(value) > 0
     assert scores["gen_num"] == 64
     assert text == run_of("Offline", "accuracy").dir.accuracy_text.read_text()  # the same in all scenarios

@@ -147,11 +147,11 @@ def test_two_runs_at_once_in_one_directory(tmp_path: Path) -> None:
         except SetupError as error:
             refused.append(error.message)
 
-    other = threading.Thread(target=ask)
+    thread = threading.Thread(target=ask)
     with taken(run):
-        other.start()
+        thread.start()
         asking.wait()
         time.sleep(0.1)  # so long the other one could go on
         run.manifest.write_text("{}")
-    other.join()
+    thread.join()
     assert refused == [f"output directory {run.root} already has a run (manifest.json)"]

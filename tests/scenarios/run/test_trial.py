@@ -123,10 +123,10 @@ def test_a_percentile_is_shown_where_the_number_of_queries_supports_it(tmp_path:
     ],
 )
 def test_whatever_is_named_holds(named: dict[str, object]) -> None:
-    asked = {"scenario": "Server", "engine": "dummy"}
+    settings = {"scenario": "Server", "engine": "dummy"}
     for scenario in SCENARIOS:
-        assert prepare(make_config({**asked, "scenario": scenario})).conf_path == TRIAL_CONF
-    run = prepare(make_config({**asked, **named}))
+        assert prepare(make_config({**settings, "scenario": scenario})).conf_path == TRIAL_CONF
+    run = prepare(make_config({**settings, **named}))
     assert not run.is_trial
     assert TRIAL_REASON not in run.unofficial_reasons
 
@@ -149,8 +149,8 @@ def test_each_row_of_the_users_own_is_issued_once(
     scenario: Scenario, tmp_path: Path, make_dataset: Callable[..., Path], run_main: RunMain
 ) -> None:
     out, rows = tmp_path / "run", [[10 + number] * 9 for number in range(32)]
-    asked = ("--scenario", scenario, "--engine", "dummy", "--dataset-path", make_dataset(*rows))
-    finished = run_main(*asked, "--output-log-dir", out)
+    options = ("--scenario", scenario, "--engine", "dummy", "--dataset-path", make_dataset(*rows))
+    finished = run_main(*options, "--output-log-dir", out)
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
     first, last = finished.stdout.splitlines()[0], finished.stdout.partition("performance: ")[2].splitlines()[0]
     assert ": 32 " in first
@@ -189,10 +189,10 @@ def test_the_whole_dataset_of_the_benchmark_has_the_official_settings(
 ) -> None:
     monkeypatch.setattr(Benchmark, "samples", lambda self, mode: 2)
     for scenario in ("Offline", "Server"):
-        asked = {"scenario": scenario, "engine": "dummy", "dataset_path": make_dataset([1, 2], [3, 4])}
-        run = prepare(make_config(asked))
+        settings = {"scenario": scenario, "engine": "dummy", "dataset_path": make_dataset([1, 2], [3, 4])}
+        run = prepare(make_config(settings))
         assert (run.conf_path, run.is_trial) == (USER_CONF, False)
-        assert prepare(make_config({**asked, "total_sample_count": 1})).conf_path != USER_CONF
+        assert prepare(make_config({**settings, "total_sample_count": 1})).conf_path != USER_CONF
 
 
 @pytest.mark.parametrize(
@@ -207,12 +207,12 @@ def test_a_trial_on_own_rows_ends_in_time(rows: int, issued: int, once: bool) ->
 @pytest.mark.parametrize(("scenario", "ttft_ms"), [("Server", "2,000"), ("Interactive", "500")])
 def test_at_most_three_lines_come_before_the_engine_starts(scenario: str, ttft_ms: str, tmp_path: Path) -> None:
     arguments = ("--scenario", scenario, "--engine", "dummy", "--dry-run", "--output-log-dir", tmp_path / "run")
-    said = run_here(*arguments).stdout.splitlines()
-    assert said[-1].startswith("dry run")
-    assert len(said[:-1]) <= 3
-    assert max(map(len, said)) <= 240
-    assert f"official limits, not applied: TTFT {ttft_ms} ms" in "".join(said)
-    assert len(run_here(*arguments, "--verbose").stdout.splitlines()) > len(said)
+    lines = run_here(*arguments).stdout.splitlines()
+    assert lines[-1].startswith("dry run")
+    assert len(lines[:-1]) <= 3
+    assert max(map(len, lines)) <= 240
+    assert f"official limits, not applied: TTFT {ttft_ms} ms" in "".join(lines)
+    assert len(run_here(*arguments, "--verbose").stdout.splitlines()) > len(lines)
 
 
 @pytest.mark.parametrize("scenario", ["Offline", "SingleStream"])
@@ -223,9 +223,9 @@ def test_the_other_scenarios_are_valid_at_any_speed(scenario: str, tmp_path: Pat
 
 def forecast_of(conf: Path, text: str, **values: Any) -> Forecast:
     conf.write_text(text)
-    found = forecast(prepare(make_config({"engine": "dummy", "user_conf": conf, **values}), print))
-    assert found is not None
-    return found
+    estimate = forecast(prepare(make_config({"engine": "dummy", "user_conf": conf, **values}), print))
+    assert estimate is not None
+    return estimate
 
 
 def test_too_few_queries_for_early_stopping(tmp_path: Path) -> None:

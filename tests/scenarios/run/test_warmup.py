@@ -92,12 +92,12 @@ async def _warm(engine: DummyEngine, *, compiles: bool = False, **more: float) -
 )
 def test_a_trial_measures_queries_of_full_length(scenario: str, compiles: bool, warmed: int, measured: int) -> None:
     engine = Watching(FOR_LONG_MS)
-    facts, found = virtual.run(_warm_or_measure(engine, scenario, compiles=compiles, trial=True))
-    assert found is not None
+    facts, measurement = virtual.run(_warm_or_measure(engine, scenario, compiles=compiles, trial=True))
+    assert measurement is not None
     last = engine.requests[-measured:]
-    assert found.queries == measured
-    assert found.output_tokens == sum(len(engine.response(request.prompt_ids)) for request in last)
-    assert found.seconds >= found.output_tokens / measured * FOR_LONG_MS / 1e3 * 0.9
+    assert measurement.queries == measured
+    assert measurement.output_tokens == sum(len(engine.response(request.prompt_ids)) for request in last)
+    assert measurement.seconds >= measurement.output_tokens / measured * FOR_LONG_MS / 1e3 * 0.9
     assert all(request.prompt_ids not in PROMPTS for request in last)
     assert facts["prompts"] == len(engine.requests) >= warmed + measured
     assert compiles or len(engine.requests) == warmed + measured

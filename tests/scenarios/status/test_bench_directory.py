@@ -20,11 +20,11 @@ def bench(tmp_path: Path) -> Path:
     root, runs = tmp_path / "bench-before", DummyRuns()
     places = [runs.copy(root / "runs" / name, scenario).root for name, scenario in RUNS.items()]
     records = [bench_of_run(place) for place in places]
-    found = [
-        one.runs[0].model_copy(update={"number": number, "run_dir": str(place.relative_to(root))})
-        for number, (one, place) in enumerate(zip(records, places, strict=True), 1)
+    bench_runs = [
+        record.runs[0].model_copy(update={"number": number, "run_dir": str(place.relative_to(root))})
+        for number, (record, place) in enumerate(zip(records, places, strict=True), 1)
     ]
-    write_bench(root, records[1].model_copy(update={"label": "before", "runs": found}))
+    write_bench(root, records[1].model_copy(update={"label": "before", "runs": bench_runs}))
     return root
 
 
@@ -72,7 +72,7 @@ def test_report_writes_the_page_of_the_bench(bench: Path, tmp_path: Path) -> Non
     assert (shown.code, shown.stdout) == (ExitCode.OK, f"written to {bench / 'report.html'}\n"), shown.stderr
     title = "<title>Bench before: "
     assert title in (bench / "report.html").read_text()
-    other = run_here("report", bench, "--output", tmp_path / "other.html")
-    assert (other.code, title in (tmp_path / "other.html").read_text()) == (ExitCode.OK, True)
+    reported = run_here("report", bench, "--output", tmp_path / "other.html")
+    assert (reported.code, title in (tmp_path / "other.html").read_text()) == (ExitCode.OK, True)
     both = run_here("report", bench, bench / "runs/01-offline")
     assert (both.code, "has the page of a bench" in both.stderr) == (ExitCode.BAD_INPUT, True)

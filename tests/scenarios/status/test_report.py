@@ -109,12 +109,12 @@ def test_in_a_browser(measured: Path, tmp_path: Path, width: int) -> None:
         assert right - left > 250
         assert picture["shapes"] > 10
         assert picture["texts"]
-        for said in picture["texts"]:
-            assert said["box"][0] >= left - 1, said["words"]
-            assert said["box"][1] >= top - 1, said["words"]
-            assert said["box"][2] <= right + 1, said["words"]
-            assert said["box"][3] <= bottom + 1, said["words"]
-            assert said["box"][3] - said["box"][1] > 8, "text that can be read"
+        for label in picture["texts"]:
+            assert label["box"][0] >= left - 1, label["words"]
+            assert label["box"][1] >= top - 1, label["words"]
+            assert label["box"][2] <= right + 1, label["words"]
+            assert label["box"][3] <= bottom + 1, label["words"]
+            assert label["box"][3] - label["box"][1] > 8, "text that can be read"
 
 
 @pytest.mark.long

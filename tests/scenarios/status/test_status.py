@@ -67,17 +67,17 @@ def test_five_runs_in_five_states(tmp_path: Path, start_main: StartMain, run_mai
 
     finished = run_here("status", folder, "--json")
     assert finished.code == ExitCode.FAILED
-    found = said(finished)
-    assert {name: run["state"] for name, run in found.items()} == {
+    status = said(finished)
+    assert {name: run["state"] for name, run in status.items()} == {
         "running": "running", "killed": "killed", "killed-starting": "killed", "failed": "failed", "valid": "finished",
     }  # fmt: skip
-    assert found["running"]["alive"]
-    assert found["running"]["completed"] > 0
-    assert (found["running"]["ttft_limit_ms"], found["running"]["tpot_limit_ms"]) == (2000, 100)
-    assert "while running" in found["killed"]["text"]
-    assert "while starting the engine" in found["killed-starting"]["text"]
+    assert status["running"]["alive"]
+    assert status["running"]["completed"] > 0
+    assert (status["running"]["ttft_limit_ms"], status["running"]["tpot_limit_ms"]) == (2000, 100)
+    assert "while running" in status["killed"]["text"]
+    assert "while starting the engine" in status["killed-starting"]["text"]
     assert read_manifest(RunDir(folder / "killed-starting").manifest).status == "planned"
-    assert found["valid"]["text"] == "VALID"
+    assert status["valid"]["text"] == "VALID"
 
     anywhere = said(run_here("status", "--json"))
     assert anywhere["running"]["directory"] == str(folder / "running"), "found by its process"

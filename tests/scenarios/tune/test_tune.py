@@ -252,19 +252,19 @@ def test_other_responses_need_an_accuracy_run_of_each_side(
     small: Small, runs: VirtualRuns, monkeypatch: pytest.MonkeyPatch, settled: bool
 ) -> None:
     small.conf.write_text(USER_CONF.replace("5000", "1000"))
-    asked: list[list[str]] = []
+    run_names: list[list[str]] = []
 
     def sign_off(scope: Scope, ref: list[Path], cand: list[Path], claim: Claim) -> SignOff:
-        asked.append([path.name for path in (*ref, *cand)])
+        run_names.append([path.name for path in (*ref, *cand)])
         differ = [stated("C-3/diverges_needs_accuracy_probe", "other responses")]
-        return SignOff(scope, 0.5, "open", findings=[] if settled and len(asked) > 1 else differ)
+        return SignOff(scope, 0.5, "open", findings=[] if settled and len(run_names) > 1 else differ)
 
     monkeypatch.setattr("scenarios.tune.signed_options.sign_off", sign_off)
     finished = run_here(*small.arguments(*SEARCH, "--search-trials", 3))
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
     assert [name for name in runs.ran if name.startswith("accuracy-")] == ["accuracy-1", "accuracy-2"]
-    assert [len(names) for names in asked[:2]] == [4, 6]
-    assert {"accuracy-1", "accuracy-2"} <= {*asked[1]}
+    assert [len(names) for names in run_names[:2]] == [4, 6]
+    assert {"accuracy-1", "accuracy-2"} <= {*run_names[1]}
     assert ("dummy_slots" in small.record()["search"]["best"]["options"]) == settled
     # A repeated tuning starts none of the runs again.
     ran = [*runs.ran]

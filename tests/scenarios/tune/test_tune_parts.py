@@ -56,7 +56,7 @@ def test_options_of_file_and_command_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "runs", "words"),
+    ("options", "runs", "words"),
     [
         ({}, {"scenario": "SingleStream"}, "SingleStream: has no target_qps"),
         ({}, {"target_qps": 10.0}, "--target-qps: set by the tuning itself"),
@@ -75,9 +75,9 @@ def test_options_of_file_and_command_line(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_makes_no_tune_is_refused(own: dict[str, Any], runs: dict[str, Any], words: str) -> None:
+def test_what_makes_no_tune_is_refused(options: dict[str, Any], runs: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        load_tune(None, own, {"scenario": "Server", "engine": "dummy", **runs})
+        load_tune(None, options, {"scenario": "Server", "engine": "dummy", **runs})
 
 
 def test_unknown_keys_of_a_file_are_refused(tmp_path: Path) -> None:
@@ -247,8 +247,8 @@ def test_queries_that_keep_their_output_tokens_in_time(tmp_path: Path, make_data
     # 10 samples/s, each 127 tokens long after the first: with 100 ms a token 127 of them are there at a time.
     runs = planned(tmp_path, 10, make_dataset, "*.Server.target_qps = 1\n")
     assert queries_in_time(10.0, runs) == int(0.95 * 127)
-    other = lambda *prompts: make_dataset(*prompts, name="b.json")  # noqa: E731
-    runs = planned(tmp_path / "own limit", 10, other, "*.Server.tpot_latency = 30\n")
+    make_named = lambda *prompts: make_dataset(*prompts, name="b.json")  # noqa: E731
+    runs = planned(tmp_path / "own limit", 10, make_named, "*.Server.tpot_latency = 30\n")
     assert queries_in_time(10.0, runs) == int(0.95 * 38.1)
     assert queries_in_time(0.01, runs) == 1
 

@@ -45,9 +45,9 @@ def capacity(options: Options) -> float:
 BEST = {"data_parallel_size": 2, "admission": "deadline", "admission_tokens": 2048, "max_num_seqs": 64}
 
 
-def probe(ask: Ask, of: Capacity, *, fails: bool = False) -> TuneRun:
+def probe(ask: Ask, capacity_of: Capacity, *, fails: bool = False) -> TuneRun:
     """A run's manifest: the higher the overload, the sooner it shows."""
-    highest = of(ask.options)
+    highest = capacity_of(ask.options)
     valid = ask.target_qps <= highest
     answered = 1_000 if valid else round(1_000 * highest / ask.target_qps / 2)
     return TuneRun(
@@ -64,7 +64,7 @@ def trials_of(space: Space, study: optuna.Study, most: int = MAX_TRIALS, budget_
 
 
 def search(
-    of: Capacity,
+    capacity_of: Capacity,
     space: Space = SPACE,
     *,
     most: int = MAX_TRIALS,
@@ -75,15 +75,15 @@ def search(
     trials = trials_of(space, open_study(None), most, budget_s)
     probes: list[TuneRun] = []
     while (ask := trials.next_probe(probes, probe_s * len(probes))) is not None:
-        probes.append(response(ask, of))
+        probes.append(response(ask, capacity_of))
         assert len(probes) < 500
     return probes
 
 
 def settings_tried(probes: list[TuneRun]) -> list[Options]:
     """Those of each trial, in their order."""
-    found = {one.trial: one.options for one in probes if one.phase != "worth"}
-    return list(found.values())
+    by_trial = {one.trial: one.options for one in probes if one.phase != "worth"}
+    return list(by_trial.values())
 
 
 def test_the_best_settings_are_found_and_cost_few_full_runs() -> None:
@@ -165,8 +165,8 @@ def test_nothing_valid_with_the_defaults_ends_the_search() -> None:
 
 
 def test_settings_that_the_engine_refuses_are_neither_best_nor_asked_again() -> None:
-    def refuse_copies(ask: Ask, of: Capacity) -> TuneRun:
-        return probe(ask, of, fails="data_parallel_size" in ask.options)
+    def refuse_copies(ask: Ask, capacity_of: Capacity) -> TuneRun:
+        return probe(ask, capacity_of, fails="data_parallel_size" in ask.options)
 
     probes = search(capacity, response=refuse_copies)
     best = best_of(probes)
@@ -214,21 +214,21 @@ def on_cores(cores: int) -> Machine:
     return Machine("cpu", 0, list(range(cores)))
 
 
-def space_of(values: dict[str, Any], machine: Machine | None = None, **asked: Any) -> Space:
+def space_of(values: dict[str, Any], machine: Machine | None = None, **options: Any) -> Space:
     kind = VllmKind(lambda: machine) if machine else None
-    return make_space(values, make_config(values), asked, kind)
+    return make_space(values, make_config(values), options, kind)
 
 
 def test_what_is_given_is_not_searched() -> None:
-    whole = space_of({"scenario": "Server"}, on_cores(4))
-    assert list(whole.values) == [
+    full_space = space_of({"scenario": "Server"}, on_cores(4))
+    assert list(full_space.values) == [
         "data_parallel_size", "max_num_seqs", "admission", "admission_tokens", "admission_queries",
         "max_num_batched_tokens",
     ]  # fmt: skip
-    assert whole.values["data_parallel_size"] == (2, 4)
-    assert "off" not in whole.values["admission"]  # the default
-    given = {"scenario": "Server", "engine_arg": {"max_num_seqs": 64, "data_parallel_size": 2}, "admission": "off"}
-    assert list(space_of(given, on_cores(4)).values) == ["max_num_batched_tokens"]
+    assert full_space.values["data_parallel_size"] == (2, 4)
+    assert "off" not in full_space.values["admission"]  # the default
+    values = {"scenario": "Server", "engine_arg": {"max_num_seqs": 64, "data_parallel_size": 2}, "admission": "off"}
+    assert list(space_of(values, on_cores(4)).values) == ["max_num_batched_tokens"]
     fixed = space_of({"scenario": "Server", "admission": "fcfs"})
     assert "admission" not in fixed.values
     assert fixed.matters("admission_tokens", {})
@@ -266,7 +266,7 @@ def test_nothing_that_changes_responses_or_reuses_work_is_searched() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "asked", "words"),
+    ("values", "options", "words"),
     [
         ({}, {"max_num_seqs": 64}, "not a list of values"),
         ({}, {"max_num_seqs": []}, "not a list of values"),
@@ -280,9 +280,9 @@ def test_nothing_that_changes_responses_or_reuses_work_is_searched() -> None:
         ({"engine_arg": {"max_num_seqs": 8}}, {"max_num_seqs": [8]}, "every searched option is already given"),
     ],
 )
-def test_what_cannot_be_searched_says_why(values: dict[str, Any], asked: dict[str, Any], words: str) -> None:
+def test_what_cannot_be_searched_says_why(values: dict[str, Any], options: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        space_of({"scenario": "Server", **values}, **asked)
+        space_of({"scenario": "Server", **values}, **options)
 
 
 def test_equal_settings_are_equal() -> None:
@@ -291,10 +291,10 @@ def test_equal_settings_are_equal() -> None:
     assert space.reduced({"admission": "fcfs", "admission_tokens": 512}) == {
         "admission": "fcfs", "admission_tokens": 512,
     }  # fmt: skip
-    every = list(space.combinations())
-    assert every[0] == {}
-    assert len(every) == space.count() == (1 + 3) * 2
-    assert shown(every[0]) == "defaults"
+    combinations = list(space.combinations())
+    assert combinations[0] == {}
+    assert len(combinations) == space.count() == (1 + 3) * 2
+    assert shown(combinations[0]) == "defaults"
     assert shown({"max_num_seqs": 8, "admission": "fcfs"}) == "max_num_seqs=8, admission=fcfs"
 
 

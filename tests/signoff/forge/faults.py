@@ -41,9 +41,9 @@ def scale_reported(run: RunDir, pattern: str, factor: float) -> None:
 def _replace_in_summary(run: RunDir, old: float, new: float) -> None:
     lines = []
     for line in run.summary.read_text().splitlines(keepends=True):
-        head, colon, said = line.rpartition(":")
+        head, colon, value = line.rpartition(":")
         try:
-            same = bool(colon) and abs(float(said) - old) <= 0.0051
+            same = bool(colon) and abs(float(value) - old) <= 0.0051
         except ValueError:
             same = False
         shown = str(new) if isinstance(new, int) else f"{new:.2f}"
@@ -53,8 +53,8 @@ def _replace_in_summary(run: RunDir, old: float, new: float) -> None:
 
 def set_summary(run: RunDir, name: str, value: str) -> None:
     """Another value in the summary, at the first line of that name."""
-    text, found = re.subn(rf"(?m)^({re.escape(name)}\s*: ).*$", rf"\g<1>{value}", run.summary.read_text(), count=1)
-    assert found, name
+    text, count = re.subn(rf"(?m)^({re.escape(name)}\s*: ).*$", rf"\g<1>{value}", run.summary.read_text(), count=1)
+    assert count, name
     run.summary.write_text(text)
 
 
@@ -74,16 +74,16 @@ def shift_manifest(run: RunDir, by_ns: int) -> None:
         set_manifest(run, name, orjson.loads(run.manifest.read_bytes())[name] + by_ns)
 
 
-def take(run: RunDir, other: RunDir, *names: str) -> None:
+def take(run: RunDir, source: RunDir, *names: str) -> None:
     """Files of another run in place of this one's."""
     for name in names:
-        shutil.copyfile(other.root / name, run.root / name)
+        shutil.copyfile(source.root / name, run.root / name)
 
 
-def append(run: RunDir, other: RunDir, name: str) -> None:
+def append(run: RunDir, source: RunDir, name: str) -> None:
     """Another run's file behind this one's."""
     with (run.root / name).open("ab") as stream:
-        stream.write((other.root / name).read_bytes())
+        stream.write((source.root / name).read_bytes())
 
 
 def remove(run: RunDir, *names: str) -> None:
@@ -130,12 +130,12 @@ def scrub(run: RunDir) -> None:
     write_json(run.manifest, content)
 
 
-def adopt(run: RunDir, other: RunDir) -> None:
+def adopt(run: RunDir, source: RunDir) -> None:
     """Take over the record of another run, with this one's process and times in it: a foreign run in its clothes."""
     mine = orjson.loads(run.manifest.read_bytes())
-    theirs = orjson.loads(other.manifest.read_bytes())
+    source_manifest = orjson.loads(source.manifest.read_bytes())
     kept = ("pid", "parent_pid", "start_time_ns", "end_time_ns", "observed")
-    write_json(run.manifest, theirs | {name: mine[name] for name in kept})
+    write_json(run.manifest, source_manifest | {name: mine[name] for name in kept})
 
 
 FAULTS: dict[str, Callable[..., None]] = {

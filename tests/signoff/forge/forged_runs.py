@@ -40,10 +40,10 @@ def disguise(run: RunDir, by_s: int, pid: int, jitter_ns: int = 0) -> None:
     draw = random.Random(_SEED)
     if jitter_ns:
 
-        def moved(one: Json) -> Json:
-            known = [name for name in _STAMPS if one[name] is not None]
-            return one | {
-                name: one[name] + draw.randrange(jitter_ns) * (1 if name == "issue_ns" else -1) for name in known
+        def moved(record: Json) -> Json:
+            stamps = [name for name in _STAMPS if record[name] is not None]
+            return record | {
+                name: record[name] + draw.randrange(jitter_ns) * (1 if name == "issue_ns" else -1) for name in stamps
             }
 
         each_record(run, moved)
@@ -67,23 +67,23 @@ def _later(stamp: str, by_s: int) -> str:
     return (datetime.strptime(stamp, _POWER_TIME) + timedelta(seconds=by_s)).strftime(_POWER_TIME)[:-3]
 
 
-def borrow_latencies(run: RunDir, other: RunDir) -> None:
+def borrow_latencies(run: RunDir, source: RunDir) -> None:
     """The times and responses of another run's requests, on this one's issue times."""
-    theirs = {one["seq"]: one for one in read_records(other)}
+    source_records = {one["seq"]: one for one in read_records(source)}
 
-    def edit(one: Json) -> Json:
-        their = theirs[one["seq"]]
-        times = {name: one["issue_ns"] + their[name] - their["issue_ns"] for name in _STAMPS[1:]}
-        return their | {"issue_ns": one["issue_ns"]} | times
+    def edit(record: Json) -> Json:
+        source_record = source_records[record["seq"]]
+        times = {name: record["issue_ns"] + source_record[name] - source_record["issue_ns"] for name in _STAMPS[1:]}
+        return source_record | {"issue_ns": record["issue_ns"]} | times
 
     each_record(run, edit)
 
 
-def borrow_answers(run: RunDir, other: RunDir, lengths: bool = True) -> None:
+def borrow_answers(run: RunDir, source: RunDir, lengths: bool = True) -> None:
     """The responses that another run gave to the same samples; without `lengths` only their hashes."""
-    theirs = {one["sample_index"]: one for one in read_records(other)}
+    source_records = {one["sample_index"]: one for one in read_records(source)}
     names = ("output_sha256", "finish_reason", *(("output_tokens",) if lengths else ()))
-    each_record(run, lambda one: one | {name: theirs[one["sample_index"]][name] for name in names})
+    each_record(run, lambda one: one | {name: source_records[one["sample_index"]][name] for name in names})
 
 
 def drop_slowest(run: RunDir, count: int) -> None:
@@ -131,9 +131,9 @@ def blur(run: RunDir, by_ns: int, seed: int) -> None:
     """Every latency of the record a little different, in its own way for each seed; nothing else moves."""
     draw = random.Random(seed)
 
-    def edit(one: Json) -> Json:
-        first = one["first_token_ns"] and one["first_token_ns"] - draw.randrange(by_ns)
-        return one | {"first_token_ns": first, "complete_ns": one["complete_ns"] - draw.randrange(by_ns)}
+    def edit(record: Json) -> Json:
+        first = record["first_token_ns"] and record["first_token_ns"] - draw.randrange(by_ns)
+        return record | {"first_token_ns": first, "complete_ns": record["complete_ns"] - draw.randrange(by_ns)}
 
     each_record(run, edit)
 
@@ -141,10 +141,10 @@ def blur(run: RunDir, by_ns: int, seed: int) -> None:
 def shave_tail(run: RunDir, count: int, share: float) -> None:
     """The slowest first tokens come earlier by a share of their time, and their responses with them."""
     records = sorted(read_records(run), key=lambda one: one["issue_ns"] - one["first_token_ns"])
-    for one in records[:count]:
-        by_ns = int((one["first_token_ns"] - one["issue_ns"]) * share)
+    for record in records[:count]:
+        by_ns = int((record["first_token_ns"] - record["issue_ns"]) * share)
         for name in _STAMPS[1:]:
-            one[name] -= by_ns
+            record[name] -= by_ns
     write_records(run, sorted(records, key=lambda one: one["seq"]))
 
 
@@ -158,9 +158,9 @@ def rebuild(run: RunDir, seed: int) -> None:
     draw = random.Random(seed)
     kept = run.requests.read_bytes()
 
-    def outside(one: Json) -> Json:
-        later = {name: one[name] and one[name] + draw.randrange(*_AFTER_NS) for name in _STAMPS[1:]}
-        return one | later | {"issue_ns": one["issue_ns"] - draw.randrange(*_BEFORE_NS)}
+    def outside(record: Json) -> Json:
+        later = {name: record[name] and record[name] + draw.randrange(*_AFTER_NS) for name in _STAMPS[1:]}
+        return record | later | {"issue_ns": record["issue_ns"] - draw.randrange(*_BEFORE_NS)}
 
     each_record(run, outside)
     detail = read_detail(run.detail)

@@ -35,8 +35,8 @@ def stretch_requests(run: RunDir, factor: float) -> None:
     start_ns = min(record["issue_ns"] for record in read_records(run))
     names = ("issue_ns", "first_token_ns", "complete_ns")
 
-    def edit(one: Json) -> Json:
-        return one | {n: start_ns + int((one[n] - start_ns) * factor) for n in names if one[n] is not None}
+    def edit(record: Json) -> Json:
+        return record | {n: start_ns + int((record[n] - start_ns) * factor) for n in names if record[n] is not None}
 
     each_record(run, edit)
 
@@ -44,19 +44,19 @@ def stretch_requests(run: RunDir, factor: float) -> None:
 def shorten_requests(run: RunDir, factor: float) -> None:
     """Faster responses: every latency and time to first token multiplied, issue times kept."""
 
-    def edit(one: Json) -> Json:
-        new = {n: one["issue_ns"] + int((one[n] - one["issue_ns"]) * factor) for n in ("complete_ns",)}
-        if one["first_token_ns"] is not None:
-            new["first_token_ns"] = one["issue_ns"] + int((one["first_token_ns"] - one["issue_ns"]) * factor)
-        return one | new
+    def edit(record: Json) -> Json:
+        new = {n: record["issue_ns"] + int((record[n] - record["issue_ns"]) * factor) for n in ("complete_ns",)}
+        if record["first_token_ns"] is not None:
+            new["first_token_ns"] = record["issue_ns"] + int((record["first_token_ns"] - record["issue_ns"]) * factor)
+        return record | new
 
     each_record(run, edit)
 
 
-def swap_requests(run: RunDir, other: RunDir, seqs: list[int]) -> None:
+def swap_requests(run: RunDir, source: RunDir, seqs: list[int]) -> None:
     """Records of another run in place of this one's."""
-    theirs = {record["seq"]: record for record in read_records(other)}
-    each_record(run, lambda one: theirs[one["seq"]] if one["seq"] in seqs else one)
+    source_records = {record["seq"]: record for record in read_records(source)}
+    each_record(run, lambda one: source_records[one["seq"]] if one["seq"] in seqs else one)
 
 
 def reorder_requests(run: RunDir) -> None:
@@ -76,13 +76,13 @@ def regenerate_from_trace(run: RunDir) -> None:
     places = {int(seq): place for place, seq in enumerate(trace.sample_seq)}
     origin_ns = int(start_ns - trace.scheduled_ns[0])
 
-    def edit(one: Json) -> Json:
-        place = places[one["seq"]]
+    def edit(record: Json) -> Json:
+        place = places[record["seq"]]
         due_ns = origin_ns + int(trace.scheduled_ns[place])
-        first_ns = one["first_token_ns"] and due_ns + int(trace.first_token_ns[place])
+        first_ns = record["first_token_ns"] and due_ns + int(trace.first_token_ns[place])
         done_ns = due_ns + int(trace.complete_ns[place])
         issued_ns = due_ns + int(trace.issue_delay_ns[place])
-        return one | {"issue_ns": issued_ns, "first_token_ns": first_ns, "complete_ns": done_ns}
+        return record | {"issue_ns": issued_ns, "first_token_ns": first_ns, "complete_ns": done_ns}
 
     each_record(run, edit)
 
@@ -102,10 +102,10 @@ def regenerate_from_percentiles(run: RunDir) -> None:
     drawn[-1] = values["result_max_latency_ns"]
     random.Random(_SEED).shuffle(drawn)
     made = []
-    for one, latency_ns in zip(records, drawn, strict=True):
-        done_ns = one["issue_ns"] + latency_ns
-        first_ns = one["first_token_ns"]
-        made.append(one | {"complete_ns": done_ns, "first_token_ns": first_ns and min(first_ns, done_ns)})
+    for record, latency_ns in zip(records, drawn, strict=True):
+        done_ns = record["issue_ns"] + latency_ns
+        first_ns = record["first_token_ns"]
+        made.append(record | {"complete_ns": done_ns, "first_token_ns": first_ns and min(first_ns, done_ns)})
     write_records(run, made)
 
 
@@ -114,9 +114,9 @@ def regenerate_steady(run: RunDir) -> None:
     values = read_detail(run.detail).values
     mean_ns, first_ns = values["result_mean_latency_ns"], values.get("result_first_token_mean_latency_ns")
 
-    def edit(one: Json) -> Json:
-        first = one["issue_ns"] + first_ns if one["first_token_ns"] is not None and first_ns else one["first_token_ns"]
-        return one | {"first_token_ns": first, "complete_ns": one["issue_ns"] + mean_ns}
+    def edit(row: Json) -> Json:
+        first = row["issue_ns"] + first_ns if row["first_token_ns"] is not None and first_ns else row["first_token_ns"]
+        return row | {"first_token_ns": first, "complete_ns": row["issue_ns"] + mean_ns}
 
     each_record(run, edit)
 
@@ -148,9 +148,9 @@ def regenerate_on_schedule(run: RunDir) -> None:
     offsets_ns = poisson_offsets_ns(detail.seeds.schedule_rng_seed, qps, len(records)).tolist()
     start_ns = records[0]["issue_ns"] - offsets_ns[0]
     made = []
-    for one, offset_ns in zip(records, offsets_ns, strict=True):
-        by_ns = start_ns + offset_ns - one["issue_ns"]
-        made.append(one | {name: one[name] + by_ns for name in ("issue_ns", "first_token_ns", "complete_ns")})
+    for record, offset_ns in zip(records, offsets_ns, strict=True):
+        by_ns = start_ns + offset_ns - record["issue_ns"]
+        made.append(record | {name: record[name] + by_ns for name in ("issue_ns", "first_token_ns", "complete_ns")})
     write_records(run, made)
 
 
@@ -159,7 +159,7 @@ def repeat_one_token(run: RunDir) -> None:
     change_responses(run, lambda _, count: (101).to_bytes(4, "little") * count)
 
 
-def append_requests(run: RunDir, other: RunDir) -> None:
+def append_requests(run: RunDir, source: RunDir) -> None:
     """Another run's records behind this one's, numbered on."""
-    ours = read_records(run)
-    write_records(run, ours + [one | {"seq": one["seq"] + len(ours)} for one in read_records(other)])
+    records = read_records(run)
+    write_records(run, records + [one | {"seq": one["seq"] + len(records)} for one in read_records(source)])

@@ -83,14 +83,14 @@ def test_prompt_and_output_take_their_time_and_a_query_waits_for_a_slot(slots: i
 
 
 def test_options_reach_the_engine(tmp_path: Path, make_dataset: Callable[..., Path]) -> None:
-    given = {"scenario": "Offline", "engine": "dummy", "dataset_path": make_dataset([1, 2, 3], [1, 2, 4])}
-    given["output_log_dir"] = tmp_path / "run"
-    engine = make_engine(prepare(make_config({**given, "dummy_slots": 3, "dummy_prefill_us": 1.5})).plan)
+    options = {"scenario": "Offline", "engine": "dummy", "dataset_path": make_dataset([1, 2, 3], [1, 2, 4])}
+    options["output_log_dir"] = tmp_path / "run"
+    engine = make_engine(prepare(make_config({**options, "dummy_slots": 3, "dummy_prefill_us": 1.5})).plan)
     assert isinstance(engine, DummyEngine)
     assert (engine.slots, engine.prefill_us) == (3, 1.5)
     for option in ("dummy_slots", "dummy_prefill_us"):
         with pytest.raises(InputError, match=f"--{option.replace('_', '-')} -1"):
-            make_config({**given, option: -1})
+            make_config({**options, option: -1})
 
 
 # Faults -------------------------------------------------------------------------------------------------------------
@@ -156,8 +156,8 @@ def test_noise_changes_the_speed_of_runs_and_requests() -> None:
         return [later - before for before, later in zip([0.0, *ends], ends, strict=False)]
 
     assert set(map(round, times(0.0, None))) == {1}
-    first, again, other = times(0.05, 1), times(0.05, 1), times(0.05, 2)
+    first, again, reseeded = times(0.05, 1), times(0.05, 1), times(0.05, 2)
     assert first == again
-    assert abs(sum(first) - sum(other)) > 1  # the speed of the run
+    assert abs(sum(first) - sum(reseeded)) > 1  # the speed of the run
     mean = sum(first) / len(first)
     assert 0.04 < (sum((one / mean - 1) ** 2 for one in first) / len(first)) ** 0.5 < 0.06

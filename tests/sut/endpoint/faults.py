@@ -142,13 +142,13 @@ def _counting(more: int | None) -> Change:
     """In the last event that has it, the count of the response's tokens; None: without it."""
 
     def recount(content: Any) -> bool:
-        found = False
+        has_changed = False
         for name, value in list(content.items()) if isinstance(content, dict) else []:
             if name in ("completion_tokens", "tokens_predicted"):
                 content.pop(name) if more is None else content.update({name: value + more})
                 return True
-            found = found or recount(value)
-        return found
+            has_changed = has_changed or recount(value)
+        return has_changed
 
     def change(steps: list[Step]) -> list[Step]:
         for place in reversed(range(len(steps))):
@@ -177,8 +177,8 @@ IN_ALL_DIALECTS: dict[str, tuple[Change, str]] = {
 
 def cut(data: list[Step], sizes: int) -> list[Step]:
     """The same bytes in chunks of another size, whatever stands at their borders."""
-    whole = b"".join(step for step in data if isinstance(step, bytes))
-    return [whole[place : place + sizes] for place in range(0, len(whole), sizes)]
+    content = b"".join(step for step in data if isinstance(step, bytes))
+    return [content[place : place + sizes] for place in range(0, len(content), sizes)]
 
 
 def in_events(steps: list[Step], **reply: Any) -> Reply:

@@ -188,12 +188,12 @@ async def test_a_limit_of_max_tokens_is_no_reason_to_rename_it() -> None:
 
 async def _failure(reply: Reply, name: str = "openai-chat", **more: Any) -> HarnessError:
     honest = speak_text if DIALECTS[name].sends_text else speak.vllm
-    asked = 0
+    request_count = 0
 
     def speak_then(body: Body) -> Reply:
-        nonlocal asked
-        asked += 1
-        return honest(body) if asked <= (2 if name.startswith("openai") else 3) else reply
+        nonlocal request_count
+        request_count += 1
+        return honest(body) if request_count <= (2 if name.startswith("openai") else 3) else reply
 
     path = {"model_path": BYTES} if DIALECTS[name].sends_text else {}
     server = HttpServer(DIALECTS[name].path, speak_then, DIALECTS[name].owner or "somebody")

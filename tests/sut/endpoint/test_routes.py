@@ -107,7 +107,7 @@ async def test_a_server_with_another_root_of_the_api_is_measured() -> None:
 @pytest.mark.parametrize(("route", "dialect"), [("", "openai"), (CHAT, "openai-chat")])
 def test_doctor_uses_the_route_of_the_url_and_prints_no_none(route: str, dialect: str) -> None:
     with serving(HttpServer((COMPLETIONS, CHAT), speak_text, None)) as server:
-        asked = DoctorRequest(api_server=f"{server.url}{route}")
-        texts = [finding.text for finding in examine(asked) if finding.rule == "machine/server"]
+        doctor_request = DoctorRequest(api_server=f"{server.url}{route}")
+        texts = [finding.text for finding in examine(doctor_request) if finding.rule == "machine/server"]
     assert f"dialect {dialect}, model model" in texts[0]
     assert not [text for text in texts if "None" in text]

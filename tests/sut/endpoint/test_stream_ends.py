@@ -54,13 +54,13 @@ class Held:
             yield step
 
 
-async def complete_before_the_end(engine: EndpointEngine, held: Held) -> Noting:
+async def complete_before_the_end(engine: EndpointEngine, held_reply: Held) -> Noting:
     """Send a query, and let the server end the response after the query is complete."""
     listener = Noting()
     engine.submit(Request(listener, PROMPTS[0], 0, 0, 0, 1))
     await patiently(listener.over.wait(), "the completion before the end of the response")
     assert [kind for kind, _ in listener.events] == ["first", "done"]
-    held.gate.set()
+    held_reply.gate.set()
     return listener
 
 
@@ -68,12 +68,12 @@ async def complete_before_the_end(engine: EndpointEngine, held: Held) -> Noting:
 @pytest.mark.parametrize("tokenized", [True, False])
 @pytest.mark.parametrize("dialect", PATHS)
 async def test_the_last_text_completes_a_query(dialect: str, tokenized: bool, kept: int, model: str) -> None:
-    held = Held(text.speak_text, kept, honest=2)
+    held_reply = Held(text.speak_text, kept, honest=2)
     async with (
-        text_server(dialect, held) as server,
+        text_server(dialect, held_reply) as server,
         started(server.url, dialect=dialect, model_path=model if tokenized else BYTES, sampling=EXACT) as engine,
     ):
-        listener = await complete_before_the_end(engine, held)
+        listener = await complete_before_the_end(engine, held_reply)
         ids, reason, _ = listener.events[1][1]
         assert (len(ids), reason) == (8, "length")
         client = ServerClient.model_validate((await engine.observed()).engines[0]["client"])
@@ -87,12 +87,12 @@ async def test_the_last_text_completes_a_query(dialect: str, tokenized: bool, ke
                                             ("sglang incremental", 1), ("llama.cpp", 1)])  # fmt: skip
 async def test_the_last_token_completes_a_query_in_every_dialect(name: str, kept: int) -> None:
     server = SERVERS[name]()
-    held = Held(server.speak, kept, honest=3)
+    held_reply = Held(server.speak, kept, honest=3)
     if name in ("llama.cpp", "tensorrt-llm"):  # without a probe of min_tokens
-        held._honest = 2
-    server.speak = held
+        held_reply._honest = 2
+    server.speak = held_reply
     async with server, started(server.url) as engine:
-        listener = await complete_before_the_end(engine, held)
+        listener = await complete_before_the_end(engine, held_reply)
         assert len(listener.events[1][1][0]) == SAMPLING.max_tokens
         await engine.observed()
 
@@ -127,12 +127,12 @@ LATE: dict[str, tuple[list[Step], str]] = {
 @pytest.mark.parametrize("name", LATE)
 async def test_a_fault_after_the_last_token_ends_the_run(name: str, model: str) -> None:
     rest, words = LATE[name]
-    held = Held(text.speak_text, 2, honest=2, rest=rest)
+    held_reply = Held(text.speak_text, 2, honest=2, rest=rest)
     async with (
-        text_server("openai-chat", held) as server,
+        text_server("openai-chat", held_reply) as server,
         started(server.url, dialect="openai-chat", model_path=model, sampling=EXACT) as engine,
     ):
-        listener = await complete_before_the_end(engine, held)
+        listener = await complete_before_the_end(engine, held_reply)
         with pytest.raises(ExecutionError) as failed:
             await patiently(engine.observed(), "the failure")
         assert any(word in failed.value.message for word in words.split("|")), failed.value.message
@@ -143,10 +143,10 @@ async def test_a_fault_after_the_last_token_ends_the_run(name: str, model: str) 
 async def test_a_wrong_count_after_the_last_token_ends_a_run_on_token_ids() -> None:
     server = SERVERS["tensorrt-llm"]()
     usage = {"prompt_tokens": len(PROMPTS[0]), "completion_tokens": 9}
-    held = Held(server.speak, 2, honest=2, rest=[event({"choices": [], "usage": usage}), DONE])
-    server.speak = held
+    held_reply = Held(server.speak, 2, honest=2, rest=[event({"choices": [], "usage": usage}), DONE])
+    server.speak = held_reply
     async with server, started(server.url) as engine:
-        await complete_before_the_end(engine, held)
+        await complete_before_the_end(engine, held_reply)
         with pytest.raises(ExecutionError, match="8 token IDs, but the server reports 9"):
             await patiently(engine.observed(), "the failure")
 

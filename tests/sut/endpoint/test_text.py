@@ -169,12 +169,12 @@ SAID: dict[str, tuple[Speak, dict[str, int], str]] = {
 
 @pytest.mark.parametrize("name", SAID)
 async def test_a_fault_is_counted_and_reported(name: str, model: str) -> None:
-    speak, counts, said = SAID[name]
+    speak, counts, message = SAID[name]
     reported, observed, client = await asked(speak, model)
     assert client.text is not None
-    found = client.text.model_dump()
-    assert {key: found[key] for key in counts} == counts
-    assert any(said in note for note in observed.notes), observed.notes
+    counted = client.text.model_dump()
+    assert {key: counted[key] for key in counts} == counts
+    assert any(message in note for note in observed.notes), observed.notes
     assert all([kind for kind, _ in events] == ["first", "done"] for events in reported)
     assert all(len(events[1][1][0]) >= 2 for events in reported)  # LoadGen accepts no fewer
     assert all(events[0][1] == events[1][1][0][0] for events in reported)

@@ -53,10 +53,10 @@ def manifest(run_dir: RunDir) -> Manifest:
     return read_manifest(run_dir.manifest)
 
 
-def number_on_engine(one: Manifest) -> int:
-    assert one.plan.replicas is not None
-    assert one.plan.replicas.kept is not None
-    return one.plan.replicas.kept.run
+def number_on_engine(run_manifest: Manifest) -> int:
+    assert run_manifest.plan.replicas is not None
+    assert run_manifest.plan.replicas.kept is not None
+    return run_manifest.plan.replicas.kept.run
 
 
 def test_one_engine_serves_all_scenarios(run: Run, tmp_path: Path) -> None:
@@ -68,8 +68,8 @@ def test_one_engine_serves_all_scenarios(run: Run, tmp_path: Path) -> None:
     assert [one.engine.warm_up.prompts for one in manifests if one.engine.warm_up] == [4, 0, 0]
     assert all(KEPT_REASON in one.unofficial_reasons and not one.official for one in manifests)
     assert digests(made[0].root) == digests(made[2].root)
-    for one in made:
-        assert judged(one.root).outcome == "PASS"
+    for finished_run in made:
+        assert judged(finished_run.root).outcome == "PASS"
 
 
 def test_a_run_counts_only_its_own_tokens_while_it_runs(run: Run) -> None:

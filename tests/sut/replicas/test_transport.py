@@ -78,10 +78,10 @@ async def test_a_full_queue_keeps_the_order_and_blocks_nobody() -> None:
     for number in range(100):
         run_end.send(b"0", b"%d" % number + large)
     assert run_end._unsent  # the replica reads nothing yet
-    found: list[list[bytes]] = []
-    replica_end = Transport(socket, found.append)
-    await until(lambda: len(found) == 100)
-    assert [frames[0].removesuffix(large) for frames in found] == [b"%d" % number for number in range(100)]
+    received: list[list[bytes]] = []
+    replica_end = Transport(socket, received.append)
+    await until(lambda: len(received) == 100)
+    assert [frames[0].removesuffix(large) for frames in received] == [b"%d" % number for number in range(100)]
     replica_end.close()
     run_end.close()
     run.stop()
@@ -97,9 +97,9 @@ def test_a_connection_without_a_key_is_rejected_and_counted(knows: str) -> None:
             host, _, port = run_socket.address.removeprefix("tcp://").rpartition(":")
             stack.enter_context(socket.create_connection((host, int(port)))).sendall(b"GET / HTTP/1.0\r\n\r\n")
         else:
-            other = stack.enter_context(without_a_key(run_socket, knows))
+            intruder = stack.enter_context(without_a_key(run_socket, knows))
             with contextlib.suppress(zmq.Again):  # it was rejected already
-                other.send(b"let me in", zmq.NOBLOCK)
+                intruder.send(b"let me in", zmq.NOBLOCK)
         await until(lambda: run_socket.count_rejected() > 0)
         assert at_run == []
         run_end.close()
@@ -111,13 +111,13 @@ def test_a_connection_without_a_key_is_rejected_and_counted(knows: str) -> None:
 
 def without_a_key(run: RunSocket, knows: str) -> "zmq.Socket[bytes]":
     if knows == "nothing":
-        other: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
-        other.connect(run.address)
+        intruder: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+        intruder.connect(run.address)
     else:
         key = run.keys.public if knows == "the run's key" else KeyPair.new().public
-        other = replica_socket(run.address, key, KeyPair.new(), b"0")
-    other.linger = 0
-    return other
+        intruder = replica_socket(run.address, key, KeyPair.new(), b"0")
+    intruder.linger = 0
+    return intruder
 
 
 def test_replicas_that_come_and_go_are_not_rejected() -> None:

@@ -38,10 +38,10 @@ def test_an_fp8_cache() -> None:
 
 
 def test_methods_that_compute_in_float32() -> None:
-    found: dict[str, bool] = {}
+    by_method: dict[str, bool] = {}
     for path in (VLLM / "model_executor/layers/quantization").rglob("*.py"):
         types = re.findall(r"def get_supported_act_dtypes.*?return (\[.*?\])", path.read_text(), re.DOTALL)
         if types:
-            found[OF_FILES.get(path.name, path.stem.replace("_", "-"))] = any("float32" in one for one in types)
-    assert {method for method, in_float32 in found.items() if in_float32} == set(IN_FLOAT32)
-    assert not any(found[method] for method in OF_FILES.values())
+            by_method[OF_FILES.get(path.name, path.stem.replace("_", "-"))] = any("float32" in one for one in types)
+    assert {method for method, in_float32 in by_method.items() if in_float32} == set(IN_FLOAT32)
+    assert not any(by_method[method] for method in OF_FILES.values())

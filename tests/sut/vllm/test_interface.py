@@ -162,7 +162,7 @@ class Judging(Arguments):
 
 
 @pytest.mark.parametrize(
-    ("asked", "wrong"),
+    ("arguments", "wrong"),
     [
         ({}, []),
         ({"max_num_seqs": -1}, ["max_num_seqs"]),
@@ -173,12 +173,12 @@ class Judging(Arguments):
     ],
 )
 def test_the_argument_at_fault_is_found_by_leaving_it_out(
-    asked: dict[str, Any], wrong: list[str], install: Any
+    arguments: dict[str, Any], wrong: list[str], install: Any
 ) -> None:
     install("0.32.0", Parameters28, arguments=Judging)
-    asked = {"model": "a model", **asked}
+    arguments = {"model": "a model", **arguments}
     interface = Interface(one_process=False)
-    assert interface.at_fault(asked, SAMPLING, stream=True) == {name: asked[name] for name in wrong}
+    assert interface.at_fault(arguments, SAMPLING, stream=True) == {name: arguments[name] for name in wrong}
 
 
 def test_a_variable_that_vllm_cannot_read_is_at_fault_and_not_the_model(

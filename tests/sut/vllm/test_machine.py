@@ -1,4 +1,4 @@
-"""What vLLM computes on: its own word, asked in another process, with a stand-in for its platform object."""
+"""What vLLM computes on: its own word, requested in another process, with a stand-in for its platform object."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -35,7 +35,7 @@ AddPlatform = Callable[..., Machine]
 
 
 @pytest.fixture
-def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AddPlatform:
+def add_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AddPlatform:
     """Asks a vLLM whose platform is the one described."""
 
     def ask(
@@ -61,8 +61,8 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AddPlatform:
     ("name", "variable"),
     [("CUDA", "CUDA_VISIBLE_DEVICES"), ("ROCM", "HIP_VISIBLE_DEVICES"), ("XPU", "ZE_AFFINITY_MASK")],
 )
-def test_a_platform_with_devices(name: str, variable: str, asked: AddPlatform) -> None:
-    machine = asked(name, 2, variable, "['torch.bfloat16', 'torch.float16']")
+def test_a_platform_with_devices(name: str, variable: str, add_platform: AddPlatform) -> None:
+    machine = add_platform(name, 2, variable, "['torch.bfloat16', 'torch.float16']")
     assert machine.platform == name.lower()
     assert (machine.devices, machine.device_name, machine.visible_variable) == (2, "device 0", variable)
     assert machine.device_bytes == 79 << 30  # the smallest
@@ -70,9 +70,9 @@ def test_a_platform_with_devices(name: str, variable: str, asked: AddPlatform) -
     assert not machine.on_cpu
 
 
-def test_what_a_platform_does_not_tell_is_not_known(asked: AddPlatform) -> None:
+def test_what_a_platform_does_not_tell_is_not_known(add_platform: AddPlatform) -> None:
     silent = "del current_platform.get_device_name, current_platform.get_device_total_memory\n"
-    machine = asked("TPU", 4, "TPU_VISIBLE_CHIPS", "['torch.float16']", silent)
+    machine = add_platform("TPU", 4, "TPU_VISIBLE_CHIPS", "['torch.float16']", silent)
     assert (machine.devices, machine.device_name, machine.device_bytes, machine.bfloat16) == (4, "", 0, False)
 
 
@@ -86,11 +86,11 @@ def test_what_a_platform_does_not_tell_is_not_known(asked: AddPlatform) -> None:
     ],
 )
 def test_flashinfer_is_missing(
-    name: str, samples: bool, installed: bool, fault: str, asked: AddPlatform, tmp_path: Path
+    name: str, samples: bool, installed: bool, fault: str, add_platform: AddPlatform, tmp_path: Path
 ) -> None:
     if installed:
         (tmp_path / "flashinfer.py").write_text("")
-    machine = asked(name, 1, sampler=samples)
+    machine = add_platform(name, 1, sampler=samples)
     assert machine.fault == fault
 
 
@@ -102,15 +102,15 @@ def test_a_machine_with_a_fault_is_refused_before_the_start() -> None:
 
 
 @pytest.mark.parametrize("name", ["UNSPECIFIED", "CPU"])
-def test_a_platform_without_devices(name: str, asked: AddPlatform) -> None:
-    machine = asked(name, 3)
+def test_a_platform_without_devices(name: str, add_platform: AddPlatform) -> None:
+    machine = add_platform(name, 3)
     assert machine.devices == 0
     assert machine.on_cpu == (name == "CPU")
 
 
-def test_a_vllm_that_cannot_be_imported(asked: AddPlatform) -> None:
+def test_a_vllm_that_cannot_be_imported(add_platform: AddPlatform) -> None:
     with pytest.raises(SetupError, match=r"vLLM does not report its devices: ImportError: libcudart\.so"):
-        asked("CUDA", more="raise ImportError('libcudart.so.12: cannot open')\n")
+        add_platform("CUDA", more="raise ImportError('libcudart.so.12: cannot open')\n")
 
 
 @pytest.mark.parametrize(

@@ -84,8 +84,8 @@ def nested(place: str, value: Any) -> Any:
 def test_each_part_is_searched() -> None:
     for part in PARTS:
         assert find_option(nested(f"{part}.some", 1), "some") == (True, 1)
-    for asked, kept in RENAMED.items():
-        assert find_option(nested(kept, 1), asked) == (True, 1)
+    for option, kept in RENAMED.items():
+        assert find_option(nested(kept, 1), option) == (True, 1)
 
 
 def test_a_common_name_is_looked_for_in_its_part_only() -> None:
@@ -125,7 +125,7 @@ def test_vllms_own_configuration_shows_them() -> None:
     )
     for name in (*RENAMED, "offload_group_size", "moe_backend"):
         assert find_option(config, name)[0], name
-    for name, value, other in (
+    for name, value, changed in (
         ("cpu_offload_gb", 1.5, 2),
         ("attention_backend", "triton_attn", "FLASH_ATTN"),
         ("scheduling_policy", "priority", "fcfs"),
@@ -134,7 +134,7 @@ def test_vllms_own_configuration_shows_them() -> None:
     ):
         _, in_force = find_option(config, name)
         assert not difference(value, in_force), name
-        assert difference(other, in_force), name
+        assert difference(changed, in_force), name
 
 
 SAME = [
@@ -154,7 +154,7 @@ DIFFERENT = [
 
 
 @pytest.mark.parametrize(
-    ("asked", "in_force", "same"), [*((*one, True) for one in SAME), *((*one, False) for one in DIFFERENT)]
+    ("requested", "in_force", "same"), [*((*one, True) for one in SAME), *((*one, False) for one in DIFFERENT)]
 )
-def test_difference(asked: Any, in_force: Any, same: bool) -> None:
-    assert bool(difference(asked, in_force)) is not same
+def test_difference(requested: Any, in_force: Any, same: bool) -> None:
+    assert bool(difference(requested, in_force)) is not same

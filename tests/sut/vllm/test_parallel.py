@@ -43,8 +43,8 @@ def test_what_a_copy_needs(tmp_path: Path) -> None:
 def test_weights_that_are_stored_quantized_need_what_they_take_on_disk(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(LLAMA_8B | {"quantization_config": {"quant_method": "fp8"}}))
     (tmp_path / "model.safetensors").write_bytes(b"\0" * 1000)
-    found = copy_need(tmp_path, 8_000_000_000, 10, value_bytes=2, cache_value_bytes=2)
-    assert found.weights_bytes == 1000
+    memory_need = copy_need(tmp_path, 8_000_000_000, 10, value_bytes=2, cache_value_bytes=2)
+    assert memory_need.weights_bytes == 1000
 
 
 def test_a_model_of_another_make_is_told_by_its_weights_alone(tmp_path: Path) -> None:

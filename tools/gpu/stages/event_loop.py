@@ -80,14 +80,14 @@ def _spy(process: psutil.Process, path: Path, seconds: float) -> "subprocess.Pop
 
 def hottest(path: Path, count: int = 8) -> list[str]:
     """Return the functions with the most own samples, without waiting functions."""
-    own: Counter[str] = Counter()
+    own_samples: Counter[str] = Counter()
     for line in path.read_text(errors="replace").splitlines():
         stack, _, samples = line.rpartition(" ")
         function = stack.rpartition(";")[2]
         if not _WAITING.search(function):
-            own[function] += int(samples)
-    total = own.total()
-    return [f"{100 * samples / total:4.1f} %  {function[:120]}" for function, samples in own.most_common(count)]
+            own_samples[function] += int(samples)
+    total = own_samples.total()
+    return [f"{100 * samples / total:4.1f} %  {function[:120]}" for function, samples in own_samples.most_common(count)]
 
 
 def report_lateness(stage: Stage, name: str, finished: MeasuredRun) -> None:
@@ -97,7 +97,7 @@ def report_lateness(stage: Stage, name: str, finished: MeasuredRun) -> None:
     planned_ns = poisson_offsets_ns(settings.schedule_rng_seed, settings.target_qps, len(issued_ns))
     late_ms = (issued_ns - issued_ns[0] - planned_ns) / 1e6
     late_ms -= late_ms.min()
-    found = {name: round(float(np.percentile(late_ms, share)), 3) for name, share in (("p50", 50), ("p99", 99))}
-    found["worst"] = round(float(late_ms.max()), 3)
-    stage.say(f"== {name}: issued later than scheduled, in ms, the earliest counting as 0: {found}")
-    stage.keep(f"lateness {name}", found)
+    lateness = {name: round(float(np.percentile(late_ms, share)), 3) for name, share in (("p50", 50), ("p99", 99))}
+    lateness["worst"] = round(float(late_ms.max()), 3)
+    stage.say(f"== {name}: issued later than scheduled, in ms, the earliest counting as 0: {lateness}")
+    stage.keep(f"lateness {name}", lateness)

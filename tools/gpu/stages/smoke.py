@@ -53,9 +53,9 @@ def probe(stage: Stage) -> None:
     (stage.folder / "probe.txt").write_text(done.stdout + done.stderr)
     if not done.stdout:
         raise ExecutionError(f"the probe ended with code {done.returncode}: {done.stderr[-200:]}")
-    found = json.loads(done.stdout.splitlines()[-1])
-    stage.keep("probe", found)
-    for name, text in found.items():
+    facts = json.loads(done.stdout.splitlines()[-1])
+    stage.keep("probe", facts)
+    for name, text in facts.items():
         stage.say(f"{'!!' if text.startswith(FAILED) else '  '} probe, {name}: {text}")
 
 
@@ -83,8 +83,8 @@ def _loads(stage: Stage, inputs: Inputs, rows: int) -> dict[str, Load]:
 def _together(stage: Stage, loads: dict[str, Load], names: list[str]) -> None:
     """Start runs together, and report each."""
     started = {name: start(stage, name, loads[name]) for name in names}
-    for name, one in started.items():
-        stage.step(name, ALWAYS, partial(_report, stage, name, loads[name], one))
+    for name, process in started.items():
+        stage.step(name, ALWAYS, partial(_report, stage, name, loads[name], process))
 
 
 def _report(stage: Stage, name: str, load: Load, started: Started) -> None:

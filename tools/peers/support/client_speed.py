@@ -146,21 +146,21 @@ class _InstantServer(asyncio.Protocol):
         if self._path == b"/v1/completions":
             self._stream(orjson.loads(b"".join(self._parts)))
             return
-        found = self._path == b"/v1/models"
-        body = b'{"data": [{"id": "instant", "owned_by": "vllm"}]}' if found else b'{"error": "not here"}'
+        is_models = self._path == b"/v1/models"
+        body = b'{"data": [{"id": "instant", "owned_by": "vllm"}]}' if is_models else b'{"error": "not here"}'
         head = b"HTTP/1.1 %d -\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
-        self._transport.write(head % (200 if found else 404, len(body)) + body)
+        self._transport.write(head % (200 if is_models else 404, len(body)) + body)
 
-    def _stream(self, asked: dict[str, Any]) -> None:
-        prompt = asked["prompt"]
-        ids = [token for token in RESPONSE_IDS if token not in asked["stop_token_ids"]][: asked["max_tokens"]]
-        name, cached = asked["request_id"], {"cached_tokens": 0}
+    def _stream(self, request: dict[str, Any]) -> None:
+        prompt = request["prompt"]
+        ids = [token for token in RESPONSE_IDS if token not in request["stop_token_ids"]][: request["max_tokens"]]
+        name, cached = request["request_id"], {"cached_tokens": 0}
         usage = {"prompt_tokens": len(prompt), "completion_tokens": len(ids), "prompt_tokens_details": cached}
         first = {"index": 0, "text": "", "finish_reason": None, "token_ids": ids[:1], "prompt_token_ids": prompt}
-        others = {"index": 0, "text": "", "finish_reason": "length", "token_ids": ids[1:]}
+        fields = {"index": 0, "text": "", "finish_reason": "length", "token_ids": ids[1:]}
         head = b"HTTP/1.1 200 -\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
         self._transport.write(head + _event({"id": name, "choices": [first]}))
-        last = _event({"id": name, "choices": [others]}) + _event({"id": name, "choices": [], "usage": usage})
+        last = _event({"id": name, "choices": [fields]}) + _event({"id": name, "choices": [], "usage": usage})
         end = last + _chunk(b"data: [DONE]\n\n") + _chunk(b"")
         asyncio.get_running_loop().call_later(PAUSE_S, self._finish, end)
 

@@ -104,8 +104,8 @@ def run_arguments(run: RunDir, options: dict[str, Any], conf: dict[str, object])
     arguments = ["--output-log-dir", str(run.root.resolve()), "--user-conf", str(conf_path.resolve())]
     for name, value in options.items():
         flag = "--" + name.replace("_", "-")
-        for one in value if isinstance(value, list) else [value]:
-            arguments += [flag] if one is True else [flag, str(one)]
+        for item in value if isinstance(value, list) else [value]:
+            arguments += [flag] if item is True else [flag, str(item)]
     return arguments
 
 
