@@ -64,7 +64,7 @@ def test_a_fail_outranks_a_flag_and_a_flag_a_pass() -> None:
     assert decide(flags) == ("FLAG", "downgrade_headline")
     assert decide([*flags[:2], stated("G-2/overstated", "")]) == ("FLAG", "correct_headline")
     assert decide([*flags, stated("P-1/missing_raw", "")]) == ("FAIL", "eject")
-    both = patch(findings=[stated("B-4/contended", "busy"), stated("G-2/overstated", "too large")])
+    both = patch(findings=[stated("B-4/contended", "busy", severity="warning"), stated("G-2/overstated", "too large")])
     assert both.headline == "FLAG, action correct_headline: G-2/overstated: too large; and 1 more"
 
 

@@ -24,7 +24,8 @@ ONE, TWO, OTHER = (
 
 
 def in_place(tree: Tree, place: Place, rule: str, name: str = "performance/run_1/mlperf_log_detail.txt") -> Finding:
-    return stated(rule, f"what was found of {rule}", (tree.scenario(place) / name).relative_to(tree.root))
+    path = (tree.scenario(place) / name).relative_to(tree.root)
+    return stated(rule, f"what was found of {rule}", path, severity="error")
 
 
 def checked_of(root: Path, *placed_rules: tuple[Place, str]) -> Checked:
