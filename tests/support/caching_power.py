@@ -34,7 +34,7 @@ from tests.support.fakes import FakeSink
 from tests.support.virtual import issued
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "caching-errors.md"
-AUDITS = 200  # number of audits per system
+AUDITS = 100  # number of audits per system
 DATASET = 13_368
 SAVINGS = (0, 5, 10, 12, 15, 20, 25, 40, 100)  # percent of the time of a repeated prompt
 ROWS = (64, 400, 5_000)

@@ -277,8 +277,8 @@ def test_server_is_refused_with_the_reason(scenario: str) -> None:
     [
         ({"samples": 65}, InputError, "must be at most 64"),
         ({"samples": 33, "starts_engine": False}, SetupError, "too small: 64 rows, required: at least 66"),
-        ({"samples": 0}, InputError, "greater than or equal to 1"),
-        ({"audit_samples": 0}, InputError, "greater than or equal to 1"),
+        ({"samples": 0}, InputError, "at least 1"),
+        ({"audit_samples": 0}, InputError, "at least 1"),
         ({"sample_index": (10,)}, InputError, "must be 0 to 9"),
         ({"sample_index": (-1,)}, InputError, "must be 0 to 9"),
         ({"sample_index": (3, 3)}, InputError, "twice"),

@@ -51,6 +51,7 @@ def test_the_document_claims_what_is_required() -> None:
     assert all(cell == "–" or float(cell) >= 99 for cells in cheats.values() for cell in cells)
 
 
+@pytest.mark.long
 def test_a_row_of_the_document_is_current() -> None:
     assert row("SingleStream", 1, "idle") in documented(HONEST)
 
