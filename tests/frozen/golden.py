@@ -19,7 +19,7 @@ INPUTS = {
     "verify": (
         "Server", "pair Server: bare logs", "pair Server: answers cut", "pair Server: runs swapped",
         "Server by the rules of short runs", "campaign", "caching", "null/server-too-few", "null/server-same",
-        "short tree/llama3.1-8b/Server", "concurrency", "audit-cached", "server-died",
+        "any tree/resnet50/SingleStream", "concurrency", "audit-cached", "server-died",
     ),
     "document": ("pair Server", "null/server-too-few"),
     "check": (

@@ -74,10 +74,10 @@ def test_one_engine_serves_all_scenarios(run: Run, tmp_path: Path) -> None:
 
 def test_a_run_counts_only_its_own_tokens_while_it_runs(run: Run) -> None:
     counts: list[int] = []
-    slow = {"dummy_ttft_ms": 1_500.0}  # longer than two heartbeats
+    slow = {"dummy_ttft_ms": 500.0, "dummy_slots": 8}  # multiple heartbeats see a part of the responses
     run("first", "Offline", **slow)
     second = run("second", "Offline", watch=lambda progress: counts.append(progress.output_tokens), **slow)
-    assert max(counts) == read_requests(second.requests).output_tokens.sum()
+    assert 0 < max(counts) <= read_requests(second.requests).output_tokens.sum()
 
 
 def test_it_is_the_system_that_a_run_of_its_own_has(run: Run) -> None:
