@@ -77,8 +77,7 @@ def bench(
     points.csv and report.html. After an interruption, the same command continues the bench.
 
     Exit codes: 0 a rate is within the limits, or no limits apply; 1 no rate is within the limits; 2 bad input; 3
-    refused to start, or the limits could not be checked; 4 a run failed, or more than 1% of its requests failed; 130
-    interrupted.
+    refused to start, or limits not checked; 4 a run failed; 130 interrupted.
     """
     bench_values = given_values(BenchOptions, {name: parsed.pop(name) for name in BenchOptions.model_fields})
     foreign_options = {name: value for name in (*REFUSED, *IGNORED) if (value := parsed.pop(name)) is not None}

@@ -59,7 +59,7 @@ def _judge(targets: tuple[Path, ...], options: dict[str, Any]) -> "GateOutcome":
     ),
 )
 @click.argument("targets", metavar="TARGET...", type=PATH, nargs=-1, required=True)
-@click.option("--strict", is_flag=True, help="Close the gate also on warnings: declared facts that no file proves.")
+@click.option("--strict", is_flag=True, help="Close the gate also on warnings: facts that no file proves.")
 @click.option(
     "--division", type=click.Choice(DIVISIONS), help="Close the gate if a result is not eligible in this division."
 )

@@ -30,7 +30,7 @@ def described(fields: dict[str, Any], record: Manifest | None = None, **more: An
         "division": "closed",
         "system_name": "Box",
         "suites": {"datacenter"},
-        "given": read_system_file({"system": fields}),
+        "system_file": read_system_file({"system": fields}),
     }
     return describe([record or official_record()], **{**values, **more})
 
