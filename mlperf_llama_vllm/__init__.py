@@ -148,7 +148,7 @@ def read_requests(path: Location) -> dict[str, Any]:
     from runs.record import requests_log
 
     table = requests_log.read_requests(Path(path))
-    columns = {name: getattr(table, name) for name in requests_log.FIELDS}
+    columns = {name: getattr(table, name) for name in requests_log.FIELDS if name != "token_gaps_us"}
     return {**columns, "output_sha256": list(table.output_sha256)}
 
 

@@ -105,14 +105,14 @@ def main(arguments: list[str]) -> NoReturn:
     if uv is None:
         sys.exit(NOT_FOUND)
     variables = dict(os.environ)
-    answer = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"],
         capture_output=True, text=True, check=False, env={**variables, "PIP_QUIET": "0", "PIP_VERBOSE": "0"},
     )  # fmt: skip
-    settings = environment(answer.stdout, variables)
+    settings = environment(completed.stdout, variables)
     if not _chosen("UV_LINK_MODE", variables) and not _can_link(uv):
         settings["UV_LINK_MODE"] = "copy"  # uv's own fallback, without its warning
-    if arguments[:1] == ["pip"] and without_index(answer.stdout, variables):
+    if arguments[:1] == ["pip"] and without_index(completed.stdout, variables):
         arguments = [*arguments[:2], "--no-index", *arguments[2:]]
     os.execve(uv, [uv, *arguments], settings)
 

@@ -40,6 +40,8 @@ def test_a_run_and_its_verdict_agree(result: Path) -> None:
     assert (run.mode, run.verdict, run.numbers) == ("AccuracyOnly", "DONE", {})
     assert run.manifest is not None
     (verdict,) = api.verify(result)
+    assert (verdict.outcome, verdict.exit_code) == ("PASS", 0)
+    (verdict,) = api.verify(result, official=True)
     assert (verdict.outcome, verdict.exit_code) == ("FAIL", 1)
     assert verdict.reasons
     violated = {one["rule"] for one in verdict.findings if one["severity"] == "error"}

@@ -212,14 +212,14 @@ def lacking(read: ReadSource) -> list[str]:
 
 def downloaded(version: str, folder: Path) -> Path | str:
     """Download the wheel of a version; return its path, or why it is not available."""
-    answer = ""
+    printed = ""
     for name in DISTRIBUTIONS:
         pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-cache-dir", "--only-binary", ":all:"]
         done = subprocess.run([*pip, "-d", str(folder), f"{name}=={version}"], capture_output=True, text=True)
         if done.returncode == 0:
             return next(folder.glob("*.whl"))
-        answer = (done.stderr.strip().splitlines() or ["pip failed"])[-1]
-    return answer
+        printed = (done.stderr.strip().splitlines() or ["pip failed"])[-1]
+    return printed
 
 
 def check_version(version: str) -> tuple[list[str], str]:

@@ -185,8 +185,8 @@ def left_out(kind: str, *, run: bool = True) -> Callable[[Path], None]:
 
     def change(folder: Path) -> None:
         label = first(folder, kind).name
-        kept = [one for one in json.loads((folder / RECORD).read_text())["legs"] if one["label"] != label]
-        set_at(folder / RECORD, "legs", kept)
+        kept = [one for one in json.loads((folder / RECORD).read_text())["runs"] if one["label"] != label]
+        set_at(folder / RECORD, "runs", kept)
         if run:
             shutil.rmtree(folder / label)
 
@@ -214,10 +214,10 @@ def of_an_earlier_version(folder: Path) -> None:
 
 def prefix_caching(folder: Path) -> None:
     """In every run, so that they are of one system. The audit then ends after two runs."""
-    record = json.loads((folder / RECORD).read_text())["legs"]
-    for leg in record[2:]:
-        shutil.rmtree(folder / leg["label"])
-    set_at(folder / RECORD, "legs", record[:2])
+    record = json.loads((folder / RECORD).read_text())["runs"]
+    for entry in record[2:]:
+        shutil.rmtree(folder / entry["label"])
+    set_at(folder / RECORD, "runs", record[:2])
     for run in (*map(RunDir, folder.glob("*/")), ResultDir(folder.parents[1]).performance):
         if run.manifest.is_file():
             set_record(run, {"engine.configuration.enable_prefix_caching": True})

@@ -54,7 +54,7 @@ def test_unofficial_results_need_the_rehearsal_flag_whatever_they_claim(
 ) -> None:
     text = reasons(build(rehearsal=False))
     assert f"{BENCHMARK}/Offline: not eligible for submission: the dummy engine runs no model" in text
-    assert f"{BENCHMARK}/Server: not eligible for submission: the bundled articles are not CNN-DailyMail" in text
+    assert f"{BENCHMARK}/Server: not eligible for submission: the run uses the bundled articles" in text
     in_open = [
         f"{BENCHMARK}/{name}: not eligible for submission: the dummy engine runs no model"
         for name in ("Offline", "Server")

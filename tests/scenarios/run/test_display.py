@@ -148,6 +148,6 @@ def test_the_limits_in_force_and_those_of_the_benchmark_where_they_differ_stand_
     for tpot_ns, header, shown in ((None, "p99 limit", ["100"]), (10**8, "p99 limit", ["100"]),
                                    (4 * 10**7, "p99 limit   official p99", ["100", "40"])):  # fmt: skip
         official = None if tpot_ns is None else TokenLimits(ttft_ns=2 * 10**9, tpot_ns=tpot_ns)
-        _, head, _, row, _ = numbers(result, official)
+        *_, head, _, row, _ = numbers(result, official)
         assert head.endswith(f"p99   {header}")
         assert row.split()[5:] == shown
