@@ -31,7 +31,7 @@ def test_an_id_is_of_one_rule() -> None:
 
 def test_every_rule_that_is_written_out_is_in_the_catalog() -> None:
     """Also where no test breaks it: a finding of an unknown rule is no verdict."""
-    makers = {"fail", "warn", "note", "compared", "make", "Question"}
+    makers = {"compared", "stated", "Question"}
     written = set()
     for path in Path(compliance.__file__).parent.rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_bytes())):

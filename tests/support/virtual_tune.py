@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compliance.judge.finding import fail
+from compliance.judge.finding import stated
 from compliance.signoff.claim import Claim
 from compliance.signoff.signoff_verdict import Scope, SignOff
 from runs.errors import Interrupted
@@ -72,7 +72,7 @@ class VirtualRuns:
     def sign_off(self, scope: Scope, ref: list[Path], cand: list[Path], claim: Claim) -> SignOff:
         """Return a verdict without looking at the runs."""
         self.signed.append((claim.levers, [path.name for path in ref], [path.name for path in cand]))
-        findings = [fail("G-4/no_real_gain", "no gain")] if self.refused & {*claim.levers} else []
+        findings = [stated("G-4/no_real_gain", "no gain")] if self.refused & {*claim.levers} else []
         return SignOff(scope, 0.5, "open", levers=claim.levers, findings=findings)
 
 

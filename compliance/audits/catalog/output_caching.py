@@ -169,11 +169,7 @@ class OutputCaching(AuditTest[CachingOptions]):
         seconds = median(one.pace.seconds for one in references)
         used += f"; {counted(len(references), 'reference run')} of {seconds:.3g} s; {counted(len(runs), 'run')}"
         used += f"; {new:,} of {issued:,} reference samples were new to the engine"
-        if failed:
-            violated = f"{failed[0].text}: {failed[0].found}"
-            text, reason = f"TEST FAIL: {violated}, required {failed[0].required}", f"{violated} ({scores}; {used})"
-        else:
-            text, reason = "TEST PASS", f"{scores}; {used}"
+        text, reason = _test_line(failed, f"{scores}; {used}")
         head = f"Verifying performance.\nreference score = {before}\ntest score = {after}\n{text}\n"
         rule = _rule(request.scenario, plan.threshold)
         return self.result(
@@ -202,6 +198,14 @@ class OutputCaching(AuditTest[CachingOptions]):
                 "engines": measured[-1].run.engine,
             },
         )
+
+
+def _test_line(failed: Sequence[Finding], measured: str) -> tuple[str, str]:
+    """Return the line of verify_performance.txt with the verdict, and the reason of the verdict."""
+    if not failed:
+        return "TEST PASS", measured
+    violated = f"{failed[0].text}: {failed[0].found}"
+    return f"TEST FAIL: {violated}, required {failed[0].required}", f"{violated} ({measured})"
 
 
 def _plan(request: Request) -> Plan:

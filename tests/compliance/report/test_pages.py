@@ -164,7 +164,7 @@ def test_every_rule_is_accounted_for(run: Path, tmp_path: Path, run_main: RunMai
 def test_what_is_missing_is_not_called_checked(run: Path, tmp_path: Path, run_main: RunMain) -> None:
     bare = tmp_path / "bare"
     shutil.copytree(run, bare)
-    for name in ("requests.jsonl", "seal.json", "result.json", "progress.json"):
+    for name in ("requests.jsonl", "manifest.json", "seal.json", "result.json", "progress.json"):
         (bare / name).unlink()
     _, text = made(bare, tmp_path, run_main)
     unchecked = text.partition("### Rules not applied")[2]

@@ -1,21 +1,10 @@
-"""Runs whose queries LoadGen issued on time, whatever the host did that recorded them."""
-
-from dataclasses import replace
-
-import numpy as np
 import pytest
 
-from runs.bench import measure
+from tests.support.punctual import punctual_issue
+
+__all__ = ["punctual_issue"]
 
 
 @pytest.fixture(autouse=True)
-def punctual_issue(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set the time from the schedule to the issue of each query to 0."""
-    queries_of = measure._queries
-
-    def punctual(*arguments: object) -> object:
-        queries = queries_of(*arguments)  # type: ignore[arg-type]
-        late_ns = queries.late_issue_ns
-        return queries if late_ns is None else replace(queries, late_issue_ns=np.zeros_like(late_ns))
-
-    monkeypatch.setattr(measure, "_queries", punctual)
+def on_time(punctual_issue: None) -> None:
+    """All tests of this package use runs whose queries were issued on time."""

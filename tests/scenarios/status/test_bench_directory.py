@@ -12,10 +12,13 @@ from runs.errors import ExitCode
 from runs.what_is import what_is
 from tests.conftest import run_here
 from tests.support.dummy_runs import DummyRuns
+from tests.support.punctual import punctual_issue
+
+__all__ = ["punctual_issue"]
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Path:
+def bench(tmp_path: Path, punctual_issue: None) -> Path:
     """The directory of a bench with an Offline run and a Server run."""
     root, runs = tmp_path / "bench-before", DummyRuns()
     places = [runs.copy(root / "runs" / name, scenario).root for name, scenario in RUNS.items()]
