@@ -83,6 +83,6 @@ def test_a_computed_value_has_its_formula_its_keys_and_the_fix_of_its_scenario(
 def test_a_rate_above_the_schedule_is_called_so() -> None:
     latency = LatencyNumbers(min=10**6, mean=2 * 10**6, max=3 * 10**6, p50=0, p90=0, p95=0, p97=0, p99=0, p99_9=0)
     numbers = Numbers(samples_per_second=12.0, scheduled_samples_per_second=10.0)
-    ((found, keys, required),) = _completed(100, numbers, latency)
-    assert (found, required) == ("completed samples/s is 12", "must be at most scheduled samples/s 10")
+    ((stated, keys, required),) = _completed(100, numbers, latency)
+    assert (stated, required) == ("completed samples/s is 12", "must be at most scheduled samples/s 10")
     assert keys == ("result_completed_samples_per_sec", "result_scheduled_samples_per_sec")
