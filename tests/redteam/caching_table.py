@@ -1,7 +1,7 @@
 """What output_caching says about a system that saves a part of the time of a repeated prompt; real runs of LoadGen.
 
-`python -m tests.redteam.caching_table --repetitions 3 --write` from the repository's root makes the audits (hours on an
-idle machine) and rewrites the table of docs/caching-errors.md. Options select a part of the table. The dummy engine
+`python -m tests.redteam.caching_table --repetitions 3` from the repository's root makes the audits (hours on an
+idle machine) and prints their table. Options select a part of the table. The dummy engine
 computes one request at a time; a request takes about 50 ms, more than half of it for the prompt.
 """
 
@@ -20,8 +20,6 @@ from runs.errors import ExitCode
 from tests.support import warm
 from tests.support.cheats import CHEAT, SAVING
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "caching-errors.md"
-START, END = "<!-- measured: savings -->\n", "<!-- end: savings -->\n"
 SAVINGS = (0, 5, 10, 15, 25, 40, 100)  # percent of the time of a repeated prompt
 ROWS = (64, 400, 5_000)
 LOADS = {"idle": 0, "two busy processes": 2}
@@ -90,7 +88,6 @@ def main() -> None:
     parser.add_argument("--savings", type=int, nargs="+", default=SAVINGS)
     parser.add_argument("--rows", type=int, nargs="+", default=ROWS)
     parser.add_argument("--loads", nargs="+", default=list(LOADS), choices=list(LOADS))
-    parser.add_argument("--write", action="store_true", help="rewrite the table of the document")
     options = parser.parse_args()
     verdicts: dict[tuple[int, int], dict[str, Counter[str]]] = {}
     with tempfile.TemporaryDirectory() as place:
@@ -107,9 +104,6 @@ def main() -> None:
                         counts[verdict] += 1
                         print(f"{load}, {rows} rows, {saving}%: {verdict}, {runs} runs, {seconds:.0f} s", flush=True)
     print(table(verdicts))
-    if options.write:
-        before, rest = DOCUMENT.read_text().split(START)
-        DOCUMENT.write_text(before + START + table(verdicts) + END + rest.split(END)[1])
 
 
 if __name__ == "__main__":
