@@ -262,7 +262,7 @@ def test_an_option_that_vllm_changes_stops_the_start(tiny_model: Path, stand_ins
     error = refusal(tiny_model, async_scheduling=True)  # not available on CPUs: vLLM logs it and goes on without
     assert stand_ins, "vLLM accepted the option"
     assert isinstance(error, SetupError)
-    assert re.search("async_scheduling: asked True, .* runs with False", error.message)
+    assert re.search("async_scheduling: requested True, .* has False", error.message)
 
 
 @pytest.mark.parametrize("stream_first_token", [True, False])
