@@ -184,8 +184,8 @@ def verify(*directories: Location, official: bool = False, in_round: str | None 
         >>> [(one.outcome, one.exit_code) for one in verify(result / "performance/run_1")]
         [('PASS', 0)]
     """
-    from compliance.verify.find_results import find_results
-    from compliance.verify.result_verdict import verify_result
+    from compliance.results.find_results import find_results
+    from compliance.results.result_verdict import verify_result
 
     rounds = None if in_round is None else _round(in_round)
     results = find_results([Path(one) for one in directories])
@@ -202,7 +202,7 @@ def check_tree(tree: Location, in_round: str = "v6.1") -> Verdict:
         runs.errors.InputError: nowhere does not exist
           fix: name a submission tree: the directory with closed/ or open/ in it
     """
-    from compliance.submission.check.check_tree import check_tree as check
+    from compliance.trees.check_tree import check_tree as check
 
     return _verdict(check(Path(tree), _round(in_round)))
 

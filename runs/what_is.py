@@ -8,9 +8,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from runs.endpoints.layout import is_run_folder
 from runs.errors import InputError
 from runs.harness import PROGRAM
+from runs.mlperf_endpoints.layout import is_run_folder
 from runs.record.layout import BENCH_FILE, LOADGEN_LOGS, CampaignDir, RunDir
 
 Kind = Literal[

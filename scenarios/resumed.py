@@ -9,7 +9,7 @@ from qsl.model_files import file_hashes
 from runs.errors import ExitCode, InputError, Interrupted, SetupError
 from runs.processes.interrupts import if_abandoned
 from runs.record.group_end import record_end
-from scenarios.run.plan import PreparedRun
+from scenarios.launch.plan import PreparedRun
 
 CHANGED_FIX = (
     "revert the change, give another --output-log-dir, or repeat these runs with --restart-changed (the existing files "

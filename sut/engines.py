@@ -8,10 +8,10 @@ from pydantic import BaseModel
 
 from runs.errors import InputError, SetupError
 from runs.record.engines.engine_records import DEFAULT_ENGINE
-from sut.dummy.kind import DummyKind, DummyOptions
-from sut.endpoint.kind import EndpointKind, EndpointOptions
+from sut.dummy.dummy_kind import DummyKind, DummyOptions
 from sut.engine_kind import EngineKind
-from sut.vllm.kind import VllmKind, VllmOptions
+from sut.http.http_kind import EndpointKind, EndpointOptions
+from sut.vllm.vllm_kind import VllmKind, VllmOptions
 
 if TYPE_CHECKING:
     from runs.record.manifest import RunPlan

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from runs.errors import SetupError
 from runs.record.observed import LoopLag
-from sut.request_log import Lateness
+from sut.request_writer import Lateness
 
 SPARE_FILES = 256  # open files of the rest of the process
 INTERVAL_S = 0.01  # a hundred timers per second take about 0.1% of a core

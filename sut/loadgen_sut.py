@@ -19,7 +19,7 @@ from typing import Any
 from runs.errors import ExecutionError
 from sut.engine import ANSWERED, Engine, Request
 from sut.feed import AdmissionControl
-from sut.request_log import Outcome, RequestLogWriter
+from sut.request_writer import Outcome, RequestLogWriter
 
 TOKEN_BYTES = 4  # LoadGen receives int32 IDs, as from the reference implementation
 MAX_RESPONSES = 256  # maximum number of responses in one call of LoadGen

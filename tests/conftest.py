@@ -32,12 +32,12 @@ settings.load_profile("any-machine")
 # Files that take longest, and for how many seconds of an idle core, roughly; of the others each test takes OF_A_TEST.
 OF_A_TEST = 0.1
 OF_A_FILE = {
-    "vllm/test_first_run.py": 60, "scenarios/run/test_endpoint_run.py": 40, "scenarios/tune/test_tune.py": 35,
-    "scenarios/run/test_replica_runs.py": 30, "scenarios/campaign/test_campaign.py": 30, "test_setup.py": 25,
-    "scenarios/run/test_faults.py": 25, "frozen/test_frozen.py": 25, "test_surroundings.py": 20,
-    "test_bad_inputs.py": 20, "sut/replicas/test_kept_engine.py": 20, "sut/endpoint/test_faults.py": 20,
-    "scenarios/run/test_interruptions.py": 20, "scenarios/test_llama2_70b.py": 15,
-    "compliance/submission/test_submission_check.py": 20, "scenarios/commands/test_signoff_command.py": 15,
+    "vllm/test_first_run.py": 60, "scenarios/launch/test_endpoint_run.py": 40, "scenarios/tune/test_tune.py": 35,
+    "scenarios/launch/test_replica_runs.py": 30, "scenarios/campaign/test_campaign.py": 30, "test_setup.py": 25,
+    "scenarios/launch/test_faults.py": 25, "frozen/test_frozen.py": 25, "test_surroundings.py": 20,
+    "test_bad_inputs.py": 20, "sut/replicas/test_kept_engine.py": 20, "sut/http/test_faults.py": 20,
+    "scenarios/launch/test_interruptions.py": 20, "scenarios/test_llama2_70b.py": 15,
+    "compliance/trees/test_submission_check.py": 20, "scenarios/commands/test_signoff_command.py": 15,
     "vllm/test_cluster.py": 220, "vllm/test_endpoint.py": 110, "vllm/test_vllm_runs.py": 100,
     "vllm/test_faults.py": 75, "vllm/test_cluster_gpus.py": 60, "vllm/test_engine.py": 60,
 }  # fmt: skip

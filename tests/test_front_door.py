@@ -11,8 +11,8 @@ import pytest
 
 from runs.errors import Ending, ExecutionError, Interrupted, SetupError
 from runs.harness import HARNESS_VERSION
-from scenarios.run import parent as run_module
-from scenarios.run.config import RunConfig
+from scenarios.launch import parent as run_module
+from scenarios.launch.run_config import RunConfig
 from tests.conftest import ROOT, Finished, RunMain, StartMain, run_here
 from tests.support.run_commands import arguments, patched
 
@@ -186,14 +186,14 @@ def test_the_front_door_imports_nothing_heavy() -> None:
 
 def test_a_run_is_started_before_what_only_its_end_or_other_commands_need_is_imported() -> None:
     code = """
-import sys, main, scenarios.run.parent, scenarios.run.supervisor
+import sys, main, scenarios.launch.parent, scenarios.launch.supervisor
 class Enough(SystemExit): pass
 def start(self): raise Enough
-scenarios.run.supervisor.EarlyRun.__enter__ = start
+scenarios.launch.supervisor.EarlyRun.__enter__ = start
 try:
     main.main(["--scenario", "Offline", "--engine", "dummy"])
 except Enough:
-    late = {"nltk", "rouge_score", "transformers", "scenarios.run.plan", "scenarios.commands.tune"}
+    late = {"nltk", "rouge_score", "transformers", "scenarios.launch.plan", "scenarios.commands.tune"}
     late.add("compliance.signoff")
     sys.exit(len(late & set(sys.modules)))
 sys.exit(-1)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from packaging.markers import Marker, default_environment
 
-from compliance.evidence.same_system import RECORDED_PAIR
+from compliance.results.same_system import RECORDED_PAIR
 from runs.loadgen.detail_log import read_detail, unchanged_sources
 from runs.loadgen.trace_log import read_trace
 from runs.machine import environment

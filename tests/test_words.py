@@ -32,7 +32,7 @@ FIELDS = {
     "compliance/signoff/*.py": {"lever", "levers", "lever_class", "lever_evidence", "lever_decomposition"},
     "tests/compliance/signoff/*.py": {"lever", "levers", "lever_class", "lever_decomposition"},
     "tests/support/virtual_tune.py": {"levers"},
-    "compliance/submission/check/check_tree.py": {"legs_found"},
+    "compliance/trees/check_tree.py": {"legs_found"},
     "tests/compliance/submission/*.py": {"legs_found"},
     "compliance/*.py": {"answers", "answers_sha256"},
     "scenarios/tune/signed_options.py": {"levers"},
@@ -40,7 +40,7 @@ FIELDS = {
     "runs/record/*.py": {"answers"},
     "tests/*.py": {"answers"},
     "docs/json.md": {"leg", "legs", "levers", "lever_class", "lever_decomposition", "lever_evidence", "answer"},
-    "sut/endpoint/*.py": {"answers", "longest_answer_ns"},
+    "sut/http/*.py": {"answers", "longest_answer_ns"},
     "*": {
         "answers_with_cached_count", "answers_with_their_id", "answers_with_their_prompt", "answers_in_one_chunk",
         "answers_read_at_once",
@@ -48,7 +48,7 @@ FIELDS = {
 }  # fmt: skip
 # Other people's texts, frozen texts, and this list.
 LEFT_OUT = (
-    "qsl/embedded/data/*", "compliance/mechanisms/registry/*", "requirements/*", "tests/frozen/*.txt",
+    "qsl/embedded/data/*", "compliance/techniques/registry/*", "requirements/*", "tests/frozen/*.txt",
     "tests/signoff/cases.jsonl", "CHANGELOG.md", "tests/test_words.py",
     "tests/test_prose.py",
 )  # fmt: skip

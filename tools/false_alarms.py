@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compliance.judge.rule import OURS, all_rules
-from compliance.submission.check.check_tree import catalog, check_tree
+from compliance.trees.check_tree import catalog, check_tree
 from runs.harness import HARNESS_ROOT
 from runs.rounds import ROUNDS
 

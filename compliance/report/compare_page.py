@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from compliance.report.bench_page import draw_records, draw_users
 from compliance.report.page import render
 from compliance.report.pictures import Picture
+from runs.bench.bench_comparison import Comparison, condition_name, condition_text, stated_conditions
 from runs.bench.bench_record import BenchRecord
-from runs.bench.compare import Comparison, condition_name, condition_text, stated_conditions
 from runs.wording import moment
 
 

@@ -11,12 +11,12 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from compliance.evidence.run_verdict import RunVerdict
 from compliance.judge.check import WITHOUT_INPUT
 from compliance.judge.finding import Finding
 from compliance.judge.rule import Kind, Rule, all_rules
 from compliance.judge.verdict import Verdict
-from compliance.verify.result_verdict import ResultVerdict
+from compliance.results.result_verdict import ResultVerdict
+from compliance.results.run_verdict import RunVerdict
 from runs.errors import HarnessError
 from runs.files.reading import DETAIL_LOG, bounded_lines
 from runs.files.writing import sha256_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from compliance.endpoints import judge_of
+from compliance.mlperf_endpoints import judge_of
 from compliance.report.curves import Mark, Panel, Series, draw_curves, tune_rates
 from compliance.report.pictures import Picture
 from compliance.report.run_section import RunSection, run_section

@@ -13,12 +13,12 @@ from statistics import median
 
 from compliance.report.page import render
 from compliance.report.pictures import Picture, Point, points
-from compliance.submission.check.causes import RANKS
-from compliance.submission.check.check_report import head, not_judged_lines
-from compliance.submission.check.check_tree import Checked
-from compliance.submission.check.findings import object_or_empty, shown_lines
-from compliance.submission.check.tree_evidence import LATENCIES, RATES
-from compliance.submission.tree import Place
+from compliance.trees.causes import RANKS
+from compliance.trees.check_report import head, not_judged_lines
+from compliance.trees.check_tree import Checked
+from compliance.trees.findings import object_or_empty, shown_lines
+from compliance.trees.tree import Place
+from compliance.trees.tree_evidence import LATENCIES, RATES
 from runs.benchmark import SCENARIOS
 from runs.wording import printable
 

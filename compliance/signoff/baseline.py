@@ -5,8 +5,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from compliance.evidence.same_system import REPEATS
 from compliance.judge.finding import Finding, stated
+from compliance.results.same_system import REPEATS
 from compliance.signoff.coherence import coherent
 from compliance.signoff.evidence import Evidence, Sides, checks
 from compliance.signoff.provenance import one_system

@@ -6,14 +6,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compliance.evidence.run_evidence import RunEvidence
-from compliance.evidence.run_verdict import RunVerdict, judge_run
-from compliance.evidence.scoring import ScoreSources, expect_scoring
 from compliance.judge.check import Decider, Need, always, decides
 from compliance.judge.finding import Finding, stated
 from compliance.judge.rule import OURS, RuleSeverity
+from compliance.results.find_results import find_results
+from compliance.results.run_evidence import RunEvidence
+from compliance.results.run_verdict import RunVerdict, judge_run
+from compliance.results.scoring import ScoreSources, expect_scoring
 from compliance.signoff.signoff_verdict import SignOff
-from compliance.verify.find_results import find_results
 from runs.errors import HarnessError
 from runs.record.finished_run import ACCURACY, PERFORMANCE
 from runs.record.layout import RunDir

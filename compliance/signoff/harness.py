@@ -15,8 +15,8 @@ from compliance.audits.catalog.output_consistency import OutputConsistency
 from compliance.audits.catalog.output_length import OutputLength
 from compliance.audits.run_artifacts import RunArtifacts
 from compliance.audits.state import AuditState, audit_beside
-from compliance.evidence.same_system import AUDIT, DATA_OF_MODES, MODES
 from compliance.judge.finding import Finding, Severity, stated
+from compliance.results.same_system import AUDIT, DATA_OF_MODES, MODES
 from compliance.signoff.coherence import coherent, one_model
 from compliance.signoff.evidence import (
     FASTER_FAIL,

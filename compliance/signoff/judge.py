@@ -7,11 +7,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from compliance.endpoints import judge_of
-from compliance.evidence.scoring import ScoreSources, with_scorer
 from compliance.judge.check import WITHOUT_INPUT, Check, Judgement, check, judge
 from compliance.judge.finding import Finding, stated
 from compliance.judge.rule import UnknownRuleError
+from compliance.mlperf_endpoints import judge_of
+from compliance.results.find_results import find_results
+from compliance.results.scoring import ScoreSources, with_scorer
 from compliance.signoff import changed_options
 from compliance.signoff import gain as gain_checks
 from compliance.signoff import harness as harness_checks
@@ -42,10 +43,9 @@ from compliance.signoff.provenance import (
     run_proofs,
 )
 from compliance.signoff.signoff_verdict import NOISE_BAND_PCT, Policy, Scope, SignOff
-from compliance.verify.find_results import find_results
-from runs.endpoints.layout import is_run_folder
 from runs.errors import ExecutionError, HarnessError, InputError
 from runs.files.reading import read_object
+from runs.mlperf_endpoints.layout import is_run_folder
 from runs.processes.time_limit import OutOfTime, within
 
 MAX_PATCH_RUNS = 64  # maximum number of runs of a patch verdict, each of which is re-evaluated

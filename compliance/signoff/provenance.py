@@ -11,13 +11,13 @@ from dataclasses import replace
 from statistics import mean
 from typing import Any
 
-from compliance.evidence.same_system import BUNDLE, HARNESS, MAX_DAYS_APART, Question, too_far_apart, unlike
 from compliance.judge.check import Judgement, check, decides, judge
 from compliance.judge.finding import Finding, Severity, stated
 from compliance.judge.rule import find_rule
-from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
+from compliance.results.same_system import BUNDLE, HARNESS, MAX_DAYS_APART, Question, too_far_apart, unlike
 from compliance.signoff import requests
 from compliance.signoff.evidence import Evidence, checks, damaged
+from compliance.techniques.engine_facts import facts_of_run, misdeclared
 from runs.loadgen.detail_log import NO_GIT, unchanged_sources
 from runs.record.engines.server_facts import prompt_reuse
 from runs.record.fingerprint import (

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compliance.evidence.run_evidence import ids_unknown
 from compliance.judge.check import Need, check
 from compliance.judge.finding import Finding, Severity, stated
+from compliance.results.run_evidence import ids_unknown
 from compliance.signoff.evidence import FASTER_FAIL, FEW_SAMPLES, STAMP_MEDIAN_NS, Evidence, checks
 from runs.errors import InputError
 from runs.loadgen.conf_in_log import mismatches

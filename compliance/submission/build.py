@@ -18,12 +18,12 @@ import orjson
 from jinja2 import Environment, FileSystemLoader
 
 from compliance.audits.discovery import AUDITS
-from compliance.evidence.scoring import ScoreSources, with_scorer
 from compliance.judge.check import Judgement, decides
 from compliance.judge.check import judge as judge_evidence
 from compliance.judge.finding import Finding
 from compliance.judge.rule import OURS
 from compliance.judge.verdict import Verdict
+from compliance.results.scoring import ScoreSources, with_scorer
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.harness import audit_problems
 from compliance.signoff.judge import sign_off as judge_runs
@@ -41,8 +41,8 @@ from compliance.submission.gates import (
 from compliance.submission.source import CODE_FOLDER, README, Source, read_documentation, read_source
 from compliance.submission.submitted_accuracy import submitted_accuracy
 from compliance.submission.system import SystemDescription, describe
-from compliance.submission.tree import MAX_FILE_BYTES, REHEARSAL_MARK, Place, Tree
 from compliance.submission.weights import Documents, lacking, measurements, model_name, with_calibration
+from compliance.trees.tree import MAX_FILE_BYTES, REHEARSAL_MARK, Place, Tree
 from runs.attestation.attestation import read_attestation
 from runs.benchmarks import SUBMISSIONS
 from runs.errors import ExecutionError, HarnessError, InputError, SetupError

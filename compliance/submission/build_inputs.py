@@ -10,10 +10,10 @@ from shlex import quote
 from compliance.audits.base import PERFORMANCE as AUDIT_RUN
 from compliance.audits.discovery import AUDITS
 from compliance.audits.state import result_homes
-from compliance.evidence.scoring import ScoreSources
+from compliance.results.find_results import ResultRuns, campaign_results, find_results
+from compliance.results.scoring import ScoreSources
 from compliance.submission.system import SystemFile, not_detected
-from compliance.submission.tree import Division
-from compliance.verify.find_results import ResultRuns, campaign_results, find_results
+from compliance.trees.tree import Division
 from runs.benchmark import Scenario
 from runs.benchmarks import BENCHMARKS, DIRECTORIES, SUBMISSIONS
 from runs.errors import HarnessError, InputError

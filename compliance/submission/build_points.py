@@ -12,21 +12,21 @@ from typing import Any
 
 import yaml
 
-from compliance.endpoints.compare import differences
-from compliance.endpoints.endpoints_evidence import EndpointsEvidence
-from compliance.endpoints.rules import ACCURACY, model_rules, seed_set, seeds_of
-from compliance.endpoints.submission import POINT_FILES, FoldersChecked
-from compliance.endpoints.tree import POINT, SYSTEM, declared_point
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import OURS
+from compliance.mlperf_endpoints.endpoints_evidence import EndpointsEvidence
+from compliance.mlperf_endpoints.point_rules import ACCURACY, model_rules, seed_set, seeds_of
+from compliance.mlperf_endpoints.submission import POINT_FILES, FoldersChecked
+from compliance.mlperf_endpoints.summary_comparison import differences
+from compliance.mlperf_endpoints.tree import POINT, SYSTEM, declared_point
 from compliance.submission.build import refuse_taken
-from compliance.submission.tree import REHEARSAL_MARK
-from runs.endpoints.folder import EndpointsRun
+from compliance.trees.tree import REHEARSAL_MARK
 from runs.errors import InputError
 from runs.files.reading import read_record
 from runs.files.writing import write_atomic
 from runs.files.yaml_file import read_yaml
+from runs.mlperf_endpoints.folder import EndpointsRun
 from runs.what_is import REHEARSAL_FILE
 from runs.wording import counted
 

@@ -14,15 +14,13 @@ from pathlib import Path
 from compliance.audits.audit_registry import IDS
 from compliance.audits.discovery import AUDITS
 from compliance.audits.state import audit_state
-from compliance.evidence.run_evidence import RunEvidence
-from compliance.evidence.run_verdict import RunVerdict, judge_run
-from compliance.evidence.same_system import CLOSED_TREE, TREE, unlike
 from compliance.judge.check import Need, check, decides
 from compliance.judge.finding import Finding
 from compliance.judge.rule import OURS, find_rule
-from compliance.mechanisms.quality_gate import judge_rows
-from compliance.mechanisms.row import row_to_submit
-from compliance.mechanisms.technique_registry import Division, load_registries
+from compliance.results.result_verdict import ResultVerdict, verify_result
+from compliance.results.run_evidence import RunEvidence
+from compliance.results.run_verdict import RunVerdict, judge_run
+from compliance.results.same_system import CLOSED_TREE, TREE, unlike
 from compliance.signoff.harness import output_caching_passed
 from compliance.submission.build_inputs import (
     SUBMITTED_TESTS,
@@ -33,8 +31,10 @@ from compliance.submission.build_inputs import (
     unless_running,
 )
 from compliance.submission.refusal_causes import cause_of
-from compliance.submission.tree import NOT_IN_OPEN
-from compliance.verify.result_verdict import ResultVerdict, verify_result
+from compliance.techniques.quality_gate import judge_rows
+from compliance.techniques.row import row_to_submit
+from compliance.techniques.technique_registry import Division, load_registries
+from compliance.trees.tree import NOT_IN_OPEN
 from qsl.dataset import SYNTHETIC_MARK
 from runs.benchmarks import SUBMISSIONS
 from runs.errors import HarnessError, InputError

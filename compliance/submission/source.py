@@ -7,7 +7,7 @@ import tarfile
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from compliance.submission.tree import MAX_FILE_BYTES
+from compliance.trees.tree import MAX_FILE_BYTES
 from runs.errors import InputError, SetupError
 from runs.files.reading import files_below, read_whole
 from runs.harness import HARNESS_ROOT, git

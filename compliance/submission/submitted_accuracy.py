@@ -7,7 +7,7 @@ directory keeps its whole log.
 import os
 from typing import NamedTuple
 
-from compliance.evidence.truncate import CUT, SHOWN_BYTES, hash_in_accuracy_text, is_truncated
+from compliance.results.truncate import CUT, SHOWN_BYTES, hash_in_accuracy_text, is_truncated
 from runs.errors import InputError
 from runs.files.reading import open_record, read_record
 from runs.files.writing import sha256_of

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from compliance.submission.system_fields import (
+from compliance.submission.weights import check_overrides
+from compliance.trees.system_fields import (
     FIELDS,
     GIVEN,
     IS_NETWORK,
@@ -18,8 +19,7 @@ from compliance.submission.system_fields import (
     STATUSES,
     count_problem,
 )
-from compliance.submission.tree import REHEARSAL_MARK, Division
-from compliance.submission.weights import check_overrides
+from compliance.trees.tree import REHEARSAL_MARK, Division
 from runs.errors import InputError
 from runs.record.engines.server_facts import any_server_remote
 from runs.record.manifest import Manifest

@@ -9,20 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
-from compliance.submission.tree import REHEARSAL_MARK
+from compliance.trees.system_fields import MEASUREMENT_FIELDS
+from compliance.trees.tree import REHEARSAL_MARK
 from qsl.model_files import CALIBRATION
 from runs.errors import InputError
 from runs.files.reading import read_whole
 from runs.record.manifest import Manifest
 
-# Fields of measurements.json, none of which may be empty. [checker: SYSTEM_IMP_REQUIRED_FILES]
-FIELDS = (
-    "input_data_types",
-    "retraining",
-    "starting_weights_filename",
-    "weight_data_types",
-    "weight_transformations",
-)
 _TYPES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32"}
 
 Documents = Mapping[str, bytes]  # path in documentation/ → content
@@ -38,8 +31,8 @@ def check_overrides(values: Mapping[str, Any]) -> dict[str, str]:
         InputError: If a field is unknown or empty.
     """
     for name, value in values.items():
-        if name not in FIELDS:
-            raise InputError(f"measurements: {name}: unknown field", f"choose from {', '.join(FIELDS)}")
+        if name not in MEASUREMENT_FIELDS:
+            raise InputError(f"measurements: {name}: unknown field", f"choose from {', '.join(MEASUREMENT_FIELDS)}")
         if not isinstance(value, str) or not value.strip():
             raise InputError(f"measurements: {name}: {value!r}: must be text", f'write {name}: "..."')
     return {name: str(value) for name, value in values.items()}

@@ -12,9 +12,9 @@ from runs.loadgen.detail_log import DetailLog, TruncatedLogError
 from runs.loadgen.replay import expected_order, expected_samples
 from runs.loadgen.summary_log import cross_check
 from runs.loadgen.trace_log import Trace
-from runs.numbers.compare import SEEDS, compare, compare_order
 from runs.numbers.invalid import errors_found, invalid_reasons
 from runs.numbers.load import load_of
+from runs.numbers.log_comparison import SEEDS, compare, compare_order
 from runs.numbers.numbers import RATE_KEYS, Numbers, reported_numbers
 from runs.numbers.rederive import Derived, derive
 from runs.numbers.result import Counts, Disagreement, InForce, Result

@@ -1,7 +1,7 @@
 """The times at which each sample was scheduled, issued, had its first token and completed.
 
 Times have two sources: LoadGen's trace, exact to the nanosecond, and the harness's requests.jsonl, whose times differ
-slightly from LoadGen's (later at issue, earlier at completion; runs/numbers/compare.py).
+slightly from LoadGen's (later at issue, earlier at completion; runs/numbers/log_comparison.py).
 """
 
 from dataclasses import dataclass

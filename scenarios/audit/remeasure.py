@@ -13,8 +13,8 @@ from pathlib import Path
 from rich.console import Console
 
 from compliance.judge.finding import stated
+from compliance.results.find_results import find_results
 from compliance.signoff.signoff_verdict import MAX_ROUNDS, SignOff
-from compliance.verify.find_results import find_results
 from runs.errors import InputError
 from runs.harness import PROGRAM
 from runs.record.finished_run import PERFORMANCE
@@ -22,8 +22,8 @@ from runs.record.layout import ResultDir, RunDir
 from runs.record.manifest import read_manifest
 from runs.wording import counted
 from scenarios.discarded import set_aside
-from scenarios.run.config import RunConfig, make_config
-from scenarios.run.parent import execute_run
+from scenarios.launch.parent import execute_run
+from scenarios.launch.run_config import RunConfig, make_config
 
 Sign = Callable[[Sequence[Path], Sequence[Path]], SignOff]
 _Runs = dict[Path, RunConfig]  # performance run → configuration of its repetition

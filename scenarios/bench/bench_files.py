@@ -8,7 +8,7 @@ from runs.files.writing import write_atomic, write_json
 from runs.record.layout import RunDir
 from runs.record.requests_log import read_requests
 from scenarios.bench.options import Bench
-from scenarios.run.run_page import SWITCH, failure_of_page
+from scenarios.launch.run_page import SWITCH, failure_of_page
 
 
 def write_files(bench: Bench, record: BenchRecord) -> str:

@@ -13,8 +13,8 @@ from runs.numbers.numbers import supported
 from runs.record.progress import Progress
 from runs.wording import clock, duration, milliseconds
 from scenarios.bench.ladder import RunSpec
-from scenarios.run.display import Display, time_to_go_s
-from scenarios.run.rate_watch import Stopped
+from scenarios.launch.display import Display, time_to_go_s
+from scenarios.launch.rate_watch import Stopped
 
 PLAIN_INTERVAL_S = 30.0
 FIRST_SHARE = 1 / 3  # share of the arrivals' time in which the engine fills up

@@ -20,12 +20,12 @@ from scenarios.bench import mistakes as parse
 from scenarios.bench.ladder import MAX_RUNS, Step, default_steps
 from scenarios.bench.options import DATA_NAMES, IGNORED, REASONS, REFUSED, Bench, BenchOptions, benchmark_of, fix_of
 from scenarios.bench.prompts import FilePrompts, Lengths, Prompts, Synthetic, read_prompts
+from scenarios.launch.run_config import make_config
 from scenarios.mistakes import Mistakes
-from scenarios.run.config import make_config
-from sut.endpoint.address import Access, addresses, route_at_end, with_route
-from sut.endpoint.dialects import DIALECTS, ROUTES
-from sut.endpoint.server import ModelCard, choose_dialect, read_card
 from sut.engines import DEFAULT, KINDS
+from sut.http.address import Access, addresses, route_at_end, with_route
+from sut.http.dialects import DIALECTS, ROUTES
+from sut.http.server import ModelCard, choose_dialect, read_card
 
 DURATION_S = 60.0
 SERVER_STALL_S = 60.0  # in Offline, a server without streaming that serves requests one by one is quiet for long

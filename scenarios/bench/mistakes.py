@@ -7,7 +7,7 @@ from typing import TypeVar
 from runs.benchmark import SCENARIOS, Scenario
 from runs.loadgen.conf_lines import HIGHEST_QPS
 from scenarios.bench.ladder import Step
-from scenarios.run.config import LOWEST_QPS
+from scenarios.launch.run_config import LOWEST_QPS
 
 MAX_LENGTH = 2**20  # tokens
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}

@@ -8,7 +8,7 @@ from runs.errors import SetupError
 from runs.files.writing import write_atomic
 from scenarios.bench.ladder import RunSpec
 from scenarios.bench.options import Bench, benchmark_of
-from scenarios.run.config import RunConfig, make_config
+from scenarios.launch.run_config import RunConfig, make_config
 
 ROWS_OF_ESTIMATE = 16
 NO_LIMIT_MS = 3_600_000  # LoadGen's limit of a run without limits

@@ -7,21 +7,21 @@ from typing import Any
 from compliance.audits.base import RunSpec
 from compliance.audits.discovery import find_audit
 from compliance.audits.options import AuditRequest
-from compliance.mechanisms.quality_gate import judge_rows
-from compliance.mechanisms.row import row_of_plan
-from compliance.mechanisms.technique_registry import Division, load_registries
+from compliance.techniques.quality_gate import judge_rows
+from compliance.techniques.row import row_of_plan
+from compliance.techniques.technique_registry import Division, load_registries
 from runs.errors import InputError, SetupError, error_of, error_record
 from runs.loadgen.counts import RunCount
 from runs.record.fingerprint import Facts
 from runs.record.manifest import BASELINE
 from runs.record.planned_fingerprint import machine_now, planned_fingerprint
-from scenarios.audit.run import audit_request, refuse_missing_rates
-from scenarios.campaign.config import ACCURACY, Campaign, CampaignRun
+from scenarios.audit.run_audit import audit_request, refuse_missing_rates
+from scenarios.campaign.campaign_config import ACCURACY, Campaign, CampaignRun
 from scenarios.campaign.tuned_rates import refuse_other_content
+from scenarios.launch.forecast import expected_count
+from scenarios.launch.plan import PreparedRun, log_bytes, prepare
+from scenarios.launch.run_config import make_config
 from scenarios.resumed import model_hashes
-from scenarios.run.config import make_config
-from scenarios.run.forecast import expected_count
-from scenarios.run.plan import PreparedRun, log_bytes, prepare
 
 Say = Callable[[str], None]
 

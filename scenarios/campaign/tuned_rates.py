@@ -13,7 +13,7 @@ from runs.files.reading import MAX_LOG_BYTES, read_whole
 from runs.harness import PROGRAM
 from runs.record.fingerprint import BUNDLE_BENCHMARK, Facts, describe, differences
 from runs.record.tune_dir import TuneDir
-from scenarios.run.config import load_yaml, make_config
+from scenarios.launch.run_config import load_yaml, make_config
 
 TUNE_AGAIN = "tune again with the options of the campaign, or remove the directory from rates_from"
 _ONE_SYSTEM = ("engine", "model_path", "dataset_path", "total_sample_count", "lg_model_name")

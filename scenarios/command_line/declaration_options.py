@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import click
 
-from compliance.mechanisms.declaration import (
+from compliance.techniques.declaration import (
     FIELD_NAMES,
     QUALITY_BASELINE,
     QUALITY_RESULTS,

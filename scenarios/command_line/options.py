@@ -12,7 +12,7 @@ from runs.rounds import CURRENT_ROUND, ROUNDS
 from scenarios.command_line.command import PATH
 
 if TYPE_CHECKING:  # A command's help must not import the code of the options.
-    from compliance.evidence.scoring import ScoreSources
+    from compliance.results.scoring import ScoreSources
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -54,6 +54,6 @@ def score_sources(dataset_path: Path | None, model_path: str | None) -> "ScoreSo
     """
     if dataset_path is not None and not dataset_path.is_file():
         raise InputError(f"--dataset-path {dataset_path}: not a file", "give the dataset that the runs used")
-    from compliance.evidence.scoring import ScoreSources
+    from compliance.results.scoring import ScoreSources
 
     return ScoreSources(dataset_path, model_path)

@@ -11,7 +11,7 @@ import click
 from runs.errors import InputError
 from scenarios.command_line.command import PATH, GroupedOption
 from scenarios.spellings import ACCEPTED
-from sut.endpoint.secret_options import SECRET_FIELDS, without_secrets
+from sut.http.secret_options import SECRET_FIELDS, without_secrets
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -63,7 +63,7 @@ def anchor(
         command_output.put(attested=signed)
         if ledger is None and timestamp is None:
             return ExitCode.OK
-    from compliance.evidence.attestation_check import read_and_attested
+    from compliance.results.attestation_check import read_and_attested
     from runs.attestation.anchors import add_to_ledger, request_time_stamp
     from runs.attestation.statements import unattested_runs
 

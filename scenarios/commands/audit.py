@@ -6,11 +6,11 @@ from typing import Any
 import click
 
 from compliance.audits.discovery import AUDITS
-from scenarios.audit.config import NOT_FOR_AUDITS, all_options, load_audit
+from scenarios.audit.audit_config import NOT_FOR_AUDITS, all_options, load_audit
 from scenarios.command_line import command_output
 from scenarios.command_line.command import PATH, Command
 from scenarios.command_line.schema_options import dry_run_option, given_values, options_of
-from scenarios.run.config import RunConfig
+from scenarios.launch.run_config import RunConfig
 
 HELP = (
     "Start an audit's runs and check them, or check two runs (--ref, --run).\n\n\b\n"
@@ -53,7 +53,7 @@ def audit(config: Path | None, dry_run: bool, **parsed: Any) -> int:
     """Execute or check an audit; return the exit code."""
     audit_values = given_values(all_options(), {name: parsed.pop(name) for name in all_options().model_fields})
     options, runs = load_audit(config, audit_values, given_values(RunConfig, parsed))
-    from scenarios.audit.run import run_audit
+    from scenarios.audit.run_audit import run_audit
     from scenarios.terminal import Terminal
 
     def put(outcome: Path) -> None:

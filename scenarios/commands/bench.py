@@ -11,8 +11,8 @@ from scenarios.bench.options import FLAGS, IGNORED, NOT_FOR_BENCHES, REFUSED, Be
 from scenarios.command_line import command_output
 from scenarios.command_line.command import MISTAKES, Command
 from scenarios.command_line.schema_options import dry_run_option, given_values, options_of, words_without_secrets
+from scenarios.launch.run_config import RunConfig
 from scenarios.mistakes import Mistakes
-from scenarios.run.config import RunConfig
 from scenarios.spellings import bench_spellings
 
 EXAMPLES = (
@@ -82,8 +82,8 @@ def bench(
     bench_values = given_values(BenchOptions, {name: parsed.pop(name) for name in BenchOptions.model_fields})
     foreign_options = {name: value for name in (*REFUSED, *IGNORED) if (value := parsed.pop(name)) is not None}
     runs = given_values(RunConfig, parsed)
-    from scenarios.bench.bench import run_bench
     from scenarios.bench.load import load_bench
+    from scenarios.bench.run_bench import run_bench
     from scenarios.terminal import Terminal
 
     mistakes: Mistakes = ctx.meta[MISTAKES]

@@ -56,8 +56,8 @@ def campaign(config: Path, dry_run: bool, restart_changed: bool, **options: Any)
     Exit codes: 0 all runs are done, 1 a run is INVALID or its audit failed, 2 bad input or a changed
     configuration, 3 refused to start, 4 a run failed, 130 interrupted.
     """
-    from scenarios.campaign.config import load_campaign
-    from scenarios.campaign.run import run_campaign
+    from scenarios.campaign.campaign_config import load_campaign
+    from scenarios.campaign.run_campaign import run_campaign
     from scenarios.status.shown_runs import say_page
 
     console = wide_console(PLAIN_WIDTH)

@@ -18,7 +18,7 @@ from scenarios.command_line.options import round_option, score_sources
 from scenarios.command_line.tree_options import system_file, tree_options
 
 if TYPE_CHECKING:
-    from compliance.endpoints.submission import FoldersChecked
+    from compliance.mlperf_endpoints.submission import FoldersChecked
 
 EXAMPLES = (
     "compare a tree with its runs, before an upload: check TREE --runs output/campaign",
@@ -28,7 +28,7 @@ EXAMPLES = (
 
 _NOT_FOR_ENDPOINTS = ("round", "against", "system", "source")
 # Modules that are imported for --runs only.
-REBUILD, BUILD_POINTS = "compliance.submission.check.rebuild", "compliance.submission.build_points"
+REBUILD, BUILD_POINTS = "compliance.submission.rebuild", "compliance.submission.build_points"
 
 
 @click.command(
@@ -93,7 +93,7 @@ def check(
     Exit codes: 0 clean, 1 findings, or the runs do not sign off, 2 TREE does not exist or is empty, 3 a file cannot be
     written, 4 the official checker failed to run.
     """
-    from compliance.endpoints.find_folders import is_for_endpoints, run_folders
+    from compliance.mlperf_endpoints.find_folders import is_for_endpoints, run_folders
     from scenarios.terminal import Terminal
 
     if is_for_endpoints(tree):
@@ -104,8 +104,8 @@ def check(
         return _check_endpoints(tree, official, dataset_path, model_path, json, runs, strict=strict)
     if not runs and any((system, source, dataset_path, model_path)):
         raise InputError("--system, --source, --dataset-path and --model-path require --runs", "add --runs DIR")
-    from compliance.submission.check.check_report import print_report
-    from compliance.submission.check.check_tree import check_tree
+    from compliance.trees.check_report import print_report
+    from compliance.trees.check_tree import check_tree
 
     in_round, console, made_of = ROUNDS[round], Terminal(), None
     if runs:
@@ -121,7 +121,7 @@ def check(
         if made_of is not None:
             checked = rebuild.compare_with_runs(checked, made_of)
         if official is not None:
-            from compliance.submission.check.official_checker import run_official
+            from compliance.trees.official_checker import run_official
 
             checked.official = run_official(official, tree, in_round)
     print_report(checked, console, strict=strict)
@@ -146,7 +146,7 @@ def _check_endpoints(
     *,
     strict: bool,
 ) -> ExitCode:
-    from compliance.endpoints import judge_of
+    from compliance.mlperf_endpoints import judge_of
     from scenarios.terminal import Terminal
 
     judge = judge_of("submission")

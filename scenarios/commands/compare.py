@@ -17,8 +17,8 @@ from scenarios.command_line.command import PATH, Command, writing
 from scenarios.console import tell
 
 if TYPE_CHECKING:
+    from runs.bench.bench_comparison import Comparison
     from runs.bench.bench_record import BenchRecord
-    from runs.bench.compare import Comparison
 
 EXAMPLES = (
     "compare two benches, given by their labels: compare bf16 fp8",
@@ -54,7 +54,7 @@ def compare(benches: tuple[str, ...], fail_if_slower: str | None, output_dir: Pa
     Exit codes: 0 compared, 1 slower than --fail-if-slower allows, 2 bad input, 3 not comparable, or the files of a run
     differ from its attestation.
     """
-    from runs.bench.compare import compare as compare_records
+    from runs.bench.bench_comparison import compare as compare_records
     from runs.bench.find_bench import file_name
     from runs.bench.seals import changed_runs
 

@@ -12,7 +12,7 @@ from scenarios.console import say
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from scenarios.run.machine_checks import DoctorRequest
+    from scenarios.launch.machine_checks import DoctorRequest
 
 EXAMPLES = (
     "check this machine: doctor",
@@ -23,7 +23,7 @@ EXAMPLES = (
 
 def print_report(console: "Console", request: "DoctorRequest") -> ExitCode:
     """Print the findings; return REFUSED if anything is missing."""
-    from scenarios.run.machine_checks import examine
+    from scenarios.launch.machine_checks import examine
 
     marks = {"pass": "ok     ", "note": "note   ", "error": "MISSING"}
     findings = list(examine(request))
@@ -54,7 +54,7 @@ def doctor(**options: Any) -> ExitCode:
 
     Exit codes: 0 nothing is missing, 2 bad input, 3 something is missing.
     """
-    from scenarios.run.machine_checks import DoctorRequest
+    from scenarios.launch.machine_checks import DoctorRequest
     from scenarios.terminal import Terminal
 
     return print_report(Terminal(), DoctorRequest(**options, put_facts=command_output.put))

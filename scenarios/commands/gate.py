@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from compliance.mechanisms.technique_registry import DIVISIONS, REGISTRY_DIR, load_registries
+from compliance.techniques.technique_registry import DIVISIONS, REGISTRY_DIR, load_registries
 from runs.errors import ExitCode, InputError
 from runs.files.writing import write_atomic
 from scenarios.command_line import command_output
@@ -14,7 +14,7 @@ from scenarios.command_line.declaration_options import declaration_options, take
 from scenarios.command_line.options import score_options
 
 if TYPE_CHECKING:
-    from compliance.mechanisms.quality_gate import GateOutcome
+    from compliance.techniques.quality_gate import GateOutcome
 
 EXAMPLES = (
     "check the technique that the manifest of a result declares: gate RESULT",
@@ -24,9 +24,9 @@ EXAMPLES = (
 
 
 def _judge(targets: tuple[Path, ...], options: dict[str, Any]) -> "GateOutcome":
-    from compliance.evidence.scoring import ScoreSources
-    from compliance.mechanisms.quality_gate import judge_rows
-    from compliance.mechanisms.row import read_rows, rows_of_runs
+    from compliance.results.scoring import ScoreSources
+    from compliance.techniques.quality_gate import judge_rows
+    from compliance.techniques.row import read_rows, rows_of_runs
 
     declaration = take_declaration(options)
     sources = ScoreSources(options["dataset_path"], options["model_path"])

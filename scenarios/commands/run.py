@@ -14,8 +14,8 @@ from scenarios.command_line import command_output
 from scenarios.command_line.command import MISTAKES, PATH, Command
 from scenarios.command_line.schema_options import dry_run_option, given_values, numbers_as_text, options_of
 from scenarios.console import say
+from scenarios.launch.run_config import RunConfig, load_yaml, make_config, merged
 from scenarios.mistakes import Mistakes
-from scenarios.run.config import RunConfig, load_yaml, make_config, merged
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,9 +38,9 @@ def show_plan(config: RunConfig, console: "Console") -> int:
         SetupError: If the run directory exists already.
     """
     from runs.record.new_run import refuse_taken
-    from scenarios.run.forecast import forecast
-    from scenarios.run.plan import prepare
-    from scenarios.run.summary import announce
+    from scenarios.launch.forecast import forecast
+    from scenarios.launch.plan import prepare
+    from scenarios.launch.summary import announce
 
     run = prepare(config, partial(say, console))
     refuse_taken(run.run_dir)
@@ -93,7 +93,7 @@ def run(ctx: click.Context, /, config: Path | None, dry_run: bool, **parsed: Any
     console = Terminal()
     if dry_run:
         return show_plan(config_values, console)
-    from scenarios.run.parent import execute_run
+    from scenarios.launch.parent import execute_run
 
     run_dirs: list[RunDir] = []
     try:

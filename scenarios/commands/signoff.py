@@ -207,7 +207,7 @@ def check_directories(scope: Scope, ref: Sequence[Path], cand: Sequence[Path], *
     Raises:
         InputError: If a directory does not exist, or the scope does not accept it or the number of directories.
     """
-    from runs.endpoints.layout import is_run_folder
+    from runs.mlperf_endpoints.layout import is_run_folder
     from runs.what_is import what_is
 
     if not ref:

@@ -70,10 +70,10 @@ def ingest(db: Path, paths: tuple[Path, ...], replace: bool, round: str | None, 
     Runs that are in the store already stay unchanged. If a result is declared as supported and the gate does not
     confirm this, the command stores it as reviewed_preview, with the reason.
     """
-    from compliance.evidence.scoring import ScoreSources
-    from compliance.mechanisms.quality_gate import stored_row
-    from compliance.mechanisms.row import rows_of_runs
-    from compliance.mechanisms.technique_registry import registries_or_error
+    from compliance.results.scoring import ScoreSources
+    from compliance.techniques.quality_gate import stored_row
+    from compliance.techniques.row import rows_of_runs
+    from compliance.techniques.technique_registry import registries_or_error
     from runs.rounds import ROUNDS
     from runs.store import ResultStore
     from scenarios.terminal import Terminal

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from compliance.submission.tree import DIVISIONS
+from compliance.trees.tree import DIVISIONS
 from runs.errors import ExitCode
 from runs.harness import PROGRAM
 from runs.rounds import CURRENT_ROUND, ROUNDS
@@ -99,7 +99,7 @@ def submit(
     Exit codes: 0 built, 1 a result, an audit or the sign-off failed, 2 bad input or missing facts of the system,
     3 the tree cannot be written or its source is missing, 4 a run did not finish or its files changed.
     """
-    from compliance.endpoints.find_folders import is_for_endpoints
+    from compliance.mlperf_endpoints.find_folders import is_for_endpoints
 
     if any(map(is_for_endpoints, results)):
         return _submit_folders(results, dataset_path, model_path, json, **options)
@@ -147,9 +147,9 @@ def _submit_folders(
 ) -> ExitCode:
     unused = ("source", "documentation", "division", "round", "system")
     refuse_given(click.get_current_context(), "MLPerf Endpoints run folders", unused)
-    from compliance.endpoints.find_folders import points
-    from compliance.endpoints.submission import check_folders
-    from compliance.endpoints.tree import judge_tree
+    from compliance.mlperf_endpoints.find_folders import points
+    from compliance.mlperf_endpoints.submission import check_folders
+    from compliance.mlperf_endpoints.tree import judge_tree
     from compliance.submission.build_points import build_points, refusals, waivers
     from scenarios.terminal import Terminal
 

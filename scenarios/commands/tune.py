@@ -9,8 +9,8 @@ from runs.errors import ExitCode
 from scenarios.command_line import command_output
 from scenarios.command_line.command import PATH, Command
 from scenarios.command_line.schema_options import dry_run_option, given_values, options_of
-from scenarios.run.config import RunConfig
-from scenarios.tune.config import NOT_FOR_TUNES, TuneOptions, load_tune
+from scenarios.launch.run_config import RunConfig
+from scenarios.tune.tune_config import NOT_FOR_TUNES, TuneOptions, load_tune
 
 EXAMPLES = (
     "find the highest valid rate: tune --scenario Server --vllm --model-path DIR --dataset-path FILE",
@@ -83,7 +83,7 @@ def tune(config: Path | None, restart_changed: bool, dry_run: bool, **parsed: An
     planned = load_tune(config, tune_values, given_values(RunConfig, parsed))
     from scenarios.status.shown_runs import say_page
     from scenarios.terminal import Terminal
-    from scenarios.tune.run import run_tune
+    from scenarios.tune.run_tune import run_tune
 
     console = Terminal()
     code = run_tune(planned, console, restart_changed=restart_changed, dry_run=dry_run)

@@ -19,8 +19,8 @@ from scenarios.command_line.options import round_option, score_options, score_so
 from scenarios.console import tell
 
 if TYPE_CHECKING:
-    from compliance.endpoints.verdict import FolderVerdict
-    from compliance.verify.result_verdict import ResultVerdict
+    from compliance.mlperf_endpoints.verdict import FolderVerdict
+    from compliance.results.result_verdict import ResultVerdict
 
 EXAMPLES = (
     "verify a performance run and an accuracy run: verify PERFORMANCE_DIR ACCURACY_DIR",
@@ -99,11 +99,11 @@ def verify(
             raise InputError(f"{name}: no effect with --performance-only", f"remove {name}")
     if document is not None and document.suffix != ".md":
         raise InputError(f"--document {document}: not a Markdown file name", "give a name that ends in .md")
-    from compliance.endpoints import judge_of
-    from compliance.evidence.scoring import with_scorer
-    from compliance.verify.find_results import find_results
-    from compliance.verify.result_verdict import as_text, logs_judged, verify_result
-    from runs.endpoints.layout import is_run_folder
+    from compliance.mlperf_endpoints import judge_of
+    from compliance.results.find_results import find_results
+    from compliance.results.result_verdict import as_text, logs_judged, verify_result
+    from compliance.results.scoring import with_scorer
+    from runs.mlperf_endpoints.layout import is_run_folder
     from runs.record.finished_run import ACCURACY, PERFORMANCE
     from scenarios.terminal import Terminal
 
@@ -161,7 +161,7 @@ def _folders(homes: list[tuple[Path, bool]], output: Path | None) -> list[Path |
 
 def _tell(verdict: "ResultVerdict | FolderVerdict", text: str, judged: dict[str, Any], folder: Path | None) -> None:
     """Print a verdict, and write it with the hashes of the verified files."""
-    from compliance.verify.result_verdict import RECORD_NAME, TEXT_NAME, write_judged
+    from compliance.results.result_verdict import RECORD_NAME, TEXT_NAME, write_judged
 
     tell(text.rstrip())
     if verdict.error is not None:

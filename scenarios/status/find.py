@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from runs.endpoints.folder import EndpointsRun
-from runs.endpoints.layout import VERDICT, is_run_folder
 from runs.errors import InputError
+from runs.mlperf_endpoints.folder import EndpointsRun
+from runs.mlperf_endpoints.layout import VERDICT, is_run_folder
 from runs.record.group_end import NAME as ENDED
 from runs.record.layout import BENCH_FILE, CampaignDir, RunDir
 from runs.record.tune_dir import TuneDir
@@ -18,7 +18,8 @@ Kind = Literal["campaign", "tune", "bench", "audit", "leg"]
 
 DEEPEST = 7  # searched levels of directories; the audit runs of a campaign are at level 5
 NEEDED = "a directory with runs of this harness or of the MLPerf Endpoints client"
-RUN_MODULE = "scenarios.run.start"  # module of a run's process, whose working directory is the run directory
+# Modules of a run's process, whose working directory is the run directory; the second one in 0.1.0.
+RUN_MODULES = ("scenarios.launch.start", "scenarios.run.start")
 
 
 _OF_AUDITS = ("audit_*.json", "*/manifest.json", ENDED)  # files in the directory of an audit
@@ -95,7 +96,7 @@ def find_running() -> list[FoundDir]:
 
     directories: dict[Path, FoundDir] = {}
     for process in psutil.process_iter(["cmdline", "cwd"]):
-        if RUN_MODULE not in (process.info["cmdline"] or ()) or not process.info["cwd"]:
+        if not set(RUN_MODULES) & set(process.info["cmdline"] or ()) or not process.info["cwd"]:
             continue
         folder = Path(process.info["cwd"])
         if kind_of(folder) != "leg":

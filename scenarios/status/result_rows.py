@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from compliance.accuracy.metrics import METRICS
-from runs.endpoints.folder import EndpointsRun, Series
+from runs.mlperf_endpoints.folder import EndpointsRun, Series
 from runs.numbers.load import Load
 from runs.numbers.numbers import measured_row, shows
 from runs.wording import milliseconds, moment, precise, printable

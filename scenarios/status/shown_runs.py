@@ -30,7 +30,7 @@ def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
         InputError: If a directory is missing or has no finished run, or a picture would show multiple runs.
         SetupError: If the page cannot be written.
     """
-    from compliance.endpoints.find_folders import run_folders
+    from compliance.mlperf_endpoints.find_folders import run_folders
     from compliance.report.bench_page import bench_page
     from compliance.report.page import render
     from compliance.report.report_page import make_page

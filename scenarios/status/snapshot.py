@@ -11,7 +11,7 @@ from rich.text import Text
 from runs.errors import ExitCode
 from runs.what_is import Place
 from runs.wording import duration, moment, printable
-from scenarios.run.display import progress_lines, time_to_go_s
+from scenarios.launch.display import progress_lines, time_to_go_s
 from scenarios.status.find import NEEDED, find_in, find_running, without_runs
 from scenarios.status.state import GroupStatus, RunStatus, State, group_status, run_status
 

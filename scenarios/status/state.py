@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from runs.endpoints.folder import EndpointsRun, read_folder
-from runs.endpoints.layout import is_run_folder
 from runs.errors import ExitCode, HarnessError
 from runs.files.reading import read_as, read_object
+from runs.mlperf_endpoints.folder import EndpointsRun, read_folder
+from runs.mlperf_endpoints.layout import is_run_folder
 from runs.processes.lock_holder import holder_of
 from runs.record.group_end import read_end
 from runs.record.layout import CampaignDir, RunDir

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runs.errors import InputError
-from scenarios.run.config import RunConfig, make_config
+from scenarios.launch.run_config import RunConfig, make_config
 from scenarios.tune.journal import Options
 from sut.engine_kind import EngineKind
 from sut.engines import engine_kind

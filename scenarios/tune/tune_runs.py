@@ -20,14 +20,14 @@ from runs.record.progress import Progress
 from runs.wording import counted, duration
 from scenarios.console import say
 from scenarios.discarded import set_aside
-from scenarios.run.config import RunConfig, make_config
-from scenarios.run.forecast import count_settings, expected_count, setting
-from scenarios.run.parent import execute_run
-from scenarios.run.plan import PreparedRun
-from scenarios.run.rate_watch import RateWatch, Stopped
-from scenarios.tune.config import Tune
+from scenarios.launch.forecast import count_settings, expected_count, setting
+from scenarios.launch.parent import execute_run
+from scenarios.launch.plan import PreparedRun
+from scenarios.launch.rate_watch import RateWatch, Stopped
+from scenarios.launch.run_config import RunConfig, make_config
 from scenarios.tune.journal import AccuracyRun, Estimate, Journal, Options, Step, TuneRun
 from scenarios.tune.option_space import applied, shown
+from scenarios.tune.tune_config import Tune
 from scenarios.tune.watch import SERVER_PERCENTILE, ProbeWatch
 
 if TYPE_CHECKING:

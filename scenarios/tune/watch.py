@@ -13,10 +13,10 @@ import orjson
 
 from runs.benchmark import MIN_TOKENS_LOADGEN_ACCEPTS
 from runs.loadgen.early_stopping import PERCENTILE, late_queries_allowed
-from runs.numbers.compare import STAMP_NS
+from runs.numbers.log_comparison import STAMP_NS
 from runs.record.progress import Progress
-from scenarios.run.rate_watch import Stopped
-from sut.request_log import partial_path
+from scenarios.launch.rate_watch import Stopped
+from sut.request_writer import partial_path
 
 SERVER_PERCENTILE = PERCENTILE["Server"]
 

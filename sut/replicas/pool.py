@@ -21,7 +21,7 @@ from sut.replicas.kept_engine import KeptProcesses
 from sut.replicas.messages import Heartbeat, Observations, Query, QueryBatch, Ready, ResultBatch, encode, read_for_run
 from sut.replicas.processes import LocalProcesses, Processes, spec_of
 from sut.replicas.transport import GATHERED_POLL_S, HEARTBEAT_MARK, KeyPair, RunSocket, Transport
-from sut.request_log import Lateness
+from sut.request_writer import Lateness
 from sut.watchdog import WORKING_FACTOR, WORKING_SHARE, Watchdog
 
 FILES_A_REPLICA = 4  # open files of the run's process: two connections, a pipe, one temporary file

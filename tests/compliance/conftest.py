@@ -42,7 +42,7 @@ def scorings(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
         done.append(tuple(response.text for response in responses))
         return begin_scoring(metric, responses, *more)
 
-    monkeypatch.setattr("compliance.evidence.scorer.begin_scoring", counted)
+    monkeypatch.setattr("compliance.results.scorer.begin_scoring", counted)
     return done
 
 
@@ -51,7 +51,7 @@ def own_target(runs: DummyRuns, monkeypatch: pytest.MonkeyPatch) -> Scores:
     """Lets the dummy's own scores be the reference, so that an accuracy run of it can pass."""
     scores = read_scores(ROUGE, (runs("Server", "accuracy") / "accuracy.txt").read_text())
     monkeypatch.setattr(
-        "compliance.evidence.run_evidence.target_of", lambda run: (targets_at(scores), "the dummy itself")
+        "compliance.results.run_evidence.target_of", lambda run: (targets_at(scores), "the dummy itself")
     )
     return scores
 

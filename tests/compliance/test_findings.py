@@ -11,8 +11,8 @@ import compliance
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import ON_RUNS, RULES, UnknownRuleError, all_rules, find_rule
-from compliance.submission.check.runs import counts_in
-from compliance.submission.tree import NOT_IN_OPEN
+from compliance.trees.runs import counts_in
+from compliance.trees.tree import NOT_IN_OPEN
 from runs.errors import HarnessError
 from tests.signoff.backtest import read_cases, run_cases
 

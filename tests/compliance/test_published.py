@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from compliance.audits.logged_tokens import judge_entries
-from compliance.verify.find_results import find_results
-from compliance.verify.result_verdict import as_text, verify_result
+from compliance.results.find_results import find_results
+from compliance.results.result_verdict import as_text, verify_result
 from runs.loadgen.accuracy_log import read_accuracy_log
 from tests.support.published import PUBLISHED, PUBLISHED_MARKS
 

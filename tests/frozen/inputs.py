@@ -15,22 +15,22 @@ from pathlib import Path
 
 import pytest
 
-from compliance.submission.tree import Place, Tree
+from compliance.trees.tree import Place, Tree
 from qsl.embedded.articles import bundled_dataset
-from runs.endpoints.layout import CONFIG, EVENTS, REPORT, SNAPSHOT, SUMMARY
-from runs.endpoints.layout import SAMPLES as SAMPLES_OF_ENDPOINTS
 from runs.files.writing import sha256_of
+from runs.mlperf_endpoints.layout import CONFIG, EVENTS, REPORT, SNAPSHOT, SUMMARY
+from runs.mlperf_endpoints.layout import SAMPLES as SAMPLES_OF_ENDPOINTS
 from runs.record.layout import CampaignDir, Folder, ResultDir, RunDir
 from runs.rounds import CURRENT_ROUND, ROUNDS
-from tests.compliance.endpoints.test_changes import ALL as OF_FOLDERS
-from tests.compliance.submission.test_log_mutations import MUTATIONS as OF_LOGS
-from tests.compliance.submission.test_log_mutations import place_of
+from tests.compliance.mlperf_endpoints.test_changes import ALL as OF_FOLDERS
+from tests.compliance.results.test_verify_damage import CHANGES as OF_RUNS
+from tests.compliance.results.test_verify_damage import DAMAGED, DAMAGES, OWN_FILES
 from tests.compliance.submission.test_submission_build_refusals import CHANGES as OF_CAMPAIGNS
-from tests.compliance.submission.test_submission_check import DIFFERENT
-from tests.compliance.submission.test_submission_check_damage import CONTENTS as NONSENSE
-from tests.compliance.submission.test_submission_check_damage import PATHS, write
-from tests.compliance.verify.test_verify_damage import CHANGES as OF_RUNS
-from tests.compliance.verify.test_verify_damage import DAMAGED, DAMAGES, OWN_FILES
+from tests.compliance.trees.test_log_mutations import MUTATIONS as OF_LOGS
+from tests.compliance.trees.test_log_mutations import place_of
+from tests.compliance.trees.test_submission_check import DIFFERENT
+from tests.compliance.trees.test_submission_check_damage import CONTENTS as NONSENSE
+from tests.compliance.trees.test_submission_check_damage import PATHS, write
 from tests.conftest import run_here
 from tests.honest.pair import Pair
 from tests.honest.variations import LATE, OFFLINE_TOO, STEPPED, VARIATIONS
@@ -182,7 +182,7 @@ _FOLDERS = (
 
 def endpoints() -> Path:
     """All recorded directories. Read them only."""
-    return kept("endpoints-folders", unpack, ("tests/compliance/endpoints/folders.tar.xz",))
+    return kept("endpoints-folders", unpack, ("tests/compliance/mlperf_endpoints/folders.tar.xz",))
 
 
 def folders() -> Iterator[Input]:

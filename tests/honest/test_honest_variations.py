@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from compliance.evidence.scorer import Scorer
-from compliance.evidence.scoring import ScoreSources
 from compliance.judge.rule import find_rule
+from compliance.results.find_results import find_results
+from compliance.results.result_verdict import verify_result
+from compliance.results.scorer import Scorer
+from compliance.results.scoring import ScoreSources
 from compliance.signoff.judge import sign_off
-from compliance.verify.find_results import find_results
-from compliance.verify.result_verdict import verify_result
 from tests.conftest import StartedMain
 from tests.honest.pair import Pair
 from tests.honest.variations import LATE, OFFLINE_TOO, STEPPED, VARIATIONS

@@ -19,7 +19,7 @@ from runs.benchmark import Scenario
 from runs.benchmarks import default_benchmark
 from runs.errors import SetupError
 from runs.record.requests_log import RequestLogLine, encode
-from sut.dummy.engine import DummyEngine
+from sut.dummy.dummy_engine import DummyEngine
 from sut.engine import Request
 from tests.redteam.matrix import CAUGHT, NO_VERDICT, PASSES, REFUSED, SAMPLES
 from tests.support.audit_runs import entry, request_of, write_run

@@ -10,9 +10,9 @@ from compliance.accuracy.accuracy_text import read_scores
 from compliance.accuracy.metrics import ROUGE_AND_TOKENS
 from compliance.submission.build import submit
 from compliance.submission.build_inputs import SubmitRequest
-from compliance.submission.check.check_tree import check_tree
 from compliance.submission.system import read_system_file
-from compliance.submission.tree import Place
+from compliance.trees.check_tree import check_tree
+from compliance.trees.tree import Place
 from runs.benchmarks import BENCHMARKS
 from runs.errors import ExitCode
 from runs.loadgen.detail_log import read_detail

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from compliance.submission.tree import Place, Tree
+from compliance.trees.tree import Place, Tree
 from runs.files.writing import sha256_of
 from runs.loadgen.detail_log import DetailLog, read_detail
 from runs.record.layout import RunDir

@@ -14,7 +14,7 @@ from runs.loadgen.accuracy_log import AccuracyEntry
 from runs.numbers.numbers import LATENCIES, RATE_KEYS, latency_keys
 from runs.record.layout import RunDir
 from runs.record.requests_log import RequestLogLine, encode
-from scenarios.audit.config import audit_options
+from scenarios.audit.audit_config import audit_options
 
 
 def detail_lines(values: Mapping[str, Any]) -> str:

@@ -21,9 +21,9 @@ from runs.benchmark import SamplingPolicy
 from runs.benchmarks import BENCHMARKS
 from runs.record.manifest import RunPlan
 from sut import engines
-from sut.dummy.engine import DummyEngine
+from sut.dummy.dummy_engine import DummyEngine
+from sut.dummy.dummy_kind import DummyKind
 from sut.dummy.fault import Fault
-from sut.dummy.kind import DummyKind
 from sut.engine import Request
 from sut.loadgen_sut import LoadgenSut
 

@@ -10,12 +10,12 @@ import click
 from pydantic import BaseModel
 
 from runs.errors import InputError
-from scenarios.audit.config import all_options, load_audit
+from scenarios.audit.audit_config import all_options, load_audit
 from scenarios.command_line import command_output
 from scenarios.command_line.dispatch import cli
 from scenarios.command_line.schema_options import given_values
-from scenarios.run.config import RunConfig
-from scenarios.tune.config import TuneOptions
+from scenarios.launch.run_config import RunConfig
+from scenarios.tune.tune_config import TuneOptions
 from tests.conftest import ROOT
 
 FRONT = (

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from compliance.verify.find_results import find_results
-from compliance.verify.result_verdict import ResultVerdict, as_text, verify_result
+from compliance.results.find_results import find_results
+from compliance.results.result_verdict import ResultVerdict, as_text, verify_result
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from tests.support import warm

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from runs.endpoints.layout import CONFIG, EVENTS, SAMPLES
+from runs.mlperf_endpoints.layout import CONFIG, EVENTS, SAMPLES
 
 Change = Callable[[Path], object]
 Lines = list[dict[str, Any]]  # lines of events.jsonl

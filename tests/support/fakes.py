@@ -10,7 +10,7 @@ from typing import Any
 from sut.engine import Engine, EngineLimits, EngineReport, Request
 from sut.feed import AdmissionControl, Feed
 from sut.loadgen_sut import LoadgenSut
-from sut.request_log import Outcome
+from sut.request_writer import Outcome
 
 
 @dataclass

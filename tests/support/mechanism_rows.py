@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from compliance.mechanisms.row import MechanismRow
+from compliance.techniques.row import MechanismRow
 from runs.record.manifest import Manifest
 from tests.support.records import record, run_plan
 

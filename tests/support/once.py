@@ -27,7 +27,7 @@ KEPT = ROOT / ".pytest_cache" / "runs"  # `make clean` removes it
 KEPT_S = 2 * 24 * 3600.0
 # Packages that a run imports.
 RUN = (
-    *("main.py", "runs", "qsl", "sut", "scenarios/run", "scenarios/command_line", "compliance/accuracy"),
+    *("main.py", "runs", "qsl", "sut", "scenarios/launch", "scenarios/command_line", "compliance/accuracy"),
     *("tests/support/cheats.py", "tests/support/warm.py", "tests/support/null_sut.py"),
 )
 

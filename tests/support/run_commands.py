@@ -42,7 +42,7 @@ LONG_USER_CONF = """
 # For `patched`: an engine whose start takes longer than any test.
 SLOW_START = """
 import asyncio
-from sut.dummy.engine import DummyEngine
+from sut.dummy.dummy_engine import DummyEngine
 async def start(self):
     await asyncio.sleep(3600)
 DummyEngine.start = start
@@ -70,7 +70,7 @@ def patched(folder: Path, *, in_run: str = "", in_parent: str = "") -> dict[str,
         folder.mkdir(exist_ok=True)
     (folder / "sitecustomize.py").write_text(
         "import sys\n"
-        'if "scenarios.run.start" in sys.orig_argv:\n'
+        'if "scenarios.launch.start" in sys.orig_argv:\n'
         + textwrap.indent(textwrap.dedent(in_run or "pass"), indent)
         + '\nelif any(word.endswith("main.py") for word in sys.orig_argv):\n'
         + textwrap.indent(textwrap.dedent(in_parent or "pass"), indent)

@@ -1,10 +1,10 @@
 """Signals at random times to a command that supervises a child process: `python -m tests.support.signal_storm COUNT`.
 
-Each case is a process forked from this one, which runs scenarios/run/supervisor.py with a shell in place of a run: one
-that ends, hangs, or ignores signals, or the command computes and reaches no safe point. It gets one to three signals,
-at a random time or between two instructions of the code that starts, waits for and ends processes. It must end within
-the grace time with the right exit code, leave no process (they would become children of this one) and no temporary
-folder, and close its record once. Prints a JSON object; every fault has the number that repeats it:
+Each case is a process forked from this one, which runs scenarios/launch/supervisor.py with a shell in place of a run:
+one that ends, hangs, or ignores signals, or the command computes and reaches no safe point. It gets one to three
+signals, at a random time or between two instructions of the code that starts, waits for and ends processes. It must
+end within the grace time with the right exit code, leave no process (they would become children of this one) and no
+temporary folder, and close its record once. Prints a JSON object; every fault has the number that repeats it:
 `python -m tests.support.signal_storm 1 --first NUMBER`.
 """
 
@@ -29,7 +29,7 @@ from typing import Any
 from runs.errors import Ending, ExitCode, Interrupted
 from runs.processes import child, interrupts, listening
 from runs.record.layout import RunDir
-from scenarios.run import supervisor
+from scenarios.launch import supervisor
 
 RUNS = {
     "ends": "sleep 0.0$(($$ % 5))",
@@ -171,7 +171,7 @@ class Case:
                 stream.write("closed\n")
 
         @contextlib.contextmanager
-        def on_record() -> Iterator[None]:  # as in scenarios/run/parent.py
+        def on_record() -> Iterator[None]:  # as in scenarios/launch/parent.py
             with contextlib.ExitStack() as stack, interrupts.if_abandoned(close):
                 try:
                     yield

@@ -48,7 +48,7 @@ def campaign_copy(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> C
     campaign = CampaignDir(shutil.copytree(recorded() / name, folder))
     scores = read_scores(ROUGE, campaign.result(BENCHMARK, "Offline").accuracy.accuracy_text.read_text())
     monkeypatch.setattr(
-        "compliance.evidence.run_evidence.target_of", lambda run: (targets_at(scores), "the dummy itself")
+        "compliance.results.run_evidence.target_of", lambda run: (targets_at(scores), "the dummy itself")
     )
     return campaign
 

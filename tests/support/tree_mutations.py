@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compliance.submission.system_fields import REPLACE_ME
-from compliance.submission.tree import Place, Tree
+from compliance.trees.system_fields import REPLACE_ME
+from compliance.trees.tree import Place, Tree
 from runs.record.layout import RunDir
 from tests.support.editing import edit_detail
 

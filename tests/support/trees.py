@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from compliance.submission.submitted_accuracy import submitted_accuracy
-from compliance.submission.system_fields import FIELDS
-from compliance.submission.tree import Place, Tree
+from compliance.trees.system_fields import FIELDS
+from compliance.trees.tree import Place, Tree
 from runs.record.layout import RunDir
 from runs.rounds import ROUNDS
 from tests.support.null_sut import Spec

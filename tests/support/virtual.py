@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from runs.loadgen.schedule import OrderSettings, issue_order, poisson_offsets_ns, shuffled_library
 from runs.rounds import CURRENT_ROUND
-from sut.dummy.engine import DummyEngine
+from sut.dummy.dummy_engine import DummyEngine
 from sut.feed import AdmissionControl, Feed
 from sut.loadgen_sut import LoadgenSut
 from tests.support.fakes import FakeRequestLog, Response, Sample

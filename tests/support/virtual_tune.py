@@ -18,9 +18,9 @@ from runs.loadgen.early_stopping import PERCENTILE, judge_latencies
 from runs.numbers.numbers import LatencyNumbers, Numbers
 from runs.numbers.result import Counts, EarlyStopping, InForce, Result, write_result
 from runs.record.progress import Progress
-from scenarios.run.config import RunConfig
-from scenarios.run.forecast import expected_count, setting
-from scenarios.run.plan import PreparedRun, prepare
+from scenarios.launch.forecast import expected_count, setting
+from scenarios.launch.plan import PreparedRun, prepare
+from scenarios.launch.run_config import RunConfig
 from sut.admission import Admission
 from sut.engine import EngineLimits
 from sut.engines import make_engine

@@ -27,10 +27,15 @@ from typing import Any, NoReturn
 from tests.support import patience
 
 ROOT = Path(__file__).resolve().parents[2]
-MODULES = [__name__, "main", "scenarios.run.parent", "scenarios.run.plan", "scenarios.audit.run"]
-MODULES += ["compliance.verify.result_verdict", "compliance.accuracy.rouge", "compliance.accuracy.punkt"]
-MODULES += ["scenarios.run.process", "compliance.report.report_page", "tests.support.cheats", "sut.replicas.replica"]
-RUN, REPLICA = ["-m", "scenarios.run.start"], ["-m", "sut.replicas.replica"]
+MODULES = [__name__, "main", "scenarios.launch.parent", "scenarios.launch.plan", "scenarios.audit.run_audit"]
+MODULES += ["compliance.results.result_verdict", "compliance.accuracy.rouge", "compliance.accuracy.punkt"]
+MODULES += [
+    "scenarios.launch.run_process",
+    "compliance.report.report_page",
+    "tests.support.cheats",
+    "sut.replicas.replica",
+]
+RUN, REPLICA = ["-m", "scenarios.launch.start"], ["-m", "sut.replicas.replica"]
 FOR_RUNS = "for-runs"  # a folder whose `sitecustomize` does nothing in main.py
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(MODULES)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sut.dummy.engine import DummyEngine
+from sut.dummy.dummy_engine import DummyEngine
 from sut.feed import ClosedLoop
 from tests.support import virtual
 from tests.support.fakes import PROMPTS, Stage

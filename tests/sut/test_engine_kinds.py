@@ -9,8 +9,8 @@ from runs.errors import InputError, SetupError
 from runs.record.engines.engine_records import ENGINE_RECORDS, EngineRecord
 from sut.engine_kind import EngineKind
 from sut.engines import DEFAULT, KINDS, EngineOptions, engine_kind, refuse_options_of_others
-from sut.vllm.kind import VllmKind, VllmOptions
 from sut.vllm.machine import Machine
+from sut.vllm.vllm_kind import VllmKind, VllmOptions
 from tests.support.records import run_facts
 
 FACTS = run_facts()

@@ -15,8 +15,8 @@ from typing import Any
 import orjson
 import pytest
 
-from compliance.evidence.scorer import Scorer
-from compliance.evidence.scoring import ScoreSources
+from compliance.results.scorer import Scorer
+from compliance.results.scoring import ScoreSources
 from compliance.signoff.judge import sign_off
 from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir

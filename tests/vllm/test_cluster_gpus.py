@@ -23,8 +23,8 @@ GPUS = 2  # of each node
 WITH_DEVICES = f"""
 import os, sys
 if {{"sut.replicas.replica", "default_worker.py"}} & {{word.rpartition("/")[2] for word in sys.orig_argv}}:
-    from sut.dummy.engine import DummyEngine
-    from sut.dummy.kind import DummyKind
+    from sut.dummy.dummy_engine import DummyEngine
+    from sut.dummy.dummy_kind import DummyKind
     from sut.vllm.machine import Machine
     from sut.vllm.machine import replica_places
     machine = Machine("cuda", {GPUS}, [0], visible_variable="CUDA_VISIBLE_DEVICES")

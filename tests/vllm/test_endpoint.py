@@ -22,7 +22,7 @@ from tests.support.greedy import Response
 from tests.support.http_tricks import ROWS
 from tests.support.patience import until
 from tests.support.run_commands import check_failed, is_running, progress, run_pid
-from tests.sut.endpoint.endpoint_runs import SAMPLING, probe_server
+from tests.sut.http.endpoint_runs import SAMPLING, probe_server
 from tests.vllm.vllm_runs import FinishedRun, execute_run
 
 pytestmark = pytest.mark.vllm

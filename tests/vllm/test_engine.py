@@ -13,11 +13,11 @@ import pytest
 from qsl.dataset import Dataset
 from runs.errors import ExecutionError, HarnessError, InputError, SetupError
 from runs.record.manifest import RunPlan
-from scenarios.run.config import make_config
-from scenarios.run.plan import prepare
+from scenarios.launch.plan import prepare
+from scenarios.launch.run_config import make_config
 from sut.engine import Engine, EngineReport, Request
 from sut.engines import make_engine
-from sut.vllm.engine import VllmEngine
+from sut.vllm.vllm_engine import VllmEngine
 from tests.support.engine_turn import engine_turn
 from tests.support.fakes import FakeSink
 from tests.support.greedy import Response

@@ -17,9 +17,9 @@ from runs.harness import HARNESS_ROOT
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from runs.record.progress import Progress
-from scenarios.run.config import RunConfig, make_config
-from scenarios.run.parent import execute_run
-from scenarios.run.plan import prepare
+from scenarios.launch.parent import execute_run
+from scenarios.launch.plan import prepare
+from scenarios.launch.run_config import RunConfig, make_config
 from sut.replicas.kept_engine import EngineKeeper
 from tests.support.engine_turn import engine_turn
 from tests.support.greedy import TIE, Response

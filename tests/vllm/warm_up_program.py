@@ -13,10 +13,10 @@ from typing import Any
 
 from qsl.dataset import load_dataset
 from qsl.embedded.articles import bundled_articles
-from scenarios.run.config import make_config
-from scenarios.run.plan import prepare
-from scenarios.run.warmup import RequestGroup, warm_up
-from sut.vllm.engine import OneProcessVllmEngine
+from scenarios.launch.plan import prepare
+from scenarios.launch.run_config import make_config
+from scenarios.launch.warmup import RequestGroup, warm_up
+from sut.vllm.vllm_engine import OneProcessVllmEngine
 from tests.support.official import SAMPLING
 from tests.support.small_tokenizer import make_tiny_llama
 

@@ -14,8 +14,8 @@ import yaml
 
 from qsl.dataset import load_dataset
 from qsl.tokenizers import load_tokenizer
-from runs.endpoints.folder import Summary, read_folder
 from runs.errors import ExecutionError
+from runs.mlperf_endpoints.folder import Summary, read_folder
 
 from .rates import server_run
 from .report import PeerPart, at_least, at_most

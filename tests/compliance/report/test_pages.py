@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from compliance.evidence.run_verdict import CHECKS
 from compliance.judge.finding import compared
 from compliance.judge.rule import all_rules
 from compliance.report import tree_page as page_module
 from compliance.report.tree_page import tree_page
-from compliance.submission.check.check_tree import Checked
-from compliance.submission.tree import Place, Tree
-from compliance.verify.result_verdict import RESULT_CHECKS
+from compliance.results.result_verdict import RESULT_CHECKS
+from compliance.results.run_verdict import CHECKS
+from compliance.trees.check_tree import Checked
+from compliance.trees.tree import Place, Tree
 from runs.errors import ExitCode
 from runs.loadgen.detail_log import read_detail
 from runs.record.finished_run import PERFORMANCE

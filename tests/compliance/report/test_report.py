@@ -25,8 +25,8 @@ from compliance.report.pictures import (
 from compliance.report.report_page import CurvePoint, Page, curves, point_of_folder
 from compliance.report.run_section import run_section, score_rows
 from runs.benchmark import Target
-from runs.endpoints.layout import SUMMARY
 from runs.loadgen.early_stopping import judge_latencies
+from runs.mlperf_endpoints.layout import SUMMARY
 from runs.record.layout import RunDir
 from runs.record.requests_log import RequestTable
 from scenarios.status.shown_runs import write_page

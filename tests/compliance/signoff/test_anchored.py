@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from compliance.evidence.attestation_check import attested
 from compliance.judge.finding import Finding
+from compliance.results.attestation_check import attested
 from compliance.signoff.anchored import Trust, anchored, chained
 from compliance.signoff.judge import sign_off
 from runs.attestation.anchors import Entry, add_to_ledger, read_authorities, read_ledger, request_time_stamp

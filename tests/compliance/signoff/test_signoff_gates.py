@@ -13,8 +13,8 @@ import numpy as np
 import orjson
 import pytest
 
-from compliance.evidence.scoring import ScoreSources
 from compliance.judge.finding import Finding, stated
+from compliance.results.scoring import ScoreSources
 from compliance.signoff import judge
 from compliance.signoff.baseline import judge_spread
 from compliance.signoff.changed_options import (

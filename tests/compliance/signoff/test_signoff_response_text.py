@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from compliance.accuracy.scores import decode_ids, score_texts
-from compliance.evidence.scoring import ScoreSources
+from compliance.results.scoring import ScoreSources
 from compliance.signoff.claim import Claim
 from compliance.signoff.coherence import printable_share
 from compliance.signoff.evidence import load

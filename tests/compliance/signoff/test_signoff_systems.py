@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from compliance.evidence.run_evidence import RunEvidence
-from compliance.evidence.run_verdict import judge_run
-from compliance.evidence.scoring import with_scorer
 from compliance.judge.rule import find_rule
+from compliance.results.find_results import find_results
+from compliance.results.run_evidence import RunEvidence
+from compliance.results.run_verdict import judge_run
+from compliance.results.scoring import with_scorer
 from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.harness import FASTER_FLAG, caching, one_system_in_both_modes, pace
 from compliance.signoff.judge import sign_off
 from compliance.signoff.provenance import foreign_runs, one_bundle
 from compliance.submission.build import SubmitOutcome
-from compliance.verify.find_results import find_results
 from runs.loadgen.detail_log import read_detail
 from runs.machine.accelerator_facts import ACCELERATOR_FACTS
 from runs.record.layout import CampaignDir, ResultDir, RunDir

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from compliance.submission.tree import Tree
+from compliance.trees.tree import Tree
 from tests.support import trees
 
 

@@ -14,7 +14,7 @@ from compliance.signoff.signoff_verdict import SignOff
 from compliance.submission.build import SubmitOutcome
 from compliance.submission.source import read_documentation, read_source
 from compliance.submission.submitted_accuracy import submitted_accuracy
-from compliance.submission.tree import REHEARSAL_FILE, REHEARSAL_MARK
+from compliance.trees.tree import REHEARSAL_FILE, REHEARSAL_MARK
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, SetupError
 from runs.record.layout import CampaignDir, RunDir
 from runs.record.manifest import Manifest

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from compliance.evidence.scoring import ScoreSources
 from compliance.judge.finding import Finding
+from compliance.results.scoring import ScoreSources
 from compliance.submission.build import SubmitOutcome
 from compliance.submission.build_inputs import gather
 from compliance.submission.gates import refusal
@@ -231,7 +231,7 @@ def test_accuracy_below_its_target_is_refused_in_closed_only(
     build: Submit, campaign: CampaignDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     targets = {**DATACENTER.targets, "gen_num": Target(SAMPLES)}
-    monkeypatch.setattr("compliance.evidence.run_evidence.target_of", lambda run: (targets, "the official one"))
+    monkeypatch.setattr("compliance.results.run_evidence.target_of", lambda run: (targets, "the official one"))
     assert "accuracy: rouge1: " in reasons(build())
     assert build(division="open").findings == []
 

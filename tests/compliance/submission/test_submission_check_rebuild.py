@@ -11,11 +11,11 @@ import pytest
 from compliance.judge.finding import Finding
 from compliance.signoff.judge import sign_off
 from compliance.submission.build import SubmitOutcome
-from compliance.submission.check.check_tree import SystemSignOff, check_tree
-from compliance.submission.check.findings import place_of
-from compliance.submission.check.rebuild import TreeInputs, compare_with_runs, index_runs
+from compliance.submission.rebuild import TreeInputs, compare_with_runs, index_runs
 from compliance.submission.system import read_system_file
-from compliance.submission.tree import REHEARSAL_FILE, REHEARSAL_MARK
+from compliance.trees.check_tree import SystemSignOff, check_tree
+from compliance.trees.findings import place_of
+from compliance.trees.tree import REHEARSAL_FILE, REHEARSAL_MARK
 from runs.record.layout import CampaignDir
 from runs.rounds import CURRENT_ROUND
 from tests.honest.pair import Pair

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
 from compliance.signoff.judge import sign_off
 from compliance.submission.build import SubmitOutcome
-from compliance.submission.check.check_tree import check_tree
-from compliance.submission.check.official_checker import run_official
-from compliance.submission.check.rebuild import TreeInputs, compare_with_runs, index_runs
+from compliance.submission.rebuild import TreeInputs, compare_with_runs, index_runs
 from compliance.submission.system import read_system_file
-from compliance.submission.system_fields import FIELDS, NETWORK_FIELDS
-from compliance.submission.tree import Division
+from compliance.techniques.engine_facts import facts_of_run, misdeclared
+from compliance.trees.check_tree import check_tree
+from compliance.trees.official_checker import run_official
+from compliance.trees.system_fields import FIELDS, NETWORK_FIELDS
+from compliance.trees.tree import Division
 from runs.errors import InputError
 from runs.loadgen.detail_log import NETWORK_SUT
 from runs.record.layout import CampaignDir

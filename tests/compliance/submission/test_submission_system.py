@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
-from compliance.submission.check.descriptions import _check_fields
 from compliance.submission.system import SystemDescription, describe, given_in, read_system_file
-from compliance.submission.system_fields import FIELDS, GIVEN, NAMES, NETWORK_NAMES, REPLACE_ME
 from compliance.submission.this_machine import detect, detected_for, is_the_machine
-from compliance.submission.tree import REHEARSAL_MARK
 from compliance.submission.weights import FIELDS as MEASUREMENTS
 from compliance.submission.weights import measurements
+from compliance.trees.descriptions import _check_fields
+from compliance.trees.system_fields import FIELDS, GIVEN, NAMES, NETWORK_NAMES, REPLACE_ME
+from compliance.trees.tree import REHEARSAL_MARK
 from runs.errors import InputError
 from runs.machine.environment import host_facts
 from runs.record.manifest import ClusterNode, ClusterPlan, Manifest, ReplicasPlan

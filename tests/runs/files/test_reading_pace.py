@@ -13,7 +13,7 @@ from pyarrow.parquet import write_table
 
 from compliance.accuracy.accuracy_text import read_scores
 from compliance.accuracy.metrics import metric_of
-from compliance.submission.check.audits import _STATED
+from compliance.trees.audits import _STATED
 from qsl.cnn_dailymail.prepare import read_source
 from qsl.dataset_file import parse_rows
 from qsl.model_faults import tokenizer_faults

@@ -8,8 +8,8 @@ import pytest
 
 from runs.errors import InputError
 from runs.files.yaml_file import place_of, read_yaml, with_underscores
-from scenarios.campaign.config import load_campaign
-from scenarios.run.config import load_yaml, make_config, merged
+from scenarios.campaign.campaign_config import load_campaign
+from scenarios.launch.run_config import load_yaml, make_config, merged
 
 
 def written(folder: Path, text: str) -> Path:

@@ -10,8 +10,8 @@ from runs.loadgen.detail_log import read_detail
 from runs.loadgen.replay import LARGEST_LIBRARY, REPLAYABLE, expected_order
 from runs.loadgen.schedule import poisson_offsets_ns, shuffled_library
 from runs.loadgen.trace_log import read_trace
-from runs.numbers.compare import compare
 from runs.numbers.derive_result import result_of
+from runs.numbers.log_comparison import compare
 from runs.numbers.rederive import derive
 from runs.record.finished_run import FinishedRun
 from runs.record.layout import RunDir

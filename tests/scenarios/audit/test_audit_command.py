@@ -17,8 +17,8 @@ from runs.record.finished_run import FinishedRun
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from runs.record.requests_log import read_requests
-from scenarios.audit.config import audit_options
-from scenarios.audit.run import run_audit
+from scenarios.audit.audit_config import audit_options
+from scenarios.audit.run_audit import run_audit
 from tests.conftest import Finished, RunMain, StartMain, run_here
 from tests.support.cheats import CHEAT
 from tests.support.dummy_runs import DummyRuns

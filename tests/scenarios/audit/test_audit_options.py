@@ -10,8 +10,8 @@ import pytest
 from compliance.audits.discovery import AUDITS
 from compliance.audits.options import AuditOptions
 from runs.errors import InputError
-from scenarios.audit.config import all_options, audit_options, load_audit
-from scenarios.campaign.config import load_campaign
+from scenarios.audit.audit_config import all_options, audit_options, load_audit
+from scenarios.campaign.campaign_config import load_campaign
 from scenarios.command_line.schema_options import options_of
 from tests.conftest import run_here
 

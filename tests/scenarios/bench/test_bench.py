@@ -24,9 +24,9 @@ from runs.bench.bench_record import (
 from runs.errors import ExecutionError, ExitCode, Interrupted, SetupError
 from runs.record.manifest import read_manifest
 from runs.record.progress import Progress
-from scenarios.bench.bench import UNOFFICIAL
-from scenarios.run.config import RunConfig
-from scenarios.run.run_page import SWITCH
+from scenarios.bench.run_bench import UNOFFICIAL
+from scenarios.launch.run_config import RunConfig
+from scenarios.launch.run_page import SWITCH
 from tests.conftest import Finished, StartMain, run_here
 from tests.support.patience import until
 
@@ -99,8 +99,8 @@ class FakeRuns:
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> FakeRuns:
     runs = FakeRuns()
-    monkeypatch.setattr("scenarios.bench.bench.execute_run", runs.execute)
-    monkeypatch.setattr("scenarios.bench.bench.measure_run", runs.measure)
+    monkeypatch.setattr("scenarios.bench.run_bench.execute_run", runs.execute)
+    monkeypatch.setattr("scenarios.bench.run_bench.measure_run", runs.measure)
     return runs
 
 

@@ -26,9 +26,9 @@ from scenarios.bench.options import Bench
 from scenarios.bench.prompts import BLOCK, Synthetic, read_prompts
 from scenarios.bench.run_files import repeated_rows, run_config
 from scenarios.command_line.dispatch import main
-from scenarios.run.config import make_config
-from scenarios.run.parent import execute_run
-from scenarios.run.plan import prepare
+from scenarios.launch.parent import execute_run
+from scenarios.launch.plan import prepare
+from scenarios.launch.run_config import make_config
 from tests.support import server_dialects as speak
 from tests.support.http_server import HttpServer, serving
 from tests.support.text_server import text_server

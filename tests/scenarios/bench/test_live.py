@@ -8,7 +8,7 @@ import pytest
 from runs.record.progress import Progress
 from scenarios.bench.ladder import RunSpec
 from scenarios.bench.live import LiveRun
-from scenarios.run.rate_watch import Stopped
+from scenarios.launch.rate_watch import Stopped
 from scenarios.terminal import Terminal
 
 CAPACITY_QPS = 10.0

@@ -9,7 +9,7 @@ import pytest
 
 from runs.bench.bench_record import BENCH_FILE, BenchRecord, BenchRun, read_bench
 from runs.errors import ExitCode
-from scenarios.run.run_page import SWITCH
+from scenarios.launch.run_page import SWITCH
 from tests.conftest import Finished, RunMain
 from tests.support.http_server import serving
 from tests.support.scripted_server import scripted_server

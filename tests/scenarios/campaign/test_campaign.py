@@ -11,15 +11,15 @@ import pytest
 import yaml
 
 from compliance.signoff.anchored import chained
-from compliance.submission.tree import Division
+from compliance.trees.tree import Division
 from runs.attestation.attestation import read_attestation
 from runs.benchmark import Target
 from runs.errors import ExitCode
 from runs.record.layout import CampaignDir, ResultDir, RunDir
 from runs.record.manifest import read_manifest
+from scenarios.campaign.campaign_config import load_campaign
 from scenarios.campaign.campaign_plan import plan_campaign
-from scenarios.campaign.config import load_campaign
-from scenarios.campaign.state import examine
+from scenarios.campaign.campaign_state import examine
 from scenarios.resumed import held
 from tests.conftest import RunMain, StartedMain, StartMain, run_here
 from tests.support.official import DATACENTER as DATACENTER_BENCHMARK

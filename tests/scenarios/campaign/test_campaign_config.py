@@ -13,7 +13,7 @@ from runs.errors import InputError, SetupError
 from runs.record.fingerprint import changes
 from runs.record.layout import CampaignDir
 from runs.record.manifest import RunPlan
-from scenarios.campaign.config import Campaign, load_campaign, missing_scenarios
+from scenarios.campaign.campaign_config import Campaign, load_campaign, missing_scenarios
 from scenarios.campaign.tuned_rates import refuse_other_content
 from scenarios.command_line.tree_options import system_file
 from scenarios.resumed import held

@@ -18,7 +18,7 @@ from scenarios.command_line.command import Command, Group
 from scenarios.command_line.dispatch import COMMANDS, cli, main
 from scenarios.command_line.schema_options import given_values, options_of, parse_value
 from scenarios.commands import COMMAND_GROUPS
-from scenarios.run.config import RunConfig, make_config
+from scenarios.launch.run_config import RunConfig, make_config
 from scenarios.spellings import _KEYS, _SPELLINGS, ACCEPTED, field_and_key
 from tests.conftest import run_here
 from tests.support.docs import parse as typed

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from compliance.submission.tree import Tree
+from compliance.trees.tree import Tree
 from runs.wording import json_printable
 from scenarios.command_line.command_output import SteadyStream
 from scenarios.command_line.dispatch import main
@@ -74,7 +74,7 @@ def test_the_name_of_a_data_set_cannot_control_the_terminal(
 
 
 # These modules write only their own messages at a signal.
-OTHERS = ("scenarios/command_line/dispatch.py", "scenarios/run/process.py", "runs/processes/listening.py")
+OTHERS = ("scenarios/command_line/dispatch.py", "scenarios/launch/run_process.py", "runs/processes/listening.py")
 
 
 def test_no_other_module_makes_a_console() -> None:

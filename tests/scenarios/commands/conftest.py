@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-import compliance.evidence.run_evidence
-from compliance.mechanisms.declaration import FIELD_NAMES
+import compliance.results.run_evidence
+from compliance.techniques.declaration import FIELD_NAMES
 from runs.benchmark import Target
 from runs.record.layout import ResultDir
 from tests.conftest import run_here
@@ -45,5 +45,5 @@ def result(runs: DummyRuns, tmp_path: Path) -> ResultDir:
 def with_target(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, Target]], None]:
     """Gives the dummy engine's made-up model reference scores, which no real dataset has."""
     return lambda target: monkeypatch.setattr(
-        compliance.evidence.run_evidence, "target_of", lambda _: (target, "reference of this test")
+        compliance.results.run_evidence, "target_of", lambda _: (target, "reference of this test")
     )

@@ -11,8 +11,8 @@ from rich.console import Console
 from qsl.cache import CACHE_VARIABLE
 from runs.errors import ExitCode, InputError
 from scenarios.commands.doctor import print_report
-from scenarios.run import machine_checks
-from scenarios.run.machine_checks import DoctorRequest, examine
+from scenarios.launch import machine_checks
+from scenarios.launch.machine_checks import DoctorRequest, examine
 from sut.vllm.machine import NO_FLASHINFER, Machine
 
 GPU = {"vendor": "NVIDIA", "name": "H100", "memory.total": "81559", "driver_version": "570"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from compliance.mechanisms.technique_registry import REGISTRY_DIR
+from compliance.techniques.technique_registry import REGISTRY_DIR
 from runs.benchmark import Target
 from runs.record.layout import ResultDir
 from tests.conftest import ROOT

@@ -9,15 +9,15 @@ import pytest
 
 import main
 from compliance.submission.system import read_system_file
-from compliance.submission.system_fields import REPLACE_ME
 from compliance.submission.this_machine import detect
+from compliance.trees.system_fields import REPLACE_ME
 from runs.errors import InputError
 from runs.harness import HARNESS_ROOT
 from runs.loadgen.conf_lines import read_stored
 from runs.machine.accelerators import accelerators
-from scenarios.campaign.config import load_campaign
+from scenarios.campaign.campaign_config import load_campaign
 from scenarios.commands import init
-from scenarios.run.config import load_yaml, make_config
+from scenarios.launch.run_config import load_yaml, make_config
 from tests.conftest import run_here
 
 

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from compliance.evidence.attestation_check import read_and_attested
 from compliance.judge.finding import Finding, stated
 from compliance.judge.rule import find_rule
+from compliance.results.attestation_check import read_and_attested
+from compliance.results.find_results import find_results
 from compliance.signoff.signoff_verdict import SignOff, feedback
-from compliance.verify.find_results import find_results
 from qsl.embedded.articles import bundled_dataset
 from runs.errors import ExecutionError, ExitCode, InputError
 from runs.record.layout import SIGNOFF_LEDGER, RunDir
 from runs.record.manifest import read_manifest
 from scenarios.audit.remeasure import Sign, remeasured
-from scenarios.run.config import RunConfig
+from scenarios.launch.run_config import RunConfig
 from tests.conftest import RunMain, run_here
 from tests.support.run_commands import arguments
 from tests.support.signoff_fixtures import FrozenRuns

@@ -14,11 +14,10 @@ from compliance.report.curves import tune_rates
 from runs.errors import InputError
 from runs.record.progress import Progress
 from runs.record.requests_log import RequestLogLine, encode
-from scenarios.run.config import make_config
-from scenarios.run.plan import prepare
-from scenarios.run.rate_watch import RateWatch, Stopped
-from scenarios.tune import run as tune_module
-from scenarios.tune.config import load_tune
+from scenarios.launch.plan import prepare
+from scenarios.launch.rate_watch import RateWatch, Stopped
+from scenarios.launch.run_config import make_config
+from scenarios.tune import run_tune as tune_module
 from scenarios.tune.journal import (
     Configuration,
     Estimate,
@@ -28,9 +27,10 @@ from scenarios.tune.journal import (
 )
 from scenarios.tune.option_search import queries_in_time, shortened
 from scenarios.tune.rates import Tried
+from scenarios.tune.tune_config import load_tune
 from scenarios.tune.tune_runs import TuneRuns
 from scenarios.tune.watch import ProbeWatch
-from sut.request_log import partial_path
+from sut.request_writer import partial_path
 
 
 def record(number: int = 1, target_qps: float = 10, **more: Any) -> TuneRun:

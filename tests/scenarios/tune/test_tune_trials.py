@@ -9,13 +9,13 @@ import optuna
 import pytest
 
 from runs.errors import InputError
-from scenarios.run.config import make_config
-from scenarios.tune.config import load_tune
+from scenarios.launch.run_config import make_config
 from scenarios.tune.journal import Options, TuneRun, best_of
 from scenarios.tune.option_search import RESOLUTION, WORTH_SHARE, Ask, OptionTrials, open_study, worth_of
 from scenarios.tune.option_space import ALLOWED, Space, applied, make_space, shown
-from sut.vllm.kind import CPU_VALUES, GPU_VALUES, VllmKind
+from scenarios.tune.tune_config import load_tune
 from sut.vllm.machine import Machine
+from sut.vllm.vllm_kind import CPU_VALUES, GPU_VALUES, VllmKind
 
 SPACE = Space(
     {

@@ -9,11 +9,11 @@ from typing import get_args
 import pytest
 
 from runs.errors import ExecutionError, InputError, SetupError
-from scenarios.run.config import make_config
-from scenarios.run.plan import prepare
-from sut.dummy.engine import DummyEngine
+from scenarios.launch.plan import prepare
+from scenarios.launch.run_config import make_config
+from sut.dummy.dummy_engine import DummyEngine
+from sut.dummy.dummy_kind import SHORTEST_OUTPUT
 from sut.dummy.fault import FAULT_KINDS, Fault, FaultKind
-from sut.dummy.kind import SHORTEST_OUTPUT
 from sut.engine import Request
 from sut.engines import make_engine
 from tests.support import virtual

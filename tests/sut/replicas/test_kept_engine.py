@@ -18,8 +18,8 @@ from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, read_manifest
 from runs.record.progress import Progress
 from runs.record.requests_log import read_requests
-from scenarios.run.config import make_config
-from scenarios.run.parent import KEPT_REASON, execute_run
+from scenarios.launch.parent import KEPT_REASON, execute_run
+from scenarios.launch.run_config import make_config
 from sut.replicas.kept_engine import MAX_RESTARTS, EngineKeeper
 from tests.conftest import ROOT
 from tests.support.dummy_runs import DummyRuns, judged

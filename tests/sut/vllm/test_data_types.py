@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from runs.machine.environment import vllm_is_cpu_build
-from sut.vllm.kind import IN_FLOAT32
+from sut.vllm.vllm_kind import IN_FLOAT32
 
 if not vllm_is_cpu_build():
     pytest.skip("another build of vLLM", allow_module_level=True)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from runs.errors import SetupError
-from sut.vllm.kind import VllmKind, VllmOptions
 from sut.vllm.machine import Machine, numa_nodes, one_node, shares
 from sut.vllm.parallel import GIB, MEMORY_SHARE, WORKING_BYTES, Layout, Need, choose_layout, copy_need
+from sut.vllm.vllm_kind import VllmKind, VllmOptions
 from tests.conftest import ROOT
 from tests.support.records import run_facts
 

@@ -12,7 +12,7 @@ import pytest
 from runs.errors import ExecutionError
 from sut.admission import STEPPED_BACK
 from sut.engine import Request
-from sut.vllm.engine import OneProcessVllmEngine, VllmEngine
+from sut.vllm.vllm_engine import OneProcessVllmEngine, VllmEngine
 from tests.support.fakes import FakeSink
 from tests.support.official import SAMPLING
 

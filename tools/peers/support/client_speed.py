@@ -24,9 +24,9 @@ from runs.errors import HarnessError, SetupError
 from runs.harness import HARNESS_ROOT
 from runs.processes.interrupts import ended_within, ensured
 from runs.processes.workers import ignore_signals
-from sut.endpoint.engine import EndpointEngine
 from sut.engine import Request
 from sut.event_loop import freeze_garbage_collection, new_event_loop
+from sut.http.http_engine import EndpointEngine
 
 END_TIMEOUT_S = 5.0
 CONNECTIONS = 2_000

@@ -18,12 +18,12 @@ from runs.errors import ExecutionError
 from runs.loadgen.detail_log import read_detail
 from runs.numbers.numbers import Numbers, reported_numbers
 from runs.record.layout import RunDir
-from scenarios.run.loadgen_settings import build_log_settings, build_settings
+from scenarios.launch.loadgen_settings import build_log_settings, build_settings
 from sut.engine import Engine, EngineLimits, EngineReport, Request
 from sut.event_loop import freeze_garbage_collection, new_event_loop
 from sut.feed import Feed
 from sut.loadgen_sut import TOKEN_BYTES, LoadgenSut
-from sut.request_log import RequestLogWriter
+from sut.request_writer import RequestLogWriter
 
 from .peer_runs import engine_plan
 from .programs import measure

@@ -15,8 +15,8 @@ from runs.numbers.result import Result, read_result
 from runs.record.layout import RunDir
 from runs.record.manifest import RunPlan
 from runs.record.requests_log import RequestTable, read_requests
-from scenarios.run.config import make_config
-from scenarios.run.plan import prepare
+from scenarios.launch.plan import prepare
+from scenarios.launch.run_config import make_config
 
 RUN_TIMEOUT_S = 900.0
 

@@ -1,0 +1,96 @@
+"""Data of a run directory of the MLPerf Endpoints client, as checks read them."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from compliance.judge.check import Need, NotJudged
+from compliance.mlperf_endpoints.derive import Metrics, count_tokens, derive, numbers
+from compliance.mlperf_endpoints.load import Load, read_load
+from qsl.tokenizers import load_tokenizer
+from runs.mlperf_endpoints.events import NO_TIME, Column
+from runs.mlperf_endpoints.folder import EndpointsRun
+from runs.mlperf_endpoints.layout import EVENTS, SNAPSHOT
+
+COMPLETE = "complete"
+
+
+@dataclass(eq=False)
+class EndpointsEvidence:
+    """A run directory of the MLPerf Endpoints client, the numbers recomputed from it, and the inputs of checks."""
+
+    run: EndpointsRun
+    model_path: str | None = None  # model whose tokenizer counts tokens
+    dataset_path: Path | None = None  # dataset file, to rescore responses and compare prompts
+    left: list[NotJudged] = field(default_factory=list)  # parts of rules that were not checked
+
+    def absent(self, need: Need) -> str:
+        """Return why an input is missing, or an empty text."""
+        name = {"events": EVENTS, "snapshot": SNAPSHOT}.get(need)
+        if name is not None and getattr(self.run, need) is None:
+            return f"{name} is missing"
+        if need == "load" and self.load is None:
+            return "the directory has no measured phase that can be replayed"
+        if need == "complete" and not self.is_complete:
+            return "the client did not finish, so its statistics are estimates for a part of the run"
+        return ""
+
+    @cached_property
+    def load(self) -> Load | None:
+        return read_load(self.run)
+
+    @cached_property
+    def streaming(self) -> bool:
+        """Whether the client streamed: by config.yaml, or if that is silent, by events of first tokens."""
+        config, events = self.run.config, self.run.events
+        configured = None if config is None else config.streaming
+        return configured if configured is not None else events is not None and bool(np.any(events.first_ns != NO_TIME))
+
+    @cached_property
+    def tokens(self) -> Column | None:
+        """Token counts; None without a tokenizer or events, or if counting needs a chat template."""
+        if self.model_path is None or self.run.events is None:
+            return None
+        return count_tokens(self.run.events, load_tokenizer(self.model_path))
+
+    @property
+    def total_tokens(self) -> int | None:
+        """Tokens of all responses, counted with the tokenizer of `model_path`."""
+        if self.tokens is None or self.run.events is None:
+            return None
+        return int(self.tokens[0, self.run.events.answered].sum())
+
+    @property
+    def reported_tokens(self) -> float | None:
+        return None if self.run.summary is None else self.run.summary.output_sequence_lengths.total
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        """The metrics recomputed from the events, in the form of the client's snapshot.
+
+        They include tokens if the tokenizer counts as many as the client. Without events they are empty.
+        """
+        if self.run.events is None:
+            return {}
+        config = self.run.config
+        early_stopping = config is None or config.settings.early_stopping.enabled
+        tokens = self.tokens if self.reported_tokens == self.total_tokens else None
+        return derive(self.run.events, streaming=self.streaming, early_stopping=early_stopping, tokens=tokens)
+
+    @cached_property
+    def numbers(self) -> dict[str, Any]:
+        """The recomputed metrics and rates for programs."""
+        return numbers(self.metrics) if self.metrics else {}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the client finished; otherwise its statistics are estimates for a part of the run."""
+        report = self.run.summary or self.run.snapshot
+        return report is not None and report.state == COMPLETE
+
+    def mark_not_checked(self, what: str, why: str) -> None:
+        """Note that a part of a rule is not checked."""
+        self.left.append(NotJudged(what, why))

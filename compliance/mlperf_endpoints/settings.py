@@ -1,0 +1,128 @@
+"""Rules on settings in config.yaml that the events or another file contradict.
+
+The client resolves its settings before it writes config.yaml, and refuses settings that exclude each other.
+[mlcommons/endpoints ea332753: config/schema.py, endpoint_client/config.py, load_generator/session.py]
+"""
+
+from collections.abc import Iterator
+
+from compliance.judge.check import decides
+from compliance.judge.finding import Finding, compared
+from compliance.judge.rule import OURS
+from compliance.mlperf_endpoints.endpoints_evidence import EndpointsEvidence
+from compliance.mlperf_endpoints.load import MS, RERUN, SECOND, TURN_NS, Load
+from runs.mlperf_endpoints.events import NO_TIME, TEXT
+from runs.mlperf_endpoints.layout import CONFIG
+
+# The client tokenizes the text of a response, which changes the number of tokens: up to 1.21 times as many for a model
+# of random weights, and nearly as many as the limit for a response of a trained model that ended at the limit.
+MAX_OVER_LIMIT, MIN_OF_LIMIT = 1.5, 0.5
+AT_LIMIT = 0.9  # share of the responses that ended at the limit; text of repeated characters has fewer tokens
+# Minimum number of samples per worker; the client hands samples to its workers in turn.
+SAMPLES_PER_WORKER = 10
+PATTERNS = {"offline": ("max_throughput",), "online": ("poisson", "concurrency", "agentic_inference")}
+NO_REASON = -2  # index that no finish reason has
+
+Row = tuple[str, str, bool, object, object]  # rule, text, whether the rule is met, found value, required value
+
+
+@decides(
+    "contradiction",
+    ("endpoints-settings", "warning", OURS, "setting that the client checks before a run", RERUN),
+    ("endpoints-streaming", "warning", OURS, "events of first tokens and later pieces", RERUN),
+    ("endpoints-max-duration", "warning", OURS, "duration of the measured phase", RERUN),
+    ("endpoints-drain", "warning", OURS, "time from the last issue to the last response", RERUN),
+    ("endpoints-output-limit", "warning", OURS, "tokens of the longest response", RERUN),
+    ("endpoints-dataset-size", "warning", OURS, "samples of the dataset in config.yaml", RERUN),
+    ("endpoints-phases", "warning", OURS, "phases without a dataset in config.yaml", RERUN),
+    ("endpoints-workers", "warning", OURS, "worker_id values of responses", RERUN),
+    needs=("load",),
+)
+def settings_in_force(case: EndpointsEvidence) -> Iterator[Finding]:
+    """Compare the settings in config.yaml with the recorded events."""
+    load = case.load
+    assert load is not None  # see `needs`
+    files = case.run.path(CONFIG), load.events.path
+    for rules in (_refused, _streaming, _durations, _lengths, _dataset):
+        for rule, text, right, value, required in rules(case, load):
+            yield compared(f"endpoints-{rule}", right, str(value), str(required), *files, text=text)
+
+
+def _refused(case: EndpointsEvidence, load: Load) -> Iterator[Row]:
+    config, runtime, model = load.config, load.config.settings.runtime, load.config.model_params
+    pattern, workers = config.settings.load_pattern.type, config.settings.client.num_workers
+    urls = len(config.endpoint_config.endpoints)
+    allowed = PATTERNS.get(config.mode, (pattern,))
+    api, texts = config.endpoint_config.api_type, load.events.prompt_kind[load.rows] == TEXT
+    for text, right, value, required in (
+        (f"load pattern of an {config.mode} run", pattern in allowed, pattern, " or ".join(allowed)),
+        ("max_duration_ms", not 0 < runtime.max_duration_ms < runtime.min_duration_ms, runtime.max_duration_ms,
+         f"0, or at least {runtime.min_duration_ms} (min_duration_ms)"),
+        (f"min_new_tokens for api_type {api}", api == "openai_completions" or model.min_new_tokens == 1,
+         model.min_new_tokens, 1),
+        *([("text prompts for api_type sglang", not texts.any(), int(texts.sum()), 0)] if api == "sglang" else []),
+        ("workers", workers < 1 or not urls or workers % urls == 0, workers, f"a multiple of {urls} (endpoints)"),
+    ):  # fmt: skip
+        yield "settings", text, right, value, required
+
+
+def _streaming(case: EndpointsEvidence, load: Load) -> Iterator[Row]:
+    events, is_streaming = load.events, load.config.streaming
+    first = events.first_ns[load.rows] != NO_TIME
+    later, all_chunks = events.counts["sample.recv_non_first"], load.config.settings.client.stream_all_chunks
+    if is_streaming:
+        without = int((events.answered[load.rows] & ~first).sum())
+        yield "streaming", "responses without a first-token event, streaming on", not without, without, 0
+    elif is_streaming is False:
+        yield "streaming", "first-token events, streaming off", not first.any(), int(first.sum()), 0
+    if all_chunks is False:
+        yield "streaming", "events of later pieces, stream_all_chunks off", not later, later, 0
+    elif all_chunks and is_streaming and (rest := int((events.rest_bytes[load.rows] > 0).sum())):
+        text = f"events of later pieces, stream_all_chunks on, {rest} responses of at least 2 pieces"
+        yield "streaming", text, later > 0, later, "at least 1"
+
+
+def _durations(case: EndpointsEvidence, load: Load) -> Iterator[Row]:
+    runtime, timeout_s = load.config.settings.runtime, load.config.settings.drain.performance_timeout_s
+    took_s = (load.end_ns - load.start_ns) / SECOND
+    most_s = float(runtime.max_duration_ms) * MS / SECOND  # n_samples_to_issue overrides min_duration_ms
+    if most_s:
+        right = took_s <= most_s + TURN_NS / SECOND
+        yield "max-duration", "", right, f"{took_s:.2f} s", f"at most {most_s:.2f} s (max_duration_ms)"
+    if timeout_s is not None and not load.left.all():
+        wait_s = float(load.complete_ns.max() - load.issued_ns[-1]) / SECOND
+        right = wait_s <= timeout_s + TURN_NS / SECOND
+        yield "drain", "", right, f"{wait_s:.2f} s", f"at most {timeout_s:.2f} s (performance_timeout_s)"
+
+
+def _lengths(case: EndpointsEvidence, load: Load) -> Iterator[Row]:
+    summary, events, limit = case.run.summary, load.events, load.config.model_params.max_new_tokens
+    most = None if summary is None else summary.output_sequence_lengths.max
+    if summary is None or not limit or not most:
+        case.mark_not_checked("max_new_tokens", "config.yaml has no limit, or the client counted no tokens")
+        return
+    wanted = f"at most {MAX_OVER_LIMIT:g} × max_new_tokens {limit}"
+    yield "output-limit", "", most <= MAX_OVER_LIMIT * limit, f"{most:g}", wanted
+    if by_limit := int((events.reason[load.rows] == events.reasons.get("length", NO_REASON)).sum()):
+        grid = {float(share): value for share, value in summary.output_sequence_lengths.percentiles.items()}
+        least_share = 100 * (1 - AT_LIMIT * by_limit / len(load.rows))
+        least = next((grid[share] for share in sorted(grid) if share >= least_share), None) or most
+        text = f"tokens of the {by_limit} responses that ended at the limit"
+        wanted = f"at least {MIN_OF_LIMIT:g} × max_new_tokens {limit}"
+        yield "output-limit", text, least >= MIN_OF_LIMIT * limit, f"{least:g}", wanted
+
+
+def _dataset(case: EndpointsEvidence, load: Load) -> Iterator[Row]:
+    size, measured = load.size[0], case.run.datasets(measured=True)
+    samples = measured[0].get("samples") if len(measured) == 1 else None
+    # The client uses all rows, even if `samples` is lower; a higher value is wrong.
+    if isinstance(samples, int) and size is not None and load.repeats is None:
+        wanted = f"at most {size} (dataset size, computed from the order of the samples)"
+        yield "dataset-size", "", samples <= size, samples, wanted
+    names = {str(one.get("name")) for one in case.run.datasets()}
+    extra = sorted(name for name in case.run.indices or () if name != "performance" and name not in names)
+    yield "phases", "", not extra, ", ".join(extra) or "none", "none"
+    answering, workers = load.events.workers, load.config.settings.client.num_workers
+    if answering and workers > 0 and len(load.rows) >= SAMPLES_PER_WORKER * workers:
+        right = answering == set(range(workers))
+        yield "workers", "", right, sorted(answering), f"0 to {workers - 1} (num_workers {workers})"

@@ -1,0 +1,218 @@
+"""Files and points missing for a submission to MLPerf Endpoints, and the verdict of the official checker.
+
+A submission is a curve. Each run directory is a point in results/<system>/<model>/r<concurrency>/. The client writes
+two files of a point; the submitter writes the others. The official checker is the package endpoints-submission-cli; it
+decides about a tree, and reads summaries only.
+"""
+
+import math
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from compliance.judge.check import decides
+from compliance.judge.finding import Finding, compared
+from compliance.judge.text import finding_lines, not_judged_lines
+from compliance.judge.verdict import Outcome, Verdict
+from compliance.mlperf_endpoints.find_folders import points, run_folders
+from compliance.mlperf_endpoints.point_rules import ACCURACY, NEWEST, round_rules
+from compliance.mlperf_endpoints.points import judge_points
+from compliance.mlperf_endpoints.tree import judge_tree
+from compliance.mlperf_endpoints.verdict import judge_folder
+from runs.errors import ExecutionError, InputError
+from runs.files.temporary import temporary_folder
+from runs.mlperf_endpoints.folder import EndpointsRun
+from runs.mlperf_endpoints.layout import CONFIG, SUMMARY
+from runs.processes.child import run_program
+from runs.record.fingerprint import differences
+from runs.wording import counted, printable, shortened_list
+
+PROGRAM = "endpoints-submission-cli"
+TIMEOUT_S = 600
+MAX_MESSAGES = 500  # messages of the official checker that are kept
+# File of a point in a submission → its path in the run directory.
+POINT_FILES = {
+    CONFIG: CONFIG,
+    "result_summary.json": SUMMARY,
+    "accuracy_results.json": ACCURACY,
+    "point.yaml": "point.yaml",
+    "system_desc.json": "system_desc.json",
+}
+# Files of the whole submission, which no run directory has.
+TREE_FILES = ("src/<implementation>/README.md", "docs/", "results/<system>/system_power.json")
+
+
+@dataclass
+class FoldersChecked(Verdict):
+    """The outcome of checking run directories against a round and the requirements of a submission."""
+
+    schema_version = 2
+
+    root: Path
+    runs: list[EndpointsRun] = field(default_factory=list)  # readable run directories
+    points: list[str] = field(default_factory=list)  # points of a submission tree
+    verdicts: dict[str, Outcome] = field(default_factory=dict)  # directory → verdict of `verify --official`
+    official: dict[str, Any] | None = None  # program, outcome and messages of endpoints-submission-cli
+
+    @property
+    def outcome(self) -> Outcome:
+        """The verdict; a refusal of the official checker counts as an error."""
+        return "FAIL" if self.official and self.official["outcome"] != "ok" else super().outcome
+
+    def record(self, *, strict: bool = False) -> dict[str, Any]:
+        return super().record(strict=strict) | {
+            "tree": str(self.root),
+            "round": NEWEST,
+            "folders": list(self.verdicts),
+            "verdicts": self.verdicts,
+            "official": {"run": self.official is not None, **(self.official or {})},
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Yield the report for people."""
+        count = len(self.points) or len(self.verdicts)
+        yield f"{counted(count, 'point')} of MLPerf Endpoints, round {NEWEST}: {self.outcome}"
+        yield from (f"  {folder}: {outcome}" for folder, outcome in self.verdicts.items())
+        if self.error is not None:
+            yield f"  {self.error}"
+        yield from finding_lines(self, self.of("error", "warning", "note"), with_place=True)
+        yield from not_judged_lines(self)
+        if self.official is None:
+            yield f"official checker: not run (to check the content of all files, install {PROGRAM} or give --official)"
+            return
+        response = "accepts the tree" if self.official["outcome"] == "ok" else "refuses the tree"
+        yield f"official checker ({self.official['program']}): {response}"
+        for message in self.official["messages"]:
+            if message["severity"] != "info":
+                yield printable(f"  {message['severity']} {message['rule']}: {message['text']}")
+
+
+def check_folders(
+    folders: Sequence[Path], dataset_path: Path | None = None, *, model_path: str | None = None
+) -> FoldersChecked:
+    """Check run directories as `verify --official` does, and report what a submission of them lacks."""
+    checked = FoldersChecked(folders[0])
+    for folder in (found for named in folders for found in run_folders(named)):
+        verdict = judge_folder(folder, official=True, model_path=model_path, dataset_path=dataset_path)
+        checked.verdicts[str(folder)] = verdict.outcome
+        checked.findings += verdict.findings
+        checked.not_judged += (replace(one, results=(str(folder),)) for one in verdict.not_judged)
+        checked.error = checked.error or verdict.error
+        checked.runs += [] if verdict.run is None else [verdict.run]
+    if with_points := sorted(points(folders[0])):
+        checked.points = [str(point) for point in with_points]
+        checked.findings += [*judge_tree(with_points), *judge_points(folders[0], with_points)]
+    checked.findings += _lacking(folders[0], checked.runs, round_rules()["points"]) if checked.runs else ()
+    return checked
+
+
+@decides(
+    "submit",
+    ("endpoints-file", "warning", "[endpoints] §8.1", "missing files of a point",
+     "add the files that §8 of the rules describes"),
+    ("endpoints-tree", "note", "[endpoints] §8.1", "files of a submission besides its points",
+     "add the files that §8 of the rules describes"),
+    ("endpoints-points", "warning", "[endpoints] §5.3", "points of the curve", "run more points, or submit fewer"),
+    ("endpoints-regions", "warning", "[endpoints] §5.4", "points in a region of the curve",
+     "run a point with a concurrency of this region"),
+    ("endpoints-offline", "warning", "[endpoints] §5.7", "Offline points of the curve",
+     "run one point with load_pattern max_throughput, or elect the point with the highest concurrency"),
+    ("endpoints-one-system", "error", "[endpoints] §5.1", "differences between the points of the curve",
+     "give the run directories of one curve"),
+)  # fmt: skip
+def _lacking(root: Path, runs: Sequence[EndpointsRun], limits: dict[str, int]) -> Iterator[Finding]:
+    """Report the missing files of each point, and the missing points of the curve."""
+    for run in runs:
+        missing = [name for name, file in POINT_FILES.items() if not run.has(file) and name != "accuracy_results.json"]
+        if missing:
+            names = shortened_list(missing, len(missing))
+            yield compared("endpoints-file", False, names, "none", run.root)
+    patterns = [run.config.settings.load_pattern for run in runs if run.config is not None]
+    levels = sorted(
+        {one.target_concurrency for one in patterns if one.type == "concurrency" and one.target_concurrency}
+    )
+    offline = sum(one.type == "max_throughput" for one in patterns)
+    least = limits["least_with_offline"] if offline else limits["least"]
+    right = least <= len(levels) + offline <= limits["most"]
+    names = f"{len(levels)} concurrencies and {counted(offline, 'Offline point')}"
+    yield compared("endpoints-points", right, names, f"{least} to {limits['most']} points", root)
+    yield compared("endpoints-offline", offline <= 1, f"{offline}", "at most 1, or an elected point", root)
+    yield from one_system(root, runs)
+    for name, (low, high) in regions(levels, limits["ultra_low"]).items():
+        inside = [level for level in levels if low <= level <= high]
+        text = f"points of {name}, concurrency {low} to {high}"
+        yield compared("endpoints-regions", bool(inside), f"{len(inside)}", "at least 1", root, text=text)
+    yield compared("endpoints-tree", False, "none in run directories", ", ".join(TREE_FILES), root)
+
+
+def one_system(root: Path, runs: Sequence[EndpointsRun]) -> Iterator[Finding]:
+    """Compare the configurations of several run directories; streaming, load and server addresses may differ."""
+    configured = []
+    for run in runs:
+        model, settings = run.raw_config.get("model_params"), run.config.settings if run.config else None
+        seeds = settings and (settings.runtime.scheduler_random_seed, settings.runtime.dataloader_random_seed)
+        facts = model if isinstance(model, dict) else {}
+        facts = facts | {"datasets": run.datasets(measured=True), "seeds": seeds}
+        configured.append({name: value for name, value in facts.items() if name != "streaming"})
+    differ = sorted({name for one in configured for name in differences(configured[0], one)})
+    fields = ", ".join(differ) or "none"
+    yield compared("endpoints-one-system", not differ, fields, "none", root)
+
+
+def regions(levels: Sequence[int], ultra_low: int) -> dict[str, tuple[int, int]]:
+    """Return the bounds of the regions between the lowest and highest concurrency of a curve. [endpoints] §5.5"""
+    if not levels or levels[-1] <= ultra_low:
+        return {"ultra low": (1, ultra_low)}
+    lowest, highest = min(levels[0], ultra_low), levels[-1]
+    step = math.log2(highest - lowest) / 3
+    ends = [lowest, round(lowest + 2**step), round(lowest + 2 ** (2 * step)), highest]
+    named = zip(("low", "medium", "high"), pairwise(ends), strict=True)
+    return {"ultra low": (1, ultra_low)} | {name: (low + 1, high) for name, (low, high) in named}
+
+
+def find_checker(named: Path | None, root: Path) -> str | None:
+    """Return the given checker program, or for a submission the installed one.
+
+    Raises:
+        InputError: If the given path is not a program.
+    """
+    if named is None:
+        return shutil.which(PROGRAM) if any(True for _ in points(root)) else None
+    program = shutil.which(str(named.resolve()))
+    if program is None:
+        raise InputError(f"--official {named}: program not found", f"give the path of the {PROGRAM} program")
+    return program
+
+
+def run_checker(program: str, root: Path) -> dict[str, Any]:
+    """Run the official checker in a separate working directory, without writing to the tree.
+
+    Raises:
+        ExecutionError: If it does not start, does not end, or prints no readable result.
+    """
+    command = [program, "check-submission", "--json", "--no-annotate", str(root.resolve())]
+    with temporary_folder("endpoints-check-") as folder:
+        try:
+            done = run_program(command, cwd=folder, timeout_s=TIMEOUT_S)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            fix = f"run `{' '.join(command)}` in a shell"
+            raise ExecutionError(f"--official {program}: could not run: {error}", fix) from error
+    try:
+        results = orjson.loads(done.stdout[done.stdout.index(b"{") :])["results"]
+        fields = {"severity": "severity", "rule": "rule", "text": "message"}
+        messages = [{name: str(one[key]) for name, key in fields.items()} for one in results if not one["passed"]]
+    except (ValueError, KeyError, TypeError) as error:
+        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise ExecutionError(
+            f"--official {program}: no JSON in its output (exit code {done.returncode}): {last[:300]}",
+            f"install version 1.5 of {PROGRAM}",
+        ) from error
+    outcome = "ok" if done.returncode == 0 else "errors"
+    messages = messages[:MAX_MESSAGES]
+    return {"program": program, "outcome": outcome, "exit_code": done.returncode, "messages": messages}

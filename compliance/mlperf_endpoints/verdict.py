@@ -1,0 +1,181 @@
+"""Verdict on one run directory: its files, compared with each other and with its events.
+
+`not_judged` lists the checks whose input is missing. A damaged file is the error of the verdict, which still has the
+findings on the other files.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from compliance.judge.check import check, decides, judge
+from compliance.judge.finding import Finding
+from compliance.judge.text import finding_lines, not_judged_lines
+from compliance.judge.verdict import FOLDERS, Verdict
+from compliance.mlperf_endpoints import judge_of, load
+from compliance.mlperf_endpoints.derive import COMPLETED, DURATION, FAILED, ISSUED, LATENCY, TPOT, TTFT, WINDOW
+from compliance.mlperf_endpoints.endpoints_evidence import EndpointsEvidence
+from compliance.mlperf_endpoints.folder_rules import (
+    KEEP,
+    check_clock,
+    check_files,
+    failures,
+    honest_tokens,
+    order_of_events,
+    reported_numbers,
+)
+from compliance.mlperf_endpoints.load import judge_load
+from compliance.mlperf_endpoints.point_rules import accuracy, accuracy_files, point, rescored
+from compliance.mlperf_endpoints.settings import settings_in_force
+from compliance.mlperf_endpoints.summary_comparison import windowed
+from compliance.mlperf_endpoints.texts import prompts, responses, times, token_counts
+from runs.errors import HarnessError, SetupError
+from runs.files.writing import sha256_of
+from runs.mlperf_endpoints.events import MAX_EVENTS_BYTES
+from runs.mlperf_endpoints.folder import EndpointsRun, read_folder
+from runs.mlperf_endpoints.layout import AUDIT, AUDIT_FILES, CACHED, EVENTS, FILES, REFERENCE, SUMMARY
+from runs.numbers.numbers import measured_row, time_texts
+from runs.wording import counted, printable, shortened_list
+
+
+@dataclass
+class FolderVerdict(Verdict):
+    """The verdict on a run directory of the client."""
+
+    schema_version = 2
+
+    directory: str
+    run: EndpointsRun | None = field(default=None, repr=False)  # None: unreadable
+    numbers: dict[str, Any] = field(default_factory=dict)  # recomputed numbers
+    lines: list[str] = field(default_factory=list)  # recomputed numbers as text
+    measured: dict[str, float] = field(default_factory=dict)  # main numbers: samples_per_second, ttft_p99_ms, …
+
+    def record(self, *, strict: bool = False) -> dict[str, Any]:
+        return super().record(strict=strict) | {
+            "client": "MLPerf Endpoints",
+            "reasons": self.reasons,
+            "directories": [self.directory],
+            "held_to_official_rules": [self.held_official],
+            "numbers": self.numbers,
+        }
+
+
+def judge_folder(
+    path: Path, *, official: bool = False, model_path: str | None = None, dataset_path: Path | None = None
+) -> FolderVerdict:
+    """Check a run directory. A damaged file is reported in the verdict, not raised.
+
+    Args:
+        official: the rules of a submission count too.
+        model_path: model whose tokenizer counts tokens.
+        dataset_path: dataset file, to rescore responses and compare prompts.
+    """
+    verdict = FolderVerdict(str(path), outcome_policy=FOLDERS, held_official=official)
+    try:
+        verdict.run = read_folder(path)
+    except HarnessError as error:
+        verdict.error = error
+        return verdict
+    case = EndpointsEvidence(verdict.run, model_path, dataset_path)
+    if case.run.only_audit:
+        case.mark_not_checked("a measured run", "the directory contains only an audit")
+    judgement = judge(case, AUDIT_ALONE if case.run.only_audit else CHECKS)
+    verdict.findings, verdict.applied, verdict.error = judgement.findings, frozenset(judgement.applied), judgement.error
+    verdict.not_judged = [*case.left, *judgement.not_judged]
+    with suppress(HarnessError):
+        if case.metrics:
+            verdict.numbers = case.numbers
+            verdict.measured = _measured(case)
+            verdict.lines = list(_lines(case, verdict.measured))
+    if verdict.error is None and (lacking := {EVENTS, SUMMARY} & set(case.run.missing)):
+        name = sorted(lacking)[0]
+        verdict.error = SetupError(f"{path / name} is missing: the numbers cannot be recomputed", KEEP)
+    return verdict
+
+
+def folder_hashes(path: Path) -> dict[str, str]:
+    """Return the SHA-256 of the readable files that a verdict covers."""
+    hashes = {}
+    for name in (*FILES, *AUDIT_FILES):
+        with suppress(HarnessError, OSError):
+            hashes[name] = sha256_of(path / name, max_bytes=MAX_EVENTS_BYTES)
+    return hashes
+
+
+@decides("contradiction", needs=("load",))
+def _load(case: EndpointsEvidence) -> Iterator[Finding]:
+    """Compare the load with the requested load."""
+    assert case.load is not None  # see `needs`
+    yield from judge_load(case.load)
+
+
+def _no_audit(case: EndpointsEvidence) -> str:
+    config = case.run.config
+    has_audit = case.run.path(AUDIT).is_dir() or (config is not None and config.audit is not None)
+    return "" if has_audit else "the run has no audit"
+
+
+@decides("contradiction", applies=_no_audit, also=("endpoints-audit",))
+def _audit(case: EndpointsEvidence) -> Iterator[Finding]:
+    """Check the audit, and apply the rules on any run to its two runs."""
+    yield from judge_of("audit").judge_audit(case.run, case.load)
+    for name in (REFERENCE, CACHED):
+        run = EndpointsEvidence(EndpointsRun(case.run.path(AUDIT) / name), case.model_path)
+        judgement = judge(run, ON_EACH_RUN)
+        yield from judgement.findings
+        if judgement.error is not None:
+            raise judgement.error
+        for entry in (*run.left, *judgement.not_judged):
+            case.mark_not_checked(f"{', '.join(entry.rules) or entry.what} of the audit's {name}", entry.why)
+
+
+_SERIES = {"ttft": TTFT, "tpot": TPOT, "latency": LATENCY}
+# Checks in the order of their findings.
+ON_EACH_RUN = tuple(map(check, (check_files, order_of_events, check_clock, reported_numbers)))
+AUDIT_ALONE = (check(_audit),)
+CHECKS = (
+    *ON_EACH_RUN,
+    *map(check, (failures, honest_tokens)),
+    check(_load, load),
+    *map(check, (settings_in_force, prompts, responses, token_counts, times)),
+    *AUDIT_ALONE,
+    *map(check, (rescored, accuracy_files, point, accuracy)),
+)
+
+
+def _measured(case: EndpointsEvidence) -> dict[str, float]:
+    window = "window_" if windowed(case.run, case.metrics) else ""
+    grids = {name: case.metrics.get(metric, {}).get("percentiles", {}) for name, metric in _SERIES.items()}
+    times_ns = {name: {f"p{share}": grid.get(f"{share}.0") for share in (50, 90, 99)} for name, grid in grids.items()}
+    return measured_row(case.numbers[f"{window}qps"], case.numbers[f"{window}tps"], times_ns)
+
+
+def _lines(case: EndpointsEvidence, measured: dict[str, float]) -> Iterator[str]:
+    """Yield the recomputed numbers as lines of text."""
+    config, metrics = case.run.config, case.metrics
+    load = config.settings.load_pattern.asked if config else "load unknown"
+    model = (config.model_params.name if config else "") or "unknown"
+    yield f"{load}, {'streaming' if case.streaming else 'not streaming'}, model {model}"
+    yield f"samples: {metrics[ISSUED]:,} issued, {metrics[COMPLETED]:,} completed, of which {metrics[FAILED]:,} failed"
+    for name, over, span in (("duration", "", DURATION), ("window of LoadGen's Server scenario", "window_", WINDOW)):
+        qps, span_s = case.numbers[f"{over}qps"], metrics[span] / 1e9
+        tps = case.numbers[f"{over}tps"] or (case.reported_tokens and span_s and case.reported_tokens / span_s)
+        rate = "none" if qps is None else f"{qps:.6g}/s"
+        mark = ", reported" if bool(over) == windowed(case.run, metrics) else ""
+        yield f"{name} {span_s:.2f} s{mark}: QPS {rate}" + (f", TPS {tps:.6g}" if tps else "")
+    yield from (f"{name}: {text}" for name, text in time_texts(measured).items())
+
+
+def as_text(verdict: FolderVerdict) -> str:
+    """Return the verdict as text: the outcome, the numbers, and every finding that is not a pass."""
+    reasons = " ".join(shortened_list(verdict.reasons, 3).split())
+    lines = [f"{verdict.outcome}: {reasons}" if reasons else verdict.outcome]
+    against = len(verdict.of("error")) + (verdict.error is not None)
+    eligible = f"no, {counted(against, 'reason')}" if against else "no violation of the rules that were checked"
+    lines.append(f"eligible for submission: {eligible}")
+    lines += [f"run directory of MLPerf Endpoints: {verdict.directory}", *(f"  {line}" for line in verdict.lines)]
+    lines += [*finding_lines(verdict, verdict.of("error", "warning", "note")), *not_judged_lines(verdict)]
+    lines.append(f"  {counted(len(verdict.of('pass')), 'finding')} passed; --json lists them")
+    return printable("\n".join(lines) + "\n", lines=True)

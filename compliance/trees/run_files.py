@@ -1,0 +1,172 @@
+"""Rules on accuracy.txt, the truncated accuracy log, pictures or videos, and power measurements."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+from compliance.accuracy.accuracy_text import FIX, stated_hash, stated_score
+from compliance.judge.check import decides
+from compliance.judge.finding import Finding, compared
+from compliance.results.truncate import CUT, SHOWN_BYTES, is_truncated
+from compliance.trees.findings import MISSING, Reads, is_folder, is_regular, read_bytes, read_text
+from compliance.trees.tree import MAX_FILE_BYTES
+from compliance.trees.tree_evidence import POWER_LOG, Result
+from runs.loadgen.detail_log import power_time
+from runs.record.layout import RunDir
+
+
+def check_accuracy_files(result: Result, run: RunDir) -> Iterator[Finding]:
+    """Check the files of an accuracy run. Store the hash in accuracy.txt, and whether all scores are readable."""
+    result.scores_readable, result.answers_sha256 = yield from _check_text(run.accuracy_text, result)
+    yield from _check_size(run, result)
+    yield from _check_folders(run, result)
+
+
+@decides(
+    "tree",
+    ("accuracy-text", "error", "[checker] accuracy_check.accuracy_result_check",
+     "scores in accuracy.txt", FIX),
+    also=("accuracy-target", "accuracy-samples"),
+)  # fmt: skip
+def _check_text(path: Path, result: Result) -> Reads[tuple[bool, str]]:
+    """Read accuracy.txt as the official checker does."""
+    text = yield from read_text(path, "accuracy-text")
+    if text is None:
+        return False, ""
+    lines = text.splitlines()
+    readable = True
+    for score, limits in result.entry.targets_of(result.scenario_name).items():
+        # The official checker accepts multiple numbers for one score if each of them meets the target.
+        stated = stated_score(lines, score, is_single=result.benchmark is not None)
+        unread = stated.problem if stated.numbers or limits.low is not None else ""
+        readable = readable and not unread
+        # A result of the open division may have a different score.
+        if unread and (result.benchmark is not None or not result.is_open):
+            wanted = f"one number for {stated.name}"
+            yield compared("accuracy-text", False, unread, wanted, path, line=stated.line)
+        for value in () if result.is_open else stated.values:
+            low, high = limits.low, limits.high
+            if (low is not None and value < low) or (high is not None and value > high):
+                required = f"at least {low:.10g}" if high is None else f"{low or 0:.10g} to {high:.10g}"
+                required += result.entry.in_rules(result.scenario_name, f"accuracy-target {score}")
+                yield compared("accuracy-target", False, f"{score} is {value:.10g}", required, path)
+    counts = stated_score(lines, "gen_num")
+    if counts.numbers and counts.values != [result.accuracy_samples]:
+        stated_count = f"gen_num is {', '.join(counts.numbers)}"
+        yield compared("accuracy-samples", False, stated_count, f"{result.accuracy_samples}", path)
+    return readable, (yield from _check_hash(path, text))
+
+
+@decides(
+    "tree",
+    ("accuracy-hash", "error", "[checker] accuracy_check.accuracy_result_check", "hash in accuracy.txt",
+     "truncate the accuracy log with tools/submission/truncate_accuracy_log.py, which appends the hash"),
+)  # fmt: skip
+def _check_hash(path: Path, text: str) -> Reads[str]:
+    """Return the hash in accuracy.txt. If it is missing or not unique, yield a finding and return an empty text."""
+    digest, problem = stated_hash(text)
+    if not digest:
+        state, wanted = problem or "no line `hash=…`", "one line `hash=` with the SHA-256 of the complete log"
+        yield compared("accuracy-hash", False, state, wanted, path)
+    return digest
+
+
+@decides(
+    "tree",
+    ("accuracy-size", "error", "[checker] accuracy_check.accuracy_json_check", "size of the accuracy log",
+     "truncate the log with tools/submission/truncate_accuracy_log.py"),
+    ("accuracy-shape", "error", "tools/submission/truncate_accuracy_log.py", "truncation of the accuracy log",
+     "truncate LoadGen's own log with tools/submission/truncate_accuracy_log.py"),
+)  # fmt: skip
+def _check_size(run: RunDir, result: Result) -> Iterator[Finding]:
+    path, most = run.accuracy_log, result.tree.round.table.max_accuracy_log_bytes
+    content = yield from read_bytes(path, "accuracy-size", 64 * 1024)
+    if content is None:
+        return
+    if len(content) > most:
+        yield compared("accuracy-size", False, f"{len(content):,} bytes", f"at most {most:,} bytes", path)
+    elif problem := next(_shape_problems(content, is_truncated(run)), None):
+        yield compared("accuracy-shape", False, *problem, path)
+
+
+def _shape_problems(content: bytes, truncated: bool) -> Iterator[tuple[str, str]]:
+    """Yield each difference from a log that the official tool truncated, with the required value.
+
+    The tool keeps 4,096 characters of both ends; on some systems it writes lines that end in \\r\\n.
+    """
+    if not truncated:
+        yield "none", f"the first and last {SHOWN_BYTES:,} bytes"
+        return
+    plain = content.replace(b"\r\n", b"\n")
+    size = SHOWN_BYTES * 2 + len(CUT)
+    if len(plain) != size:
+        yield f"{len(plain):,} bytes", f"{size:,} bytes"
+    elif plain[SHOWN_BYTES : SHOWN_BYTES + len(CUT)] != CUT:
+        dots = CUT.index(b".")
+        yield f"truncation mark at byte {plain.find(b'...'):,}", f"at byte {SHOWN_BYTES + dots:,}, between empty lines"
+    elif not plain.startswith(b"[") or not plain.rstrip().endswith(b"]"):
+        yield f"begins with {plain[:1]!r} and ends with {plain.rstrip()[-1:]!r}", "'[' and ']'"
+
+
+@decides(
+    "tree",
+    ("accuracy-files", "error", "[checker] accuracy_check.extra_files_check",
+     "pictures or videos of the accuracy run", "copy the missing files from the accuracy run"),
+)  # fmt: skip
+def _check_folders(run: RunDir, result: Result) -> Iterator[Finding]:
+    """Check the pictures or videos that the round requires of a benchmark."""
+    for name, wanted in result.entry.accuracy_folders.items():
+        folder = run.root / name
+        existing = {path.name.split(".")[0] for path in folder.iterdir()} if is_folder(folder) else set()
+        if missing := [one for one in wanted if one not in existing]:
+            value = f"{len(missing)} of {len(wanted)} missing: {', '.join(missing)}"
+            yield compared("accuracy-files", False, value, f"all {len(wanted)}", folder)
+
+
+# Power ----------------------------------------------------------------------------------------------------------------
+
+
+# [checker] constants.REQUIRED_POWER_FILES
+_FILES = ("client.json", "client.log", "ptd_logs.txt", "server.json", "server.log")
+
+
+@decides(
+    "tree",
+    ("power-files", "error", "[checker] power_check.required_files_check", "file of the power measurement",
+     "copy the file that the power tools wrote"),
+    ("power-readings", "error", "[checker] power_check.get_power_metric_check", "time span of the power readings",
+     "submit the readings of the run; synchronize the clocks of the power meter and of LoadGen's host"),
+    needs=("power",),
+)  # fmt: skip
+def check_power(result: Result) -> Iterator[Finding]:
+    """Check the files and readings of a power measurement; the power result itself is not computed."""
+    run = result.tree.performance(result.place)
+    folder = run.root.parent
+    logs = [folder / name / POWER_LOG for name in (run.root.name, "ranging")]
+    for path in (*logs, *(folder / "power" / name for name in _FILES)):
+        if not is_regular(path):
+            yield compared("power-files", False, MISSING, "a regular file", path)
+    detail = result.details.get("performance")
+    begin, end = (power_time(detail.get(key)) if detail else None for key in ("power_begin", "power_end"))
+    if begin is not None and end is not None and is_regular(logs[0]):
+        readings = yield from _readings(logs[0])
+        if not any(begin < when < end and watts > 0 for when, watts in readings):
+            span = f"{readings[0][0]:%m-%d-%Y %H:%M:%S} to {readings[-1][0]:%m-%d-%Y %H:%M:%S}" if readings else "none"
+            wanted = f"readings from {begin:%m-%d-%Y %H:%M:%S} to {end:%m-%d-%Y %H:%M:%S}"
+            yield compared("power-readings", False, span, wanted, logs[0], run.detail)
+
+
+def _readings(path: Path) -> Reads[list[tuple[datetime, float]]]:
+    """Return the time and the watts of each power reading."""
+    readings = []
+    content = (yield from read_bytes(path, "power-readings", MAX_FILE_BYTES)) or b""
+    for line in content.decode(errors="replace").splitlines():
+        with suppress(IndexError, ValueError):
+            name, text, _, watts, *_ = line.split(",")
+            if name == "Time" and (when := power_time(text)) is not None:
+                readings.append((when, float(watts)))
+    return readings
+
+
+OF_ACCURACY = (_check_text, _check_hash, _check_size, _check_folders)

@@ -1,0 +1,304 @@
+"""Data of a result in a tree for the checks: claims of its directories, and runs with identifying values."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Self, cast
+
+from compliance.judge.check import WITHOUT_INPUT, Judgement, Need, decides
+from compliance.judge.finding import compared
+from compliance.judge.rule import OURS
+from compliance.results.log_arithmetic import mean_output_tokens
+from compliance.results.run_evidence import Requirements, RunEvidence
+from compliance.trees.findings import UNSAFE, Reads, is_folder, is_regular, is_safe
+from compliance.trees.layout import AUDIT_FOLDERS
+from compliance.trees.logged_samples import LoggedSamples, read_logged_samples
+from compliance.trees.tree import Place, Tree
+from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS, Benchmark, Scenario
+from runs.errors import HarnessError
+from runs.files.writing import sha256_of
+from runs.loadgen.accuracy_log import AccuracyEntry
+from runs.loadgen.detail_log import DetailLog, power_time, read_detail
+from runs.loadgen.replay import expected_samples
+from runs.numbers.numbers import reported_numbers
+from runs.record.finished_run import ACCURACY, PERFORMANCE
+from runs.record.layout import LOADGEN_LOGS, RunDir
+from runs.rounds import RoundBenchmark
+
+_, DETAIL, RESPONSES, _ = LOADGEN_LOGS
+WHOLE_LOG = f"the complete accuracy/{RESPONSES}, which is truncated in a tree"
+OF_POWER = {"power", "ranging"}  # names of directories next to run_1
+POWER_LOG = "spl.txt"  # name of the log in run_1 and ranging
+# Name of a directory in lower case → scenario of LoadGen. [checker] constants.SCENARIO_MAPPING
+_LOADGEN_SCENARIO = {name.lower(): LOADGEN_SCENARIO[name] for name in SCENARIOS} | {"multistream": "MultiStream"}
+# (scenario of the run, scenario of the inferred result) on edge systems. [checker] performance_check.inferred_check
+INFERRED = frozenset((("SingleStream", "MultiStream"), ("MultiStream", "Offline"), ("SingleStream", "Offline")))
+# Keys with equal values in all runs of one configuration. [loadgen] detail log
+SIZE = "qsl_reported_total_count"
+SIZES = frozenset({"performance_sample_count_override", "accuracy_sample_count_override"})
+SAME_SAMPLES = ("TEST01", "TEST09")  # audits whose runs issue the samples of a performance run
+AUDIT_APART = 0.06  # allowed relative difference of mean tokens per sample; sampled responses vary by 1% or 2%
+IDENTITY = ("loadgen_version", "loadgen_file_sha1", "sut_name", "qsl_name", SIZE)
+# Suffixes of build files in LoadGen's directory, which its file list includes. [loadgen] version_generator.py
+_BUILT = (".whl", ".so", ".o", ".pyc", ".tar.gz")
+# Rates, of which the first in a log counts, and latencies with the keys of their limits. [loadgen] detail log
+RATES = {
+    "result_tokens_per_second": "tokens/s",
+    "result_completed_tokens_per_second": "tokens/s",
+    "result_samples_per_second": "samples/s",
+    "result_completed_samples_per_sec": "samples/s",
+}
+LATENCIES = {
+    "p99 TTFT": ("result_first_token_99.00_percentile_latency_ns", "requested_server_ttft_latency"),
+    "p99 TPOT": ("result_time_per_output_token_99.00_percentile_ns", "requested_server_tpot_latency"),
+    "p99 latency": ("result_99.00_percentile_latency_ns", "requested_server_target_latency_ns"),
+}
+# Latencies in ns that identify a run. They form two groups: a copy may have been edited in one of them.
+FINGERPRINTS = tuple(
+    tuple(f"result_{name}_latency_ns" for name in names)
+    for names in (
+        ("min", "mean", "max"),
+        [f"{share}_percentile" for share in ("90.00", "95.00", "97.00", "99.00", "99.90")],
+    )
+)
+# Latencies that SingleStream and MultiStream report, and that TEST01 and TEST04 compare.
+STREAM_LATENCIES = {"SingleStream": "early_stopping_latency_ss", "MultiStream": "early_stopping_latency_ms"}
+SHOWN = (*RATES, *(key for keys in LATENCIES.values() for key in keys), *STREAM_LATENCIES.values())
+
+
+@dataclass
+class Result:
+    """One scenario of one system: the claims of its directories, and its runs."""
+
+    tree: Tree
+    place: Place
+    entry: RoundBenchmark  # requirements of the round
+    benchmark: Benchmark | None  # None: not in runs/benchmarks
+    scenario: Scenario | None  # None: not in runs/benchmarks
+    details: dict[str, DetailLog] = field(default_factory=dict)  # name of a readable run → log
+    runs: list["RunIdentity"] = field(default_factory=list)  # identities, to compare with other runs
+    scores_readable: bool = False  # whether all scores in accuracy.txt are readable
+    answers_sha256: str = ""  # SHA-256 of the accuracy log in accuracy.txt
+    logged: dict[Path, LoggedSamples] = field(default_factory=dict)  # accuracy logs that were read
+    judged: Judgement = field(default_factory=Judgement)
+
+    def absent(self, need: Need) -> str:
+        """Return the name of a missing input; empty if it is available."""
+        tree, place = self.tree, self.place
+        match need:
+            case "log" if "performance" not in self.details:
+                return f"performance/run_1/{DETAIL}"
+            case "conf" if not is_regular(tree.user_conf(place)):
+                return "user.conf"
+            case "text" if not is_regular(tree.accuracy(place).accuracy_text):
+                return "accuracy/accuracy.txt"
+            case "power":
+                run = tree.performance(place).root
+                of_power = is_regular(run / POWER_LOG) or any(is_folder(run.parent / name) for name in OF_POWER)
+                return "" if of_power else f"performance/power or performance/ranging or performance/run_1/{POWER_LOG}"
+            case "audit" if not self.audits:
+                return "the directory of an audit"
+        return ""
+
+    def logged_samples(self, path: Path) -> LoggedSamples:
+        """Return the content of an accuracy log, which is read once.
+
+        Raises:
+            InputError: If the file cannot be read.
+        """
+        if path not in self.logged:
+            self.logged[path] = read_logged_samples(path)
+        return self.logged[path]
+
+    def met(self, *rules: str) -> None:
+        """Store rules that were applied."""
+        self.judged.applied.update(rules)
+
+    def without(self, why: str, *rules: str) -> None:
+        """Store the missing input of rules. It counts unless the rules are stored as applied."""
+        self.judged.reasons.update(dict.fromkeys(rules, (WITHOUT_INPUT, why)))
+
+    @cached_property
+    def audits(self) -> list[str]:
+        """The audits whose directories exist."""
+        return [test for test in sorted(AUDIT_FOLDERS) if is_folder(self.tree.audit(self.place, test))]
+
+    @property
+    def loadgen_scenario(self) -> str | None:
+        return _LOADGEN_SCENARIO.get(self.place.scenario.lower())
+
+    @property
+    def scenario_name(self) -> str:
+        """The official name of the scenario; the name of the directory may have different upper and lower case."""
+        name = self.place.scenario
+        return next((one for one in (*SCENARIOS, "MultiStream") if one.lower() == name.lower()), name)
+
+    @property
+    def is_open(self) -> bool:
+        return self.place.division == "open"
+
+    @property
+    def accuracy_samples(self) -> int:
+        """The number of samples of the accuracy run."""
+        return self.benchmark.accuracy_samples if self.benchmark else self.entry.accuracy_samples_of(self.scenario_name)
+
+    @property
+    def one_size(self) -> bool:
+        """True if the datasets of both runs have equal sizes."""
+        return self.entry.accuracy_samples_of(self.scenario_name) == self.entry.data_set
+
+
+def fingerprints(values: Mapping[str, object]) -> list[tuple[int, ...]]:
+    """Return the latencies of each group of FINGERPRINTS, except groups that are incomplete or all zero."""
+    groups = [tuple(values.get(key) for key in keys) for keys in FINGERPRINTS]
+    return [cast("tuple[int, ...]", one) for one in groups if all(type(ns) is int for ns in one) and any(one)]
+
+
+def _all_logged(detail: DetailLog) -> int | None:
+    """Return the number of issued samples if the run logs each response, otherwise None. [loadgen] loadgen.cc"""
+    issued = expected_samples(detail) or 0
+    expected = detail.number("effective_target_qps") * detail.integer("effective_min_duration_ms") / 1000
+    return issued if detail.integer("effective_accuracy_log_sampling_target") >= max(issued, expected) else None
+
+
+@dataclass
+class RunIdentity:
+    """The values that identify a run. `name` is performance, accuracy, or the name of an audit."""
+
+    name: str
+    detail: Path
+    hashes: dict[Path, str] = field(default_factory=dict)  # log → SHA-256, for logs that differ between any two runs
+    window: tuple[str, str] | None = None  # power_begin and power_end, in milliseconds
+    latencies: list[tuple[int, ...]] = field(default_factory=list)  # latencies in ns of each group of FINGERPRINTS
+    identity: dict[str, object] = field(default_factory=dict)  # values of IDENTITY
+    tokens: float | None = None  # mean tokens per sample
+    scenario: str = ""  # scenario in the log
+    responses: str = ""  # SHA-256 of the complete accuracy log, from `responses_file`
+    responses_file: Path | None = None
+    scores: Mapping[str, float] = field(default_factory=dict)  # score → number in `responses_file`
+    cut: bytes = b""  # truncated accuracy log
+    long_responses: bool = True  # True if responses are too long to be equal on two systems
+    numbers: dict[str, float] = field(default_factory=dict)  # key of a log record → value, for plots
+    validity: str | None = None  # VALID or INVALID
+    logged: int | None = None  # number of issued samples; None: the run did not log all responses
+
+    @staticmethod
+    def of(name: str, run: RunDir, detail: DetailLog) -> "RunIdentity":
+        """Read the values that identify a run from its logs."""
+        identity = RunIdentity(name, run.detail, identity={key: detail.get(key) for key in IDENTITY})
+        identity.scenario, identity.validity = detail.scenario, detail.validity
+        with suppress(HarnessError):  # other checks report the error
+            identity.logged = _all_logged(detail)
+        # The summaries of all accuracy runs are equal.
+        logs = [run.detail, run.summary] if detail.has_results else [run.detail]
+        identity.hashes = {path: sha256_of(path) for path in logs}
+        shown = {key: detail.get(key) for key in SHOWN} if detail.has_results else {}
+        identity.numbers = {key: float(one) for key, one in shown.items() if type(one) in (int, float)}
+        begin, end = detail.get("power_begin"), detail.get("power_end")
+        if isinstance(begin, str) and isinstance(end, str):
+            identity.window = (begin, end)
+        identity.latencies = fingerprints({key: detail.get(key) for keys in FINGERPRINTS for key in keys})
+        with suppress(HarnessError):  # other checks report the error
+            if detail.has_results and detail.uses_token_latencies:
+                identity.tokens = mean_output_tokens(detail, reported_numbers(detail))
+        # The hashes of LoadGen's files count, because its revision also changes with files outside LoadGen.
+        if files := identity.identity["loadgen_file_sha1"]:
+            if isinstance(files, dict):
+                files = {name: digest for name, digest in files.items() if not name.endswith(_BUILT)}
+            version = str(identity.identity["loadgen_version"]).partition(" @")[0]
+            identity.identity |= {"loadgen_file_sha1": files, "loadgen_version": version}
+        return identity
+
+
+@dataclass(eq=False)
+class TreeRun(RunEvidence):
+    """A run in a tree. It has only LoadGen's files. If this harness cannot run its benchmark, only logs are checked."""
+
+    of: Result = None  # type: ignore[assignment]  # Fields before it have defaults; `of_result` sets it.
+
+    @classmethod
+    def of_result(cls, result: Result, name: str, run_dir: RunDir, detail: DetailLog) -> Self:
+        """Return the run with a name (performance or accuracy) and its detail log."""
+        mode = PERFORMANCE if name == "performance" else ACCURACY
+        run = cls(run_dir, result.scenario, result.benchmark, foreign=True, claimed_mode=mode, of=result)
+        run.detail = detail
+        return run
+
+    def absent(self, need: Need) -> str:
+        match need:
+            case "record" | "manifest":
+                return "requests.jsonl and manifest.json, which no tree has"
+            case "responses":
+                # A complete log is checked like a truncated log if this harness cannot run its benchmark.
+                cut = self.of.benchmark is None or super().absent(need) or not is_regular(self.dir.accuracy_log)
+                return WHOLE_LOG if cut else ""
+        return super().absent(need)
+
+    @cached_property
+    def entries(self) -> list[AccuracyEntry]:
+        return self.of.logged_samples(self.dir.accuracy_log).entries
+
+    @property
+    def logged_issue(self) -> list[tuple[int, int]]:
+        return self.of.logged_samples(self.dir.accuracy_log).issued
+
+    @property
+    def scenario_name(self) -> str:
+        return self.of.scenario_name
+
+    @cached_property
+    def requirements(self) -> Requirements:
+        """The requirements of the round of the tree on the scenario that the directory names."""
+        table, entry = self.of.tree.round.table, self.of.entry
+        least_ms = table.min_duration_ms if entry.time_bound else None
+        return Requirements(entry, least_ms, (self.of.tree.round.name,), None)
+
+    @property
+    def invalid_because(self) -> list[str]:
+        if self.detail.validity == "VALID":
+            return []
+        reason = " ".join(str(self.detail.get("result_invalid_reason") or "").split())
+        return [f"result_validity is {self.detail.validity} {reason}".strip()]
+
+
+@decides(
+    "tree",
+    ("log-missing", "error", "[checker] performance_check.missing_check, REQUIRED_*_FILES", "LoadGen log",
+     "copy LoadGen's own log"),
+    ("log-version", "warning", OURS, "LoadGen version of the log",
+     "check the tree with --official, the checker of its round"),
+    also=("log-damaged",),
+)  # fmt: skip
+def read_log(run: RunDir) -> Reads[DetailLog | None]:
+    """Read the detail log of a run. Return None and yield findings if it cannot be checked."""
+    missing = [path for path in (run.detail, run.summary) if not is_regular(path)]
+    for path in missing:
+        yield compared("log-missing", False, f"{path.name} does not exist", "a regular file", path)
+    if missing:
+        return None
+    if not is_safe(run.root):
+        yield compared("log-damaged", False, UNSAFE, "", run.root)
+        return None
+    try:
+        detail = read_detail(run.detail)
+        _ = detail.scenario, detail.mode  # raises an error if the log has no scenario or mode
+    except HarnessError as error:
+        yield compared("log-damaged", False, without_root(error.message, run.detail), "", run.detail, line=error.line)
+        return None
+    if detail.unknown_version():
+        yield compared("log-version", False, f"{detail.unknown_version()}; the log was not checked", "", run.detail)
+        return None
+    for key in ("power_begin", "power_end"):
+        if power_time(detail.get(key)) is None:
+            value = f"{key} is {detail.get(key)}"
+            yield compared(
+                "log-damaged", False, value, "a time of day in LoadGen's format", run.detail, decided_by=[key]
+            )
+    return detail
+
+
+def without_root(sentence: str, path: Path) -> str:
+    """Return a message with file names in place of paths."""
+    return sentence.replace(f"{path.parent}/", "")

@@ -1,1 +1,0 @@
-"""Verification of results from files: run directories of this harness, or logs of any LoadGen run."""

@@ -1,0 +1,520 @@
+"""The plan of a run: all checks of the options, the model and the dataset before the run starts."""
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compliance.techniques.declaration import MAX_RESULTS_BYTES, QUALITY_RESULTS
+from qsl.dataset import SYNTHETIC_MARK, Dataset, load_dataset
+from qsl.embedded.articles import bundled_dataset
+from qsl.embedded.default_model import ensure_default_model
+from qsl.model_files import ModelFacts
+from qsl.tokenizers import BYTES, ByteTokenizer
+from qsl.weights import read_weights
+from runs.attestation.signing_key import load_signer
+from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Mode, SamplingPolicy
+from runs.benchmarks import BENCHMARKS, default_benchmark, submitted_benchmark
+from runs.errors import InputError, SetupError
+from runs.files.reading import read_whole
+from runs.record.engines.engine_records import engine_record
+from runs.record.layout import RunDir
+from runs.record.manifest import AdmissionPlan, ClusterNode, ClusterPlan, ReplicaPlace, ReplicasPlan, RunPlan
+from runs.record.observed import Weights
+from runs.record.official_inputs import data_set_reasons, model_reasons
+from runs.wording import counted
+from scenarios.launch.loadgen_conf import read_conf
+from scenarios.launch.machine_checks import check_installed, check_model, required
+from scenarios.launch.run_config import RunConfig
+from scenarios.mistakes import Mistakes
+from sut.engine_kind import EngineKind, EnginePlan, RunFacts
+from sut.engines import ENDPOINT, engine_kind, refuse_options_of_others
+from sut.planned_replica import PlannedReplica
+
+if TYPE_CHECKING:
+    from compliance.judge.finding import Finding
+
+WARMUP_PROMPTS = 16
+WARMUP_PROMPTS_WITHOUT_COMPILING = 4
+DISK_RESERVE_BYTES = 64 << 20
+TRIAL_REASON = "trial run: its load depends on the engine's speed, and its limits differ from the official limits"
+LOG_BYTES_PER_SAMPLE = 1_500
+TRACE_BYTES_PER_SAMPLE = 2_500
+Say = Callable[[str], None]
+
+
+@dataclass
+class PreparedRun:
+    """A checked run: its plan, its LoadGen configuration, and the facts that the parent needs later."""
+
+    asked: dict[str, Any]  # options that the user gave
+    plan: RunPlan
+    benchmark: Benchmark
+    run_dir: RunDir
+    conf_path: Path  # path of the user.conf that the user chose
+    user_conf: str  # content of user.conf; in a trial, without the settings that the trial measures
+    audit_config: str | None
+    dataset: Dataset
+    model: ModelFacts | None
+    weights: Weights | None  # weights of the model; None without local files, as with a server
+    bundled: bool  # True if the dataset is the bundled articles
+    unofficial_reasons: list[str]
+    notes: list[str]  # resolved defaults, for the manifest and --verbose
+    hints: list[str]  # ignored or overridden options, and unregistered techniques; always shown
+    quality_results: bytes | None  # results file of the declared quality evaluation
+
+    @property
+    def is_trial(self) -> bool:
+        """True if the speed of the engine during the warm-up decides the load (scenarios/launch/trial.py)."""
+        return self.plan.trial
+
+
+def prepare(
+    config: RunConfig,
+    say: Say = print,
+    kind: EngineKind[Any] | None = None,
+    *,
+    rate_follows: bool = False,
+    cores_taken: Callable[[], int] = lambda: 0,
+    rows: Sequence[int] | None = None,
+) -> PreparedRun:
+    """Check a configuration and resolve every default.
+
+    Args:
+        say: Called with a line before a slow step (creating the embedded model).
+        kind: Kind of the engine; None = the kind in `config`.
+        rate_follows: True if the caller sets the rate of each run later.
+        cores_taken: Returns the number of cores that other programs use. Only a trial asks, because the number of
+            threads of other runs must not depend on it.
+        rows: Rows of the dataset that LoadGen can load. The engine is planned for all rows. Default: all rows.
+
+    Raises:
+        InputError, SetupError: If the run cannot start.
+    """
+    if config.signing_key is not None:
+        load_signer(config.signing_key)
+    kind = kind or _engine_kind(config)
+    check_installed(vllm=engine_record(kind.name).computes_here and config.cluster is None)
+    inputs = _inputs(config, kind, say)
+    run_dir = RunDir(_output_dir(config, inputs.mode))
+    samples = inputs if rows is None else replace(inputs, dataset=inputs.dataset.select(rows))
+    conf = read_conf(config, inputs.benchmark, len(samples.dataset), rate_follows=rate_follows)
+    facts = _run_facts(inputs, cores_taken() if conf.trial else 0)
+    engine, replicas = plan_engine(kind, config, facts)
+    inputs = samples  # The engine was planned for all rows.
+    plan = _run_plan(inputs, engine, replicas, rows, audit=conf.audit_config is not None, trial=conf.trial)
+    kind.check_ready(config)
+    declared = _declaration_findings(config)
+    hints = [*engine.hints, *_hints(config, engine.environment), *conf.notes]
+    hints += [one.sentence for one in declared if one.violated]
+    notes = [*engine.notes, f"LoadGen settings from {conf.path}", *hints]
+    if Path("audit.config").exists() and conf.audit_config is None:
+        notes.append("./audit.config is ignored; use it with --audit-conf audit.config")
+    notes += [one.sentence for one in declared if not one.violated]
+    results = config.mechanism and config.mechanism.root.get(QUALITY_RESULTS)
+    fix = "give the results of the quality evaluation as quality_results, or remove it"
+    check_disk(run_dir.root, log_bytes(len(inputs.dataset), config.enable_log_trace), "this run")
+    return PreparedRun(
+        asked=config.model_dump(mode="json", exclude_unset=True),
+        plan=plan,
+        benchmark=inputs.benchmark,
+        run_dir=run_dir,
+        conf_path=conf.path,
+        user_conf=conf.user_conf,
+        audit_config=conf.audit_config,
+        dataset=inputs.dataset,
+        model=inputs.model,
+        weights=inputs.weights,
+        bundled=config.dataset_path is None,
+        unofficial_reasons=[*_unofficial(inputs, plan, engine), *conf.unofficial_reasons],
+        notes=notes,
+        hints=hints,
+        quality_results=read_whole(Path(results), fix, max_bytes=MAX_RESULTS_BYTES) if results else None,
+    )
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """The engine, benchmark, model and dataset of a run."""
+
+    config: RunConfig
+    kind: EngineKind[Any]
+    benchmark: Benchmark
+    mode: Mode
+    sampling: SamplingPolicy
+    model: ModelFacts | None
+    model_path: str
+    weights: Weights | None
+    dataset_path: Path
+    dataset: Dataset
+
+
+def _inputs(config: RunConfig, kind: EngineKind[Any], say: Say) -> _Inputs:
+    mode: Mode = "accuracy" if config.accuracy else "performance"
+    mistakes = Mistakes()
+    benchmark = mistakes.attempt(_benchmark, config)
+    sampling = mistakes.attempt(_sampling, config, benchmark.sampling[mode]) if benchmark else None
+    if mistakes and config.model_path is None:
+        mistakes.refuse()  # before the embedded model is created
+    model, model_path = mistakes.attempt(_model, config, kind, say) or (None, "")
+    dataset_path = config.dataset_path
+    if dataset_path is None:
+        mistakes.refuse()
+        dataset_path = bundled_dataset(model_path)
+    dataset = mistakes.attempt(_dataset, config, kind, dataset_path, model, sampling)
+    mistakes.refuse()
+    assert benchmark is not None
+    assert sampling is not None
+    assert dataset is not None
+    return _Inputs(
+        config=config,
+        kind=kind,
+        benchmark=benchmark,
+        mode=mode,
+        sampling=sampling,
+        model=model,
+        model_path=model_path,
+        weights=read_weights(model.folder) if model and engine_record(kind.name).computes_here else None,
+        dataset_path=dataset_path,
+        dataset=dataset,
+    )
+
+
+def _dataset(
+    config: RunConfig, kind: EngineKind[Any], path: Path, model: ModelFacts | None, sampling: SamplingPolicy | None
+) -> Dataset:
+    with required("machine/data-set"):
+        return load_dataset(
+            path,
+            count=config.total_sample_count,
+            # Without a model, only the token IDs of the byte tokenizer can be decoded and scored.
+            vocab_size=model.vocab_size if model else ByteTokenizer.vocab_size if config.accuracy else None,
+            max_prompt_tokens=_longest_prompt(config, kind, model, sampling) if sampling else None,
+        )
+
+
+def _run_facts(inputs: _Inputs, cores_taken: int) -> RunFacts:
+    return RunFacts(
+        scenario=inputs.config.scenario,
+        sampling=inputs.sampling,
+        official_model=inputs.benchmark.model,
+        admission=inputs.config.admission,
+        longest_prompt_tokens=inputs.dataset.longest_prompt,
+        lead_tokens=_common_lead(inputs.dataset.prompts),
+        model_folder=inputs.model.folder if inputs.model else None,
+        parameters=inputs.weights.parameters if inputs.weights else 0,
+        precision=inputs.weights.precision if inputs.weights else "",
+        quantization=inputs.model.quantization if inputs.model else {},
+        vocab_size=inputs.model.vocab_size if inputs.model else None,
+        light=inputs.config.is_light,
+        cores_taken=cores_taken,
+    )
+
+
+def _run_plan(
+    inputs: _Inputs,
+    engine: EnginePlan,
+    replicas: ReplicasPlan | None,
+    rows: Sequence[int] | None,
+    *,
+    audit: bool,
+    trial: bool,
+) -> RunPlan:
+    config, dataset = inputs.config, inputs.dataset
+    return RunPlan(
+        scenario=config.scenario,
+        loadgen_scenario=LOADGEN_SCENARIO[config.scenario],
+        mode=inputs.mode,
+        loadgen_key=inputs.benchmark.loadgen_key,
+        dataset_path=str(inputs.dataset_path.resolve()),
+        dataset_sha256=dataset.sha256,
+        sample_count=len(dataset),
+        rows=None if rows is None else list(rows),
+        longest_prompt_tokens=dataset.longest_prompt,
+        audit=audit,
+        enable_log_trace=config.enable_log_trace,
+        engine=inputs.kind.name,
+        model_path=inputs.model_path,
+        engine_options=engine.options,
+        environment=engine.environment,
+        sampling=asdict(inputs.sampling),
+        admission=_admission(config, inputs.kind),
+        concurrency=_concurrency(config),
+        replicas=replicas,
+        warmup_prompts=WARMUP_PROMPTS if engine.compiles else WARMUP_PROMPTS_WITHOUT_COMPILING,
+        compiles=engine.compiles,
+        trial=trial,
+        engine_start_timeout_s=config.engine_start_timeout_s,
+        stall_timeout_s=max(config.stall_timeout_s, config.request_timeout or 0.0),
+    )
+
+
+def _unofficial(inputs: _Inputs, plan: RunPlan, engine: EnginePlan) -> list[str]:
+    """Return the reasons why a run is not eligible for submission, except the reasons in its user.conf."""
+    benchmark, model = inputs.benchmark, inputs.model
+    reasons = [TRIAL_REASON] if plan.trial else []
+    reasons += engine.unofficial_reasons
+    if plan.concurrency is not None:
+        reasons.append(f"closed loop: the harness keeps at most {plan.concurrency} queries open (--concurrency)")
+    official = asdict(benchmark.sampling[plan.mode])
+    differs = [
+        f"{name} {value}, not {official[name]}" for name, value in plan.sampling.items() if value != official[name]
+    ]
+    if differs:
+        reasons.append(f"sampling differs from the benchmark: {'; '.join(differs)}")
+    reasons += data_reasons(benchmark, plan, bundled=inputs.config.dataset_path is None)
+    if any(SYNTHETIC_MARK in target for target in inputs.dataset.targets):
+        reasons.append("the dataset is synthetic")
+    if inputs.dataset.output_lengths is not None:
+        reasons.append("the dataset limits the output tokens of each row")
+    return reasons + (model_reasons(benchmark.model, model.config, inputs.weights) if model else [])
+
+
+def data_reasons(benchmark: Benchmark, plan: RunPlan, *, bundled: bool) -> list[str]:
+    """Return the reasons why a run with this dataset, scenario and benchmark is not eligible for submission."""
+    needed = benchmark.samples(plan.mode)
+    if bundled:
+        reasons = [f"the run uses the bundled articles instead of {benchmark.data_set}"]
+    elif plan.sample_count != needed:
+        reasons = [f"{counted(plan.sample_count, 'sample')} instead of the {needed:,} of {benchmark.submission_name}"]
+    else:
+        reasons = data_set_reasons(benchmark, plan.dataset_sha256)
+    if plan.scenario not in benchmark.scenarios:
+        reasons.append(f"{benchmark.submission_name} has no {plan.scenario} scenario in a submission")
+    return reasons
+
+
+def _admission(config: RunConfig, kind: EngineKind[Any]) -> AdmissionPlan | None:
+    # Offline reports no first tokens, and SingleStream has one query at a time.
+    both = {"--admission-tokens": config.admission_tokens, "--admission-queries": config.admission_queries}
+    bounds = [f"{flag} {value}" for flag, value in both.items() if value is not None]
+    options = bounds if config.admission == "off" else [f"--admission {config.admission}", *bounds]
+    if LOADGEN_SCENARIO[config.scenario] != "Server" and options:
+        raise InputError(f"{options[0]}: {config.scenario} has no first-token limit", f"remove {', '.join(options)}")
+    if config.admission == "off":
+        if bounds:
+            raise InputError(f"{bounds[0]}: no effect with --admission off", "choose an --admission order")
+        return None
+    if config.admission == "priority" and not kind.has_priorities:
+        raise InputError(
+            f"--admission priority: engine {kind.name} does not support priorities",
+            "give --admission fcfs, shortest or deadline",
+        )
+    return AdmissionPlan(
+        policy=config.admission, prefill_tokens=config.admission_tokens, queries=config.admission_queries
+    )
+
+
+def _concurrency(config: RunConfig) -> int | None:
+    if config.concurrency is not None and config.scenario != "Offline":
+        raise InputError(
+            f"--concurrency {config.concurrency}: LoadGen decides when {config.scenario} issues a query; only Offline "
+            "has a closed loop",
+            "give --scenario Offline; for a limit whose wait counts in the latency of Server and Interactive, give "
+            f"--admission fcfs --admission-queries {config.concurrency}",
+        )
+    return config.concurrency
+
+
+def _engine_kind(config: RunConfig) -> EngineKind[Any]:
+    if config.vllm and config.engine != "vllm":
+        raise InputError(f"--vllm and --engine {config.engine} contradict each other", "give only one of these options")
+    kind = engine_kind(config.engine)
+    refuse_options_of_others(kind, config)
+    return kind
+
+
+def _benchmark(config: RunConfig) -> Benchmark:
+    key = config.lg_model_name
+    if key is None:
+        return default_benchmark(config.scenario)
+    benchmark = BENCHMARKS[key]
+    # Interactive is LoadGen's Server scenario with the limits of a separate model key.
+    if (config.scenario == "Interactive") != ("Interactive" in benchmark.scenarios):
+        interactive = submitted_benchmark(benchmark.submission_name, "Interactive")
+        raise InputError(
+            f"--scenario {config.scenario} with --lg-model-name {key}: only Interactive may use the "
+            f"key {interactive.loadgen_key}",
+            f"give --scenario Interactive --lg-model-name {interactive.loadgen_key}, or another scenario and key",
+        )
+    return benchmark
+
+
+def _sampling(config: RunConfig, official: SamplingPolicy) -> SamplingPolicy:
+    kinds = {name: type(value) for name, value in asdict(official).items()}
+    values: dict[str, Any] = {}
+    requested, most = dict(config.sampling_arg), config.max_new_tokens
+    if most is not None and requested.setdefault("max_tokens", most) != most:
+        raise InputError(
+            f"--max-new-tokens {most} and --sampling-arg max_tokens={requested['max_tokens']} contradict each other",
+            "give only one of these options",
+        )
+    for name, value in requested.items():
+        if name not in kinds:
+            raise InputError(f"--sampling-arg {name}: unknown parameter", f"choose from {', '.join(kinds)}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or kinds[name](value) != value:
+            number = "a whole number" if kinds[name] is int else "a number"
+            raise InputError(f"--sampling-arg {name}={value!r}: must be {number}", f"give {number}")
+        values[name] = kinds[name](value)
+    policy = replace(official, **values)
+    if not 1 <= policy.min_tokens <= policy.max_tokens:
+        raise InputError(
+            f"--sampling-arg: min_tokens {policy.min_tokens} and max_tokens {policy.max_tokens} exclude every output",
+            "give 1 <= min_tokens <= max_tokens",
+        )
+    if policy.max_tokens < 2 and config.scenario != "Offline":
+        raise InputError(
+            f"--sampling-arg max_tokens={policy.max_tokens}: in {config.scenario} LoadGen divides by the tokens after "
+            "the first one",
+            "give max_tokens 2 or more, or --scenario Offline",
+        )
+    return policy
+
+
+def _output_dir(config: RunConfig, mode: Mode) -> Path:
+    return config.output_log_dir or Path("output") / f"{time.strftime('%Y%m%d-%H%M%S')}-{config.scenario}-{mode}"
+
+
+def _model(config: RunConfig, kind: EngineKind[Any], say: Say) -> tuple[ModelFacts | None, str]:
+    if kind.own_model is not None and config.model_path is None:
+        return None, kind.own_model
+    if config.model_path == BYTES and kind.name == ENDPOINT:  # a server that sends text, of an unknown model
+        return None, BYTES
+    steps: list[str] = []
+
+    def say_once(step: str) -> None:
+        if not steps:
+            say("creating the embedded model (first use only; download of 93 MB)")
+        steps.append(step)
+
+    parts = set(kind.reads(config))
+    if config.accuracy:
+        parts.add("tokenizer")  # for decoding responses
+    facts = check_model(config.model_path or str(ensure_default_model(say_once)), parts)
+    return facts, str(facts.folder)
+
+
+def _longest_prompt(
+    config: RunConfig, kind: EngineKind[Any], model: ModelFacts | None, sampling: SamplingPolicy
+) -> int | None:
+    limits = [limit for limit in (model and model.max_positions, kind.longest_sequence(config)) if limit]
+    return min(limits) - sampling.max_tokens if limits else None
+
+
+def plan_engine(kind: EngineKind[Any], config: RunConfig, run: RunFacts) -> tuple[EnginePlan, ReplicasPlan | None]:
+    """Return the plan of the engine (of each replica) and, with multiple replicas, the plan of the replicas.
+
+    Raises:
+        InputError, SetupError: If the engine cannot start with these options.
+    """
+    count = None if config.replicas in (None, "auto") else int(config.replicas)
+    if config.cluster is not None:
+        return _on_cluster(kind, config, config.cluster, run, count)
+    why = ""
+    if config.replicas is None:
+        why = kind.wants_replicas(config, run)
+        if not why:
+            return kind.plan(config, run), None
+    planned = kind.plan_replicas(config, run, count)
+    if count is None and len(planned) == 1 and not kind.own_processes:
+        return kind.plan(config, run), None
+    engine, places = _together(config, planned)
+    if why:
+        engine.notes.insert(0, why)
+    return engine, ReplicasPlan(places=places)
+
+
+def _on_cluster(
+    kind: EngineKind[Any], config: RunConfig, address: str, run: RunFacts, count: int | None
+) -> tuple[EnginePlan, ReplicasPlan]:
+    from sut.replicas.cluster import PlanRequest, survey_cluster  # Only a run on a cluster needs it.
+
+    if kind.own_processes:
+        raise InputError(f"--cluster {address}: engine {kind.name} has its own servers", "remove --cluster")
+    options = config.model_dump(mode="json", include=set(kind.options.model_fields))
+    survey = survey_cluster(address, PlanRequest(engine=kind.name, asked=options, run=run, count=count))
+    engine, planned = _together(config, survey.planned)
+    nodes = [
+        ClusterNode.model_validate(node.model_dump(include=set(ClusterNode.model_fields))) for node in survey.nodes
+    ]
+    used = sorted({place.node or 0 for place in planned})
+    cluster = ClusterPlan(address=survey.address, listen_on=survey.listen_on, nodes=[nodes[number] for number in used])
+    places = [place.model_copy(update={"node": used.index(place.node or 0)}) for place in planned]
+    engine.notes.insert(0, f"{len(places)} replicas on {', '.join(node.name for node in cluster.nodes)}")
+    engine.notes.extend(
+        f"node {node.name} is not used: it has no replica" for number, node in enumerate(nodes) if number not in used
+    )
+    if len({node.host["boot_id"] for node in cluster.nodes}) < len(cluster.nodes):
+        engine.unofficial_reasons.append("multiple nodes of the cluster are one machine")
+    return engine, ReplicasPlan(places=places, cluster=cluster)
+
+
+def _together(config: RunConfig, planned: list[PlannedReplica]) -> tuple[EnginePlan, list[ReplicaPlace]]:
+    first = planned[0].engine
+    for node_plan in planned:
+        if node_plan.engine.options != first.options:
+            raise InputError(
+                f"--replicas {config.replicas}: the devices differ, so the engines would have different options",
+                "choose devices of one kind",
+            )
+    first.environment.clear()  # Each replica sets its environment; the run's process computes nothing.
+    return first, [one.place for one in planned]
+
+
+def _common_lead(prompts: list[list[int]]) -> int:
+    """Return the number of token IDs at the start of all prompts that are equal (the instruction)."""
+    first, last = min(prompts), max(prompts)
+    return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), 0)
+
+
+def _hints(config: RunConfig, environment: dict[str, str]) -> list[str]:
+    hints = [
+        f"environment variable {name}={os.environ[name]} overrides the harness default {value}"
+        for name, value in environment.items()
+        if os.environ.get(name, value) != value
+    ]
+    if config.batch_size is not None:
+        hints.append(
+            f"--batch-size {config.batch_size} is ignored; the engine batches continuously (--engine-arg max_num_seqs)"
+        )
+    if config.num_workers is not None:
+        hints.append(f"--num-workers {config.num_workers} is ignored; one event loop serves all queries")
+    if config.engine == ENDPOINT and config.model_path is None:
+        hints.append("prompts are tokenized for the embedded model; give the server's model with --model-path")
+    return hints
+
+
+def _declaration_findings(config: RunConfig) -> "list[Finding]":
+    """Compare the declared technique with the registries."""
+    if config.mechanism is None:
+        return []
+    from compliance.techniques.declaration_rules import check_declaration
+    from compliance.techniques.technique_registry import registries_or_error
+
+    return list(check_declaration(config.mechanism.root, registries_or_error()))
+
+
+def log_bytes(samples: int, trace: bool) -> int:
+    """Return the maximum size of a run's files in bytes."""
+    return samples * (LOG_BYTES_PER_SAMPLE + (TRACE_BYTES_PER_SAMPLE if trace else 0))
+
+
+def check_disk(path: Path, needed: int, what: str) -> None:
+    """Check that a directory can be created, with enough free space for `what`.
+
+    Raises:
+        SetupError: If it cannot be created, or the free space is too small.
+    """
+    existing = next(folder for folder in (path.resolve(), *path.resolve().parents) if folder.exists())
+    if not existing.is_dir():
+        raise SetupError(f"{path} cannot be created: {existing} is a file", "give another --output-log-dir")
+    needed += DISK_RESERVE_BYTES
+    free = shutil.disk_usage(existing).free
+    if free < needed:
+        raise SetupError(
+            f"{existing} has {free >> 20} MiB free; {what} may need {needed >> 20} MiB",
+            "free disk space, or give an --output-log-dir on another disk",
+        )

@@ -1,0 +1,395 @@
+"""The options of a run, in one schema for the command line, the YAML file and the manifest."""
+
+import difflib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic.fields import FieldInfo
+
+from compliance.techniques.declaration import MechanismBlock
+from runs.benchmark import SCENARIOS, Scenario
+from runs.benchmarks import BENCHMARKS
+from runs.errors import InputError
+from runs.files.fields import options_in
+from runs.files.yaml_file import place_of, read_yaml, with_underscores
+from runs.harness import HARNESS_ROOT, PROGRAM
+from runs.loadgen.conf_lines import HIGHEST_QPS
+from scenarios.mistakes import Mistakes
+from scenarios.spellings import field_and_key
+from sut.engines import DEFAULT, ENDPOINT, KINDS, EngineOptions
+from sut.http.secret_options import SECRET_FIELDS, without_secrets
+
+# Default user.conf: for the benchmark's dataset; for fewer rows; for the embedded dataset, unless the run is a trial
+# (scenarios/launch/trial.py).
+USER_CONF = HARNESS_ROOT / "user.conf"
+OWN_DATA_CONF = HARNESS_ROOT / "configs/own-data.conf"
+EMBEDDED_CONF = HARNESS_ROOT / "configs/embedded.conf"
+MAX_REPLICAS = 1024  # processes on this machine
+LOWEST_QPS = 1e-6  # queries/s; user.conf has ten decimals, and LoadGen never ends at a rate of 0
+_what, _loadgen, _engine, _compat = map(options_in, ("what", "loadgen", "engine", "compat"))
+
+
+class RunOptions(BaseModel):
+    """Options that all engines share."""
+
+    model_config = ConfigDict(defer_build=True)
+
+    # The run
+    scenario: Scenario = _what(
+        "LoadGen scenario. Interactive is the Server scenario with lower latency limits.", default=...
+    )
+    accuracy: bool = _what(
+        "Run in accuracy mode: issue every sample once and score the output. Default: performance mode.", default=False
+    )
+    model_path: str | None = _what(
+        "Model folder or Hugging Face Hub ID. Default: the embedded small model (not eligible for submission).", "MODEL"
+    )
+    dataset_path: Path | None = _what(
+        "Dataset in the MLCommons format (cnn_eval.json). Default: the bundled 64 articles.", "FILE"
+    )
+    label: str | None = _what("Name of the run, for `results`, `report` and `compare`.", "NAME", min_length=1)
+    total_sample_count: int | None = _what("Use the first N rows of the dataset. Default: all rows.", "N", ge=1)
+    lg_model_name: str | None = _what(f"LoadGen model key: {', '.join(BENCHMARKS)}. Default: from --scenario.", "KEY")
+
+    # LoadGen
+    user_conf: Path | None = _loadgen(
+        "LoadGen user.conf. Default: user.conf; configs/own-data.conf for datasets with fewer rows than the "
+        "benchmark's dataset. With the bundled articles, the harness chooses the settings (docs/running.md).",
+        "FILE",
+    )
+    target_qps: float | None = _loadgen(
+        "Rate in queries/s (Offline: expected rate in samples/s). Overrides target_qps in user.conf.",
+        "QPS",
+        ge=LOWEST_QPS,
+        le=HIGHEST_QPS,
+    )
+    audit_conf: Path | None = _loadgen(
+        "LoadGen audit.config. Without this option, LoadGen reads no audit.config, even if the working directory "
+        "contains one.",
+        "FILE",
+    )
+    enable_log_trace: bool = _loadgen("Let LoadGen write mlperf_log_trace.json (0.4 to 2 kB per query).", default=False)
+    output_log_dir: Path | None = _loadgen("Run directory to create. Default: output/<time>-<scenario>-<mode>.", "DIR")
+    signing_key: Path | None = _loadgen(
+        "Ed25519 private key (PEM) that signs the attestation seal.json. Default: a key in your home directory, "
+        "created at first use.",
+        "FILE",
+    )
+
+    # Engine
+    engine: str = _engine(
+        f"{', '.join(f'{name} ({kind.help})' for name, kind in KINDS.items())}.", "|".join(KINDS), DEFAULT
+    )
+    vllm: bool = _engine("Short form of --engine vllm.", default=False)
+    sampling_arg: dict[str, Any] = _engine(
+        "Sampling parameter that replaces the benchmark's parameter. Repeatable. The run is not eligible for "
+        "submission.",
+        "KEY=VALUE",
+        {},
+    )
+    admission: Literal["off", "fcfs", "shortest", "deadline", "priority"] = _engine(
+        "Order in which the harness sends waiting queries to the engine. Queries wait while --admission-tokens or "
+        "--admission-queries is reached. Server and Interactive only (docs/engine-options.md). Default: off.",
+        default="off",
+    )
+    admission_tokens: int | None = _engine(
+        "Maximum number of prompt tokens of queries in the engine that wait for their first output token. Default: the "
+        "engine's token budget per step.",
+        "N",
+        ge=1,
+    )
+    admission_queries: int | None = _engine(
+        "Maximum number of unfinished queries in the engine. Default: no limit.", "N", ge=1
+    )
+    concurrency: int | None = _engine(
+        "Closed loop: send at most N queries at once to the engine, in total over all replicas. Offline only; the run "
+        "is not eligible for submission. requests.jsonl states when each query was sent. Default: no limit.",
+        "N",
+        ge=1,
+    )
+    replicas: str | None = _engine(
+        "Number of engines that share the load of one LoadGen. Each engine has its own process, and its share of the "
+        "devices or cores. auto: as many engines as fit (docs/parallel.md). Default: auto on multiple accelerators, "
+        "else one engine in the process of the run.",
+        "N|auto",
+    )
+    cluster: str | None = _engine(
+        "Start the replicas on the nodes of a Ray cluster. ADDRESS is HOST:PORT of the head node; auto is the cluster "
+        "of this machine. Default for --replicas: one replica per device (docs/parallel.md).",
+        "auto|ADDRESS",
+    )
+    engine_start_timeout_s: float = _engine(
+        "Maximum time in s until the engine is ready. Default: 1800.", "S", 1800.0, gt=0, allow_inf_nan=False
+    )
+    stall_timeout_s: float = _engine(
+        "End the run if queries are open and the engine makes no progress for this time, in s. The harness raises the "
+        "value for slow engine steps. Default: 20.",
+        "S",
+        20.0,
+        gt=0,
+        allow_inf_nan=False,
+    )
+
+    # Declaration of the result
+    mechanism: MechanismBlock | None = _engine(
+        "Technique to declare (docs/mechanisms.md), or a YAML file with the fields of the declaration. Default: "
+        "baseline/none.",
+        "MECHANISM/VARIANT|FILE",
+    )
+
+    # Options of the reference implementation and of existing scripts
+    batch_size: int | None = _compat("Ignored: the engine batches continuously.", "N", ge=1)
+    num_workers: int | None = _compat("Ignored: one event loop serves all queries.", "N", ge=1)
+    max_new_tokens: int | None = _compat(
+        "Same as --sampling-arg max_tokens=N. Only the benchmark's value is eligible for submission.", "N", ge=1
+    )
+
+    @property
+    def is_trial(self) -> bool:
+        """True if the warm-up decides the load, because no dataset, settings or rate are given."""
+        named = (self.dataset_path, self.user_conf, self.target_qps, self.audit_conf)
+        return not self.accuracy and all(value is None for value in named)
+
+    @property
+    def is_light(self) -> bool:
+        """True if the run uses the embedded model with few concurrent queries."""
+        return self.model_path is None and (self.is_trial or self.scenario == "SingleStream")
+
+    @property
+    def has_replicas(self) -> bool:
+        """True if --replicas or --cluster is given."""
+        return self.replicas is not None or self.cluster is not None
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_stand_ins(cls, value: object, info: ValidationInfo) -> object:
+        """Refuse values that pydantic would convert: an empty text to a path, true to the number 1."""
+        annotation = cls.model_fields[info.field_name or ""].annotation
+        kinds = {annotation, *get_args(annotation)}
+        if isinstance(value, str | Path) and "\0" in str(value):
+            raise ValueError("contains a null byte")
+        if value == "" and {Path, str} & kinds:
+            raise ValueError("empty value; check for an unset shell variable")
+        if isinstance(value, bool) and {int, float} & kinds:
+            raise ValueError("must be a number")
+        return value
+
+    @field_validator("replicas", mode="before")
+    @classmethod
+    def _number_of_replicas(cls, value: Any) -> Any:
+        if value is None or value == "auto":
+            return value
+        text = str(value)
+        if isinstance(value, bool) or not text.isdecimal() or len(text) > 9 or not 1 <= int(text) <= MAX_REPLICAS:
+            raise ValueError(f"must be a whole number from 1 to {MAX_REPLICAS:,}, or auto")
+        return str(value)
+
+    @field_validator("cluster")
+    @classmethod
+    def _address_of_a_cluster(cls, value: str | None) -> str | None:
+        if value is not None and value != "auto" and not re.fullmatch(r"[^:/\s]+:\d{1,5}", value):
+            raise ValueError("must be HOST:PORT of the head, such as 10.0.0.1:6379, or auto")
+        return value
+
+    @field_validator("scenario", mode="before")
+    @classmethod
+    def _scenario_name(cls, value: object) -> object:
+        if isinstance(value, str):
+            for name in SCENARIOS:
+                if value.lower() == name.lower():
+                    return name
+            if value.lower() == "multistream":
+                raise ValueError(f"MultiStream is not part of this benchmark; choose from {', '.join(SCENARIOS)}")
+        return value
+
+    @field_validator("engine")
+    @classmethod
+    def _known_engine(cls, value: str) -> str:
+        if value not in KINDS:
+            raise ValueError(f"unknown engine; choose from {', '.join(KINDS)}")
+        return value
+
+    @field_validator("lg_model_name")
+    @classmethod
+    def _known_key(cls, value: str | None) -> str | None:
+        if value is not None and value not in BENCHMARKS:
+            raise ValueError(
+                f"LoadGen has no settings for {value!r} and would silently use generic ones; "
+                f"choose from {', '.join(BENCHMARKS)}"
+            )
+        return value
+
+    @field_validator("admission", mode="before")
+    @classmethod
+    def _off(cls, value: Any) -> Any:
+        return "off" if value is False else value  # YAML reads the word off as false
+
+
+class RunConfig(EngineOptions, RunOptions):
+    """All options of one LoadGen run. It refuses unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), defer_build=True)
+
+
+def load_yaml(path: Path) -> dict[str, Any]:
+    """Read a YAML run configuration. The keys are the fields of `RunConfig` and carry their line number.
+
+    Raises:
+        InputError: If the file is unreadable, is not YAML or not a mapping, or has a key twice.
+    """
+    return without_secrets(with_underscores(read_yaml(path, "--config")))
+
+
+def merged(file: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """Return the file's values overridden by the command line, pair by pair for KEY=VALUE options."""
+    # `file | given` would keep the keys of the file, and errors would name a line of the file.
+    both = {key: value for key, value in file.items() if key not in options} | options
+    for key, value in options.items():
+        if isinstance(value, dict) and isinstance(file.get(key), dict):
+            both[key] = {**file[key], **value}
+    return both
+
+
+_BOUNDS = {
+    "greater_than": "above",
+    "greater_than_equal": "at least",
+    "less_than": "below",
+    "less_than_equal": "at most",
+}
+# Kind of error in pydantic → rule that the value violates.
+_RULES = {
+    **dict.fromkeys(("int_parsing", "int_type", "int_from_float", "int_parsing_size"), "must be a whole number"),
+    **dict.fromkeys(("float_parsing", "float_type"), "must be a number"),
+    "finite_number": "must be a finite number",
+    **dict.fromkeys(("bool_parsing", "bool_type"), "must be true or false"),
+    "string_type": "must be a text",
+    "string_too_short": "must not be empty",
+    "path_type": "must be a path",
+    "dict_type": "must have keys and values",
+    "list_type": "must be a list",
+}
+Options = TypeVar("Options", bound=BaseModel)
+
+
+def split_config(
+    file: Path | None, block: str, options: dict[str, Any], example: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the options of a command that starts runs, and the keys of its file that belong to the runs.
+
+    Args:
+        file: YAML file with the keys of a run, and the command's keys under `block`.
+        given: The command's options on the command line, which override the file.
+        example: Example of the block, for a message.
+
+    Raises:
+        InputError: If the block has no keys.
+    """
+    content = load_yaml(file) if file else {}
+    values = content.pop(block, None) or {}
+    if not isinstance(values, dict):
+        raise InputError(f"--config {file}: {block}: expected keys and values", f"write `{block}: {example}`")
+    return merged(with_underscores(values), options), content
+
+
+def make_config(values: dict[str, Any]) -> RunConfig:
+    """Validate the values of a run. With --api-server alone, the engine is endpoint.
+
+    Raises:
+        InputError: If values are wrong; the message names each key, its value and the allowed values.
+    """
+    if values.get("api_server") and not values.get("engine") and not values.get("vllm"):
+        values = {**values, "engine": ENDPOINT}
+    return checked(RunConfig, values, f"see `{PROGRAM} run --help-all`")
+
+
+def without_trial(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values with a fixed user.conf, so that runs can be compared."""
+    if values.get("user_conf") is not None:
+        return values
+    return {**values, "user_conf": EMBEDDED_CONF if values.get("dataset_path") is None else USER_CONF}
+
+
+def checked(schema: type[Options], values: dict[str, Any], fix: str, file: Path | None = None) -> Options:
+    """Validate values from the command line and a YAML file with their schema.
+
+    Args:
+        values: The values; keys from a file carry their line number.
+        file: The file with all the values; None if some are from the command line.
+
+    Raises:
+        InputError: If values are wrong; the message names each key, its value and the allowed values.
+    """
+    try:
+        return schema.model_validate(values)
+    except ValidationError as error:
+        mistakes = Mistakes()
+        for problem in error.errors():
+            mistakes.add(*_mistake(problem, values, schema, file, fix))
+        mistakes.refuse()
+        raise
+
+
+def _mistake(
+    problem: Any, values: dict[str, Any], schema: type[BaseModel], file: Path | None, fix: str
+) -> tuple[str, str]:
+    """Return the text of a mistake, and what to type."""
+    name, *deeper = [str(part) for part in problem["loc"] if part != "[key]"] or [""]
+    place = place_of(values, name) or (str(file) if file else "")
+    key = ": ".join([place, name, *deeper]) if place else "--" + name.replace("_", "-")
+    field = schema.model_fields.get(name)
+    name = (deeper or [name])[-1]
+    if problem["type"] == "extra_forbidden":
+        return _unknown(key, name, schema, place, fix)
+    typed = f"{name}: " if place else f"{key} "
+    allowed = _allowed(field) if field is not None and not deeper else ()
+    example = allowed[0] if allowed else _example(field, problem) if field is not None and not deeper else ""
+    if example:
+        fix = f"write, for example, {typed}{example}"
+    if problem["type"] == "missing":
+        return f"{key}: missing", f"give {typed}{'|'.join(allowed) or example}".rstrip() if allowed or example else fix
+    value = "" if name in SECRET_FIELDS else f" {problem.get('input')!s:.80}"
+    if allowed and (near := difflib.get_close_matches(str(problem.get("input")), allowed, 1, cutoff=0.5)):
+        fix = f"did you mean {typed}{near[0]}?"
+    return f"{key}{value}: {_rule(problem, allowed)}", fix
+
+
+def _unknown(key: str, name: str, schema: type[BaseModel], place: str, fix: str) -> tuple[str, str]:
+    text, (field, pair) = f"{key}: unknown {'key' if place else 'option'}", field_and_key(name)
+    if field in schema.model_fields:
+        return f"{text}; here: {field}" + (f": {{{pair}: VALUE}}" if pair else ""), f"write {field}"
+    if near := difflib.get_close_matches(name, schema.model_fields, 1):
+        return f"{text}; did you mean {near[0]}?", f"write {near[0]}, or remove {name}"
+    return text, fix
+
+
+def _allowed(field: FieldInfo) -> tuple[str, ...]:
+    """Return the values of an option with few values; none for other options."""
+    kinds = [field.annotation, *get_args(field.annotation)]
+    values = next((get_args(kind) for kind in kinds if get_origin(kind) is Literal), ())
+    extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+    choices = str(extra.get("metavar") or "")
+    return tuple(map(str, values)) or (tuple(choices.split("|")) if choices.islower() and "|" in choices else ())
+
+
+def _example(field: FieldInfo, problem: Any) -> str:
+    """Return a value that an option accepts; an empty text if no value is typical."""
+    default = field.get_default(call_default_factory=True)
+    extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+    if not {int, float} & {field.annotation, *get_args(field.annotation)}:
+        return str(extra.get("metavar") or "") if problem["loc"][0] in SECRET_FIELDS else ""
+    bounds = [value for name, value in (problem.get("ctx") or {}).items() if name in ("ge", "le") and value >= 1]
+    return f"{next(iter(bounds), default or 1):g}"
+
+
+def _rule(problem: Any, allowed: Sequence[str]) -> str:
+    """Return the rule that a value violates, without the words of pydantic."""
+    kind, context = str(problem["type"]), problem.get("ctx") or {}
+    if kind == "literal_error" and allowed:
+        return f"must be one of {', '.join(allowed)}"
+    for name, words in _BOUNDS.items():
+        if kind == name:
+            return f"must be {words} {next(iter(context.values())):g}"
+    return _RULES.get(kind) or str(problem["msg"]).removeprefix("Value error, ")

@@ -1,0 +1,219 @@
+"""What a round asks of real run folders, what they lack to be submitted, and the official checker relayed."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from compliance.accuracy.scores import score_texts
+from compliance.mlperf_endpoints.endpoints_evidence import EndpointsEvidence
+from compliance.mlperf_endpoints.find_folders import is_for_endpoints, run_folders
+from compliance.mlperf_endpoints.point_rules import ACCURACY, rescored, round_rules
+from compliance.mlperf_endpoints.submission import check_folders, regions, run_checker
+from compliance.mlperf_endpoints.verdict import judge_folder
+from main import main as run_command
+from runs.errors import ExecutionError, ExitCode, InputError
+from runs.mlperf_endpoints.folder import EndpointsRun
+from runs.mlperf_endpoints.layout import SUMMARY
+from tests.support.endpoints_changes import Change, at, both, in_config, in_json
+from tests.support.endpoints_client import write_data
+from tests.support.json_shapes import differences
+
+CopyOf = Callable[[str], Path]
+NAME, RUNTIME, PATTERN = "model_params/name", "settings/runtime", "settings/load_pattern"
+SEEDS = {name: seed for name, seed in round_rules()["seed_sets"]["A"].items() if name.endswith("random_seed")}
+AS_ASKED = both(
+    in_config(NAME, "meta-llama/Llama-3.1-8B-Instruct"),
+    in_config("datasets/0/name", "cnn_dailymail::llama3_8b"),
+    in_config(RUNTIME, lambda old: old | SEEDS),
+)
+# Rules that the recorded folder violates: it is small, and its order follows from other seeds.
+ALWAYS = {"dataset", "duration"}
+CHANGES: dict[str, tuple[Change, set[str]]] = {
+    "nothing": (both(), ALWAYS),
+    "another model": (in_config(NAME, "other"), {"model", "duration"}),  # nothing is asked of its dataset
+    "poisson": (in_config(PATTERN, {"type": "poisson", "target_qps": 1.0}), {"pattern", "dataset"}),
+    "temperature": (in_config("model_params/temperature", 1.0), {"sampling", *ALWAYS}),
+    "longer answers": (in_config("model_params/max_new_tokens", 256), {"sampling", *ALWAYS}),
+    "one seed": (in_config(f"{RUNTIME}/scheduler_random_seed", 42), {"seeds", *ALWAYS}),
+    "the client's own seeds": (
+        in_config(RUNTIME, lambda old: old | round_rules()["client_seed_sets"]["mlperf-inference-v6.1"]),
+        {"seeds", *ALWAYS},
+    ),
+    "another seed of the model": (in_config("model_params/seed", 42), {"seeds", *ALWAYS}),
+    "the published seed of the model": (
+        in_config("model_params/seed", round_rules()["seed_sets"]["A"]["model_seed"]),
+        ALWAYS,
+    ),
+    "no streaming": (in_config("model_params/streaming", "off"), {"streaming", *ALWAYS}),
+    "warm-up of the data": (
+        in_config("settings/warmup", lambda old: old | {"enabled": True, "n_requests": 1}),
+        {"warm-up", *ALWAYS},
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_folder_is_held_to_the_round(change: str, copy_of: CopyOf) -> None:
+    edit, rules = CHANGES[change]
+    both(AS_ASKED, edit)(folder := copy_of("concurrency"))
+    verdict = judge_folder(folder, official=True)
+    broken = {one.rule for one in verdict.of("error", "warning") if one.kind == "official"}
+    assert broken == {f"endpoints-rule-{rule}" for rule in rules}
+    left = {one.what for one in verdict.not_judged}
+    assert "steady state and power" in left
+    assert ("dataset" in left) == (change == "another model")
+
+
+def test_failures_and_parts_of_a_pass_break_rules(recorded: Path) -> None:
+    broken = {one.rule for one in judge_folder(recorded / "server-died", official=True).of("error")}
+    assert {"endpoints-rule-failures", "endpoints-rule-samples"} <= broken
+
+
+def test_an_unknown_round_is_refused() -> None:
+    with pytest.raises(InputError, match=r"v1\.0"):
+        round_rules("v9")
+
+
+@pytest.mark.parametrize(
+    ("changed", "broken"), [({}, ""), ({"rouge1": "38.3"}, "rouge1"), ({"gen_len": "9000000"}, "gen_len")]
+)
+def test_scores_are_held_to_the_targets(changed: dict[str, str], broken: str, copy_of: CopyOf) -> None:
+    AS_ASKED(folder := copy_of("accuracy"))
+    good = {"rouge1": "38.8", "rouge2": "16.0", "rougeL": "24.5", "rougeLsum": "35.9", "gen_len": "8000000"}
+    entry = {"dataset_name": "scored", "dataset_type": "accuracy", "num_samples": 13368, "score": good | changed}
+    (folder / ACCURACY).parent.mkdir(exist_ok=True)
+    (folder / ACCURACY).write_text(json.dumps({"accuracy_scores": [entry]}))
+    findings = [one for one in judge_folder(folder).findings if one.rule == "endpoints-rule-accuracy"]
+    assert [one.text for one in findings if not one.passed] == ([f"scored: {broken}"] if broken else [])
+    assert len(findings) == 1 + len(good)
+
+
+WITH_ROUGE = in_config("datasets/1/accuracy_config/eval_method", "rouge")
+
+
+@pytest.mark.parametrize("changed", [None, "rouge1", "rougeLsum", "gen_len"])
+def test_rouge_is_scored_again(changed: str | None, copy_of: CopyOf, tmp_path: Path) -> None:
+    folder, data = copy_of("accuracy"), tmp_path / "prompts.jsonl"
+    write_data(data)
+    WITH_ROUGE(folder)
+    run = EndpointsRun(folder)
+    assert run.events is not None
+    index = run.sample_index("scored")
+    rows = [json.loads(line)["highlights"] for line in data.read_text().splitlines()]
+    pairs = [(response.text, rows[index[row]]) for row, response in run.events.responses() if index[row] >= 0]
+    scores = score_texts([text for text, _ in pairs], [reference for _, reference in pairs])
+    reported = {name: f"{value + 1 if name == changed else value}" for name, value in scores.items()}
+    (folder / ACCURACY).parent.mkdir(exist_ok=True)
+    content = {"accuracy_scores": [{"dataset_name": "scored", "dataset_type": "accuracy", "score": reported}]}
+    (folder / ACCURACY).write_text(json.dumps(content))
+    findings = list(rescored(EndpointsEvidence(run, dataset_path=data)))
+    assert len(pairs) == len(rows)
+    assert len(findings) == len(scores)
+    assert {one.text.split()[1] for one in findings if not one.passed} == ({changed} if changed else set())
+
+
+def test_a_data_set_of_too_few_rows_is_refused(copy_of: CopyOf, tmp_path: Path) -> None:
+    folder, data = copy_of("accuracy"), tmp_path / "prompts.jsonl"
+    data.write_text('{"highlights": "one"}\n{"highlights": "two"}\n')
+    WITH_ROUGE(folder)
+    with pytest.raises(InputError, match="2 rows"):
+        list(rescored(EndpointsEvidence(EndpointsRun(folder), dataset_path=data)))
+
+
+def test_the_folders_of_a_curve_are_found_without_those_of_audits(recorded: Path) -> None:
+    assert run_folders(recorded / "audit-honest") == [recorded / "audit-honest"]
+    assert {folder.name for folder in run_folders(recorded)} == {path.name for path in recorded.iterdir()}
+    assert not is_for_endpoints(recorded / "nowhere")
+
+
+def test_what_folders_lack_is_listed(recorded: Path) -> None:
+    checked = check_folders([recorded])
+    broken = {one.rule for one in checked.of("error", "warning", "note")}
+    assert {"endpoints-file", "endpoints-points", "endpoints-offline", "endpoints-tree"} <= broken
+    assert any("point.yaml" in line for line in checked.lines())
+    assert checked.record()["official"] == {"run": False}
+
+
+def test_regions_are_those_of_the_rules() -> None:
+    """Example B of the rules' §5.4, and one of 32."""
+    assert regions([1, 256], 32) == {"ultra low": (1, 32), "low": (2, 7), "medium": (8, 41), "high": (42, 256)}
+    assert list(regions([8, 32], 32)) == ["ultra low"]
+
+
+def checker(folder: Path, output: str, code: int) -> str:
+    """A program that prints this, in the place of the official checker."""
+    path = folder / "checker"
+    path.write_text(f"#!/bin/sh\ncat <<'END'\n{output}\nEND\nexit {code}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_the_official_checker_is_relayed(tmp_path: Path, recorded: Path) -> None:
+    results = [
+        {"severity": "info", "rule": "path-exists", "message": "there", "passed": True},
+        {"severity": "error", "rule": "src-dir", "message": "Missing src/ directory", "passed": False},
+    ]
+    checked = check_folders([recorded / "concurrency"])
+    checked.official = run_checker(checker(tmp_path, json.dumps({"results": results}), 1), recorded)
+    assert (checked.official["outcome"], checked.official["exit_code"]) == ("errors", 1)
+    assert checked.outcome == "FAIL"
+    assert any("error src-dir: Missing src/ directory" in line for line in checked.lines())
+    assert checked.record()["official"]["run"] is True
+
+
+@pytest.mark.parametrize("output", ["a traceback", "{}", '{"results": [1]}'])
+def test_a_checker_without_a_result_is_an_error(output: str, tmp_path: Path) -> None:
+    with pytest.raises(ExecutionError, match="no JSON in its output"):
+        run_checker(checker(tmp_path, output, 2), tmp_path)
+
+
+def test_submit_writes_what_follows_from_folders(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree, folders = tmp_path / "tree", [str(recorded / name) for name in ("concurrency", "offline")]
+    command = ["submit", *folders, "--organization", "ORG", "--system-name", "BOX", "--output", str(tree)]
+    assert run_command(command) == ExitCode.NEGATIVE
+    assert "endpoints-rule-model" in capsys.readouterr().out
+    assert not tree.exists()
+    record = tmp_path / "record.json"
+    assert run_command([*command, "--rehearsal", "--json", str(record)]) == ExitCode.OK
+    assert "division" in capsys.readouterr().out
+    assert differences(json.loads(record.read_bytes()), "check, submit (MLPerf Endpoints)") == []
+    place = tree / "results" / "BOX" / "model"
+    point = yaml.safe_load((place / "r8" / "point.yaml").read_text())
+    assert (point["concurrency"], point["max_supported_concurrency"]) == (8, 8)
+    assert point["runtime_settings"]["runtime"] == {"scheduler_rng_seed": 42, "sample_index_rng_seed": 42}
+    assert yaml.safe_load((place / "r24" / "point.yaml").read_text())["offline"] == "dedicated"
+    summary = place / "r8" / "result_summary.json"
+    assert summary.read_bytes() == (recorded / "concurrency" / SUMMARY).read_bytes()
+    assert (tree / "REHEARSAL.txt").is_file()
+
+
+def test_submit_refuses_a_folder_that_contradicts_itself(copy_of: CopyOf, tmp_path: Path) -> None:
+    in_json(SUMMARY, at("n_samples_failed", 1))(folder := copy_of("concurrency"))
+    command = ["submit", str(folder), "--organization", "ORG", "--system-name", "BOX", "--rehearsal"]
+    assert run_command([*command, "--output", str(tmp_path / "tree")]) == ExitCode.NEGATIVE
+
+
+def test_folders_are_signed_off_together(recorded: Path, copy_of: CopyOf) -> None:
+    in_config("model_params/temperature", 1.0)(folder := copy_of("concurrency"))
+    command = ["signoff", "--scope", "harness", "--ref", str(recorded / "poisson")]
+    assert run_command([*command, str(recorded / "concurrency")]) == ExitCode.OK
+    assert run_command([*command, str(folder)]) == ExitCode.NEGATIVE
+    assert run_command(["signoff", "--scope", "baseline", *command[3:]]) == ExitCode.BAD_INPUT
+
+
+def test_the_store_takes_folders(recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = ["--db", str(tmp_path / "results.sqlite")]
+    assert run_command(["store", "ingest", *store, str(recorded / "poisson"), str(recorded / "offline")]) == ExitCode.OK
+    assert run_command(["store", "ingest", *store, str(recorded / "poisson")]) == ExitCode.OK
+    assert "unchanged" in capsys.readouterr().out
+    assert run_command(["store", "query", *store, "--json"]) == ExitCode.OK
+    rows = {row["scenario"]: row for row in json.loads(capsys.readouterr().out)["answer"]["rows"]}
+    summary = json.loads((recorded / "poisson" / SUMMARY).read_text())
+    assert rows["poisson at 30/s"]["samples_per_second"] == summary["qps"]
+    assert rows["poisson at 30/s"]["valid"] == 1
+    assert rows["max throughput"]["ttft_p99_ms"] is None

@@ -1,0 +1,278 @@
+"""`verify` on run folders of the real client: honest ones pass, audits are judged by lengths, damage is named."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compliance.judge.finding import Finding
+from compliance.mlperf_endpoints.endpoints_evidence import EndpointsEvidence
+from compliance.mlperf_endpoints.find_folders import run_folders
+from compliance.mlperf_endpoints.load import dataset_size, replayed_order
+from compliance.mlperf_endpoints.verdict import FolderVerdict, as_text, judge_folder
+from main import main as run_command
+from runs.errors import ExitCode
+from runs.mlperf_endpoints.folder import read_folder
+from runs.mlperf_endpoints.layout import CONFIG, FILES, SAMPLES, SNAPSHOT, SUMMARY
+from scenarios.status.snapshot import take_snapshot
+from tests.support.endpoints_changes import at, in_config, in_events, in_json, places, update
+from tests.support.endpoints_client import CASES, client_program, make
+
+BYTES = "bytes"  # the tokenizer that the recorded runs counted with
+CopyOf = Callable[[str], Path]
+
+
+def found_by(verdict: FolderVerdict, rule: str) -> Finding:
+    (finding,) = [one for one in verdict.findings if one.rule == f"endpoints-{rule}"]
+    return finding
+
+
+# Folders of honest servers, and what they are warned of.
+HONEST = {
+    "audit-honest": "", "audit-honest-concurrency": "first-token audit-kept-prompts", "concurrency": "",
+    "cut-by-time": "count", "interrupted": "count drained", "offline": "", "poisson": "", "server-died": "failed",
+    "warm-up": "", "audit-honest/audit/reference": "", "audit-honest/audit/output_caching": "",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("model_path", [None, BYTES])
+@pytest.mark.parametrize("name", HONEST)
+def test_an_honest_folder_is_not_refused(recorded: Path, name: str, model_path: str | None) -> None:
+    verdict = judge_folder(recorded / name, model_path=model_path)
+    assert verdict.reasons == []
+    assert verdict.exit_code() == ExitCode.OK
+    warned = {one.rule for one in verdict.of("warning") if verdict.counts(one)}
+    assert warned == {f"endpoints-{rule}" for rule in HONEST[name].split()}
+    assert {"endpoints-summary", "endpoints-snapshot", "endpoints-report"} <= {one.rule for one in verdict.findings}
+
+
+@pytest.mark.parametrize(("name", "passes", "broken"), [("honest", True, []), ("cached", False, ["audit-second-time"])])
+def test_an_audit_is_judged_by_lengths(recorded: Path, name: str, passes: bool, broken: list[str]) -> None:
+    """The client fails the honest server, whose repeated sample is short, and passes the one that keeps responses."""
+    verdict = judge_folder(recorded / f"audit-{name}")
+    assert [one.rule for one in verdict.of("error") if verdict.counts(one)] == [f"endpoints-{one}" for one in broken]
+    assert found_by(verdict, "audit-verdict").numbers == {"client": not passes, "ours": passes}
+
+
+def test_an_audit_that_ran_alone_is_judged(recorded: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "curve" / "alone"
+    shutil.copytree(recorded / "audit-honest" / "audit", folder / "audit")
+    assert run_folders(tmp_path / "curve") == [folder]
+    verdict = judge_folder(folder)
+    assert verdict.outcome in ("PASS", "FLAG")
+    assert "a measured run" in {one.what for one in verdict.not_judged}
+    assert found_by(verdict, "audit-verdict").numbers["ours"] is True
+    (shown,) = take_snapshot([folder]).entries
+    assert (shown.kind, shown.exit_code) == ("audit", ExitCode.NEGATIVE)  # the client's verdict
+    in_json("audit/audit_output_caching_test.json", lambda verdict: verdict.update(audit_qps=90.0, passed=True))(folder)
+    assert "endpoints-audit-numbers" in {one.rule for one in judge_folder(folder).of("error")}
+
+
+@pytest.mark.parametrize(("taken", "severity"), [(slice(-5, None), "warning"), (slice(4, 6), "error")])
+def test_a_run_that_was_stopped_while_it_drained(copy_of: CopyOf, taken: slice, severity: str) -> None:
+    def without(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        lost = places(lines, "sample.complete")[taken]
+        return [line for place, line in enumerate(lines) if place not in lost]
+
+    in_events(without)(folder := copy_of("concurrency"))
+    assert found_by(judge_folder(folder), "drained").severity == severity
+
+
+def test_the_size_of_a_data_set_is_found_by_its_order() -> None:
+    for size, sent in ((24, 60), (24, 15), (1000, 300), (7, 7)):
+        assert dataset_size(replayed_order(42, size, sent), 42) == (size, True)
+    assert dataset_size(replayed_order(42, 1000, 300), 43) == (None, True)
+    assert dataset_size(replayed_order(42, 200_000, 100), 42)[1] is False  # too many sizes to try them all
+
+
+def test_an_agentic_run_may_repeat_a_sample_with_another_salt(copy_of: CopyOf) -> None:
+    update("sample.issued", 3, data=lambda old: [old[0], f"[salt: 1] {old[1]}", *old[2:]])(folder := copy_of("poisson"))
+    assert found_by(judge_folder(folder), "prompts").severity == "error"
+    in_config("settings/load_pattern/type", "agentic_inference")(folder)
+    verdict = judge_folder(folder)
+    assert found_by(verdict, "order").severity == "note"
+    assert "endpoints-prompts" not in {one.rule for one in verdict.findings}
+
+
+def test_tokens_are_counted_as_the_client_counts_them(recorded: Path) -> None:
+    case = EndpointsEvidence(read_folder(recorded / "poisson"), BYTES)
+    assert case.run.summary is not None
+    assert case.metrics["osl"]["total"] == case.run.summary.output_sequence_lengths.total
+    assert case.metrics["isl"]["total"] == case.run.summary.input_sequence_lengths.total
+    assert case.metrics["tpot_ns"]["min"] == case.run.summary.tpot.min
+
+
+def test_input_lengths_are_counted_again(copy_of: CopyOf) -> None:
+    folder = copy_of("poisson")
+    for name, path in (
+        (SUMMARY, "input_sequence_lengths/percentiles/50.0"),
+        (SNAPSHOT, "metrics/isl/percentiles/50.0"),
+    ):
+        in_json(name, at(path, lambda old: old + 1))(folder)
+    in_json(SUMMARY, at("input_sequence_lengths/median", lambda old: old + 1))(folder)
+    verdict = judge_folder(folder)
+    assert {one.rule for one in verdict.contradictions} == {"endpoints-report"}
+    verdict = judge_folder(folder, model_path=BYTES)
+    assert {one.rule for one in verdict.contradictions} == {
+        f"endpoints-{name}" for name in ("summary", "snapshot", "report")
+    }
+
+
+@pytest.mark.parametrize(("words", "severity"), [(1, "warning"), (100, "error")])
+def test_tokens_that_differ_are_an_error_above_one_percent(copy_of: CopyOf, words: int, severity: str) -> None:
+    update("sample.complete", 3, data=lambda old: [old[0], old[1] + ["word"] * words])(folder := copy_of("poisson"))
+    finding = found_by(judge_folder(folder, model_path=BYTES), "tokens")
+    assert finding.severity == severity
+    assert (abs(finding.numbers["difference_pct"]) > 1) == (severity == "error")
+
+
+@pytest.mark.parametrize(("model_path", "severity"), [(None, "warning"), (BYTES, "error")])
+def test_more_tokens_than_the_server_could_make(copy_of: CopyOf, model_path: str | None, severity: str) -> None:
+    """As where a client tokenizes the texts of a random model again."""
+    in_config("model_params/max_new_tokens", 40)(folder := copy_of("poisson"))
+    verdict = judge_folder(folder, model_path=model_path)
+    assert found_by(verdict, "tokens-served").severity == severity
+    assert "tokenizes the text" in as_text(verdict)
+
+
+def test_failed_samples_are_a_warning(recorded: Path) -> None:
+    verdict = judge_folder(recorded / "server-died")
+    finding = found_by(verdict, "failed")
+    assert (finding.severity, finding.numbers["failed"]) == ("warning", 38)
+    assert finding.numbers["answered_per_second"] < verdict.numbers["qps"] / 2
+
+
+def test_other_checks_are_made_where_a_file_is_missing_or_damaged(copy_of: CopyOf) -> None:
+    folder = copy_of("poisson")
+    (folder / SNAPSHOT).unlink()
+    (folder / SAMPLES).write_text("[]")
+    in_json(SUMMARY, at("qps", 73.0))(folder)
+    verdict = judge_folder(folder)
+    assert {"endpoints-files", "endpoints-summary"} <= {one.rule for one in verdict.of("error")}
+    assert SAMPLES in str(verdict.error)
+    left = "; ".join(f"{one.what}: {one.why}" for one in verdict.not_judged)
+    assert SNAPSHOT in left
+    assert SAMPLES in left
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_pipe_or_rubbish_is_an_error_that_names_the_file(copy_of: CopyOf, name: str) -> None:
+    folder = copy_of("poisson")
+    (folder / name).write_bytes(b"\x00\xff rubbish\n")
+    assert judge_folder(folder).error is not None
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    verdict = judge_folder(folder)
+    assert verdict.exit_code() == ExitCode.BAD_INPUT
+    assert name.rsplit("/", 1)[-1] in str(verdict.error)
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value"),
+    [
+        (SNAPSHOT, "metrics/osl/percentiles/half", 1.0),
+        (SNAPSHOT, "metrics/osl/count", -1),
+        (CONFIG, "model_params/max_new_tokens", 2**70),
+        (CONFIG, "settings/load_pattern/target_qps", 1e-300),
+        (CONFIG, "settings/runtime/min_duration_ms", 1e308),
+    ],
+)
+def test_a_value_that_no_client_writes_is_an_error(copy_of: CopyOf, name: str, path: str, value: Any) -> None:
+    change = in_config(path, value) if name == CONFIG else in_json(name, at(path, value))
+    change(folder := copy_of("poisson"))
+    verdict = judge_folder(folder)
+    assert verdict.exit_code() == ExitCode.BAD_INPUT
+    assert path.rsplit("/", 1)[-1] in str(verdict.error)
+
+
+def test_the_command(recorded: Path, copy_of: CopyOf, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, folder = tmp_path / "verdict", copy_of("poisson")
+    assert run_command(["verify", str(recorded / "offline"), str(folder), "--output", str(out)]) == ExitCode.OK
+    assert "run directory of MLPerf Endpoints" in capsys.readouterr().out
+    record = json.loads((out / "002-poisson" / "verify_performance.json").read_text())
+    assert record["verdict"] == "PASS"
+    assert set(record["sha256"]) == set(FILES)
+    in_json(SUMMARY, at("qps", 73.0))(folder)
+    assert run_command(["verify", str(folder)]) == ExitCode.FAILED
+    assert "qps" in capsys.readouterr().err
+    assert {path.name for path in folder.iterdir()} == {path.name for path in (recorded / "poisson").iterdir()}
+
+
+@pytest.mark.parametrize("option", [["--accuracy-only"], ["--document", "x.md"], ["--scenario", "Server"]])
+def test_options_for_runs_of_loadgen_are_refused(recorded: Path, option: list[str]) -> None:
+    assert run_command(["verify", str(recorded / "offline"), *option]) == ExitCode.BAD_INPUT
+
+
+def test_status_and_results_list_a_folder(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["results", str(recorded / "poisson"), "--json"]) == ExitCode.OK
+    (row,) = json.loads(capsys.readouterr().out)["answer"]["results"]
+    summary = json.loads((recorded / "poisson" / SUMMARY).read_text())
+    assert row["samples_per_second"] == summary["qps"]
+    assert row["ttft_p99_ms"] == summary["ttft"]["percentiles"]["99.0"] / 1e6
+    assert run_command(["status", str(recorded / "server-died")]) == ExitCode.OK
+    assert "38 failed" in capsys.readouterr().out
+
+
+@pytest.mark.long  # a minute each
+@pytest.mark.parametrize("name", CASES)
+def test_the_real_client(name: str, tmp_path: Path) -> None:
+    program = client_program()
+    if program is None:
+        pytest.skip("MLPERF_ENDPOINTS_CLIENT names no client")
+    verdict = judge_folder(make(program, tmp_path / "out", name))
+    assert verdict.error is None
+    assert bool([one for one in verdict.of("error") if verdict.counts(one)]) == name.startswith("audit-cached")
+
+
+def shown(folder: Path, *, official: bool = False) -> str:
+    return as_text(judge_folder(folder, official=official))
+
+
+def test_the_text_begins_with_the_eligibility_and_has_no_passes(recorded: Path) -> None:
+    text = shown(recorded / "concurrency")
+    assert text.splitlines()[1] == "eligible for submission: no, 3 reasons"
+    assert text.count("not eligible for submission: ") == 3
+    assert "pass endpoints" not in text
+    assert "findings passed" in text
+
+
+@pytest.mark.parametrize("official", [False, True])
+def test_a_short_run_is_a_warning_with_and_without_official(official: bool, recorded: Path) -> None:
+    """The official checker only warns of the duration, so a short run is not a reason against a submission."""
+    assert "  warning endpoints-rule-duration: " in shown(recorded / "concurrency", official=official)
+
+
+def test_the_clients_verdict_on_an_audit_decides_about_a_submission(recorded: Path) -> None:
+    text = shown(recorded / "audit-honest-concurrency")
+    assert "not eligible for submission: endpoints-rule-audit: " in text
+    assert "FAIL, required: PASS" in text
+    assert "limit 55.2274 (a prefix cache explains the excess)" in text
+    assert judge_folder(recorded / "audit-honest-concurrency", official=True).outcome == "FAIL"
+
+
+def test_a_finding_names_the_file_of_the_other_value(copy_of: CopyOf) -> None:
+    in_json(SUMMARY, lambda summary: summary.update(qps=999.0))(folder := copy_of("concurrency"))
+    assert f"report.txt: QPS: 86.57, {SUMMARY}: 999.00" in shown(folder)
+
+
+def test_the_settings_of_the_summary_are_compared_with_config_yaml(copy_of: CopyOf) -> None:
+    in_config("settings/load_pattern/target_concurrency", 16)(folder := copy_of("concurrency"))
+    assert "run_config.load_pattern.target_concurrency: 8, config.yaml: 16" in shown(folder)
+
+
+def test_an_unreachable_hub_is_not_a_damaged_file(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    verdict = judge_folder(recorded / "concurrency", model_path="organization/model")
+    assert verdict.outcome == "ERROR"
+    assert "damaged" not in as_text(verdict)
+
+
+def test_results_explains_its_mark(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["results", str(recorded / "concurrency")]) == ExitCode.OK
+    text = capsys.readouterr().out
+    assert "complete*" in text
+    assert text.splitlines()[-1] == "* not eligible for submission"

@@ -1,0 +1,104 @@
+"""Rules on generated token IDs, for a server that sends text: they are not applied, and the reason is stated."""
+
+import contextlib
+import json
+from pathlib import Path
+
+import pytest
+
+from compliance.audits.base import NoVerdictError, RunSpec
+from compliance.audits.catalog.output_consistency import OutputConsistency
+from compliance.audits.catalog.test06 import OfficialTest06
+from compliance.audits.options import AuditRequest
+from compliance.audits.run_artifacts import RunArtifacts
+from compliance.results.run_evidence import RunEvidence
+from compliance.results.run_verdict import judge_run
+from runs.bench.circumstances import token_counts
+from runs.errors import SetupError
+from runs.record.engines.servers import unofficial_servers
+from runs.record.layout import RunDir
+from runs.record.manifest import Manifest
+from scenarios.audit.run_audit import _refuse_text
+from tests.support.recorded import OVER_HTTP, recorded
+
+TEXT = {
+    "is_tokenized": True, "responses_with_usage": 64, "tokens_by_usage": 8000, "tokens_by_tokenizer": 7900,
+    "responses_estimated": 0, "short": 3, "empty": 0, "issue_to_text": {"count": 0},
+}  # fmt: skip
+RULES = {"accuracy-longest", "plausible-padding"}
+
+
+def _run(mode: str) -> RunDir:
+    (path,) = (recorded() / OVER_HTTP / "campaign").glob(f"**/Offline/{mode}/**/manifest.json")
+    return RunDir(path.parent)
+
+
+def _sent_text(run_dir: RunDir, **changed: object) -> Manifest:
+    """The manifest of a run, as if its server had sent text."""
+    content = json.loads(Path(run_dir.manifest).read_bytes())
+    for engine in content["observed"]["engines"]:
+        engine["client"]["text"] = {**TEXT, **changed}
+    return Manifest.model_validate(content)
+
+
+def _judged(*, text: bool) -> tuple[set[str], dict[str, str]]:
+    """The applied rules of an accuracy run, and the reasons of the others."""
+    run = RunEvidence(_run("accuracy"))
+    if text:
+        vars(run)["manifest"] = _sent_text(run.dir)
+    verdict = judge_run(run)
+    return set(verdict.applied), {rule: one.why for one in verdict.not_judged for rule in one.rules}
+
+
+def test_rules_on_generated_ids_do_not_apply_to_text() -> None:
+    applied, _ = _judged(text=False)
+    assert applied >= RULES
+    applied, reasons = _judged(text=True)
+    assert not applied & RULES
+    assert all("sends text: the log has token IDs made from the text instead of" in reasons[rule] for rule in RULES)
+    assert "plausible-shared-answers" in applied  # texts can be compared
+
+
+@pytest.mark.parametrize(("tokenized", "refused"), [(True, ["TEST06"]), (False, ["TEST06", "output_consistency"])])
+def test_audits_of_token_ids_give_no_verdict_on_text(tokenized: bool, refused: list[str]) -> None:
+    run = RunArtifacts(_run("accuracy"), spec=RunSpec("performance"))
+    vars(run)["manifest"] = _sent_text(run.dir, is_tokenized=tokenized)
+    for test in (OfficialTest06(), OutputConsistency()):
+        message = f"{test.name} needs generated token IDs; run performance: server .* sends text"
+        with pytest.raises(NoVerdictError, match=message) if test.name in refused else contextlib.nullcontext():
+            test.need_ids([run], zeros_only=test.name != "TEST06")
+    request = AuditRequest(
+        scenario="Offline", loadgen_key="llama3_1-8b", loaded_count=64, options=OfficialTest06().default_options
+    )
+    with pytest.raises(NoVerdictError):
+        OfficialTest06().verify(request, [run])
+    if tokenized:
+        plan = run.manifest.plan.model_copy(
+            update={
+                "engine": "endpoint",
+                "engine_options": {"api_server": "http://localhost:1", "api_dialect": "openai"},
+            }
+        )
+        with pytest.raises(
+            SetupError, match="TEST06 needs generated token IDs, and server http://localhost:1 sends text"
+        ):
+            _refuse_text("TEST06", plan)
+    else:
+        with pytest.raises(NoVerdictError):
+            list(OutputConsistency().compare({}, [], run, 0.05))
+
+
+def test_a_run_on_text_is_not_eligible_whatever_is_declared() -> None:
+    run = RunEvidence(_run("accuracy"))
+    reasons = unofficial_servers(_sent_text(run.dir), run.benchmark.model)
+    assert any("sends text" in reason for reason in reasons)
+
+
+def test_a_bench_has_the_counts_of_server_and_tokenizer() -> None:
+    run_dir = _run("accuracy")
+    answers = sum(client.answers for client in _sent_text(run_dir).observed.clients)
+    counts = token_counts(_sent_text(run_dir, responses_with_usage=answers).observed.clients, 7900)
+    assert (counts.server, counts.counted, counts.estimated) == (8000, 7900, False)
+    manifest = _sent_text(run_dir, responses_with_usage=0, is_tokenized=False, responses_estimated=9)
+    counts = token_counts(manifest.observed.clients, 70)
+    assert (counts.server, counts.counted, counts.estimated) == (None, None, True)

@@ -1,0 +1,307 @@
+"""`main.py verify` on honest runs: verdicts, files, exit codes."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from compliance.accuracy.metrics import Scores
+from compliance.results import result_verdict as verdict_module
+from compliance.results.find_results import find_results
+from compliance.results.official_rules import tokens_as_in_accuracy
+from compliance.results.result_verdict import RECORD_NAME, TEXT_NAME, as_text, write_verdict
+from compliance.results.scoring import ScoreSources
+from runs.errors import ExitCode, InputError, SetupError
+from runs.record.finished_run import ACCURACY, PERFORMANCE
+from runs.rounds import ROUNDS
+from tests.conftest import Finished
+from tests.support.dummy_runs import DummyRuns, judged
+from tests.support.editing import set_record
+from tests.support.recorded import recorded
+
+RunMain = Callable[..., Finished]
+
+
+@pytest.mark.parametrize("scenario", ["Offline", "Server", "SingleStream", "Interactive"])
+def test_an_honest_short_run_passes_and_says_why_it_is_not_official(
+    runs: DummyRuns, run_main: RunMain, tmp_path: Path, scenario: str
+) -> None:
+    run = runs.copy(tmp_path / "run", scenario)
+    finished = run_main("verify", run.root)
+    assert finished.code == 0, finished.stdout + finished.stderr
+    lines = (run.root / TEXT_NAME).read_text().splitlines()
+    assert lines[0] == "Verifying performance."
+    reference, test = (float(line.split(" = ")[1]) for line in lines[1:3])
+    assert [line.split(" = ")[0] for line in lines[1:3]] == ["reference score", "test score"]
+    assert reference == pytest.approx(test, rel=0.2)
+    assert lines[3] == "TEST PASS"
+    assert lines[4].startswith("not eligible for submission: ")
+    assert any("not eligible for submission: min_duration" in line for line in lines)
+    assert f"{scenario}, llama3_1-8b" in "\n".join(lines)
+    record = json.loads((run.root / RECORD_NAME).read_bytes())
+    assert record["verdict"] == "PASS"
+    assert record["not_official"]
+    assert "contradiction" not in {one["kind"] for one in record["parts"][0]["findings"]}
+    assert record["findings"][: len(record["parts"][0]["findings"])] == record["parts"][0]["findings"]
+    assert record["parts"][0]["details"]["derived"]["latency_ns"]["p99"] > 0
+    assert "mlperf_log_detail.txt" in record["log_sha256"][str(run.root)]
+
+
+# Path, options, exit code, and the beginning of the verdict's line.
+FAILED: dict[str, tuple[str, tuple[str, ...], str]] = {
+    "by the official rules": ("Server", ("--official",), "performance: min_duration: 1,500 ms"),
+    "an audit's leg": (
+        "caching/audit/output_caching/repeat-13-n20-round1",
+        (),
+        "performance: audit settings: effective_",
+    ),
+}
+
+
+def test_scores_of_a_dataset_without_reference_scores_neither_pass_nor_fail(run_main: RunMain, tmp_path: Path) -> None:
+    run = DummyRuns().copy(tmp_path / "run", "Offline", "accuracy")
+    finished = run_main("verify", run.root)
+    assert finished.code == ExitCode.OK, finished.stdout
+    assert (run.root / TEXT_NAME).read_text().splitlines()[3].startswith("no target applies: ")
+    record = json.loads((run.root / RECORD_NAME).read_bytes())
+    assert any(reason.startswith("target scores: ") for reason in record["not_official"])
+    official = run_main("verify", run.root, "--official")
+    assert official.code == ExitCode.NEGATIVE
+    assert "FAIL accuracy-no-target" in official.stdout
+
+
+@pytest.mark.parametrize("case", FAILED)
+def test_what_fails_says_so_in_its_text(runs: DummyRuns, run_main: RunMain, tmp_path: Path, case: str) -> None:
+    named, options, reason = FAILED[case]
+    shutil.copytree(recorded() / named if "/" in named else runs(*named.split()), tmp_path / "run")
+    assert run_main("verify", tmp_path / "run", *options).code == ExitCode.NEGATIVE
+    lines = (tmp_path / "run" / TEXT_NAME).read_text().splitlines()
+    assert lines[3].startswith(f"TEST FAIL: {reason}")
+    assert (lines[1:3] == ["reference score = none", "test score = none"]) is ("accuracy" in named)
+
+
+@pytest.mark.parametrize("scenario", ["Offline", "Server", "SingleStream"])
+def test_bare_logs_are_held_to_the_official_rules(runs: DummyRuns, tmp_path: Path, scenario: str) -> None:
+    verdict = judged(runs.copy(tmp_path / "run", scenario, bare=True).root)
+    assert verdict.contradictions == []
+    assert verdict.exit_code() == 1
+    failed = " ".join(verdict.failures)
+    assert all(text in failed for text in ("min_duration: ", " duration: ", "dataset size: 64 samples"))
+    assert "manifest.json is missing" in as_text(verdict)
+
+
+def test_both_runs_are_one_result(runs: DummyRuns, own_target: Scores, tmp_path: Path) -> None:
+    home = tmp_path / "result"
+    runs.copy(home / "performance" / "run_1", "Server")
+    runs.copy(home / "accuracy", "Server", "accuracy")
+    verdict = judged(home)
+    assert verdict.outcome == "PASS", verdict.reasons
+    text = as_text(verdict)
+    assert "scores recomputed from mlperf_log_accuracy.json" in text
+    for name in ("rouge1", "rouge2", "rougeL", "rougeLsum", "gen_len", "gen_num"):
+        assert f"  {name} {own_target[name]:.10g}, required" in text
+    (result,) = find_results([home])
+    assert write_verdict(verdict, result.home) == home / TEXT_NAME
+    # The same, named run by run.
+    (result,) = find_results([home / "performance" / "run_1", home / "accuracy"])
+    assert len(result.runs) == 2
+    assert find_results([home], only=ACCURACY)[0].run(PERFORMANCE) is None
+    # A second performance run is a result of its own, whose verdict overwrites none.
+    runs.copy(home / "performance" / "run_2", "Server")
+    assert [result.home for result in find_results([home])] == [home, home / "performance" / "run_2"]
+
+
+IN_FORCE = ("plan.engine_options", "engine.configuration")
+# Values in the record of the performance run, and what is said; "" = nothing.
+OTHER_SYSTEMS: dict[str, tuple[dict[str, object], str]] = {
+    "another model": (
+        {"observed.model.sha256": {"model.safetensors": "0" * 64}, "observed.model.folder": "bytes"}, "model: "
+    ),
+    "another KV cache": (
+        {f"{place}.kv_cache_dtype": "fp8" for place in IN_FORCE},
+        "KV cache type: fp8 in the performance run, not set in the accuracy run",
+    ),
+    "what is in force anyway": (
+        {f"{place}.{key}": value for place in IN_FORCE
+         for key, value in (("kv_cache_dtype", "auto"), ("speculative_config", None))}, "",
+    ),
+    "another build of LoadGen": (
+        {
+            "observed.loadgen.extension_sha256": "0" * 64,
+            "observed.loadgen.build": {"kind": "source", "compiler": "g++ 12.2.0", "pybind11": "2.11.1"},
+        },
+        f"LoadGen module: {'0' * 64}, source in the performance run, ",
+    ),
+    "drafted tokens": (
+        {f"{place}.speculative_config": {"method": "ngram"} for place in IN_FORCE},
+        "speculative decoding: ngram in the performance run",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OTHER_SYSTEMS)
+def test_both_runs_are_of_one_system(runs: DummyRuns, own_target: Scores, tmp_path: Path, case: str) -> None:
+    values, message = OTHER_SYSTEMS[case]
+    run = runs.copy(tmp_path / "performance", "Server")
+    runs.copy(tmp_path / "accuracy", "Server", "accuracy")
+    set_record(run, values)
+    verdict = judged(tmp_path)
+    assert (verdict.exit_code() == 0) is (message == ""), verdict.reasons
+    assert message in " ".join(verdict.failures)
+
+
+def test_an_accuracy_run_is_scored_with_the_sources_that_are_given(
+    runs: DummyRuns, own_target: Scores, make_dataset: Callable[..., Path], tmp_path: Path
+) -> None:
+    accuracy_run = runs.copy(tmp_path / "whole", "Server", "accuracy")
+    verdict = judged(accuracy_run.root, sources=ScoreSources(make_dataset(*[[65, 66, 67]] * 64), "bytes"))
+    assert (verdict.exit_code(), "SHA-256" in verdict.reasons[0]) == (2, True)
+    run = runs.copy(tmp_path / "run", "Server", "accuracy", bare=True)
+    dataset = json.loads(accuracy_run.manifest.read_bytes())["plan"]["dataset_path"]
+    run.accuracy_text.unlink()
+    with_sources = judged(run.root, sources=ScoreSources(Path(dataset), "bytes"))
+    assert with_sources.exit_code() == 1  # too small to be official
+    assert with_sources.parts[0].details["scores"]["rouge1"] == own_target["rouge1"]
+    assert "manifest.json is missing" in as_text(with_sources)
+    without = judged(run.root)
+    assert without.exit_code() == 2
+    assert without.error is not None
+    assert "--dataset-path" in without.error.fix
+
+
+def test_the_worst_result_decides(runs: DummyRuns, run_main: RunMain, tmp_path: Path) -> None:
+    good = runs.copy(tmp_path / "good", "Server")
+    bad = runs.copy(tmp_path / "bad", "SingleStream")
+    bad.detail.write_bytes(b"")
+    out = tmp_path / "verdicts"
+    finished = run_main("verify", good.root, bad.root, "--output", out, "--json", tmp_path / "all.json")
+    record = json.loads((tmp_path / "all.json").read_bytes())
+    assert finished.code == record["exit_code"] == max(one["exit_code"] for one in record["results"])
+    assert [one["verdict"] for one in record["results"]] == ["PASS", "ERROR"]
+    assert "TEST PASS" in (out / "001-good" / TEXT_NAME).read_text()
+    assert "TEST PASS" not in (out / "002-bad" / TEXT_NAME).read_text()
+    assert "Traceback" not in finished.stderr
+
+
+def test_the_record_comes_before_the_text(runs: DummyRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    verdict = judged(runs("Server"))
+
+    def fail(*arguments: object) -> None:
+        raise OSError(28, "no space left")
+
+    monkeypatch.setattr(verdict_module, "write_atomic", fail)
+    with pytest.raises(SetupError, match="no space"):
+        write_verdict(verdict, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [RECORD_NAME]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("{}/nowhere",), 2, "does not exist"),
+        (("{}/empty",), 2, "empty is empty\n  fix: name a run directory"),
+        (("{}/run", "--accuracy-only", "--performance-only"), 2, "exclude each other"),
+        (("{}/run", "--accuracy-only"), 2, "no accuracy run"),
+        (("{}/run", "--scenario", "Offline"), 2, "is Server"),
+        (("{}/run", "--dataset-path", "nowhere.json"), 2, "nowhere.json"),
+        (("{}/run", "--output", "{}/run/manifest.json/below"), 3, "--output DIR"),
+    ],
+)
+def test_mistakes_of_the_user(
+    runs: DummyRuns, run_main: RunMain, tmp_path: Path, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    shutil.copytree(runs("Server"), tmp_path / "run")
+    (tmp_path / "empty").mkdir()
+    finished = run_main("verify", *(one.format(tmp_path) for one in arguments))
+    assert (finished.code, message in finished.stderr) == (code, True), finished.stderr
+    assert "Traceback" not in finished.stderr
+    assert not (tmp_path / "run" / TEXT_NAME).exists()
+
+
+def test_interactive_is_known_by_its_limits(runs: DummyRuns, tmp_path: Path) -> None:
+    run = runs.copy(tmp_path / "run", "Interactive", bare=True)
+    assert find_results([run.root])[0].runs[0].scenario == "Interactive"
+    run = runs.copy(tmp_path / "server", "Server", bare=True)
+    assert find_results([run.root])[0].runs[0].scenario == "Server"
+    failed = verdict_module.verify_result(find_results([run.root], "Interactive")[0]).failures
+    assert any("TTFT limit in LoadGen's settings: 2,000 ms, required: at most 500 ms" in text for text in failed)
+    with pytest.raises(InputError, match="is Server"):
+        find_results([run.root], "Offline")
+
+
+@pytest.mark.parametrize(
+    ("place", "code"),
+    [
+        ("results/Box/retinanet/Offline", ExitCode.REFUSED),
+        ("results/Box/llama2-70b-99/Offline", ExitCode.REFUSED),
+        ("results/Box/llama3.1-8b/Offline", ExitCode.NEGATIVE),
+        ("retinanet/results/Offline", ExitCode.NEGATIVE),
+    ],
+)
+def test_a_published_result_of_another_benchmark_is_not_judged(
+    runs: DummyRuns, tmp_path: Path, place: str, code: int
+) -> None:
+    """By this benchmark's limits it would be wrong whatever it is."""
+    run = runs.copy(tmp_path / place / "performance" / "run_1", "Offline", bare=True)
+    verdict = judged(run.root.parents[1])
+    assert (bool(verdict.parts), verdict.exit_code()) == (code != ExitCode.REFUSED, code)
+
+
+def test_logs_of_a_benchmark_without_rules_have_no_verdict_and_are_held_against_each_other(
+    runs: DummyRuns, run_main: RunMain, tmp_path: Path
+) -> None:
+    run = runs.copy(tmp_path / "results" / "system" / "whisper" / "Offline", "Offline")
+    run.manifest.unlink()
+    finished = run_main("verify", run.root)
+    assert finished.code == ExitCode.REFUSED
+    assert "NO VERDICT: " in finished.stdout
+    assert "TEST FAIL" not in finished.stdout
+    assert "\n  fix: check it with python main.py check REPOSITORY" in finished.stderr
+    text = run.summary.read_text()
+    assert "Samples per second: " in text
+    run.summary.write_text(text.replace("Samples per second: ", "Samples per second: 9"))
+    finished = run_main("verify", run.root)
+    assert finished.code == ExitCode.FAILED
+    assert "FAIL log-summary: " in finished.stdout
+
+
+@pytest.mark.parametrize(("named", "kept"), [("v6.1", True), ("v5.1", False)])
+def test_the_seeds_are_those_of_the_round_that_is_named(runs: DummyRuns, named: str, kept: bool) -> None:
+    (part,) = judged(runs("Offline"), official=True, in_round=ROUNDS[named]).parts
+    (seeds,) = [check for check in part.findings if check.rule == "perf-seeds"]
+    assert seeds.passed == kept
+    assert named in seeds.required
+
+
+def test_without_a_round_the_seeds_name_it(runs: DummyRuns, monkeypatch: pytest.MonkeyPatch) -> None:
+    older, newer = ROUNDS["v5.1"], ROUNDS["v6.1"]
+    monkeypatch.setitem(ROUNDS, "v5.1", replace(older, seeds=newer.seeds))
+    monkeypatch.setitem(ROUNDS, "v6.1", replace(newer, seeds=older.seeds))
+    verdict = judged(runs("Offline"), official=True)
+    (part,) = verdict.parts
+    assert part.round == "v5.1"
+    assert [one.passed for one in part.findings if one.rule == "perf-seeds"] == [True]
+    assert "the official rules of round v5.1 (the round of the seeds; --round R applies another)" in as_text(verdict)
+
+
+def test_scores_without_the_log_that_they_are_of_are_no_verdict(
+    runs: DummyRuns, run_main: RunMain, tmp_path: Path
+) -> None:
+    bare = runs.copy(tmp_path / "bare", "Server", "accuracy", bare=True)
+    bare.accuracy_log.unlink()
+    bare.accuracy_text.write_text("{'rouge1': 38.8}")
+    finished = run_main("verify", bare.root, "--output", tmp_path / "verdict")
+    assert finished.code == ExitCode.REFUSED
+    assert "NO VERDICT: " in finished.stdout
+    assert "mlperf_log_accuracy.json is missing" in finished.stdout
+
+
+@pytest.mark.parametrize(
+    ("stated", "passed"),
+    [("{'tokens_per_sample': 102.5}", [True]), ("{'tokens_per_sample': 104.0}", [False]), ("{'rouge1': 38.8}", [])],
+)
+def test_tokens_of_a_sample_are_those_of_the_accuracy_run(stated: str, passed: list[bool]) -> None:
+    assert [one.passed for one in tokens_as_in_accuracy(100.0, Path("detail"), stated, "accuracy.txt")] == passed

@@ -1,0 +1,143 @@
+"""`check` never stumbles: whatever lies in a tree, the outcome is findings."""
+
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from compliance.trees import findings, layout
+from compliance.trees.check_tree import check_tree
+from compliance.trees.findings import place_of
+from compliance.trees.tree import Tree
+from runs.errors import InputError
+from runs.record.layout import LOADGEN_LOGS
+from runs.rounds import CURRENT_ROUND, ROUNDS
+from tests.support.damage import deep_folder
+from tests.untrusted.box import in_box
+
+PATHS = (
+    *(f"results/sys/llama3.1-8b/Offline/performance/run_1/{name}" for name in LOADGEN_LOGS),
+    *(f"results/sys/llama3.1-8b/Offline/accuracy/{name}" for name in (*LOADGEN_LOGS, "accuracy.txt")),
+    "results/sys/llama3.1-8b/Offline/TEST06/verify_accuracy.txt",
+    "results/sys/llama3.1-8b/Offline/TEST06/accuracy/mlperf_log_accuracy.json",
+    "results/sys/llama3.1-8b/Offline/TEST06/performance/run_1/mlperf_log_detail.txt",
+    "results/sys/llama3.1-8b/Offline/measurements.json",
+    "results/sys/llama3.1-8b/Offline/user.conf",
+    "results/sys/llama3.1-8b/Offline/README.md",
+    "results/sys/llama3.1-8b/Server/user.conf",
+    "systems/sys.json",
+    "src/main.py",
+    "model_mapping.json",
+)
+LOG_LINE = (
+    b':::MLLOG {"key": "%s", "value": %s, "time_ms": 0.1, "namespace": "n", "event_type": "POINT_IN_TIME", '
+    b'"metadata": {"is_error": false, "is_warning": false, "file": "f", "line_no": 1, "pid": 1, "tid": 1}}\n'
+)
+KEYS = (b"effective_scenario", b"effective_test_mode", b"result_validity", b"power_end", b"qsl_reported_total_count")
+CONTENTS = (
+    b"",
+    b"\n",
+    b"\x00" * 4096,
+    bytes(range(256)) * 40,
+    b"\xff\xfe" + "text".encode("utf-16"),
+    b"x" * 3_000_000,
+    b"[" * 100_000,
+    b"null",
+    b"[]",
+    b"{}",
+    b'{"division": null, "status": [], "number_of_nodes": {}, "submitter": 1e999}',
+    b'[{"seq_id": 1}]',
+    b'{"one": ["llama3.1-8b"], "two": {"a": NaN}, "three": 1.5, "retraining": ["no"], "framework": {"a": [1]}}',
+    b'{"one": ["llama3.1-8b"], "two": {"a": 1}, "three": null, "retraining": ["no"], "framework": {"a": [1]}}',
+    b":::MLLOG {}\n",
+    b"".join(LOG_LINE % (key, b'"Offline"') for key in KEYS),
+    b"".join(LOG_LINE % (key, b"99999999999999999999") for key in KEYS),
+    b"'rouge1': '1.2.3' 'gen_len': 9.9.9\nhash=\n",
+    "'rouge1': '٣٤'\n*.Offline.target_qps = nan\n*.*.min_duration = inf\n".encode(),
+)
+
+
+def write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("content", CONTENTS, ids=lambda content: repr(content[:16]))
+@pytest.mark.parametrize("division", ["closed", "open"])
+def test_one_content_everywhere(tmp_path: Path, content: bytes, division: str) -> None:
+    for name in PATHS:
+        write(tmp_path / division / "Example" / name, content)
+    broken = check_tree(tmp_path, CURRENT_ROUND).findings
+    assert {"log-damaged", "system-missing", "system-json", "system-field"} & {item.rule for item in broken}
+
+
+def test_any_mixture(tmp_path: Path) -> None:
+    """Files, directories, links and pipes with odd names in any place."""
+    chance = random.Random(20)
+    for number in range(60):
+        root = tmp_path / str(number)
+        for name in PATHS:
+            path = root / chance.choice(["closed", "open", "network", "Closed"]) / "Example" / name
+            kind = chance.randrange(6)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if kind == 0:
+                path.mkdir()
+            elif kind == 1:
+                path.symlink_to(chance.choice(["..", "nowhere", path.name, "/dev/zero"]))
+            elif kind == 2:
+                os.mkfifo(path)
+            else:
+                write(path, chance.choice(CONTENTS))
+        (root / "closed").mkdir(exist_ok=True)
+        (root / "closed" / os.fsdecode(b"\xff\n\x1b[31m name")).write_bytes(b"x")
+        (root / "closed" / "loop").symlink_to(".", target_is_directory=True)
+        broken = check_tree(root, chance.choice(list(ROUNDS.values()))).findings
+        assert broken
+        assert all(place_of(item).isprintable() and item.found.isprintable() for item in broken)
+        json.dumps([item.as_json() for item in broken]).encode()
+
+
+def test_what_takes_long_is_cut_short(tmp_path: Path) -> None:
+    """Names that are long to compare, and folders that are deep to walk."""
+    for scenario, sign in (("Offline", "ab"), ("Server", "ac")):
+        folder = tmp_path / "closed/Example/results/sys/llama3.1-8b" / scenario
+        write(folder / "measurements.json", json.dumps({"starting_weights_filename": sign * 100_000}).encode())
+
+    def work(number: int) -> str:
+        return ",".join(sorted({found.rule for found in check_tree(tmp_path, CURRENT_ROUND).findings}))
+
+    with deep_folder(tmp_path / "closed/Example"):
+        ((_, output),) = in_box(work, 1)
+    assert "measurements-model" in output
+
+
+def test_findings_of_one_rule_are_counted_over_the_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a million took 900 MB. No tree has ever so many files."""
+    monkeypatch.setattr(findings, "MAX_OF_A_RULE", 20)
+    for number in range(50):
+        write(tmp_path / f"closed/Example/src/.file {number}", b"")
+    broken = [item for item in check_tree(tmp_path, CURRENT_ROUND).findings if item.rule == "tree-dot-file"]
+    assert len(broken) == 21
+    assert [item.sentence for item in broken if place_of(item) == "."] == ["30 more findings of this rule in the tree"]
+    entries = len([*tmp_path.rglob("*")])
+    monkeypatch.setattr(layout, "MAX_ENTRIES", entries)
+    assert check_tree(tmp_path, CURRENT_ROUND).findings
+    monkeypatch.setattr(layout, "MAX_ENTRIES", entries - 1)
+    with pytest.raises(InputError, match=r"more than 52 files and directories \(50 in .*closed/Example/src"):
+        check_tree(tmp_path, CURRENT_ROUND)
+
+
+@pytest.mark.parametrize("make", [lambda path: None, lambda path: path.mkdir(), lambda path: path.write_text("x")])
+def test_no_tree(tmp_path: Path, make: object) -> None:
+    path = tmp_path / "tree"
+    make(path)  # type: ignore[operator]
+    with pytest.raises(InputError):
+        check_tree(path, CURRENT_ROUND)
+
+
+def test_a_tree_of_empty_directories_is_none(tmp_path: Path) -> None:
+    Tree(tmp_path).results("closed", "Example").mkdir(parents=True)
+    with pytest.raises(InputError, match="no files in closed"):
+        check_tree(tmp_path, CURRENT_ROUND)

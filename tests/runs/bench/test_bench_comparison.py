@@ -1,0 +1,184 @@
+"""Comparisons: conditions first, what changed, one sentence, and its noise over many pairs."""
+
+import random
+from typing import Any
+
+import pytest
+
+from runs.bench.bench_comparison import UNDECLARED, Against, compare
+from runs.bench.bench_record import BenchRecord, Best, Conditions
+from tests.support.bench_records import bench_record, bench_run
+from tests.support.simulated_bench import simulated
+
+EQUAL = {"data": "synthetic", "limits": "TTFT 2000 ms"}
+RATES = (10.0, 20.0, 30.0, 36.0)
+
+
+def bench(label: str, speed: float = 40.0, *, system: dict[str, Any] | None = None, **fields: Any) -> BenchRecord:
+    """A bench at RATES, whatever the speed, with the last rate again."""
+    runs = [bench_run(1, None, speed), *(bench_run(place, rate, speed) for place, rate in enumerate(RATES, start=2))]
+    runs.append(bench_run(6, RATES[-1], speed, again=True))
+    conditions = Conditions(equal=EQUAL, system=system or {"engine": "vllm"})
+    return bench_record(label, **{"runs": runs, "conditions": conditions, **fields})
+
+
+def against(base: BenchRecord, candidate: BenchRecord) -> Against:
+    (comparison,) = compare([base, candidate]).against
+    return comparison
+
+
+def test_no_sentence_is_made_if_a_condition_differs() -> None:
+    with_own_data = bench("b").model_copy(update={"conditions": Conditions(equal={**EQUAL, "data": "own"}, system={})})
+    comparison = compare([bench("a"), with_own_data, bench("c")])
+    assert not comparison.is_comparable
+    assert comparison.unequal == {"data": ["synthetic", "own", "synthetic"]}
+    assert comparison.against == []
+
+
+def test_benches_without_an_equal_load_are_not_comparable() -> None:
+    first, second = (bench(label, best=None, runs=[bench_run(1, rate)]) for label, rate in (("a", 10.0), ("b", 12.0)))
+    assert compare([first, second]).unequal == {"loads": ["10 queries/s", "12 queries/s"]}
+    failed = bench_run(1, 10.0).model_copy(update={"verdict": "failed"})
+    assert not compare([first, bench("c", best=None, runs=[failed])]).is_comparable
+
+
+def test_what_changed_is_listed_once_with_the_ratio() -> None:
+    system = {"engine_options.slots": 4, "resolved.slots": 4, "resolved.blocks": 1}
+    comparison = against(bench("a", system=system), bench("b", 54, best=None, system=dict.fromkeys(system, 16)))
+    assert comparison.changed == [("slots", 4, 16), ("blocks", 1, 16)]
+    assert comparison.change_text == "slots 4 → 16; blocks 1 → 16"
+    assert against(bench("a"), bench("b")).change_text == "nothing in the recorded system"
+
+
+def test_options_of_a_running_server_are_not_called_unchanged() -> None:
+    server = bench("a", system={"engine": "endpoint", "engine_options.serve": None, "resolved.declared": None})
+    assert against(server, server).change_text == f"nothing in the recorded system; {UNDECLARED}"
+    named = [server.model_copy(update={"metadata": {"slots": value}}) for value in ("4", "2")]
+    assert against(*named).change_text == "slots 4 → 2"
+
+
+def test_saturated_runs_have_no_part_in_latencies_and_a_lost_best_rate_is_slower() -> None:
+    slow = bench("slow", best=Best(low=None, high=10))
+    runs = [run if run.kind == "offline" else run.model_copy(update={"verdict": "saturated"}) for run in slow.runs]
+    slow = slow.model_copy(update={"runs": runs})
+    fast = bench("fast", best=Best(low=36, high=None))
+    comparison = against(fast, slow)
+    assert comparison.lines[0] == (
+        "best rate within limits: 36 → none queries/s: slower; slow is saturated at 10 queries/s"
+    )
+    assert [one.name for one in comparison.measures] == ["Offline"]
+    assert comparison.lines[-1].startswith(
+        "latencies at 10, 20, 30, 36 queries/s are not compared, because slow is saturated"
+    )
+    assert [one.name for one in comparison.slower_than(0.99)] == ["best rate within limits"]
+    assert against(slow, fast).slower_than(0.0) == []
+
+
+def test_equal_best_rates_are_never_called_slower() -> None:
+    runs = [bench_run(1, None), bench_run(2, 10.0)]
+    same, none = (bench("a", runs=runs, best=Best(low=low, high=20)) for low in (10, None))
+    assert "10 → 10 queries/s (+0.0%): not distinguishable" in against(same, same).lines[0]
+    assert against(none, none).lines[0] == "best rate within limits: none in both"
+    untried = bench("a", best=Best(low=36, high=None))
+    assert against(untried, untried).lines[0] == (
+        "best rate within limits: at least 36 → at least 36 queries/s: not compared; no measured rate is too high"
+    )
+
+
+def test_conditions_have_the_words_and_units_of_the_options() -> None:
+    equal = {"loadgen.target_latency_percentile": 0.3898, "loadgen.requested_server_ttft_latency": 3600000000000}
+    first, second = (
+        bench(label, percentile=percentile, conditions=Conditions(equal=equal | {"duration_s": duration}, system={}))
+        for label, percentile, duration in (("a", None, 10.0), ("b", "p90", 60.0))
+    )
+    assert compare([first, second.model_copy(update={"limits": None})]).unequal_texts() == {
+        "percentile of the limits": ["none", "p90"], "duration of a run": ["10 s", "60 s"],
+        "limits": [str(first.limits), "none"],
+    }  # fmt: skip
+
+
+def test_only_equal_loads_are_paired() -> None:
+    candidate = bench("b", 50)
+    candidate = candidate.model_copy(update={"runs": [*candidate.runs[:2], bench_run(9, 21.0, 50)]})
+    assert against(bench("a"), candidate).pairs == [
+        {"load": "Offline", "base": 1, "other": 1}, {"load": "10 queries/s", "base": 2, "other": 2},
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "noise", "sentence"),
+    [
+        (Best(low=36, high=38), Best(low=48, high=50), 1.0,
+         "36 → 48 queries/s (+33.3%): faster; mean TPOT of 4 equal runs at 36 queries/s (a and b) differs by 0.0%; "
+         "a change counts from +1.0%"),
+        (Best(low=36, high=38), Best(low=36, high=38), 1.04,
+         "36 → 36 queries/s (+0.0%): not distinguishable; mean TPOT of 4 equal runs at 36 queries/s (a and b) differs "
+         "by 2.8%; a change counts from +12.7%"),
+        (Best(low=36, high=38), Best(low=37.5, high=39), 1.0,
+         "36 → 37.5 queries/s (+4.2%): not distinguishable; it is within the distance of the measured rates"),
+    ],
+)  # fmt: skip
+def test_the_sentence(first: Best, second: Best, noise: float, sentence: str) -> None:
+    def changed(record: BenchRecord) -> BenchRecord:
+        again = record.runs[-1]
+        assert again.tpot is not None
+        slower = again.tpot.model_copy(update={"mean": again.tpot.mean * noise})
+        return record.model_copy(update={"runs": [*record.runs[:-1], again.model_copy(update={"tpot": slower})]})
+
+    comparison = against(changed(bench("a", best=first)), bench("b", best=second))
+    assert comparison.lines[0] == f"best rate within limits: {sentence}"
+    assert comparison.sentence == f"b against a: {'; '.join(comparison.lines)}"
+
+
+def test_single_runs_are_not_tested_against_noise() -> None:
+    first, second = (bench(label, runs=[bench_run(1, None, speed)], best=Best(low=1, high=None))
+                for label, speed in (("slow", 40), ("fast", 20)))  # fmt: skip
+    comparison = against(first, second)
+    assert comparison.sentence == (
+        "fast against slow: Offline: 5,120 → 2,560 tokens/s (-50.0%): slower; "
+        "not tested against noise, because neither bench repeats a run"
+    )
+    assert (len(comparison.slower_than(0.49)), len(comparison.slower_than(0.51))) == (1, 0)
+
+
+def test_rates_are_per_accelerator_if_the_numbers_differ() -> None:
+    comparison = against(bench("a", best=Best(low=36, high=38)), bench("b", accelerators=2, best=Best(low=60, high=62)))
+    assert "36 → 30 queries/s per accelerator (-16.7%): slower" in comparison.sentence
+    assert comparison.measures == []
+    assert comparison.best is not None
+    assert comparison.best.is_different
+    assert comparison.slower_than(0.16) == [comparison.best]
+
+
+def test_a_faster_first_token_counts_even_if_the_speed_is_equal() -> None:
+    def quicker(record: BenchRecord) -> BenchRecord:
+        runs = list(record.runs)
+        for place, run in enumerate(runs):
+            if run.ttft is not None:
+                ttft = run.ttft.model_copy(update={"mean": run.ttft.mean / 1.2})
+                runs[place] = run.model_copy(update={"ttft": ttft})
+        return record.model_copy(update={"runs": runs})
+
+    comparison = against(bench("a"), quicker(bench("b")))
+    assert [one.name for one in comparison.measures if one.is_different] == ["mean TTFT at 4 equal loads"]
+    assert "ms (-16.7%): faster; mean TTFT of 4 equal runs" in comparison.sentence
+    assert comparison.slower_than(0) == []
+
+
+def told_apart(speed: float, *, of_run: float, like: bool) -> int:
+    """How many of ten pairs of benches are called different, if the second engine has this speed."""
+    rng, count = random.Random(f"{speed} {of_run}"), 0
+    for _ in range(10):
+        base = simulated("a", speed=1, noise=0.05, rng=rng, of_run=of_run)
+        rates = list(dict.fromkeys(run.asked_qps for run in base.runs)) if like else ()
+        comparison = against(base, simulated("b", speed=speed, noise=0.05, rng=rng, of_run=of_run, like=rates))
+        count += any(one is not None and one.is_different for one in (comparison.best, *comparison.measures))
+    return count
+
+
+@pytest.mark.parametrize(("of_run", "like"), [(0.0, False), (0.02, True)], ids=["queries", "runs"])
+def test_equal_benches_are_not_told_apart_and_a_tenth_is(of_run: float, like: bool) -> None:
+    """Noise of 5% per query, or also of 2% per run."""
+    assert told_apart(1.0, of_run=of_run, like=like) <= 1
+    assert told_apart(0.9, of_run=of_run, like=like) >= 9
+    assert told_apart(1.1, of_run=of_run, like=like) >= 9

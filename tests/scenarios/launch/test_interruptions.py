@@ -1,0 +1,157 @@
+"""Runs that are interrupted, killed, stopped or end without a word: nothing of them is left running."""
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from runs.attestation.attestation import broken_files, read_attestation
+from runs.errors import ExitCode
+from runs.record.layout import RunDir
+from runs.record.manifest import read_manifest
+from runs.record.requests_log import read_requests
+from tests.conftest import RunMain, StartedMain, StartMain
+from tests.support.patience import until
+from tests.support.run_commands import (
+    LONG_USER_CONF,
+    SLOW_START,
+    alive,
+    arguments,
+    check_failed,
+    patched,
+    progress,
+    run_pid,
+)
+
+# A process of the engine's and a file in its temporary directory, as vLLM has them; both are named in files.
+ENGINE_PROCESS = """
+import os, pathlib, subprocess
+from sut.dummy.dummy_engine import DummyEngine
+start = DummyEngine.start
+async def start_with_process(self):
+    process = subprocess.Popen(["sleep", "600"])
+    pathlib.Path({path!r}).write_text(str(process.pid))
+    socket = pathlib.Path(os.environ["TMPDIR"], "socket")
+    socket.touch()
+    pathlib.Path({path!r} + "-socket").write_text(str(socket))
+    return await start(self)
+DummyEngine.start = start_with_process
+"""
+
+
+# Signals ------------------------------------------------------------------------------------------------------------
+
+
+def started_until(
+    phase: str, start_main: StartMain, out: Path, environment: dict[str, str], *, anew: bool = False
+) -> StartedMain:
+    """A long run that has reached a phase; in the running phase, with some queries done."""
+    started = start_main(*arguments("Server", out, conf=LONG_USER_CONF), environment=environment, anew=anew)
+    until(lambda: progress(out).get("phase") == phase, f"phase {phase}")
+    if phase == "running":
+        until(lambda: progress(out)["completed"] > 0, "completed queries")
+    return started
+
+
+@pytest.mark.parametrize(
+    ("phase", "number"),
+    [
+        ("engine", signal.SIGTERM),
+        ("running", signal.SIGINT),
+        ("running", signal.SIGHUP),
+    ],
+)
+def test_interrupted(phase: str, number: signal.Signals, start_main: StartMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    environment = patched(tmp_path, in_run=SLOW_START) if phase == "engine" else {}
+    started = started_until(phase, start_main, out, environment, anew=True)
+    started.process.send_signal(number)
+    check_failed(started.wait(), out, ExitCode.INTERRUPTED, f"interrupted by {number.name}")
+    assert progress(out)["error"]["message"] == "stopped by SIGTERM"  # the run was asked before it was killed
+
+
+def test_a_signal_to_the_run_while_it_imports(run_main: RunMain, tmp_path: Path) -> None:
+    """A signal to all processes of a batch job may reach the run first."""
+    end = "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)"
+    finished = run_main(*arguments("Offline", tmp_path / "run"), environment=patched(tmp_path, in_run=end))
+    check_failed(finished, tmp_path / "run", ExitCode.INTERRUPTED, "the run's process was ended by SIGTERM")
+
+
+def test_interrupted_when_all_is_judged(run_main: RunMain, tmp_path: Path) -> None:
+    code = """
+    import os, signal
+    from runs.attestation import statements
+    write = statements.attest
+    def attest(*arguments, **more):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return write(*arguments, **more)
+    statements.attest = attest
+    """
+    finished = run_main(*arguments("Offline", tmp_path / "run"), environment=patched(tmp_path, in_parent=code))
+    run = RunDir(tmp_path / "run")
+    assert finished.code == ExitCode.INTERRUPTED, finished.stderr
+    assert read_manifest(run.manifest).status == "finished"
+    assert list(broken_files(run, read_attestation(run))) == []
+
+
+def socket_of(engine: Path) -> Path:
+    return Path(engine.with_name(f"{engine.name}-socket").read_text())
+
+
+def test_child_killed(start_main: StartMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    engine = tmp_path / "engine-pid"
+    started = started_until(
+        "running", start_main, out, patched(tmp_path, in_run=ENGINE_PROCESS.format(path=str(engine)))
+    )
+    assert int(engine.read_text()) in alive(run_pid(out))
+    (out / ".progress.json.1.tmp").write_text("half a heart")  # as a writer leaves it that is killed while writing
+    os.kill(run_pid(out), signal.SIGKILL)
+    check_failed(started.wait(), out, ExitCode.FAILED, "killed by SIGKILL")
+    assert len(read_requests(RunDir(out).requests)) > 0  # completed requests are kept
+    assert not socket_of(engine).parent.exists()
+
+
+def test_parent_killed(start_main: StartMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    engine = tmp_path / "engine-pid"
+    started = started_until(
+        "running", start_main, out, patched(tmp_path, in_run=ENGINE_PROCESS.format(path=str(engine)))
+    )
+    group = run_pid(out)
+    assert set(alive(group)) == {group, int(engine.read_text())}
+    assert socket_of(engine).exists()
+    started.process.kill()
+    started.process.wait()
+    until(lambda: not alive(group), "the end of the run's processes")
+    until(lambda: not socket_of(engine).parent.exists(), "the removal of the run's temporary directory")
+    assert read_manifest(RunDir(out).manifest).status == "running"  # nobody was left to close it; no result either
+    assert not RunDir(out).result.exists()
+
+
+def test_child_stopped(start_main: StartMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    environment = patched(
+        tmp_path, in_parent="import scenarios.launch.supervisor\nscenarios.launch.supervisor.SILENCE_RUNNING_S = 8.0"
+    )
+    started = started_until("running", start_main, out, environment)
+    os.kill(run_pid(out), signal.SIGSTOP)
+    finished = started.wait()
+    check_failed(finished, out, ExitCode.FAILED, "wrote no heartbeat for ")
+    assert "(phase running)" in finished.stderr
+    assert int(re.findall(r"wrote no heartbeat for (\d+) s", finished.stderr)[0]) >= 8
+
+
+def test_interrupted_after_the_guardian_was_killed(start_main: StartMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    started = started_until("running", start_main, out, {})
+    guardians = [one for one in psutil.Process(started.process.pid).children() if one.cmdline()[:1] == ["/bin/sh"]]
+    assert len(guardians) == 1
+    guardians[0].kill()
+    group = run_pid(out)
+    started.process.send_signal(signal.SIGTERM)
+    check_failed(started.wait(), out, ExitCode.INTERRUPTED, "interrupted by SIGTERM")
+    assert not alive(group)

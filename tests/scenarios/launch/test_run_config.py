@@ -1,0 +1,140 @@
+"""From what may be asked, and how a mistake is answered, to the settings that LoadGen is given."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from runs.benchmarks import BENCHMARKS
+from runs.errors import ExecutionError, InputError, SetupError
+from runs.record.manifest import RunPlan
+from scenarios.launch.loadgen_settings import build_settings, check_engaged, expected_size
+from scenarios.launch.plan import prepare
+from scenarios.launch.run_config import RunConfig, load_yaml, make_config, merged
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [("offline", "Offline"), ("SERVER", "Server"), ("singlestream", "SingleStream"), ("Interactive", "Interactive")],
+)
+def test_scenario_in_any_case(spelling: str, name: str) -> None:
+    assert make_config({"scenario": spelling}).scenario == name
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({}, "--scenario: missing"),
+        ({"scenario": "MultiStream"}, "MultiStream is not part of this benchmark"),
+        ({"scenario": "Batch"}, "--scenario Batch"),
+        ({"scenario": 3}, "--scenario 3"),
+        ({"lg_model_name": "llama3.1-8b"}, "--lg-model-name llama3.1-8b"),
+        ({"lg_model_name": "llama2-13b"}, "choose from " + ", ".join(BENCHMARKS)),
+        ({"total_sample_count": 0}, "--total-sample-count 0: must be at least 1"),
+        ({"target_qps": 1e-9}, "--target-qps 1e-09"),  # would be written as 0, on which LoadGen never ends
+        ({"engine": "trt"}, "--engine trt"),
+        ({"engine_arg": ["a=1"]}, "--engine-arg"),
+        ({"accuracy": "perhaps"}, "--accuracy perhaps"),
+        ({"acuracy": True}, "--acuracy: unknown option"),
+        ({"replicas": "0"}, "--replicas 0: must be a whole number from 1 to 1,024, or auto"),
+    ],
+)
+def test_mistake_names_key_and_value(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError) as refused:
+        make_config({"scenario": "Offline", **values} if values else {})
+    assert words in refused.value.message
+    assert refused.value.fix
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    with pytest.raises(InputError) as refused:
+        make_config({"scenario": "Batch", "target_qps": -1, "colour": "red"})
+    assert all(words in refused.value.message for words in ("--scenario Batch", "--target-qps -1", "--colour"))
+
+
+def test_yaml_has_the_same_keys(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("scenario: server\ntarget-qps: 2\nengine_arg: {max_num_seqs: 8}\nuser_conf: some.conf\n")
+    config = make_config(load_yaml(path))
+    assert config == RunConfig(
+        scenario="Server", target_qps=2.0, engine_arg={"max_num_seqs": 8}, user_conf=Path("some.conf")
+    )
+    assert config.model_fields_set == {"scenario", "target_qps", "engine_arg", "user_conf"}
+
+
+def test_a_plain_off_in_yaml_is_a_word(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("scenario: Server\nadmission: off\n")
+    assert make_config(load_yaml(path)).admission == "off"
+
+
+def test_command_line_wins_pair_by_pair() -> None:
+    file = {"scenario": "Server", "engine_arg": {"max_num_seqs": 8, "block_size": 32}}
+    options = {"scenario": "Offline", "engine_arg": {"max_num_seqs": 64}}
+    assert merged(file, options) == {"scenario": "Offline", "engine_arg": {"max_num_seqs": 64, "block_size": 32}}
+
+
+def plan_of(**values: Any) -> Any:
+    return prepare(make_config({"scenario": "Offline", "engine": "dummy", **values}), lambda text: None).plan
+
+
+def test_samples_to_expect(tmp_path: Path) -> None:
+    conf = tmp_path / "user.conf"
+    conf.write_text("*.Offline.target_qps = 6\n*.*.min_duration = 10000\n*.*.min_query_count = 64\n")
+
+    def samples(plan: RunPlan) -> int | None:
+        size = expected_size(plan, conf)
+        return size and size.samples
+
+    assert samples(plan_of()) == 128  # 1.1 × 10 s × 6/s = 66, rounded up to whole datasets
+    assert samples(plan_of(accuracy=True)) == 64
+    assert samples(plan_of(accuracy=True).model_copy(update={"audit": True})) == 64
+    assert samples(plan_of().model_copy(update={"audit": True})) is None
+    assert samples(plan_of(scenario="SingleStream")) is None
+    conf.write_text("*.*.min_duration = 0\n*.*.sample_concatenate_permutation = 0\n*.*.min_query_count = 12\n")
+    assert samples(plan_of(scenario="SingleStream")) == 12
+
+
+@pytest.mark.parametrize(
+    ("code", "token_latencies", "seed", "words"),
+    [
+        (-22, True, 1, "rejects"),
+        (0, False, 1, "no seeds or token latencies"),
+        (0, True, 0, "no seeds or token latencies"),
+    ],
+)
+def test_loadgen_that_did_not_take_the_settings(code: int, token_latencies: bool, seed: int, words: str) -> None:
+    class TestSettings:
+        use_token_latencies = token_latencies
+        schedule_rng_seed = seed
+
+        def FromConfig(self, *arguments: object) -> int:
+            return code
+
+    lg = SimpleNamespace(TestSettings=TestSettings, TestScenario=SimpleNamespace(Offline=1))
+    with pytest.raises(SetupError, match=words):
+        build_settings(lg, plan_of(), "user.conf")  # type: ignore[arg-type]  # only named
+
+
+@pytest.mark.parametrize(
+    ("mode", "scenario", "accuracy", "audit", "fine"),
+    [
+        ("PerformanceOnly", "Offline", False, False, True),
+        ("AccuracyOnly", "Offline", True, False, True),
+        ("PerformanceOnly", "Offline", True, False, False),
+        ("AccuracyOnly", "Offline", False, False, False),
+        ("PerformanceOnly", "Server", False, False, False),
+        (None, None, False, False, False),
+        ("PerformanceOnly", "Offline", True, True, True),  # an audit may change the mode, that is its right
+        ("PerformanceOnly", "Server", True, True, False),
+    ],
+)
+def test_loadgen_ran_what_was_asked(mode: str, scenario: str, accuracy: bool, audit: bool, fine: bool) -> None:
+    detail = {"effective_test_mode": mode, "effective_scenario": scenario}
+    plan = plan_of(accuracy=accuracy).model_copy(update={"audit": audit})
+    if fine:
+        check_engaged(detail, plan)
+        return
+    with pytest.raises(ExecutionError, match="LoadGen used effective_"):
+        check_engaged(detail, plan)

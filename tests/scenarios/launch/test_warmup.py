@@ -1,0 +1,151 @@
+"""Warming up: prompts like the dataset's, and none of the dataset's."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runs.errors import ExecutionError
+from scenarios.launch import warmup
+from scenarios.launch.plan import prepare
+from scenarios.launch.run_config import make_config
+from scenarios.launch.trial import Measured
+from scenarios.launch.warmup import random_prompts, warm_up
+from sut.dummy.dummy_engine import DummyEngine
+from sut.engine import EngineLimits, EngineReport, Request
+from tests.support import virtual
+from tests.support.official import SAMPLING
+
+# All longer than the shortest of a warm-up.
+PROMPTS = [[index % 250 + 1] * length for index, length in enumerate(range(9, 109))]
+
+
+def test_lengths_run_from_the_shortest_to_the_longest() -> None:
+    made = random_prompts(PROMPTS, 16, 256)
+    assert made == random_prompts(PROMPTS, 16, 256)
+    assert len(random_prompts(PROMPTS, 1, 256)) == 1
+    lengths = [len(prompt) for prompt in made]
+    assert len(made) == 16
+    assert (lengths[0], lengths[-1]) == (9, 108)
+    assert lengths == sorted(lengths)
+    assert set(lengths) <= {len(prompt) for prompt in PROMPTS}
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 11), min_size=1, max_size=3), min_size=1, max_size=20),
+    st.integers(1, 20),
+    st.integers(1, 12),
+)
+def test_never_a_prompt_of_the_data_set_nor_an_unknown_id(prompts: list[list[int]], count: int, vocab: int) -> None:
+    made = random_prompts(prompts, count, vocab)
+    assert len(made) <= count
+    assert all(prompt not in prompts for prompt in made)
+    assert all(0 <= token_id < vocab for prompt in made for token_id in prompt)
+
+
+class Watching(DummyEngine):
+    """Notes what is submitted, and how many queries are in it each time it is looked at."""
+
+    def __init__(self, tpot_ms: float = 0.001) -> None:
+        super().__init__(SAMPLING, ttft_ms=1, tpot_ms=tpot_ms)
+        self.requests: list[Request] = []
+        self.open = self.most_open = 0
+        self.sizes: set[int] = set()
+
+    def submit(self, request: Request) -> None:
+        self.requests.append(request)
+        self.open += 1
+        self.most_open = max(self.most_open, self.open)
+        super().submit(request)
+
+    def activity(self) -> int:
+        self.sizes.add(self.open)
+        return super().activity()
+
+    def _finish(self, request: Request, ids: list[int]) -> None:
+        self.open -= 1
+        super()._finish(request, ids)
+
+
+LIMITS = EngineLimits(queries=100, step_tokens=1_000)
+FOR_LONG_MS = 60.0  # a token; responses of 32 tokens and more, so that a batch is together for two seconds
+
+
+async def _warm_or_measure(
+    engine: DummyEngine, scenario: str, *, compiles: bool, trial: bool, **more: float
+) -> tuple[dict[str, int], Measured | None]:
+    made = prepare(make_config({"scenario": scenario, "engine": "dummy"})).plan
+    plan = made.model_copy(update={"warmup_prompts": 5, "compiles": compiles, "trial": trial})
+    await engine.start()
+    report = EngineReport("dummy", vocab_size=256, limits=LIMITS)
+    return await warm_up(engine, plan, report, PROMPTS, **more)
+
+
+async def _warm(engine: DummyEngine, *, compiles: bool = False, **more: float) -> dict[str, int]:
+    facts, measured = await _warm_or_measure(engine, "Server", compiles=compiles, trial=False, **more)
+    assert measured is None
+    return facts
+
+
+@pytest.mark.parametrize(
+    ("scenario", "compiles", "warmed", "measured"),
+    [("Server", False, 0, 4), ("Offline", False, 0, 4), ("SingleStream", False, 1, 1), ("Interactive", True, 105, 4)],
+)
+def test_a_trial_measures_queries_of_full_length(scenario: str, compiles: bool, warmed: int, measured: int) -> None:
+    engine = Watching(FOR_LONG_MS)
+    facts, measurement = virtual.run(_warm_or_measure(engine, scenario, compiles=compiles, trial=True))
+    assert measurement is not None
+    last = engine.requests[-measured:]
+    assert measurement.queries == measured
+    assert measurement.output_tokens == sum(len(engine.response(request.prompt_ids)) for request in last)
+    assert measurement.seconds >= measurement.output_tokens / measured * FOR_LONG_MS / 1e3 * 0.9
+    assert all(request.prompt_ids not in PROMPTS for request in last)
+    assert facts["prompts"] == len(engine.requests) >= warmed + measured
+    assert compiles or len(engine.requests) == warmed + measured
+
+
+def test_warm_up_reports_what_it_did() -> None:
+    engine = Watching()
+    facts = virtual.run(_warm(engine))
+    assert facts["prompts"] == len(engine.requests) == 5
+    assert facts["queries_at_once"] == 4
+    assert facts["prompt_tokens_at_once"] == sum(len(request.prompt_ids) for request in engine.requests[1:])
+    assert facts["output_tokens"] == sum(len(engine.response(request.prompt_ids)) for request in engine.requests)
+    assert all(request.seq == -1 for request in engine.requests)  # no fault is meant for these
+
+
+def test_an_engine_that_compiles_meets_its_largest_steps_and_batches() -> None:
+    engine = Watching(FOR_LONG_MS)
+    facts = virtual.run(_warm(engine, compiles=True))
+    assert facts["prompts"] == len(engine.requests)
+    assert facts["queries_at_once"] == engine.most_open == LIMITS.queries
+    assert facts["prompt_tokens_at_once"] >= warmup.FULL_STEPS * 1_000
+    assert max(len(request.prompt_ids) for request in engine.requests) == 108  # the longest of the dataset
+    assert all(request.prompt_ids not in PROMPTS for request in engine.requests)
+    assert engine.sizes >= {1, 2, 4, 8, 16, 32, 64, 100}  # batches of these sizes were computed on the way
+
+
+def test_a_batch_stops_growing_where_its_responses_would_take_too_long() -> None:
+    engine = Watching()
+    facts = virtual.run(_warm(engine, compiles=True, longest_batch_s=0.0))
+    assert [len(request.prompt_ids) for request in engine.requests].count(warmup.SHORT_PROMPT_TOKENS) == 1
+    assert facts["queries_at_once"] < 100  # and it is in the manifest
+
+
+def test_an_engine_that_dies_while_a_batch_grows() -> None:
+    class Dying(Watching):
+        def submit(self, request: Request) -> None:
+            if len(request.prompt_ids) == warmup.SHORT_PROMPT_TOKENS:
+                self._dead = True
+            super().submit(request)
+
+    with pytest.raises(ExecutionError, match="died"):
+        virtual.run(_warm(Dying(), compiles=True))
+
+
+def test_an_engine_that_fails_in_the_warm_up() -> None:
+    class Failing(DummyEngine):
+        def submit(self, request: Request) -> None:
+            request.sink.failed(request, ExecutionError("no memory"))
+
+    with pytest.raises(ExecutionError, match="no memory"):
+        virtual.run(_warm(Failing(SAMPLING)))

@@ -1,0 +1,129 @@
+"""A client, started against a server of the tests that speaks as its documents say, with some prompts."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from runs.benchmark import SamplingPolicy
+from runs.errors import ExecutionError
+from sut.engine import EngineReport, Request
+from sut.http.http_engine import EndpointEngine
+from tests.support import server_dialects as speak
+from tests.support.fakes import FakeSink
+from tests.support.http_box import Box
+from tests.support.http_server import HttpServer
+from tests.support.http_tricks import Row
+from tests.support.patience import patiently
+
+SAMPLING = SamplingPolicy(temperature=0.0, top_p=1.0, top_k=1, seed=42, min_tokens=1, max_tokens=8)
+PROMPTS = [[11, 12, 13], [21], [31, 32], [41, 42, 43, 44]]
+SERVERS: dict[str, Callable[[], HttpServer]] = {
+    "vllm": lambda: HttpServer("/v1/completions", speak.vllm, "vllm"),
+    "vllm-tokens": lambda: HttpServer("/inference/v1/generate", speak.vllm_tokens, "vllm"),
+    "sglang": lambda: HttpServer("/generate", speak.sglang, "sglang"),
+    "sglang incremental": lambda: HttpServer("/generate", speak.sglang_incremental, "sglang"),
+    "tensorrt-llm": lambda: HttpServer("/v1/completions", speak.tensorrt_llm, "tensorrt_llm"),
+    "llama.cpp": lambda: HttpServer("/completion", speak.llama_cpp, "llamacpp", {"/props": {"total_slots": 3}}),
+}
+
+Events = list[tuple[str, Any]]
+
+
+class Listener(FakeSink):
+    """Knows when its request is over."""
+
+    def __init__(self) -> None:
+        self.over = asyncio.Event()
+        super().__init__(self.over.set)
+
+
+def engine_for(
+    url: str, *, sampling: SamplingPolicy = SAMPLING, streaming: bool = True, connections: int = 2, **options: Any
+) -> EndpointEngine:
+    return EndpointEngine(url, sampling, streaming=streaming, connections=connections, **options)
+
+
+@contextlib.asynccontextmanager
+async def started(url: str, **options: Any) -> AsyncIterator[EndpointEngine]:
+    """A client that is ready, for as long as the context lasts."""
+    engine = engine_for(url, **options)
+    try:
+        await engine.start()
+        yield engine
+    finally:
+        await engine.stop()
+
+
+async def failure_seen(engine: EndpointEngine) -> str:
+    """Look at the engine until it is no longer alive; returns what it says."""
+
+    async def watch() -> str:
+        while True:
+            try:
+                engine.check_alive()
+            except ExecutionError as error:
+                return error.message
+            await asyncio.sleep(0.01)
+
+    return await patiently(watch(), "the failure")
+
+
+async def _ended(engine: EndpointEngine, listeners: list[Listener]) -> None:
+    client = engine._client
+    while client is not None and any(
+        exchange._request.sink in listeners and not exchange._is_over for exchange in client.pool.busy()
+    ):
+        await asyncio.sleep(0.005)
+
+
+async def responses(engine: EndpointEngine, prompts: list[list[int]]) -> list[Events]:
+    """Ask all prompts at once, as timed queries; return after the ends of the responses were checked."""
+    listeners = [Listener() for _ in prompts]
+    for seq, (prompt, listener) in enumerate(zip(prompts, listeners, strict=True)):
+        engine.submit(Request(listener, prompt, 0, seq, seq, time.time_ns()))
+    await patiently(asyncio.gather(*(listener.over.wait() for listener in listeners)), "the responses")
+    await patiently(_ended(engine, listeners), "the ends of the responses")
+    return [listener.events for listener in listeners]
+
+
+async def ask_all(url: str, **options: Any) -> tuple[EngineReport, list[Events]]:
+    """Start an engine, ask the prompts, stop it."""
+    engine = engine_for(url, **options)
+    try:
+        report = await engine.start()
+        return report, await responses(engine, PROMPTS)
+    finally:
+        await engine.stop()
+
+
+def failure_of(events: Events) -> str:
+    """The message of the failure that a request ended with."""
+    kind, error = events[-1]
+    assert kind == "failed", events
+    assert isinstance(error, ExecutionError)
+    return error.message
+
+
+async def probe_server(url: str, row: Row, **options: Any) -> None:
+    """Ask the prompts twice through a box that does a trick to the responses; it ends as the table says."""
+    async with (
+        Box(url, trick=row.make(), honest_for=3) as box,  # the probes
+        started(box.url, connections=len(PROMPTS), **options) as engine,
+    ):
+        reported = await responses(engine, PROMPTS)
+        if all(events[-1][0] == "done" for events in reported):
+            reported += await responses(engine, PROMPTS)
+        failed = [failure_of(events) for events in reported if events[-1][0] == "failed"]
+        if row.ends:
+            assert failed
+            assert any(words in failed[0] for words in row.ends.split("|")), failed
+            return
+        assert not failed
+        seen = await engine.observed()
+        assert seen.engines[0]["client"]["answers"] == len(reported)
+        assert all(seen.engines[0]["client"][name] == len(reported) for name in row.counted), seen.engines
+        assert [row.noted in note for note in seen.notes if "but the client received" in note] == [True] * bool(
+            row.noted
+        )

@@ -1,0 +1,131 @@
+"""Every dialect against a server that speaks as its documents say: IDs in, IDs out, counted and checked."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from runs.errors import SetupError
+from sut.engine import Request
+from sut.http.address import Access
+from sut.http.http_engine import EndpointEngine
+from tests.support import server_dialects as speak
+from tests.support.http_server import HttpServer, Speak, response_ids
+from tests.support.patience import patiently
+from tests.sut.http.endpoint_runs import PROMPTS, SAMPLING, SERVERS, Listener, ask_all, started
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+@pytest.mark.parametrize("name", SERVERS)
+async def test_ids_go_in_and_come_out(name: str, streaming: bool) -> None:
+    async with SERVERS[name]() as server:
+        report, reported = await ask_all(server.url, streaming=streaming)
+        assert report.configuration["dialect"] == name.split()[0]
+        for prompt, events in zip(PROMPTS, reported, strict=True):
+            ids = response_ids(prompt, SAMPLING.max_tokens)
+            first = [("first", ids[0])] if streaming else []
+            assert events == [*first, ("done", (ids, "length", 0))]
+        assert all(body["stream"] is streaming for body in server.requests)
+
+
+async def test_the_whole_sampling_is_sent() -> None:
+    async with SERVERS["vllm"]() as server:
+        await ask_all(server.url)
+        fields = {"temperature": 0.0, "top_p": 1.0, "top_k": 1, "seed": 42, "min_tokens": 1, "max_tokens": 8}
+        assert fields.items() <= server.requests[-1].items()
+        assert server.requests[-1]["prompt"] == PROMPTS[-1]
+
+
+async def test_llama_cpp_gets_no_more_connections_than_it_has_slots() -> None:
+    async with SERVERS["llama.cpp"]() as server:
+        report, _ = await ask_all(server.url, connections=50)
+        assert report.configuration["connections"] == 3
+        assert report.configuration["probes"]["min_tokens_honoured"] is None
+        assert "min_tokens" in report.configuration["not_asked_for"][0]
+
+
+class _NeverTheSame:
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __call__(self, body: dict[str, Any]) -> Any:
+        self.asked += 1
+        reply = speak.vllm({**body, "prompt": body["prompt"], "stop_token_ids": []})
+        steps = speak.payloads(reply)
+
+        def change(content: dict[str, Any]) -> None:
+            content["choices"][0]["token_ids"] = [self.asked]
+
+        return speak.stream(speak.changed(steps[0], change), *steps[1:])
+
+
+@pytest.mark.parametrize(
+    ("speaks", "words"),
+    [
+        (speak.text_only, "no token IDs"),
+        (
+            lambda body: speak.vllm({**body, "prompt": [1, *body["prompt"]]}),  # a BOS in front
+            "300 prompt IDs were sent, but the server reports 301 prompt tokens",
+        ),
+        (lambda body: speak.vllm({**body, "prompt": body["prompt"][::-1]}), "the prompt IDs in the response differ"),
+        (lambda body: speak.vllm({**body, "min_tokens": 0}), "min_tokens"),
+        (
+            lambda body: speak.vllm({**body, "max_tokens": body["max_tokens"] + 1}),
+            "the response has 9 token IDs; at most 8 were requested",
+        ),
+        (_NeverTheSame(), "only the first 0 token IDs"),
+    ],
+)
+async def test_what_a_server_does_not_honor_is_found_before_the_start(speaks: Speak, words: str) -> None:
+    async with HttpServer("/v1/completions", speaks, "vllm") as server:
+        with pytest.raises(SetupError, match=words) as refused:
+            await ask_all(server.url)
+        assert server.url in refused.value.message
+
+
+async def test_the_dialect_of_a_server_that_does_not_say_what_it_is_can_be_named() -> None:
+    async with HttpServer("/v1/completions", speak.vllm, "somebody") as server:
+        report, _ = await ask_all(server.url, dialect="vllm")
+        assert report.configuration["dialect"] == "vllm"
+
+
+async def test_the_key_is_sent_and_shown_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = "sk-a-key-of-the-tests"
+    monkeypatch.setenv("SERVER_KEY", key)
+    async with HttpServer("/v1/completions", speak.vllm, "vllm", key=key) as server:
+        with pytest.raises(SetupError, match="status 401") as refused:
+            await ask_all(server.url)
+        assert "--api-key-env" in refused.value.fix
+        report, _ = await ask_all(server.url, access=Access.from_environment("SERVER_KEY"))
+        assert key not in repr(report)
+
+    def repeats(body: dict[str, Any]) -> Any:
+        return speak.json_reply({"error": f"{key} is not welcome"}, 403)
+
+    async with HttpServer("/v1/completions", repeats, "vllm") as server:
+        with pytest.raises(SetupError, match=r"status 403: .*\[key\] is not welcome") as refused:
+            await ask_all(server.url, access=Access.from_environment("SERVER_KEY"))
+        assert key not in str(refused.value)
+
+
+async def test_nothing_of_the_environment_leads_the_client_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    async with SERVERS["vllm"]() as server:
+        await ask_all(server.url)
+
+
+def test_a_server_that_is_not_there_is_refused() -> None:
+    with pytest.raises(SetupError, match="accepts no connection"):
+        asyncio.run(EndpointEngine("http://127.0.0.1:1", SAMPLING, streaming=True).start())
+
+
+async def test_a_request_has_output_lengths_of_its_own() -> None:
+    async with SERVERS["vllm"]() as server, started(server.url) as engine:
+        listeners = [Listener() for _ in range(3)]
+        for seq, (listener, lengths) in enumerate(zip(listeners, [(3, 3), None, (5, 5)], strict=True)):
+            engine.submit(Request(listener, [7, 8], 0, seq, seq, output_lengths=lengths))
+        await patiently(asyncio.gather(*(listener.over.wait() for listener in listeners)), "the responses")
+        assert [len(listener.events[-1][1][0]) for listener in listeners] == [3, SAMPLING.max_tokens, 5]
+        bodies = server.requests[-3:]
+        assert sorted(body["min_tokens"] for body in bodies) == [1, 3, 5]
