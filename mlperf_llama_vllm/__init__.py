@@ -111,10 +111,10 @@ def open_run(directory: Location) -> Run:
         >>> one.numbers["tokens_per_second"] > 0
         True
     """
-    from runs.numbers.derive_result import result_of
+    from runs.numbers.derive_result import derive_result
 
     run = _finished(directory)
-    outcome, manifest = result_of(run, scenario=run.scenario), run.manifest
+    outcome, manifest = derive_result(run, scenario=run.scenario), run.manifest
     numbers = outcome.reported.flat("mean", "p50", "p90", "p99", "max") if outcome.reported else {}
     record = None if manifest is None else manifest.model_dump(mode="json")
     key = run.benchmark.loadgen_key
@@ -147,7 +147,7 @@ def read_requests(path: Location) -> dict[str, Any]:
     """
     from runs.record import requests_log
 
-    table = requests_log.read_requests(Path(path))
+    table = requests_log.read_request_table(Path(path))
     columns = {name: getattr(table, name) for name in requests_log.FIELDS if name != "token_gaps_us"}
     return {**columns, "output_sha256": list(table.output_sha256)}
 
@@ -163,10 +163,10 @@ def rederive(directory: Location) -> dict[str, Any]:
         >>> found["disagreements"], found["derived"]["samples_per_second"] > 0
         ([], True)
     """
-    from runs.numbers.derive_result import result_of
+    from runs.numbers.derive_result import derive_result
 
     run = _finished(directory)
-    return result_of(run, scenario=run.scenario).model_dump(mode="json")
+    return derive_result(run, scenario=run.scenario).model_dump(mode="json")
 
 
 def verify(*directories: Location, official: bool = False, in_round: str | None = None) -> list[Verdict]:
@@ -202,7 +202,7 @@ def check_tree(tree: Location, in_round: str = "v6.1") -> Verdict:
         runs.errors.InputError: nowhere does not exist
           fix: name a submission tree: the directory with closed/ or open/ in it
     """
-    from compliance.trees.check_tree import check_tree as check
+    from compliance.trees.check_tree import check_submission_tree as check
 
     return _verdict(check(Path(tree), _round(in_round)))
 
@@ -230,7 +230,7 @@ def read_bench(directory: Location) -> dict[str, Any]:
     """
     from runs.bench import bench_record
 
-    return bench_record.read_bench(Path(directory) / bench_record.BENCH_FILE).model_dump(mode="json")
+    return bench_record.read_bench_record(Path(directory) / bench_record.BENCH_FILE).model_dump(mode="json")
 
 
 def run(*options: Location) -> Run:

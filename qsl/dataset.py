@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from qsl.dataset_file import PREPARE_FIX, parse_rows, read_bytes, shorten
+from qsl.dataset_file import PREPARE_FIX, parse_rows, read_dataset_bytes, shorten
 from runs.errors import InputError
 
 COLUMNS = ("input", "tok_input", "output")
@@ -73,7 +73,7 @@ def load_references(path: Path) -> References:
     Raises:
         InputError: If `load_dataset` raises it; that function reads files that are not an array of valid rows.
     """
-    data = read_bytes(path)
+    data = read_dataset_bytes(path)
     try:
         rows = msgspec.json.decode(data, type=list[_Row])
         lengths = list(map(_prompt_length, rows))
@@ -119,7 +119,7 @@ def load_dataset(
         raise InputError(
             f"sample count {count} is below 1", "give a count of at least 1, or remove the option to use all rows"
         )
-    data = read_bytes(path)
+    data = read_dataset_bytes(path)
     digest = sha256(data).hexdigest()
     rows = parse_rows(data, path, COLUMNS)
     del data

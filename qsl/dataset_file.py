@@ -35,7 +35,7 @@ _FOREIGN = (
 _UTF8_BOM = b"\xef\xbb\xbf"
 
 
-def read_bytes(path: Path) -> bytes:
+def read_dataset_bytes(path: Path) -> bytes:
     """Return the content of a file; refuse files that cannot be a JSON dataset.
 
     Raises:

@@ -105,7 +105,7 @@ def own_rows(path: Path, count: int | None = None) -> OrcaRows:
     return OrcaRows(cells[SYSTEM_PROMPT], cells[QUESTION], cells[RESPONSE])
 
 
-def render(system_prompt: str, question: str) -> str:
+def question_prompt(system_prompt: str, question: str) -> str:
     """Return a question in Llama 2's format, with its system prompt if it has one. [ref]"""
     system = f"<<SYS>>\n{system_prompt}\n<</SYS>>\n\n" if system_prompt else ""
     return f"<s>[INST] {system}{question} [/INST]"
@@ -120,6 +120,6 @@ def encode_rows(
         tokenizer: tokenizer of the model; prompts end with the question if it lacks Llama 2's `FIRST_RESPONSE_ID`.
         progress: called with the number of finished rows, after each batch.
     """
-    texts = list(map(render, rows.system_prompts, rows.questions))
+    texts = list(map(question_prompt, rows.system_prompts, rows.questions))
     last = [FIRST_RESPONSE_ID] if tokenizer.vocab_size > FIRST_RESPONSE_ID else []
     return encoded(texts, texts, rows.responses, tokenizer, last, progress)

@@ -13,7 +13,7 @@ from runs.harness import PROGRAM
 from runs.mlperf_endpoints.layout import is_run_folder
 from runs.record.layout import BENCH_FILE, LOADGEN_LOGS, CampaignDir, RunDir
 
-Kind = Literal[
+KindName = Literal[
     "missing", "file", "unreadable", "empty", "tree", "endpoints", "run", "logs", "campaign", "bench", "other"
 ]
 
@@ -21,7 +21,7 @@ DIVISIONS = ("closed", "open", "network")  # the divisions of a submission
 POINTS = "results/*/*/r[0-9]*"  # the runs in a submission to MLPerf Endpoints
 REHEARSAL_FILE = "REHEARSAL.txt"  # marks a submission that must not be uploaded
 _MAX_DEPTH, _MAX_DIRECTORIES = 6, 2_000  # limits of the search for runs below a directory
-_TEXTS: dict[Kind, str] = {
+_TEXTS: dict[KindName, str] = {
     "missing": "does not exist",
     "file": "is a file, not a directory",
     "unreadable": "cannot be read by this account",
@@ -35,7 +35,7 @@ _TEXTS: dict[Kind, str] = {
     "other": "has no run in it",
 }
 # Fixes by kind; {} is the path.
-_FIXES: dict[Kind, str] = {
+_FIXES: dict[KindName, str] = {
     "tree": f"check it with `{PROGRAM} check {{}}`",
     "endpoints": f"verify it with `{PROGRAM} verify {{}}`, or show it with `{PROGRAM} report {{}}`",
     "run": f"verify it with `{PROGRAM} verify {{}}`, or show it with `{PROGRAM} report {{}}`",
@@ -47,11 +47,11 @@ _FIXES: dict[Kind, str] = {
 
 
 @dataclass(frozen=True)
-class Place:
+class PathKind:
     """A path and its kind."""
 
     path: Path
-    kind: Kind
+    kind: KindName
     inside: Path | None = None  # first run below a directory without a run of its own
 
     @property
@@ -89,27 +89,27 @@ class Place:
         )
 
 
-def what_is(path: Path) -> Place:
+def what_is(path: Path) -> PathKind:
     """Return the kind of a path. Its own files have priority over files in subdirectories."""
     if not path.is_dir():
-        return Place(path, "file" if os.path.lexists(path) else "missing")
+        return PathKind(path, "file" if os.path.lexists(path) else "missing")
     if not os.access(path, os.R_OK | os.X_OK):
-        return Place(path, "unreadable")
+        return PathKind(path, "unreadable")
     if any((path / division).is_dir() for division in DIVISIONS) or any(path.glob(POINTS)):
-        return Place(path, "tree")
+        return PathKind(path, "tree")
     if (kind := _own_kind(path)) is not None:
-        return Place(path, kind)
+        return PathKind(path, kind)
     if CampaignDir(path).configuration.is_file():
-        return Place(path, "campaign")
+        return PathKind(path, "campaign")
     if (path / BENCH_FILE).is_file():
-        return Place(path, "bench")
+        return PathKind(path, "bench")
     for folder in islice(_directories(path), _MAX_DIRECTORIES):
         if (kind := _own_kind(folder)) is not None:
-            return Place(path, kind, folder)
-    return Place(path, "other" if any(path.iterdir()) else "empty")
+            return PathKind(path, kind, folder)
+    return PathKind(path, "other" if any(path.iterdir()) else "empty")
 
 
-def _own_kind(path: Path) -> Kind | None:
+def _own_kind(path: Path) -> KindName | None:
     if is_run_folder(path):
         return "endpoints"
     if RunDir(path).manifest.is_file():

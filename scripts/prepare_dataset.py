@@ -7,7 +7,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from qsl import open_orca
-from qsl.cnn_dailymail.prepare import CALIBRATION_LIST_SHA256, HUB, HUB_DATASET, read_calibration, read_source
+from qsl.cnn_dailymail.prepare import CALIBRATION_LIST_SHA256, HUB, HUB_DATASET, read_articles, read_calibration
 from qsl.cnn_dailymail.rows import Prepared, encode_rows
 from qsl.tokenizers import load_tokenizer
 from runs.benchmarks import BENCHMARKS
@@ -57,7 +57,7 @@ def _write_articles(options: argparse.Namespace) -> Prepared:
     if options.ids is not None and options.count is not None:
         raise InputError("--ids and --count exclude each other", "give only one of these options")
     ids = options.ids
-    source = read_source(options.source, options.count) if ids is None else read_calibration(options.source, ids)
+    source = read_articles(options.source, options.count) if ids is None else read_calibration(options.source, ids)
     with progress(len(source), "tokenizing") as (tokenized,):
         return write(options, encode_rows(source.articles, source.highlights, tokenizer, tokenized))
 

@@ -24,7 +24,7 @@ from typing import Literal
 
 from sut.engine import Request
 
-Policy = Literal["fcfs", "shortest", "deadline", "priority"]
+AdmissionPolicy = Literal["fcfs", "shortest", "deadline", "priority"]
 
 # Weight of a new measurement in the expected time per prompt token.
 SMOOTHING = 0.1
@@ -35,7 +35,7 @@ STEPPED_BACK = 1  # priority of a query that stepped back; others have 0, and vL
 class Admission:
     """Admission control (sut/feed.py) that admits queries in the order of the policy while the bound allows it."""
 
-    policy: Policy  # order of the waiting queries
+    policy: AdmissionPolicy  # order of the waiting queries
     prefill_tokens: int  # maximum admitted prompt tokens without a first token; a longer prompt is admitted alone
     queries: int | None = None  # maximum number of admitted, incomplete queries; None = no maximum
     ttft_limit_ns: int  # TTFT limit of the scenario, for `deadline` and `priority`

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # not needed for the options of a kind
     from sut.loadgen_sut import LoadgenSut
     from sut.planned_replica import PlannedReplica
 
-Options = TypeVar("Options", bound=BaseModel)
+EngineOptionsT = TypeVar("EngineOptionsT", bound=BaseModel)
 ModelPart = Literal["config", "weights", "tokenizer"]
 
 
@@ -62,7 +62,7 @@ class EnginePlan:
     hints: list[str] = field(default_factory=list)  # such sentences that are shown without --verbose too
 
 
-class EngineKind(ABC, Generic[Options]):
+class EngineKind(ABC, Generic[EngineOptionsT]):
     """One kind of engine, by name.
 
     `options` declares its part of a run's configuration; the configuration has all kinds' fields, and a field of
@@ -79,7 +79,7 @@ class EngineKind(ABC, Generic[Options]):
     audit_pace: ClassVar[Mapping[str, Any]] = {}
 
     @abstractmethod
-    def plan(self, options: Options, run: RunFacts) -> EnginePlan:
+    def plan(self, options: EngineOptionsT, run: RunFacts) -> EnginePlan:
         """Resolve every option, before anything starts.
 
         Raises:
@@ -87,7 +87,7 @@ class EngineKind(ABC, Generic[Options]):
             SetupError: If the engine cannot run on this machine.
         """
 
-    def early_environment(self, options: Options, *, light: bool = False) -> dict[str, str]:
+    def early_environment(self, options: EngineOptionsT, *, light: bool = False) -> dict[str, str]:
         """Return the part of the plan's environment that follows from the options alone.
 
         The run's process starts with these variables while the run is checked. It is restarted if the plan's
@@ -95,19 +95,19 @@ class EngineKind(ABC, Generic[Options]):
         """
         return {}
 
-    def reads(self, options: Options) -> frozenset[ModelPart]:
+    def reads(self, options: EngineOptionsT) -> frozenset[ModelPart]:
         """Return the parts of a model's folder that the engine loads."""
         return frozenset()
 
-    def longest_sequence(self, options: Options) -> int | None:
+    def longest_sequence(self, options: EngineOptionsT) -> int | None:
         """Return the maximum tokens of prompt and output together that the options allow; None without a limit."""
         return None
 
-    def search_values(self, options: Options) -> dict[str, tuple[Any, ...]]:
+    def search_values(self, options: EngineOptionsT) -> dict[str, tuple[Any, ...]]:
         """Return the values that an option search tries, by option. These options affect timing, never the output."""
         return {}
 
-    def places(self, options: Options, run: RunFacts, count: int | None) -> "list[ReplicaPlace]":
+    def places(self, options: EngineOptionsT, run: RunFacts, count: int | None) -> "list[ReplicaPlace]":
         """Return the devices or cores of each of `count` replicas; None = the number that suits the machine.
 
         Raises:
@@ -117,11 +117,11 @@ class EngineKind(ABC, Generic[Options]):
 
         return [ReplicaPlace()] * (count or 1)
 
-    def at(self, place: "ReplicaPlace", replicas: int) -> "EngineKind[Options]":
+    def at(self, place: "ReplicaPlace", replicas: int) -> "EngineKind[EngineOptionsT]":
         """Return this kind with the devices or cores of one of `replicas` replicas, for planning."""
         return self
 
-    def plan_replicas(self, options: Options, run: RunFacts, count: int | None) -> "list[PlannedReplica]":
+    def plan_replicas(self, options: EngineOptionsT, run: RunFacts, count: int | None) -> "list[PlannedReplica]":
         """Return the plan of each of `count` replicas; None = the number that suits the machine."""
         from sut.planned_replica import PlannedReplica
 
@@ -132,11 +132,11 @@ class EngineKind(ABC, Generic[Options]):
             for place, plan in zip(places, plans, strict=True)
         ]
 
-    def wants_replicas(self, options: Options, run: RunFacts) -> str:
+    def wants_replicas(self, options: EngineOptionsT, run: RunFacts) -> str:
         """Return why a run without `--replicas` should have multiple replicas; "" if one engine is better."""
         return ""
 
-    def check_ready(self, options: Options) -> None:
+    def check_ready(self, options: EngineOptionsT) -> None:
         """Check what a run needs besides its own files, before anything starts.
 
         Raises:

@@ -19,7 +19,7 @@ from typing import Any
 from runs.errors import ExecutionError
 from sut.engine import ANSWERED, Engine, Request
 from sut.feed import AdmissionControl
-from sut.request_writer import Outcome, RequestLogWriter
+from sut.request_writer import FinishedRequest, RequestLogWriter
 
 TOKEN_BYTES = 4  # LoadGen receives int32 IDs, as from the reference implementation
 MAX_RESPONSES = 256  # maximum number of responses in one call of LoadGen
@@ -57,7 +57,7 @@ class LoadgenSut:
         self._first_id = array("i", (0,))  # shared by all first tokens: LoadGen copies the data during the call
         self._first_address, _ = self._first_id.buffer_info()
         self._responses: list[Any] = []  # responses in the form of LoadGen that LoadGen has not received yet
-        self._outcomes: list[Outcome] = []  # outcomes of the same samples
+        self._outcomes: list[FinishedRequest] = []  # outcomes of the same samples
         self._failed = False
         self._next_seq = 0
         self.issued = 0

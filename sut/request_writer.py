@@ -30,7 +30,7 @@ SLICE_SAMPLES = 32  # about 0.1 ms of work, which may delay a query
 PAUSE_S = 0.0002  # long enough for a waiting thread to get the interpreter lock
 KEPT = 1024  # values of lateness that are added to the histogram at once
 
-Outcome = tuple[Request, "array[int]", str]  # request, output IDs as given to LoadGen, finish reason
+FinishedRequest = tuple[Request, "array[int]", str]  # request, output IDs as given to LoadGen, finish reason
 
 
 class LatencyHistogram:
@@ -68,7 +68,7 @@ class RequestLogWriter:
         self._path = path
         self._partial = partial_path(path)
         self._on_error = on_error
-        self._pending: deque[tuple[int, list[Outcome]]] = deque()  # append and popleft are thread-safe
+        self._pending: deque[tuple[int, list[FinishedRequest]]] = deque()  # append and popleft are thread-safe
         self._stop = threading.Event()
         self.done = 0
         self.output_tokens = 0
@@ -84,7 +84,7 @@ class RequestLogWriter:
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
         self._thread.start()
 
-    def append(self, complete_ns: int, outcomes: list[Outcome]) -> None:
+    def append(self, complete_ns: int, outcomes: list[FinishedRequest]) -> None:
         """Add samples that were completed together. Safe from any thread; costs one append."""
         self._pending.append((complete_ns, outcomes))
 
@@ -148,7 +148,7 @@ class RequestLogWriter:
         self.tpot.add(np.asarray(tpot_ns, dtype=np.float64))
 
 
-def _line(outcome: Outcome, complete_ns: int) -> bytes:
+def _line(outcome: FinishedRequest, complete_ns: int) -> bytes:
     """Return a sample's line of requests.jsonl."""
     request, ids, finish_reason = outcome
     # A dictionary with the fields of the record: a frozen dataclass would take three times as long.

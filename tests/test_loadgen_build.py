@@ -23,7 +23,7 @@ from runs.machine.environment import LOADGEN_BUILD, loadgen_facts
 from runs.record.fingerprint import differences, fingerprint
 from runs.record.layout import RunDir
 from runs.record.observed import Loadgen
-from runs.record.requests_log import read_requests
+from runs.record.requests_log import read_request_table
 from scripts.loadgen_build import RECORD, BuildError, choose, describe_build, find_compiler
 from tests.conftest import ROOT
 from tests.support.null_sut import Spec
@@ -274,7 +274,7 @@ def test_a_build_issues_what_the_wheel_issues(built: Path, tmp_path: Path, scena
         trace = read_trace(run.trace)
         assert trace is not None
         details.append(read_detail(run.detail))
-        orders.append(read_requests(run.requests).sample_index.tolist())
+        orders.append(read_request_table(run.requests).sample_index.tolist())
         schedules.append((trace.scheduled_ns - trace.scheduled_ns[0]).tolist())
     assert [len(order) for order in orders] == [QUERIES, QUERIES]
     assert orders[0] == orders[1]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compliance.judge.rule import OURS, all_rules
-from compliance.trees.check_tree import catalog, check_tree
+from compliance.trees.check_tree import catalog, check_submission_tree
 from runs.harness import HARNESS_ROOT
 from runs.rounds import ROUNDS
 
@@ -120,7 +120,7 @@ def main(arguments: Sequence[str]) -> int:
         name, _, folder = word.partition("=")
         if name not in ROUNDS or not Path(folder).is_dir():
             parser.error(f"{word}: write ROUND=CHECKOUT, with a round of {', '.join(ROUNDS)} and a directory")
-        checked = check_tree(Path(folder), ROUNDS[name])
+        checked = check_submission_tree(Path(folder), ROUNDS[name])
         label = Path(folder).resolve().name
         counts[label] = Counter(finding.rule for finding in checked.findings)
     text = table(counts)

@@ -39,7 +39,7 @@ class AccuracyVerdict(Verdict):
      "correct the system and rerun; at least 99% of the reference score is needed"),
     ("accuracy-count", "error", "[rules] accuracy mode", "number of scored responses", RERUN),
 )  # fmt: skip
-def judge(metric: Metric, scores: Scores, targets: Mapping[str, Target] | None, label: str) -> AccuracyVerdict:
+def judge_scores(metric: Metric, scores: Scores, targets: Mapping[str, Target] | None, label: str) -> AccuracyVerdict:
     """Compare scores with their targets as the official checker does, with four decimals for means.
 
     The share of the reference is not rounded: 38.3914 is below 99% of 38.7792. The number of responses must equal the

@@ -49,10 +49,10 @@ _NUMBERS = {
 _ROW = re.compile(r"^(\w+) +# +# +# +# +#%$".replace("#", _N), re.MULTILINE)
 _DIMENSION = re.compile(rf"^  [a-z_]+ +: {_N}$", re.MULTILINE)
 
-Numbers = Mapping[str, float]
+NumberByName = Mapping[str, float]
 
 
-class Fault(NamedTuple):
+class TextFault(NamedTuple):
     """A contradiction or a failure that a text states."""
 
     found: str
@@ -64,7 +64,7 @@ class _Follows(NamedTuple):
     """A number that can be computed from other numbers of the text."""
 
     name: str
-    value: Callable[[Numbers], float]
+    value: Callable[[NumberByName], float]
     slack: float  # tolerance for rounding to the printed digits
 
 
@@ -96,11 +96,11 @@ _AT_MOST = (
 _COUNTS = ("gen_num", "num-samples", "samples evaluated", "queries")
 
 
-def failures(text: str) -> Iterator[Fault]:
+def stated_failures(text: str) -> Iterator[TextFault]:
     """Yield the first place at which a text states a failure."""
     if match := _FAILURE.search(text):
         line = text[text.rfind("\n", 0, match.start()) + 1 :].partition("\n")[0].strip()
-        yield Fault(f"{match[0]!r} in the line {line[:120]!r}", "no failure", line)
+        yield TextFault(f"{match[0]!r} in the line {line[:120]!r}", "no failure", line)
 
 
 def numbers_in(text: str) -> dict[str, float]:
@@ -121,25 +121,29 @@ def datasets_in(text: str) -> list[str]:
     return [row[0] for row in _ROW.findall(text)]
 
 
-def contradictions(text: str) -> Iterator[Fault]:
+def text_contradictions(text: str) -> Iterator[TextFault]:
     """Yield the numbers of a text that contradict its other numbers."""
     numbers = numbers_in(text)
-    yield from (Fault(f"{name} is {value:.10g}", "at least 0", name) for name, value in numbers.items() if value < 0)
+    yield from (
+        TextFault(f"{name} is {value:.10g}", "at least 0", name) for name, value in numbers.items() if value < 0
+    )
     for name, value, slack in _FOLLOWS:
         try:
             stated, wanted = numbers[name], value(numbers)
         except (KeyError, ZeroDivisionError):
             continue
         if abs(stated - wanted) > slack + 1e-9:
-            yield Fault(f"{name} is {stated:.10g}", f"{wanted:.10g}, computed from the other numbers of the text", name)
+            yield TextFault(
+                f"{name} is {stated:.10g}", f"{wanted:.10g}, computed from the other numbers of the text", name
+            )
     for low, high in _AT_MOST:
         if low in numbers and high in numbers and numbers[low] > numbers[high]:
-            yield Fault(f"{low} is {numbers[low]:.10g}", f"at most {numbers[high]:.10g} ({high})", low)
+            yield TextFault(f"{low} is {numbers[low]:.10g}", f"at most {numbers[high]:.10g} ({high})", low)
     for name, correct, samples, repeats, points, accuracy in _ROW.findall(text):
         of_all, share = float(correct) / max(float(repeats), 1.0), 100 * float(correct) / max(float(samples), 1.0)
         if abs(float(points) - of_all) > 0.0051 or abs(float(accuracy) - share) > 0.0051:
             stated_score = f"{name}: {points} points, {accuracy}%"
-            yield Fault(stated_score, f"{of_all:.2f} points, {share:.2f}% computed from the correct samples", name)
+            yield TextFault(stated_score, f"{of_all:.2f} points, {share:.2f}% computed from the correct samples", name)
 
 
 def scored_samples(text: str) -> Iterator[tuple[str, int]]:

@@ -19,7 +19,7 @@ from runs.loadgen.accuracy_log import AccuracyEntry
 
 NAMED_IN_MESSAGES = 5
 
-Progress = Callable[[int, int], None]  # called with the number of scored samples and of all samples
+OnProgress = Callable[[int, int], None]  # called with the number of scored samples and of all samples
 Decode = Callable[[list[list[int]]], Sequence[str]]  # the tokenizer's batch_decode, without special tokens
 TokenIds = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 
@@ -34,7 +34,7 @@ class DecodedResponse(NamedTuple):
 
 def begin_scoring(
     metric: Metric, responses: Sequence[DecodedResponse], references: Sequence[str], pool: ScoringPool
-) -> Callable[[Progress | None], Scores]:
+) -> Callable[[OnProgress | None], Scores]:
     """Begin to score responses with their reference texts.
 
     Worker processes begin immediately, so that the caller can do other work before it needs the result.
@@ -60,7 +60,7 @@ def begin_scoring(
     pairs = [(response.text, reference) for response, reference in zip(responses, references, strict=True)]
     chunks = pool.begin(metric.score_pairs, pairs)
 
-    def result(progress: Progress | None = None) -> Scores:
+    def result(progress: OnProgress | None = None) -> Scores:
         samples: list[Any] = []
         for scored in chunks:
             samples.extend(scored)
@@ -76,7 +76,7 @@ def score_texts(
     references: Sequence[str],
     *,
     workers: int | None = None,
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
 ) -> Scores:
     """Return the ROUGE scores of predictions. New worker processes compute them if there are many samples."""
     responses = [DecodedResponse(place, np.empty(0, np.int32), text) for place, text in enumerate(predictions)]
@@ -91,7 +91,7 @@ def score_accuracy_log(
     decode: Decode,
     *,
     expected_count: int | None = None,
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
 ) -> Scores:
     """Score LoadGen's accuracy log with the reference texts of the dataset."""
     with ScoringPool() as pool:

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, TypeVar
 
 from runs.errors import ExecutionError, InputError
-from runs.processes.interrupts import result_of
+from runs.processes.interrupts import wait_for_result
 from runs.processes.workers import leave_signals, signals_later, workers
 
 Item = TypeVar("Item")
@@ -76,7 +76,7 @@ class ScoringPool(AbstractContextManager["ScoringPool"]):
 
         def result() -> Score:
             with _death_reported():
-                return result_of(future)
+                return wait_for_result(future)
 
         return result
 
@@ -104,7 +104,7 @@ def _usable_cores() -> int:
 def _results(futures: list[Future[list[Score]]]) -> Iterator[list[Score]]:
     with _death_reported():
         for future in futures:
-            yield result_of(future)
+            yield wait_for_result(future)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from compliance.audits.base import EARLIER_VERSION, AuditResult, AuditTest, NoVerdictError, RunSpec
-from compliance.audits.options import AuditRequest, Options
+from compliance.audits.options import AuditOptionsT, AuditRequest
 from compliance.audits.run_artifacts import RunArtifacts
 from compliance.results.attestation_check import attested
 from runs.errors import ExecutionError, InputError
@@ -24,7 +24,7 @@ _FIX = "run the audit again"
 
 
 def runs_in_turn(
-    test: AuditTest[Options], request: AuditRequest[Options], finish: Callable[[RunSpec], RunArtifacts]
+    test: AuditTest[AuditOptionsT], request: AuditRequest[AuditOptionsT], finish: Callable[[RunSpec], RunArtifacts]
 ) -> list[RunArtifacts]:
     """Return all runs that an audit plans. `finish` executes or reads each planned run."""
     finished: list[RunArtifacts] = []
@@ -103,7 +103,7 @@ def logs_in(folder: Path) -> dict[str, DetailLog]:
     return {path.name: read_detail(RunDir(path).detail) for path in entries if RunDir(path).detail.is_file()}
 
 
-def request_beside(run: FinishedRun, test: AuditTest[Options]) -> AuditRequest[Options]:
+def request_beside(run: FinishedRun, test: AuditTest[AuditOptionsT]) -> AuditRequest[AuditOptionsT]:
     """Return an audit request with default options for the system that made a run."""
     official = run.manifest is not None and run.manifest.official
     model = run.benchmark.model if official else None  # only official models have known IDs
@@ -120,7 +120,7 @@ def request_beside(run: FinishedRun, test: AuditTest[Options]) -> AuditRequest[O
 
 
 def judged_again(
-    folder: Path, test: AuditTest[Options], request: AuditRequest[Options]
+    folder: Path, test: AuditTest[AuditOptionsT], request: AuditRequest[AuditOptionsT]
 ) -> tuple[AuditResult, list[RunArtifacts]]:
     """Re-evaluate an audit from its runs. The options in audit_<test>.json can only make a rule stricter.
 
@@ -146,7 +146,7 @@ def judged_again(
 
 
 def judged_as_planned(
-    folder: Path, test: AuditTest[Options], request: AuditRequest[Options]
+    folder: Path, test: AuditTest[AuditOptionsT], request: AuditRequest[AuditOptionsT]
 ) -> tuple[AuditResult, list[RunArtifacts]]:
     """Check the runs in an audit's directory. They must be the runs that the audit planned.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
-from compliance.audits.options import AuditOptions, AuditRequest, Logs, Options
+from compliance.audits.options import AuditOptions, AuditOptionsT, AuditRequest, Logs
 from compliance.judge.finding import Finding
 from compliance.judge.verdict import Outcome, Verdict
 from runs.benchmark import Mode, Scenario
@@ -51,7 +51,7 @@ class RunSpec:
     @property
     def in_force(self) -> dict[str, Any]:
         """The effective values that the detail log must contain, by key without `effective_`."""
-        return in_force(self.settings, self.scenario)
+        return effective_settings(self.settings, self.scenario)
 
     def render(self) -> str | None:
         """Return the audit.config as text, or None if the run has none."""
@@ -92,7 +92,7 @@ class AuditResult(Verdict):
         return {**self.details, **super().record(strict=strict), **fixed}
 
 
-class AuditTest(ABC, Generic[Options]):
+class AuditTest(ABC, Generic[AuditOptionsT]):
     """Base class of audits. To add an audit, add a subclass with a `name` to `compliance/audits/catalog/`."""
 
     name: str  # value of --test and name of the directory
@@ -105,11 +105,11 @@ class AuditTest(ABC, Generic[Options]):
     existing: tuple[Mode, Mode] | None = None  # modes of --ref and --run; None: existing runs cannot be checked
 
     @property
-    def default_options(self) -> Options:
-        options: Options = self.options(test=self.name)
+    def default_options(self) -> AuditOptionsT:
+        options: AuditOptionsT = self.options(test=self.name)
         return options
 
-    def validate(self, request: AuditRequest[Options]) -> None:
+    def validate(self, request: AuditRequest[AuditOptionsT]) -> None:
         """Refuse an invalid request before any run starts.
 
         Raises:
@@ -118,20 +118,20 @@ class AuditTest(ABC, Generic[Options]):
         return
 
     @abstractmethod
-    def runs(self, request: AuditRequest[Options]) -> list[RunSpec]:
+    def runs(self, request: AuditRequest[AuditOptionsT]) -> list[RunSpec]:
         """Return the runs that the audit starts first."""
 
-    def more_runs(self, request: AuditRequest[Options], finished: Sequence["RunArtifacts"]) -> list[RunSpec]:
+    def more_runs(self, request: AuditRequest[AuditOptionsT], finished: Sequence["RunArtifacts"]) -> list[RunSpec]:
         """Return the runs that must follow the finished runs; an empty list if the audit is complete."""
         return []
 
-    def run_counts(self, request: AuditRequest[Options]) -> tuple[int, int]:
+    def run_counts(self, request: AuditRequest[AuditOptionsT]) -> tuple[int, int]:
         """Return the minimum and the maximum number of runs."""
         count = len(self.runs(request))
         return count, count
 
     @abstractmethod
-    def verify(self, request: AuditRequest[Options], runs: list["RunArtifacts"]) -> AuditResult:
+    def verify(self, request: AuditRequest[AuditOptionsT], runs: list["RunArtifacts"]) -> AuditResult:
         """Check the finished runs from their files, and return the verdict.
 
         Raises:
@@ -139,7 +139,9 @@ class AuditTest(ABC, Generic[Options]):
             NoVerdictError: If the files are complete but allow no verdict.
         """
 
-    def recover(self, request: AuditRequest[Options], logs: Logs, details: Mapping[str, Any]) -> AuditRequest[Options]:
+    def recover(
+        self, request: AuditRequest[AuditOptionsT], logs: Logs, details: Mapping[str, Any]
+    ) -> AuditRequest[AuditOptionsT]:
         """Return the request of a finished audit, with the options that the logs of its runs show.
 
         Args:
@@ -148,7 +150,7 @@ class AuditTest(ABC, Generic[Options]):
         """
         return request
 
-    def as_drawn(self, request: AuditRequest[Options], logs: Logs) -> AuditRequest[Options]:
+    def as_drawn(self, request: AuditRequest[AuditOptionsT], logs: Logs) -> AuditRequest[AuditOptionsT]:
         """Return the request with the random values that were drawn for it, read from the logs of its runs."""
         return request
 
@@ -194,7 +196,7 @@ class AuditTest(ABC, Generic[Options]):
         return head + "\n".join([*lines, *(f"check: {check}" for check in checks)]) + "\n"
 
 
-def in_force(settings: Mapping[str, int], scenario: Scenario) -> dict[str, Any]:
+def effective_settings(settings: Mapping[str, int], scenario: Scenario) -> dict[str, Any]:
     """Return the effective values that LoadGen logs for these settings, by key without `effective_`."""
     effective: dict[str, Any] = {}
     for key, value in settings.items():

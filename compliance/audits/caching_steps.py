@@ -20,15 +20,15 @@ from statistics import median
 from typing import Literal
 
 from compliance.audits.pace import (
-    Lengths,
     Pace,
     Ratio,
+    SampleLengths,
     compare_paces,
     length_finding,
     mean_lengths,
     pace_finding,
+    rate_spread,
     relative_lengths,
-    spread,
 )
 from compliance.judge.finding import Finding
 from runs.wording import counted, duration
@@ -77,7 +77,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Run:
+class CachingRun:
     """One run of the audit."""
 
     kind: str
@@ -92,13 +92,13 @@ class Run:
 class Measurement:
     """A finished run. `loaded` contains the rows that LoadGen loaded, in its order."""
 
-    run: Run
+    run: CachingRun
     pace: Pace
     loaded: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AuditOutcome:
     """The outcome of the audit (NONE: no verdict is possible), and what decided it."""
 
     verdict: Literal["PASS", "FAIL", "NONE"]
@@ -110,7 +110,7 @@ class Outcome:
     notes: tuple[str, ...] = ()  # kinds that were left out
 
 
-State = Literal["passed", "failed", "open"]
+StepState = Literal["passed", "failed", "open"]
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class _Rate:
         """True if the rate is far above its limit in all pairs of runs."""
         return min(pair.excess for pair in self.pairs) >= CLEAR_EXCESS
 
-    def state(self, *, steady: bool) -> State:
+    def state(self, *, steady: bool) -> StepState:
         if chance(self.tests, self.references, len(self.pairs) - self.above) <= MAX_CHANCE_OF_FAIL:
             return "failed"
         if self.tests >= CLEAR_TESTS and self.is_clear:
@@ -178,15 +178,15 @@ class _Kind:
         return self.reference_spread <= STEADY
 
     @property
-    def by_median(self) -> State:
+    def by_median(self) -> StepState:
         """The state after the last round. Runs of equal samples must have nearly equal rates."""
-        spread_of_tests = spread([1 / test.pace.mean_latency_ns for test in self.tests])
+        spread_of_tests = rate_spread([1 / test.pace.mean_latency_ns for test in self.tests])
         if spread_of_tests > STEADY or self.reference_spread > COMPARABLE:
             return "open"
         return "failed" if self.excess >= 1 - ROUNDING else "passed"
 
     @property
-    def state(self) -> State:
+    def state(self) -> StepState:
         states = [rate.state(steady=self.steady) for rate in self.rates]
         return "failed" if "failed" in states else "open" if "open" in states else "passed"
 
@@ -200,7 +200,7 @@ class _Kind:
         return max(rate.excess for rate in self.rates)
 
 
-def next_step(plan: Plan, done: Sequence[Measurement]) -> Run | Outcome:
+def next_step(plan: Plan, done: Sequence[Measurement]) -> CachingRun | AuditOutcome:
     """Return the next run that the audit needs, or its outcome."""
     if not done:
         return _reference(plan, done, plan.samples, 1)
@@ -215,11 +215,11 @@ def next_step(plan: Plan, done: Sequence[Measurement]) -> Run | Outcome:
     if shortest_s < MIN_REFERENCE_S:
         samples = f"{counted(size, 'sample')} took {shortest_s:.3g} s, required: at least {MIN_REFERENCE_S:g} s"
         fix = "audit with a larger dataset or a slower model"
-        return Outcome("NONE", f"the system is too fast to be measured: {samples}", fix)
+        return AuditOutcome("NONE", f"the system is too fast to be measured: {samples}", fix)
     kinds, notes = _kinds(plan, first)
     if not kinds:
         fix = "use --sample-index auto" if plan.indices else "audit with more --samples"
-        return Outcome("NONE", "; ".join(notes), fix)
+        return AuditOutcome("NONE", "; ".join(notes), fix)
     rounds, tests = len(references) - 1, [one for one in stage if one.run.number <= len(references) - 1]
     lengths = {row: length for one in done if one.run.kind == REFERENCE for row, length in one.pace.lengths.items()}
     judged = [_judge(plan, references, tests, kind, lengths) for kind in kinds] if rounds else []
@@ -227,11 +227,11 @@ def next_step(plan: Plan, done: Sequence[Measurement]) -> Run | Outcome:
         return _remembered(plan, done) or outcome if outcome.verdict == "PASS" else outcome
     unsettled = [one.name for one in judged if one.state == "open"] or list(kinds)
     if rounds >= MAX_ROUNDS:
-        return Outcome("NONE", f"{', '.join(unsettled)}: {rounds} rounds differ too much to be compared", _IDLE)
+        return AuditOutcome("NONE", f"{', '.join(unsettled)}: {rounds} rounds differ too much to be compared", _IDLE)
     ran = {(one.run.kind, one.run.number) for one in stage}
     for kind in unsettled:
         if (kind, rounds + 1) not in ran:
-            run = Run(kind, size, plan.queries or size, rounds + 1, kinds[kind], engine)
+            run = CachingRun(kind, size, plan.queries or size, rounds + 1, kinds[kind], engine)
             return _bounded(done, run, shortest_s)
     return _bounded(done, _reference(plan, done, size, rounds + 2), shortest_s)
 
@@ -275,7 +275,7 @@ def issued_rows(done: Iterable[Measurement], engine: int) -> set[int]:
     return {row for one in done if one.run.engine == engine for row in one.pace.counts}
 
 
-def _reference(plan: Plan, done: Sequence[Measurement], size: int, number: int) -> Run | Outcome:
+def _reference(plan: Plan, done: Sequence[Measurement], size: int, number: int) -> CachingRun | AuditOutcome:
     """Return a reference run of samples that the engine has not computed, on a new engine if they are too few."""
     engine = done[-1].run.engine if done else 1
     issued = issued_rows(done, engine)
@@ -284,10 +284,10 @@ def _reference(plan: Plan, done: Sequence[Measurement], size: int, number: int) 
         text = f"the dataset is too small: {len(rows)} of {counted(plan.rows, 'row')} are new to the server, and the "
         text += f"next reference run needs {size}"
         fix = "audit with a larger dataset, or with fewer --samples and a server that was just started"
-        return Outcome("NONE", text, fix)
+        return AuditOutcome("NONE", text, fix)
     if len(rows) < size:
         engine, rows = engine + 1, list(spread_rows(plan.rows))
-    return Run(REFERENCE, size, size, number, tuple(rows[:size]), engine)
+    return CachingRun(REFERENCE, size, size, number, tuple(rows[:size]), engine)
 
 
 def _longer(plan: Plan, done: Sequence[Measurement], size: int, seconds: float) -> int:
@@ -333,7 +333,7 @@ def _too_far(plan: Plan, pace: Pace, rows: tuple[int, ...]) -> str:
 
 
 def _judge(
-    plan: Plan, references: Sequence[Measurement], tests: Sequence[Measurement], kind: str, lengths: Lengths
+    plan: Plan, references: Sequence[Measurement], tests: Sequence[Measurement], kind: str, lengths: SampleLengths
 ) -> _Kind:
     tests_of_kind = tuple(one for one in tests if one.run.kind == kind)
     paces = [one.pace for one in references]
@@ -344,15 +344,15 @@ def _judge(
         _Rate(tuple(pair for pairs in column for pair in pairs), len(tests_of_kind))
         for column in zip(*rows, strict=True)
     )
-    return _Kind(kind, tests_of_kind, rates, spread([1 / pair.value for pair in rows[0][0]]))
+    return _Kind(kind, tests_of_kind, rates, rate_spread([1 / pair.value for pair in rows[0][0]]))
 
 
 def _decided(
-    references: Sequence[Measurement], judged: Sequence[_Kind], notes: Sequence[str], lengths: Lengths
-) -> Outcome | None:
+    references: Sequence[Measurement], judged: Sequence[_Kind], notes: Sequence[str], lengths: SampleLengths
+) -> AuditOutcome | None:
     if not judged:
         return None
-    states: dict[str, State] = {one.name: one.state for one in judged}
+    states: dict[str, StepState] = {one.name: one.state for one in judged}
     if (
         judged[0].steady
         and all(one.is_clear for one in judged)
@@ -377,10 +377,10 @@ def _decided(
             findings.append(length_finding(kind_result.name, repeated, mean_lengths(lengths, counts)[1]))
     deciding = max(failed or judged, key=lambda one: one.excess)
     verdict: Literal["PASS", "FAIL"] = "FAIL" if failed else "PASS"
-    return Outcome(verdict, "", "", tuple(references), deciding.tests, tuple(findings), tuple(notes))
+    return AuditOutcome(verdict, "", "", tuple(references), deciding.tests, tuple(findings), tuple(notes))
 
 
-def _remembered(plan: Plan, done: Sequence[Measurement]) -> Outcome | None:
+def _remembered(plan: Plan, done: Sequence[Measurement]) -> AuditOutcome | None:
     """Return the outcome NONE if reference runs are faster on new engines, whose samples earlier engines computed."""
     references = [one for one in done if one.run.kind == REFERENCE]
     rates = [
@@ -394,10 +394,10 @@ def _remembered(plan: Plan, done: Sequence[Measurement]) -> Outcome | None:
     )
     text += f"of at most {max(rates[0]):.6g} samples/s; either the system keeps responses outside the engine, or the "
     text += "first runs were disturbed"
-    return Outcome("NONE", text, "audit with a larger dataset, which needs no new engine")
+    return AuditOutcome("NONE", text, "audit with a larger dataset, which needs no new engine")
 
 
-def _lengths_of(tests: Sequence[Measurement]) -> Lengths:
+def _lengths_of(tests: Sequence[Measurement]) -> SampleLengths:
     """Return the mean lengths of each row over several runs."""
     rows = {row for test in tests for row in test.pace.lengths}
     lengths = {}
@@ -408,13 +408,15 @@ def _lengths_of(tests: Sequence[Measurement]) -> Lengths:
     return lengths
 
 
-def _bounded(done: Sequence[Measurement], run: Run | Outcome, expected_s: float) -> Run | Outcome:
+def _bounded(
+    done: Sequence[Measurement], run: CachingRun | AuditOutcome, expected_s: float
+) -> CachingRun | AuditOutcome:
     """Return the run, or the outcome NONE if the audit already has too many runs or took too long."""
     measured_s = sum(one.pace.seconds for one in done)
-    if isinstance(run, Outcome):
+    if isinstance(run, AuditOutcome):
         return run
     if len(done) >= MAX_RUNS:
-        return Outcome("NONE", f"{len(done)} runs differ too much to be compared", _IDLE)
+        return AuditOutcome("NONE", f"{len(done)} runs differ too much to be compared", _IDLE)
     if run.number > 1 and measured_s + expected_s > MAX_MEASURED_S:
-        return Outcome("NONE", f"runs of {duration(measured_s)} differ too much to be compared", _IDLE)
+        return AuditOutcome("NONE", f"runs of {duration(measured_s)} differ too much to be compared", _IDLE)
     return run

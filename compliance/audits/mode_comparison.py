@@ -27,10 +27,10 @@ class TwoModeOptions(AuditOptions):
     threshold: Share
 
 
-Request = AuditRequest[TwoModeOptions]
+ModesRequest = AuditRequest[TwoModeOptions]
 
 
-class DrawnRequest(Request):
+class DrawnRequest(ModesRequest):
     """The request of a finished audit, with the random seed that its log shows."""
 
     log_seed: Any  # random seed that selected the logged responses, from LoadGen's log
@@ -42,21 +42,21 @@ class TwoModeAudit(AuditTest[TwoModeOptions]):
     heading: str  # heading of the text file
     existing = ("accuracy", "performance")
 
-    def validate(self, request: Request) -> None:
+    def validate(self, request: ModesRequest) -> None:
         _samples(request)
 
-    def recover(self, request: Request, logs: Logs, details: Mapping[str, Any]) -> Request:
+    def recover(self, request: ModesRequest, logs: Logs, details: Mapping[str, Any]) -> ModesRequest:
         if PERFORMANCE not in logs:
             return request
         options = request.options.model_copy(update={"samples": requested_count(logs[PERFORMANCE])})
         return request.model_copy(update={"options": options})
 
-    def as_drawn(self, request: Request, logs: Logs) -> Request:
+    def as_drawn(self, request: ModesRequest, logs: Logs) -> ModesRequest:
         if PERFORMANCE not in logs:
             return request
         return DrawnRequest(**dict(request), log_seed=logs[PERFORMANCE].get("effective_accuracy_log_rng_seed"))
 
-    def runs(self, request: Request) -> list[RunSpec]:
+    def runs(self, request: ModesRequest) -> list[RunSpec]:
         samples = _samples(request)
         seed = request.log_seed if isinstance(request, DrawnRequest) else None
         settings = {
@@ -77,7 +77,7 @@ class TwoModeAudit(AuditTest[TwoModeOptions]):
             RunSpec(PERFORMANCE, settings=settings, scenario=request.scenario, requested=samples),
         ]
 
-    def verify(self, request: Request, runs: list["RunArtifacts"]) -> AuditResult:
+    def verify(self, request: ModesRequest, runs: list["RunArtifacts"]) -> AuditResult:
         self.need(runs, 2)
         performance, threshold = runs[1], request.options.threshold
         # Only the first response to each sample counts.
@@ -113,7 +113,7 @@ class TwoModeAudit(AuditTest[TwoModeOptions]):
         """
 
 
-def _samples(request: Request) -> int:
+def _samples(request: ModesRequest) -> int:
     return request.sample_count(request.options.samples, DEFAULT_SAMPLES)
 
 

@@ -69,10 +69,10 @@ class AuditOptions(BaseModel):
         return {name: field for name, field in cls.model_fields.items() if name not in AuditOptions.model_fields}
 
 
-Options = TypeVar("Options", bound=AuditOptions)
+AuditOptionsT = TypeVar("AuditOptionsT", bound=AuditOptions)
 
 
-class AuditRequest(BaseModel, Generic[Options]):
+class AuditRequest(BaseModel, Generic[AuditOptionsT]):
     """The request for an audit: scenario, benchmark, options and token IDs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), defer_build=True)
@@ -80,7 +80,7 @@ class AuditRequest(BaseModel, Generic[Options]):
     scenario: Scenario
     loadgen_key: str
     loaded_count: int  # number of samples that LoadGen can load: the rows of the dataset, limited by the benchmark
-    options: Options
+    options: AuditOptionsT
     starts_engine: bool = True  # False if the system is a server that was started by its owner
     stop_ids: tuple[int, ...] = ()  # end-of-sequence IDs of the model
     bos_ids: tuple[int, ...] = ()

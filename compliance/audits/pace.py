@@ -30,7 +30,7 @@ MIN_GAIN = 0.01
 MANY_RUNS = 5  # number of runs from which the slowest is left out of their spread
 NEAR_ROWS = 4
 LATENCY, TTFT = "1 / mean latency", "1 / mean TTFT"
-Lengths = Mapping[int, tuple[int, float]]  # row of the dataset → (prompt tokens, mean output tokens)
+SampleLengths = Mapping[int, tuple[int, float]]  # row of the dataset → (prompt tokens, mean output tokens)
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Pace:
     samples_per_second: float
     mean_latency_ns: float
     mean_ttft_ns: float | None
-    lengths: Lengths
+    lengths: SampleLengths
     issued: list[int]  # rows of the dataset, in the order in which LoadGen issued them
 
     @property
@@ -104,7 +104,7 @@ class Ratio:
 
 
 def compare_paces(
-    references: Sequence[Pace], test: Pace, threshold: float, lengths: Lengths
+    references: Sequence[Pace], test: Pace, threshold: float, lengths: SampleLengths
 ) -> list[tuple[Ratio, ...]]:
     """Return the rates of a repeating run, relative to each reference run: for each rate, a ratio for each reference.
 
@@ -148,13 +148,13 @@ def _ratios(
     for effect in effects:
         works = [prompts ** effect[0] * outputs ** effect[1] for prompts, outputs in shares]
         corrected.append(([rate * work for rate, work in zip(references, works[:-1], strict=True)], works[-1]))
-    best = min(corrected, key=lambda one: spread(one[0]))
-    expected, work = best if spread(best[0]) < spread(corrected[0][0]) - MIN_GAIN else corrected[0]
+    best = min(corrected, key=lambda one: rate_spread(one[0]))
+    expected, work = best if rate_spread(best[0]) < rate_spread(corrected[0][0]) - MIN_GAIN else corrected[0]
     change = correction(work, threshold)
     return tuple(Ratio(name, test_rate / rate, threshold, change) for rate in expected)
 
 
-def spread(rates: Sequence[float]) -> float:
+def rate_spread(rates: Sequence[float]) -> float:
     """Return the ratio of the highest to the lowest rate. The lowest of many rates may be disturbed and is left out."""
     ordered = sorted(rates)[len(rates) >= MANY_RUNS :]
     return ordered[-1] / ordered[0]
@@ -169,13 +169,13 @@ def correction(work: float, threshold: float) -> float:
     return max(-bound, min(bound, 1 / work - 1))
 
 
-def relative_lengths(reference: Pace, counts: Mapping[int, int], lengths: Lengths) -> tuple[float, float]:
+def relative_lengths(reference: Pace, counts: Mapping[int, int], lengths: SampleLengths) -> tuple[float, float]:
     """Return the mean prompt and output tokens of samples, relative to the means of a reference run."""
     means = mean_lengths(lengths, counts)
     return means[0] / reference.mean_lengths[0], means[1] / reference.mean_lengths[1]
 
 
-def mean_lengths(lengths: Lengths, counts: Mapping[int, int]) -> tuple[float, float]:
+def mean_lengths(lengths: SampleLengths, counts: Mapping[int, int]) -> tuple[float, float]:
     """Return the mean numbers of prompt and output tokens per query; `counts` has the number of queries by row."""
     total = sum(counts.values())
     prompts, outputs = (sum(lengths[row][which] * n for row, n in counts.items()) / total for which in (0, 1))

@@ -12,7 +12,7 @@ from runs.errors import ExecutionError
 from runs.loadgen.replay import expected_samples
 from runs.numbers.numbers import Numbers, rates_by_unit, reported_numbers, supported, time_texts
 from runs.record.finished_run import FinishedRun
-from runs.record.requests_log import RequestTable, read_requests
+from runs.record.requests_log import RequestTable, read_request_table
 
 
 @dataclass(eq=False)
@@ -31,7 +31,7 @@ class RunArtifacts(FinishedRun):
     @property
     def request_table(self) -> RequestTable:
         """The request log. An error is raised if the audit run has none."""
-        return read_requests(self.dir.requests) if self.requests is None else self.requests
+        return read_request_table(self.dir.requests) if self.requests is None else self.requests
 
     @cached_property
     def numbers(self) -> Numbers:

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any, Literal, Protocol, TypeVar
 
 from compliance.judge.finding import Finding
-from compliance.judge.rule import Kind, Rank, RuleRow, UnknownRuleError, declare
+from compliance.judge.rule import Rank, RuleKind, RuleRow, UnknownRuleError, declare
 from runs.errors import HarnessError, SetupError
 
 Decider = TypeVar("Decider", bound=Callable[..., Any])
@@ -26,7 +26,7 @@ Need = Literal[
 ]  # fmt: skip
 
 # Rules of these kinds are reported only if they are violated. They count as met if their check ran without a finding.
-_SILENT: frozenset[Kind] = frozenset({"contradiction", "tree", "gate", "submit"})
+_SILENT: frozenset[RuleKind] = frozenset({"contradiction", "tree", "gate", "submit"})
 
 NOT_APPLICABLE, WITHOUT_INPUT = "not applicable", "without input"
 
@@ -86,7 +86,7 @@ _CHECKS: dict[Callable[..., Any], Check] = {}
 
 
 def decides(
-    kind: Kind,
+    kind: RuleKind,
     *rows: RuleRow,
     needs: Sequence[Need] = (),
     applies: Callable[[Any], str] = always,
@@ -119,7 +119,7 @@ def decides(
     return registered
 
 
-def check(function: Callable[..., Any], *within: Callable[..., Any] | ModuleType, **changed: Any) -> Check:
+def check_of(function: Callable[..., Any], *within: Callable[..., Any] | ModuleType, **changed: Any) -> Check:
     """Return the check of a function.
 
     Args:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import orjson
 
-from compliance.judge.rule import Kind, Rule, find_rule, source_in_full
+from compliance.judge.rule import Rule, RuleKind, find_rule, source_in_full
 
 # error: violated. warning: violated, but no result fails by it alone. note: information for the reader. pass: met.
 Severity = Literal["error", "warning", "note", "pass"]
@@ -48,7 +48,7 @@ class Finding:
         return self.origin or self.definition.source
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> RuleKind:
         return self.definition.kind
 
     @property

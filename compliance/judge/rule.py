@@ -17,10 +17,10 @@ from runs.errors import HarnessError
 # official: results that claim to be eligible for submission. plausible: values that no honest system reaches. tree: a
 # submission tree. submit: results before a tree is built from them. gate: a declared technique. signoff: runs in the
 # independent sign-off. audit: the runs of an audit. machine: requirements for the start of a run.
-Kind = Literal[
+RuleKind = Literal[
     "contradiction", "result", "official", "plausible", "tree", "signoff", "audit", "submit", "gate", "machine"
 ]  # fmt: skip
-ON_RUNS: frozenset[Kind] = frozenset({"contradiction", "result", "official", "plausible"})
+ON_RUNS: frozenset[RuleKind] = frozenset({"contradiction", "result", "official", "plausible"})
 
 RuleSeverity = Literal["error", "warning", "note"]
 # The fields of a rule: ID, severity, source, summary (noun phrase for the checked value), fix.
@@ -51,7 +51,7 @@ class Rank(IntEnum):
     FILES = 4  # missing or invalid files and descriptions
 
 
-_RANK_OF: dict[Kind, Rank] = {
+_RANK_OF: dict[RuleKind, Rank] = {
     "contradiction": Rank.COPIES,
     "plausible": Rank.COPIES,
     "audit": Rank.AUDITS,
@@ -69,7 +69,7 @@ class Rule:
     """Definition of one rule. Its `id` never changes, because scripts rely on it."""
 
     id: str
-    kind: Kind
+    kind: RuleKind
     severity: RuleSeverity  # severity of a violation; note: only information for the reader
     source: str  # origin of the rule
     summary: str  # noun phrase for what is checked
@@ -93,7 +93,7 @@ def source_in_full(source: str) -> str:
 RULES: dict[str, Rule] = {}  # rules of all imported modules, by ID
 
 
-def declare(kind: Kind, rows: Iterable[RuleRow], rank: Rank | None = None) -> None:
+def declare(kind: RuleKind, rows: Iterable[RuleRow], rank: Rank | None = None) -> None:
     """Add rules of one kind.
 
     Args:

@@ -17,8 +17,14 @@ from compliance.audits.pace import LATENCY, LENGTH_SHARE
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared, stated
 from compliance.judge.rule import AUDIT_AGAIN, OURS
-from compliance.mlperf_endpoints.client_paces import RATE, SLOWEST_SHARE, ClientPace, compare_paces, deciding_rate
-from compliance.mlperf_endpoints.load import RERUN, Load, judge_load, read_load
+from compliance.mlperf_endpoints.client_paces import (
+    RATE,
+    SLOWEST_SHARE,
+    ClientPace,
+    compare_client_paces,
+    deciding_rate,
+)
+from compliance.mlperf_endpoints.load import RERUN, MeasuredPhase, judge_load, read_load
 from runs.files.fields import Amount, Count, strictly
 from runs.files.reading import read_as, read_record
 from runs.mlperf_endpoints.events import NO_TIME
@@ -70,7 +76,7 @@ class ClientVerdict(BaseModel):
     ("endpoints-rule-audit", "error", OURS, "the client's verdict on the audit, which counts for a submission",
      "repeat the client's audit until its verdict is PASS; endpoints-audit-verdict shows the cause"),
 )  # fmt: skip
-def judge_audit(run: EndpointsRun, main: Load | None) -> Iterator[Finding]:
+def judge_audit(run: EndpointsRun, main: MeasuredPhase | None) -> Iterator[Finding]:
     """Check the audit of a run directory, and the loads of its two runs.
 
     Args:
@@ -103,7 +109,9 @@ def judge_audit(run: EndpointsRun, main: Load | None) -> Iterator[Finding]:
     yield from _judged(client, requested.threshold, main, reference, cached)
 
 
-def _client_numbers(client: ClientVerdict, threshold: float, reference: Load, cached: Load) -> Iterator[Finding]:
+def _client_numbers(
+    client: ClientVerdict, threshold: float, reference: MeasuredPhase, cached: MeasuredPhase
+) -> Iterator[Finding]:
     root = reference.run.root.parent
     for name, load, qps, completed, requested in (
         (REFERENCE, reference, client.ref_qps, client.ref_completed, client.ref_requested),
@@ -146,7 +154,7 @@ def _word(passed: bool) -> str:
      "compare the numbers of both verdicts"),
 )  # fmt: skip
 def _judged(
-    client: ClientVerdict, threshold: float, main: Load | None, reference: Load, cached: Load
+    client: ClientVerdict, threshold: float, main: MeasuredPhase | None, reference: MeasuredPhase, cached: MeasuredPhase
 ) -> Iterator[Finding]:
     root = reference.run.root.parent
     for label, load in ((REFERENCE, reference), (CACHED, cached)):
@@ -175,7 +183,7 @@ def _judged(
         text = f"{_client_verdict(client)}; this program: {verdict}"
         yield stated("endpoints-audit-verdict", text, root, client=client.passed, ours=False if violated else None)
         return
-    paced = findings = compare_paces(*paces, threshold, least_ttft_ns=MIN_TTFT_NS)
+    paced = findings = compare_client_paces(*paces, threshold, least_ttft_ns=MIN_TTFT_NS)
     if not all(one.passed for one in paced) and _decodes_alike(reference, cached):
         findings = [
             finding if finding.passed or finding.rule != "caching-pace"
@@ -203,7 +211,7 @@ def _client_verdict(client: ClientVerdict) -> str:
     )
 
 
-def _pace(load: Load, label: str, by_limit: bool, cold_ns: int = 0) -> ClientPace:
+def _pace(load: MeasuredPhase, label: str, by_limit: bool, cold_ns: int = 0) -> ClientPace:
     """Return the numbers of a run that are compared; with `by_limit` all responses count as equally long.
 
     The cold start reduces a time by at most half, because it can be all of a run with one batch.
@@ -257,7 +265,7 @@ def _too_fast(reference: ClientPace) -> tuple[str, str, str] | None:
     return "mean latency", f"{reference.mean_latency_ns / 1e6:.3g} ms", f"at least {MIN_LATENCY_NS / 1e6:g} ms"
 
 
-def _decodes_alike(reference: Load, cached: Load) -> bool:
+def _decodes_alike(reference: MeasuredPhase, cached: MeasuredPhase) -> bool:
     """Return whether decoding was no faster in the audit run; without streaming this is unknown (False)."""
     pace = []
     for load in (reference, cached):
@@ -269,14 +277,14 @@ def _decodes_alike(reference: Load, cached: Load) -> bool:
     return pace[0] <= pace[1] * DECODE_FASTER
 
 
-def _against(main: Load, reference: Load, by_limit: bool) -> Iterator[Finding]:
+def _against(main: MeasuredPhase, reference: MeasuredPhase, by_limit: bool) -> Iterator[Finding]:
     """Compare the reference run with the run before it, which had the same samples."""
     before, after = _pace(main, "the run before", by_limit), _pace(reference, REFERENCE, by_limit)
     same_load = main.config.settings.load_pattern == reference.config.settings.load_pattern
     if same_load and _too_fast(before) is None:
         # A server with a response cache already has the responses of the reference run.
         name = RATE if after.scenario == "Offline" else LATENCY  # In Offline, latency grows with the number of samples.
-        rates = compare_paces(before, after, SECOND_TIME_THRESHOLD, least_ttft_ns=MIN_TTFT_NS)
+        rates = compare_client_paces(before, after, SECOND_TIME_THRESHOLD, least_ttft_ns=MIN_TTFT_NS)
         rate = next(one for one in rates if one.numbers.get("name") == name)
         text = f"{REFERENCE}: {name} of samples that the run before also had"
         yield replace(rate, rule="endpoints-audit-second-time", text=text)

@@ -34,7 +34,7 @@ class ClientPace(Pace):
     median_ttft_ns: float | None
 
 
-def compare_paces(
+def compare_client_paces(
     reference: ClientPace, test: ClientPace, threshold: float, *, least_ttft_ns: int = 0
 ) -> list[Finding]:
     """Check that `test` is not faster than `reference` by more than the lengths and the threshold explain.

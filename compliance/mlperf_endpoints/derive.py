@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from qsl.tokenizers import Tokenizer
 from runs.loadgen.early_stopping import late_queries_allowed
-from runs.mlperf_endpoints.events import MESSAGES, NO_TIME, NOTHING, TEXT, Column, Events
+from runs.mlperf_endpoints.events import MESSAGES, NO_TIME, NOTHING, TEXT, EventColumn, Events
 
-Values = Column | NDArray[np.float64]
+Values = EventColumn | NDArray[np.float64]
 Metrics = dict[str, Any]  # metric in final_snapshot.json → value of a counter, or statistics of a series
 
 PERCENTILES = (99.9, 99.0, 97.0, 95.0, 90.0, 80.0, 75.0, 50.0, 25.0, 10.0, 5.0, 1.0)
@@ -51,7 +51,7 @@ class ApproximateFloat(float):
     within: float = ROUNDING
 
 
-def derive(events: Events, *, streaming: bool, early_stopping: bool, tokens: Column | None) -> Metrics:
+def derive_metrics(events: Events, *, streaming: bool, early_stopping: bool, tokens: EventColumn | None) -> Metrics:
     """Recompute all numbers from the events; numbers of tokens need the token counts."""
     tracked, done = events.tracked, events.completed & events.tracked
     issued, first, complete = events.issued_ns, events.first_ns, events.complete_ns
@@ -72,7 +72,7 @@ def derive(events: Events, *, streaming: bool, early_stopping: bool, tokens: Col
             sizes = np.where(events.prompt_kind == TEXT, tokens[2], sizes)
         values[INPUT] = sizes[tracked & (events.prompt_kind != NOTHING)]
     return _counters(events, done) | {
-        name: statistics(series, early_stopping=early_stopping and name in EARLY_STOPPING)
+        name: client_statistics(series, early_stopping=early_stopping and name in EARLY_STOPPING)
         for name, series in values.items()
     }
 
@@ -101,7 +101,7 @@ def _counters(events: Events, done: NDArray[np.bool_]) -> dict[str, int]:
     }
 
 
-def count_tokens(events: Events, tokenizer: Tokenizer) -> Column | None:
+def count_tokens(events: Events, tokenizer: Tokenizer) -> EventColumn | None:
     """Return three rows of token counts: response, response after its first piece, and prompt of each sample.
 
     Return None if a chat template would have to join the parts of a response.
@@ -112,7 +112,7 @@ def count_tokens(events: Events, tokenizer: Tokenizer) -> Column | None:
     special = len(tokenizer.encode(""))  # The client does not count the special tokens that a tokenizer adds.
     tokens_of: dict[int, int] = {}  # hash of a text → tokens; texts repeat in each pass over the dataset
 
-    def count(column: Column, texts: list[tuple[int, str]]) -> None:
+    def count(column: EventColumn, texts: list[tuple[int, str]]) -> None:
         new = {hash(text): text for _, text in texts if hash(text) not in tokens_of}
         tokens_of.update(
             zip(new, (len(ids) - special for ids in tokenizer.encode_batch(list(new.values()))), strict=True)
@@ -128,7 +128,7 @@ def count_tokens(events: Events, tokenizer: Tokenizer) -> Column | None:
     return counts
 
 
-def statistics(values: Values, *, early_stopping: bool) -> dict[str, Any]:
+def client_statistics(values: Values, *, early_stopping: bool) -> dict[str, Any]:
     """Return the statistics of a series in the form of the client's snapshot. Percentiles are observed values."""
     ordered: Values = values.copy()
     ordered.sort()
@@ -182,7 +182,7 @@ def summarized(stat: Mapping[str, Any]) -> dict[str, Any]:
 def summary_of(metrics: Metrics, *, windowed: bool) -> dict[str, Any]:
     """Return the content of result_summary.json that follows from the metrics."""
     tokens = metrics.get(OUTPUT, EMPTY)
-    qps, tps = rates(metrics, tokens["total"] if tokens["count"] else None, windowed)
+    qps, tps = windowed_rates(metrics, tokens["total"] if tokens["count"] else None, windowed)
     return {
         "n_samples_issued": metrics[ISSUED],
         "n_samples_completed": metrics[COMPLETED],
@@ -196,7 +196,7 @@ def summary_of(metrics: Metrics, *, windowed: bool) -> dict[str, Any]:
     }
 
 
-def rates(metrics: Metrics, tokens: float | None, windowed: bool) -> tuple[float | None, float | None]:
+def windowed_rates(metrics: Metrics, tokens: float | None, windowed: bool) -> tuple[float | None, float | None]:
     """Return QPS and TPS over the window or over the duration; None without a time span or tokens."""
     span_s = metrics[WINDOW if windowed else DURATION] / 1e9
     if span_s <= 0:
@@ -204,15 +204,15 @@ def rates(metrics: Metrics, tokens: float | None, windowed: bool) -> tuple[float
     return (metrics[COMPLETED] - windowed) / span_s, None if tokens is None else tokens / span_s
 
 
-def numbers(metrics: Metrics) -> dict[str, Any]:
+def recomputed_numbers(metrics: Metrics) -> dict[str, Any]:
     """Return all recomputed numbers for programs. `answered_qps` counts samples that did not fail, per second."""
     series = {name: summarized(stat) for name, stat in metrics.items() if isinstance(stat, dict)}
     for stat in series.values():
         stat.pop("histogram", None)
         stat["std_dev"] = stat["std_dev"] and float(stat["std_dev"])
     tokens, span_s = metrics.get(OUTPUT, {}).get("total"), metrics[DURATION] / 1e9
-    qps, tps = rates(metrics, tokens, False)
-    window_qps, window_tps = rates(metrics, tokens, True)
+    qps, tps = windowed_rates(metrics, tokens, False)
+    window_qps, window_tps = windowed_rates(metrics, tokens, True)
     return metrics | series | {
         "qps": qps, "tps": tps, "window_qps": window_qps, "window_tps": window_tps,
         "answered_qps": (metrics[COMPLETED] - metrics[FAILED]) / span_s if span_s > 0 else None,

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from compliance.judge.check import Need, NotJudged
-from compliance.mlperf_endpoints.derive import Metrics, count_tokens, derive, numbers
-from compliance.mlperf_endpoints.load import Load, read_load
+from compliance.mlperf_endpoints.derive import Metrics, count_tokens, derive_metrics, recomputed_numbers
+from compliance.mlperf_endpoints.load import MeasuredPhase, read_load
 from qsl.tokenizers import load_tokenizer
-from runs.mlperf_endpoints.events import NO_TIME, Column
+from runs.mlperf_endpoints.events import NO_TIME, EventColumn
 from runs.mlperf_endpoints.folder import EndpointsRun
 from runs.mlperf_endpoints.layout import EVENTS, SNAPSHOT
 
@@ -39,7 +39,7 @@ class EndpointsEvidence:
         return ""
 
     @cached_property
-    def load(self) -> Load | None:
+    def load(self) -> MeasuredPhase | None:
         return read_load(self.run)
 
     @cached_property
@@ -50,7 +50,7 @@ class EndpointsEvidence:
         return configured if configured is not None else events is not None and bool(np.any(events.first_ns != NO_TIME))
 
     @cached_property
-    def tokens(self) -> Column | None:
+    def tokens(self) -> EventColumn | None:
         """Token counts; None without a tokenizer or events, or if counting needs a chat template."""
         if self.model_path is None or self.run.events is None:
             return None
@@ -78,12 +78,12 @@ class EndpointsEvidence:
         config = self.run.config
         early_stopping = config is None or config.settings.early_stopping.enabled
         tokens = self.tokens if self.reported_tokens == self.total_tokens else None
-        return derive(self.run.events, streaming=self.streaming, early_stopping=early_stopping, tokens=tokens)
+        return derive_metrics(self.run.events, streaming=self.streaming, early_stopping=early_stopping, tokens=tokens)
 
     @cached_property
     def numbers(self) -> dict[str, Any]:
         """The recomputed metrics and rates for programs."""
-        return numbers(self.metrics) if self.metrics else {}
+        return recomputed_numbers(self.metrics) if self.metrics else {}
 
     @property
     def is_complete(self) -> bool:

@@ -18,8 +18,8 @@ def is_for_endpoints(root: Path) -> bool:
     if is_run_folder(root):
         return True
     if any((root / division).is_dir() for division in DIVISIONS):
-        return any(True for _ in points(root))
-    return bool(run_folders(root)) or any(True for _ in points(root))
+        return any(True for _ in point_folders(root))
+    return bool(run_folders(root)) or any(True for _ in point_folders(root))
 
 
 def run_folders(root: Path) -> list[Path]:
@@ -44,6 +44,6 @@ def run_folders(root: Path) -> list[Path]:
     return sorted(folders)
 
 
-def points(root: Path) -> Iterator[Path]:
+def point_folders(root: Path) -> Iterator[Path]:
     """Return the directories that may be points of a submission."""
     return (path for depth in ("", "*/", "*/*/") for path in root.glob(f"{depth}{POINTS}"))

@@ -16,10 +16,10 @@ from compliance.mlperf_endpoints.summary_comparison import (
     Difference,
     compare_report,
     compare_summary,
-    differences,
+    reported_differences,
     reported_metrics,
 )
-from runs.mlperf_endpoints.events import NO_TIME, NOTHING, TEXT, Column, Events
+from runs.mlperf_endpoints.events import NO_TIME, NOTHING, TEXT, EventColumn, Events
 from runs.mlperf_endpoints.folder import PERFORMANCE
 from runs.mlperf_endpoints.layout import CONFIG, EVENTS, REPORT, SAMPLES, SNAPSHOT, SUMMARY
 from runs.wording import counted, printable
@@ -150,7 +150,7 @@ def check_clock(case: EndpointsEvidence) -> Iterator[Finding]:
     ("endpoints-report", "error", OURS, "report.txt, compared with result_summary.json", UNCHANGED),
     needs=("complete",),
 )  # fmt: skip
-def reported_numbers(case: EndpointsEvidence) -> Iterator[Finding]:
+def check_reported_numbers(case: EndpointsEvidence) -> Iterator[Finding]:
     """Compare the reported numbers with the events, and the files of the report with each other."""
     run, summary, snapshot = case.run, case.run.summary, case.run.snapshot
     against, reported = run.path(EVENTS), {} if snapshot is None else reported_metrics(snapshot)
@@ -158,7 +158,7 @@ def reported_numbers(case: EndpointsEvidence) -> Iterator[Finding]:
         unequal = compare_summary(run, summary, case.metrics)
         yield from _compared("endpoints-summary", unequal, run.path(SUMMARY), against)
     if snapshot is not None and run.events is not None:
-        unequal = differences(reported, case.metrics)
+        unequal = reported_differences(reported, case.metrics)
         yield from _compared("endpoints-snapshot", unequal, run.path(SNAPSHOT), against)
         yield from _token_series(case, run.events, reported)
     if run.report is not None and summary is not None:
@@ -224,7 +224,7 @@ def _token_series(case: EndpointsEvidence, events: Events, reported: Metrics) ->
         yield from (stated("endpoints-snapshot", text, path, events.path) for text, holds in problems.items() if holds)
 
 
-def _exceeds(percentiles: dict[str, Any], sizes: Column) -> bool:
+def _exceeds(percentiles: dict[str, Any], sizes: EventColumn) -> bool:
     """Return whether a percentile of tokens is above that of bytes; a tokenizer may add one token to a text."""
     shares = list(map(float, percentiles))
     most = np.percentile(sizes, shares, method="higher") + 1 if len(sizes) else np.zeros(len(shares))
@@ -253,7 +253,7 @@ def unfit(stat: dict[str, Any]) -> dict[str, bool]:
      "set the server to stream its responses piece by piece"),
     needs=("events",),
 )  # fmt: skip
-def failures(case: EndpointsEvidence) -> Iterator[Finding]:
+def hidden_failures(case: EndpointsEvidence) -> Iterator[Finding]:
     """Check failed samples and late first tokens, which the client's numbers hide."""
     events, summary, metrics = case.run.events, case.run.summary, case.metrics
     if events is None:

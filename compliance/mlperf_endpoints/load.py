@@ -21,7 +21,7 @@ from compliance.judge.check import decides
 from compliance.judge.finding import Finding, Severity, compared, stated
 from compliance.judge.rule import OURS
 from runs.files.reading import read_object
-from runs.mlperf_endpoints.events import NO_TIME, Column, Events
+from runs.mlperf_endpoints.events import NO_TIME, EventColumn, Events
 from runs.mlperf_endpoints.folder import NO_INDEX, Config, EndpointsRun
 from runs.mlperf_endpoints.layout import AUDIT, CACHED, CONFIG, REFERENCE, SAMPLES, VERDICT
 
@@ -55,16 +55,16 @@ AGENTIC = "agentic_inference"  # load pattern whose client ends samples itself, 
 
 
 @dataclass(frozen=True)
-class Load:
+class MeasuredPhase:
     """The measured phase of a run: its samples in the order of issue."""
 
     run: EndpointsRun
     config: Config
     events: Events
-    rows: Column  # rows of the samples in the events
-    index: Column  # indices of the samples in the dataset
-    issued_ns: Column
-    complete_ns: Column
+    rows: EventColumn  # rows of the samples in the events
+    index: EventColumn  # indices of the samples in the dataset
+    issued_ns: EventColumn
+    complete_ns: EventColumn
     answered: NDArray[np.bool_]  # samples that completed and did not fail
     start_ns: int
     end_ns: int
@@ -95,7 +95,7 @@ class Load:
         return np.asarray(self.complete_ns == NO_TIME)
 
 
-def replayed_order(seed: int, size: int, count: int) -> Column:
+def replayed_order(seed: int, size: int, count: int) -> EventColumn:
     """Return the first `count` indices. Each pass over the dataset shuffles the order of the previous pass."""
     draw, order = random.Random(seed), list(range(size))
     passes: list[int] = []
@@ -105,13 +105,13 @@ def replayed_order(seed: int, size: int, count: int) -> Column:
     return np.array(passes[:count], np.int64)
 
 
-def replayed_arrivals(seed: int, target_qps: float, count: int) -> Column:
+def replayed_arrivals(seed: int, target_qps: float, count: int) -> EventColumn:
     """Return the issue times of the first `count` samples, in ns from the start of issuing."""
     draw, rate = random.Random(seed), target_qps / SECOND
     return np.cumsum(np.array([max(1, int(draw.expovariate(rate))) for _ in range(count)], np.int64))
 
 
-def dataset_size(index: Column, seed: int) -> tuple[int | None, bool]:
+def dataset_size(index: EventColumn, seed: int) -> tuple[int | None, bool]:
     """Find the size of the dataset whose shuffled order begins with these indices.
 
     Sizes are tried upward from the highest index, up to the position of the first repeated index.
@@ -136,7 +136,7 @@ def dataset_size(index: Column, seed: int) -> tuple[int | None, bool]:
     return None, len(index) >= ENOUGH
 
 
-def read_load(run: EndpointsRun) -> Load | None:
+def read_load(run: EndpointsRun) -> MeasuredPhase | None:
     """Read the measured phase of a run; None if the directory has none that can be replayed."""
     events, config = run.events, run.config
     if events is None or config is None or not events.phases or not events.tracked.any():
@@ -144,7 +144,7 @@ def read_load(run: EndpointsRun) -> Load | None:
     rows = np.flatnonzero(events.tracked)
     answered = (events.completed & ~events.failed)[rows]
     start_ns, end_ns = events.phases[0]
-    return Load(
+    return MeasuredPhase(
         run, config, events, rows, run.sample_index()[rows], events.issued_ns[rows], events.complete_ns[rows], answered,
         start_ns, events.last_ns if end_ns == NO_TIME else end_ns, *_asked_by_audit(run.root.resolve()),
     )  # fmt: skip
@@ -183,7 +183,7 @@ def _asked_by_audit(root: Path) -> tuple[int | None, int | None]:
     ("endpoints-warm-up", "error", OURS, "warm-up samples", RERUN),
     ("endpoints-drained", "error", OURS, "issued samples that never completed", RERUN),
 )  # fmt: skip
-def judge_load(load: Load) -> Iterator[Finding]:
+def judge_load(load: MeasuredPhase) -> Iterator[Finding]:
     """Check the load of one run."""
     pattern = load.config.settings.load_pattern
     if pattern.type == AGENTIC:
@@ -204,12 +204,12 @@ def judge_load(load: Load) -> Iterator[Finding]:
 
 
 def _compared(
-    load: Load, rule: str, text: str, right: bool, found: object, required: object, **numbers: Any
+    load: MeasuredPhase, rule: str, text: str, right: bool, found: object, required: object, **numbers: Any
 ) -> Finding:
     return compared(f"endpoints-{rule}", right, str(found), str(required), load.events.path, **numbers, text=text)
 
 
-def _order(load: Load) -> Iterator[Finding]:
+def _order(load: MeasuredPhase) -> Iterator[Finding]:
     index, seed, place = load.index, load.config.settings.runtime.dataloader_random_seed, load.events.path
     if lost := int((index == NO_INDEX).sum()):
         text = f"{lost} of {len(index)} issued samples have no dataset index"
@@ -235,7 +235,7 @@ def _order(load: Load) -> Iterator[Finding]:
     yield _compared(load, "prompts", "", not doubled, doubled, 0)
 
 
-def _arrivals(load: Load, target_qps: float) -> Iterator[Finding]:
+def _arrivals(load: MeasuredPhase, target_qps: float) -> Iterator[Finding]:
     count, seed = len(load.rows), load.config.settings.runtime.scheduler_random_seed
     late = load.issued_ns - load.start_ns - replayed_arrivals(seed, target_qps, count)
     # No event marks the start of issuing. If most samples were issued on time, the earliest of them show it.
@@ -268,7 +268,7 @@ def _arrivals(load: Load, target_qps: float) -> Iterator[Finding]:
     )  # fmt: skip
 
 
-def _concurrency(load: Load, target: int) -> Iterator[Finding]:
+def _concurrency(load: MeasuredPhase, target: int) -> Iterator[Finding]:
     # Times at which the number of open samples changes, and the number from then on. At equal times, completions are
     # counted before new issues.
     times = np.concatenate([ended := load.complete_ns[~load.left], load.issued_ns])
@@ -295,7 +295,7 @@ def _concurrency(load: Load, target: int) -> Iterator[Finding]:
     )  # fmt: skip
 
 
-def _warm_up(load: Load) -> Iterator[Finding]:
+def _warm_up(load: MeasuredPhase) -> Iterator[Finding]:
     place, warm_up = load.events.path, load.config.settings.warmup
     before = load.events.issued_ns < load.start_ns
     sent, wanted = int(before.sum()), (warm_up.n_requests or load.size[0]) if warm_up.enabled else 0
@@ -311,7 +311,7 @@ def _warm_up(load: Load) -> Iterator[Finding]:
         yield stated("endpoints-warm-up", text, place, still_open=still_open, severity="warning")
 
 
-def _whole(load: Load) -> Iterator[Finding]:
+def _whole(load: MeasuredPhase) -> Iterator[Finding]:
     """Check whether all samples were issued and completed; otherwise look for the reason."""
     place, settings, left = load.events.path, load.config.settings, load.left
     wanted, sent, open_ones = load.wanted, len(load.rows), int(left.sum())

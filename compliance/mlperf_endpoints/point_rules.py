@@ -17,7 +17,7 @@ from compliance.judge.finding import Finding, compared, stated
 from compliance.judge.rule import OURS
 from compliance.mlperf_endpoints.endpoints_evidence import EndpointsEvidence
 from compliance.mlperf_endpoints.load import RERUN
-from qsl.dataset_file import parse_rows, read_bytes
+from qsl.dataset_file import parse_rows, read_dataset_bytes
 from runs.errors import InputError
 from runs.files.reading import read_object
 from runs.mlperf_endpoints.folder import PERFORMANCE, Config, EndpointsRun
@@ -231,7 +231,7 @@ def rescored(case: EndpointsEvidence) -> Iterator[Finding]:
         if dataset_path is None:
             case.mark_not_checked("scores", "give --dataset-path to rescore the responses")
             continue
-        rows = parse_rows(read_bytes(dataset_path), dataset_path, (column,))
+        rows = parse_rows(read_dataset_bytes(dataset_path), dataset_path, (column,))
         if max(place.values()) >= len(rows):
             text = f"--dataset-path {dataset_path}: {len(rows)} rows, but the run used row {max(place.values())}"
             raise InputError(text, "give the dataset of the run")

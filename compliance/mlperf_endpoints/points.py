@@ -12,12 +12,12 @@ from typing import Any
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import OURS
-from compliance.mlperf_endpoints.derive import COMPLETED, DURATION, FIELDS, WINDOW, rates
+from compliance.mlperf_endpoints.derive import COMPLETED, DURATION, FIELDS, WINDOW, windowed_rates
 from compliance.mlperf_endpoints.folder_rules import UNCHANGED, unfit
-from compliance.mlperf_endpoints.summary_comparison import differences, run_config, windowed
+from compliance.mlperf_endpoints.summary_comparison import expected_run_config, reported_differences, windowed
 from compliance.mlperf_endpoints.tree import POINT, SUMMARY
 from runs.files.yaml_file import read_yaml
-from runs.mlperf_endpoints.folder import Point, Series, Summary
+from runs.mlperf_endpoints.folder import EndpointsPoint, Series, Summary
 from runs.mlperf_endpoints.layout import CONFIG
 
 CLOSE = 1e-6
@@ -36,7 +36,7 @@ def judge_points(root: Path, places: Sequence[Path]) -> Iterator[Finding]:
     """Compare the files of each point, and the points of the tree."""
     seen: Counter[tuple[Any, ...]] = Counter()
     for place in places:
-        point = Point(place)
+        point = EndpointsPoint(place)
         wrong = [f"{name}: {found}, {CONFIG}: {wanted}" for name, found, wanted in _settings(point)]
         files = [point.path(name) for name in (POINT, SUMMARY, CONFIG) if point.has(name)]
         yield compared("endpoints-point-settings", not wrong, "; ".join(wrong) or "equal", "equal", *files)
@@ -54,13 +54,13 @@ def judge_points(root: Path, places: Sequence[Path]) -> Iterator[Finding]:
     yield compared("endpoints-point-copies", not copies, f"{copies}", "0", root)
 
 
-def _settings(point: Point) -> Iterator[tuple[str, Any, Any]]:
+def _settings(point: EndpointsPoint) -> Iterator[tuple[str, Any, Any]]:
     """What another file or the directory's name has, and config.yaml."""
     config, summary = point.config, point.summary
     if config is None:
         return
     if summary is not None:
-        yield from differences(summary.run_config or {}, run_config(point, summary), "run_config")
+        yield from reported_differences(summary.run_config or {}, expected_run_config(point, summary), "run_config")
     runtime, pattern = config.settings.runtime, config.settings.load_pattern
     declared = read_yaml(point.path(POINT), "") if point.has(POINT) else {}
     expected: dict[str, Any] = {
@@ -75,8 +75,8 @@ def _settings(point: Point) -> Iterator[tuple[str, Any, Any]]:
     }
     if pattern.type == "concurrency":
         expected["concurrency"] = pattern.target_concurrency
-        yield from differences(point.root.name, f"r{pattern.target_concurrency}", "directory")
-    yield from differences({**expected, **declared}, expected, POINT)
+        yield from reported_differences(point.root.name, f"r{pattern.target_concurrency}", "directory")
+    yield from reported_differences({**expected, **declared}, expected, POINT)
     name, served = str(declared.get("model_name", "")), _letters(config.model_params.name)
     for where, model in ((f"{POINT}.model_name", name), ("directory", point.root.parent.name)):
         if model and _letters(model) not in served and served not in _letters(model):
@@ -87,13 +87,13 @@ def _letters(name: str) -> str:
     return "".join(filter(str.isalnum, name.rpartition("/")[2].lower()))
 
 
-def _numbers(point: Point, summary: Summary) -> Iterator[tuple[str, bool]]:
+def _numbers(point: EndpointsPoint, summary: Summary) -> Iterator[tuple[str, bool]]:
     """What in a summary cannot be true, and whether it is so."""
     done, failed, sent = summary.n_samples_completed, summary.n_samples_failed, summary.n_samples_issued
     yield f"samples: {sent} issued, {done} completed, {failed} failed", not failed <= done <= sent
     spans = {DURATION: summary.duration_ns or 0, WINDOW: summary.legacy_loadgen_window_duration_ns or 0}
     metrics = spans | {COMPLETED: done}
-    expected = rates(metrics, summary.output_sequence_lengths.total, windowed(point, metrics))
+    expected = windowed_rates(metrics, summary.output_sequence_lengths.total, windowed(point, metrics))
     for name, reported, wanted in zip(("qps", "tps"), (summary.qps, summary.tps), expected, strict=True):
         yield f"{name}: {reported}, recomputed from count and duration: {wanted}", not _close(reported, wanted)
     for name in FIELDS:

@@ -10,7 +10,7 @@ from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import OURS
 from compliance.mlperf_endpoints.endpoints_evidence import EndpointsEvidence
-from compliance.mlperf_endpoints.load import MS, RERUN, SECOND, TURN_NS, Load
+from compliance.mlperf_endpoints.load import MS, RERUN, SECOND, TURN_NS, MeasuredPhase
 from runs.mlperf_endpoints.events import NO_TIME, TEXT
 from runs.mlperf_endpoints.layout import CONFIG
 
@@ -23,7 +23,7 @@ SAMPLES_PER_WORKER = 10
 PATTERNS = {"offline": ("max_throughput",), "online": ("poisson", "concurrency", "agentic_inference")}
 NO_REASON = -2  # index that no finish reason has
 
-Row = tuple[str, str, bool, object, object]  # rule, text, whether the rule is met, found value, required value
+SettingRow = tuple[str, str, bool, object, object]  # rule, text, whether the rule is met, found value, required value
 
 
 @decides(
@@ -48,7 +48,7 @@ def settings_in_force(case: EndpointsEvidence) -> Iterator[Finding]:
             yield compared(f"endpoints-{rule}", right, str(value), str(required), *files, text=text)
 
 
-def _refused(case: EndpointsEvidence, load: Load) -> Iterator[Row]:
+def _refused(case: EndpointsEvidence, load: MeasuredPhase) -> Iterator[SettingRow]:
     config, runtime, model = load.config, load.config.settings.runtime, load.config.model_params
     pattern, workers = config.settings.load_pattern.type, config.settings.client.num_workers
     urls = len(config.endpoint_config.endpoints)
@@ -66,7 +66,7 @@ def _refused(case: EndpointsEvidence, load: Load) -> Iterator[Row]:
         yield "settings", text, right, value, required
 
 
-def _streaming(case: EndpointsEvidence, load: Load) -> Iterator[Row]:
+def _streaming(case: EndpointsEvidence, load: MeasuredPhase) -> Iterator[SettingRow]:
     events, is_streaming = load.events, load.config.streaming
     first = events.first_ns[load.rows] != NO_TIME
     later, all_chunks = events.counts["sample.recv_non_first"], load.config.settings.client.stream_all_chunks
@@ -82,7 +82,7 @@ def _streaming(case: EndpointsEvidence, load: Load) -> Iterator[Row]:
         yield "streaming", text, later > 0, later, "at least 1"
 
 
-def _durations(case: EndpointsEvidence, load: Load) -> Iterator[Row]:
+def _durations(case: EndpointsEvidence, load: MeasuredPhase) -> Iterator[SettingRow]:
     runtime, timeout_s = load.config.settings.runtime, load.config.settings.drain.performance_timeout_s
     took_s = (load.end_ns - load.start_ns) / SECOND
     most_s = float(runtime.max_duration_ms) * MS / SECOND  # n_samples_to_issue overrides min_duration_ms
@@ -95,7 +95,7 @@ def _durations(case: EndpointsEvidence, load: Load) -> Iterator[Row]:
         yield "drain", "", right, f"{wait_s:.2f} s", f"at most {timeout_s:.2f} s (performance_timeout_s)"
 
 
-def _lengths(case: EndpointsEvidence, load: Load) -> Iterator[Row]:
+def _lengths(case: EndpointsEvidence, load: MeasuredPhase) -> Iterator[SettingRow]:
     summary, events, limit = case.run.summary, load.events, load.config.model_params.max_new_tokens
     most = None if summary is None else summary.output_sequence_lengths.max
     if summary is None or not limit or not most:
@@ -112,7 +112,7 @@ def _lengths(case: EndpointsEvidence, load: Load) -> Iterator[Row]:
         yield "output-limit", text, least >= MIN_OF_LIMIT * limit, f"{least:g}", wanted
 
 
-def _dataset(case: EndpointsEvidence, load: Load) -> Iterator[Row]:
+def _dataset(case: EndpointsEvidence, load: MeasuredPhase) -> Iterator[SettingRow]:
     size, measured = load.size[0], case.run.datasets(measured=True)
     samples = measured[0].get("samples") if len(measured) == 1 else None
     # The client uses all rows, even if `samples` is lower; a higher value is wrong.

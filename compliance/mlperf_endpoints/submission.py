@@ -20,7 +20,7 @@ from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared
 from compliance.judge.text import finding_lines, not_judged_lines
 from compliance.judge.verdict import Outcome, Verdict
-from compliance.mlperf_endpoints.find_folders import points, run_folders
+from compliance.mlperf_endpoints.find_folders import point_folders, run_folders
 from compliance.mlperf_endpoints.point_rules import ACCURACY, NEWEST, round_rules
 from compliance.mlperf_endpoints.points import judge_points
 from compliance.mlperf_endpoints.tree import judge_tree
@@ -56,7 +56,7 @@ class FoldersChecked(Verdict):
 
     root: Path
     runs: list[EndpointsRun] = field(default_factory=list)  # readable run directories
-    points: list[str] = field(default_factory=list)  # points of a submission tree
+    point_folders: list[str] = field(default_factory=list)  # points of a submission tree
     verdicts: dict[str, Outcome] = field(default_factory=dict)  # directory → verdict of `verify --official`
     official: dict[str, Any] | None = None  # program, outcome and messages of endpoints-submission-cli
 
@@ -105,7 +105,7 @@ def check_folders(
         checked.not_judged += (replace(one, results=(str(folder),)) for one in verdict.not_judged)
         checked.error = checked.error or verdict.error
         checked.runs += [] if verdict.run is None else [verdict.run]
-    if with_points := sorted(points(folders[0])):
+    if with_points := sorted(point_folders(folders[0])):
         checked.points = [str(point) for point in with_points]
         checked.findings += [*judge_tree(with_points), *judge_points(folders[0], with_points)]
     checked.findings += _lacking(folders[0], checked.runs, round_rules()["points"]) if checked.runs else ()
@@ -143,7 +143,7 @@ def _lacking(root: Path, runs: Sequence[EndpointsRun], limits: dict[str, int]) -
     names = f"{len(levels)} concurrencies and {counted(offline, 'Offline point')}"
     yield compared("endpoints-points", right, names, f"{least} to {limits['most']} points", root)
     yield compared("endpoints-offline", offline <= 1, f"{offline}", "at most 1, or an elected point", root)
-    yield from one_system(root, runs)
+    yield from same_configuration(root, runs)
     for name, (low, high) in regions(levels, limits["ultra_low"]).items():
         inside = [level for level in levels if low <= level <= high]
         text = f"points of {name}, concurrency {low} to {high}"
@@ -151,7 +151,7 @@ def _lacking(root: Path, runs: Sequence[EndpointsRun], limits: dict[str, int]) -
     yield compared("endpoints-tree", False, "none in run directories", ", ".join(TREE_FILES), root)
 
 
-def one_system(root: Path, runs: Sequence[EndpointsRun]) -> Iterator[Finding]:
+def same_configuration(root: Path, runs: Sequence[EndpointsRun]) -> Iterator[Finding]:
     """Compare the configurations of several run directories; streaming, load and server addresses may differ."""
     configured = []
     for run in runs:
@@ -183,7 +183,7 @@ def find_checker(named: Path | None, root: Path) -> str | None:
         InputError: If the given path is not a program.
     """
     if named is None:
-        return shutil.which(PROGRAM) if any(True for _ in points(root)) else None
+        return shutil.which(PROGRAM) if any(True for _ in point_folders(root)) else None
     program = shutil.which(str(named.resolve()))
     if program is None:
         raise InputError(f"--official {named}: program not found", f"give the path of the {PROGRAM} program")

@@ -27,11 +27,11 @@ from runs.mlperf_endpoints.folder import EndpointsRun, LoadPattern, Series, Snap
 Difference = tuple[str, Any, Any]  # path of a number in the file, reported value, expected value
 
 
-def differences(reported: Any, expected: Any, name: str = "") -> Iterator[Difference]:
+def reported_differences(reported: Any, expected: Any, name: str = "") -> Iterator[Difference]:
     """Yield the reported values that differ from the expected ones."""
     if isinstance(expected, Mapping) and isinstance(reported, Mapping):
         for key, value in expected.items():
-            yield from differences(reported.get(key), value, f"{name}.{key}" if name else key)
+            yield from reported_differences(reported.get(key), value, f"{name}.{key}" if name else key)
     elif not _agree(reported, expected):
         yield name, reported, expected
 
@@ -69,17 +69,21 @@ def compare_summary(run: EndpointsRun, summary: Summary, derived: Metrics) -> It
         metrics, counts_reasons = empty | reported | derived, f"{REASON}stop" in reported
         complete = snapshot.state == "complete" and snapshot.n_pending_tasks == 0
         series = {"state": snapshot.state, "complete": complete}
-    expected = summary_of(metrics, windowed=windowed(run, metrics)) | series | {"run_config": run_config(run, summary)}
+    expected = (
+        summary_of(metrics, windowed=windowed(run, metrics))
+        | series
+        | {"run_config": expected_run_config(run, summary)}
+    )
     if not (summary.finish_reason_counts or counts_reasons):  # Earlier clients do not count finish reasons.
         del expected["finish_reason_counts"]
-    yield from differences(summary.model_dump(), expected)
+    yield from reported_differences(summary.model_dump(), expected)
 
 
 # Settings in the run_config of result_summary.json.
 _CONFIGURED = ("load_pattern", "warmup", "scheduler_random_seed", "dataloader_random_seed")
 
 
-def run_config(run: EndpointsRun, summary: Summary) -> dict[str, Any]:
+def expected_run_config(run: EndpointsRun, summary: Summary) -> dict[str, Any]:
     """Return the expected run_config of result_summary.json from config.yaml, which omits null values."""
     settings = run.raw_config.get("settings")
     settings = settings if isinstance(settings, dict) else {}
@@ -115,7 +119,7 @@ def compare_report(text: str, summary: Summary) -> Iterator[Difference]:
     """
     reported, expected = _by_place(text.splitlines()), _by_place(_report_of(summary))
     more = {place: None for place in reported if place not in expected and place.startswith(tuple(_SECTIONS))}
-    yield from differences(reported, expected | more)
+    yield from reported_differences(reported, expected | more)
 
 
 def _by_place(lines: Iterable[str]) -> dict[str, list[str]]:

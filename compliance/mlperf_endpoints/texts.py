@@ -10,7 +10,7 @@ from compliance.judge.rule import OURS
 from compliance.mlperf_endpoints.endpoints_evidence import EndpointsEvidence
 from compliance.mlperf_endpoints.load import RERUN
 from compliance.results.plausibility import DIFFERENT_IDS, MIN_SHARED, REPEAT_SHARE, SHARED_SHARE
-from qsl.dataset_file import parse_rows, read_bytes
+from qsl.dataset_file import parse_rows, read_dataset_bytes
 from runs.mlperf_endpoints.events import NO_TIME, NOTHING, TEXT
 from runs.mlperf_endpoints.folder import NO_INDEX
 from runs.mlperf_endpoints.layout import SUMMARY
@@ -88,7 +88,7 @@ def prompts(case: EndpointsEvidence) -> Iterator[Finding]:
     if case.dataset_path is None or len(measured) != 1 or not (kinds == TEXT).all():
         case.mark_not_checked("prompts", "give --dataset-path to compare text prompts with the rows of the dataset")
         return
-    dataset = parse_rows(read_bytes(case.dataset_path), case.dataset_path, ())
+    dataset = parse_rows(read_dataset_bytes(case.dataset_path), case.dataset_path, ())
     if (size := load.size[0]) is not None and load.repeats is None:
         text, files = f"{size} (computed from the order of the samples)", (case.dataset_path, place)
         yield compared("endpoints-dataset-rows", len(dataset) == size, f"{len(dataset)}", text, *files)
@@ -115,7 +115,7 @@ def prompts(case: EndpointsEvidence) -> Iterator[Finding]:
     ("endpoints-tool-calls", "warning", OURS, "text responses with a tool call as finish reason", RERUN),
     needs=("load", "complete"),
 )
-def token_counts(case: EndpointsEvidence) -> Iterator[Finding]:
+def check_token_counts(case: EndpointsEvidence) -> Iterator[Finding]:
     """Compare the reported token counts with the texts, without a tokenizer."""
     load, summary = case.load, case.run.summary
     assert load is not None  # see `needs`

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from compliance.judge.check import check, decides, judge
+from compliance.judge.check import check_of, decides, judge
 from compliance.judge.finding import Finding
 from compliance.judge.text import finding_lines, not_judged_lines
 from compliance.judge.verdict import FOLDERS, Verdict
@@ -21,16 +21,16 @@ from compliance.mlperf_endpoints.folder_rules import (
     KEEP,
     check_clock,
     check_files,
-    failures,
+    check_reported_numbers,
+    hidden_failures,
     honest_tokens,
     order_of_events,
-    reported_numbers,
 )
 from compliance.mlperf_endpoints.load import judge_load
 from compliance.mlperf_endpoints.point_rules import accuracy, accuracy_files, point, rescored
 from compliance.mlperf_endpoints.settings import settings_in_force
 from compliance.mlperf_endpoints.summary_comparison import windowed
-from compliance.mlperf_endpoints.texts import prompts, responses, times, token_counts
+from compliance.mlperf_endpoints.texts import check_token_counts, prompts, responses, times
 from runs.errors import HarnessError, SetupError
 from runs.files.writing import sha256_of
 from runs.mlperf_endpoints.events import MAX_EVENTS_BYTES
@@ -133,15 +133,15 @@ def _audit(case: EndpointsEvidence) -> Iterator[Finding]:
 
 _SERIES = {"ttft": TTFT, "tpot": TPOT, "latency": LATENCY}
 # Checks in the order of their findings.
-ON_EACH_RUN = tuple(map(check, (check_files, order_of_events, check_clock, reported_numbers)))
-AUDIT_ALONE = (check(_audit),)
+ON_EACH_RUN = tuple(map(check_of, (check_files, order_of_events, check_clock, check_reported_numbers)))
+AUDIT_ALONE = (check_of(_audit),)
 CHECKS = (
     *ON_EACH_RUN,
-    *map(check, (failures, honest_tokens)),
-    check(_load, load),
-    *map(check, (settings_in_force, prompts, responses, token_counts, times)),
+    *map(check_of, (hidden_failures, honest_tokens)),
+    check_of(_load, load),
+    *map(check_of, (settings_in_force, prompts, responses, check_token_counts, times)),
     *AUDIT_ALONE,
-    *map(check, (rescored, accuracy_files, point, accuracy)),
+    *map(check_of, (rescored, accuracy_files, point, accuracy)),
 )
 
 
@@ -168,7 +168,7 @@ def _lines(case: EndpointsEvidence, measured: dict[str, float]) -> Iterator[str]
     yield from (f"{name}: {text}" for name, text in time_texts(measured).items())
 
 
-def as_text(verdict: FolderVerdict) -> str:
+def client_run_text(verdict: FolderVerdict) -> str:
     """Return the verdict as text: the outcome, the numbers, and every finding that is not a pass."""
     reasons = " ".join(shortened_list(verdict.reasons, 3).split())
     lines = [f"{verdict.outcome}: {reasons}" if reasons else verdict.outcome]

@@ -11,16 +11,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from compliance.report.curves import Mark, Panel, Series, draw_curves
-from compliance.report.page import render
+from compliance.report.curves import Mark, Panel, SystemCurve, draw_curves
+from compliance.report.page import render_page
 from compliance.report.pictures import Picture, distributions, open_queries, time_series
-from runs.bench.bench_record import BENCH_FILE, BenchRecord, BenchRun, read_bench
+from runs.bench.bench_record import BENCH_FILE, BenchRecord, BenchRun, read_bench_record
 from runs.errors import HarnessError
 from runs.files.writing import write_atomic
 from runs.numbers.timeline import timeline
 from runs.record.finished_run import FinishedRun
 from runs.record.layout import RunDir
-from runs.record.requests_log import RequestTable, read_requests
+from runs.record.requests_log import RequestTable, read_request_table
 from runs.wording import moment
 
 # Field of BenchRun, name, and field of Limits.
@@ -48,7 +48,7 @@ class BenchPage:
         """Return the runs by load."""
         by_load: dict[str, list[BenchRun]] = {}
         for run in self.record.runs:
-            by_load.setdefault(f"{run.kind} {load_of(run)}", []).append(run)
+            by_load.setdefault(f"{run.kind} {load_text(run)}", []).append(run)
         return list(by_load.items())
 
 
@@ -59,7 +59,7 @@ def write_bench_page(folder: Path) -> Path:
         InputError: If bench.json is missing or damaged.
     """
     path = RunDir(folder).page
-    write_atomic(path, render(bench_page(folder, read_bench(folder / BENCH_FILE)), "bench_page.html"))
+    write_atomic(path, render_page(bench_page(folder, read_bench_record(folder / BENCH_FILE)), "bench_page.html"))
     return path
 
 
@@ -76,7 +76,7 @@ def bench_page(folder: Path, record: BenchRecord) -> BenchPage:
     return page
 
 
-def load_of(run: BenchRun) -> str:
+def load_text(run: BenchRun) -> str:
     """Return the load of a run: a share of the Offline rate, a rate, or a number of open queries."""
     if run.kind == "concurrency":
         return f"{run.concurrency} open"
@@ -89,7 +89,7 @@ def run_label(run: BenchRun) -> str:
     """Return the name of a run in tables."""
     kind = {"offline": "Offline", "server": run.scenario, "concurrency": "closed loop"}[run.kind]
     repetition = f", repetition {run.repetition}" if run.repetition > 1 else ""
-    return f"{kind} {load_of(run)}".rstrip() + repetition + (", again" if run.again else "")
+    return f"{kind} {load_text(run)}".rstrip() + repetition + (", again" if run.again else "")
 
 
 # Curves -------------------------------------------------------------------------------------------------------------
@@ -111,8 +111,11 @@ def draw_records(records: Sequence[BenchRecord]) -> Picture:
             continue
         if first.percentile is None:  # limits apply only to the percentile of the bench
             limit = None
-        series = [Series(list(_marks(record, measure, len(records) == 1)), _name(record, records), _offline(record))
-                  for record in records]  # fmt: skip
+        is_only = len(records) == 1
+        series = [
+            SystemCurve(list(_marks(record, measure, is_only)), _name(record, records), _offline(record))
+            for record in records
+        ]
         panels.append(Panel(f"{percentile} {name}", "ms", series, [limit] if limit is not None else []))
     closed = any(run.kind == "concurrency" for one in records for run in one.runs)
     title = "Closed loop, measured by the harness" if closed else "Latency against throughput"
@@ -128,7 +131,7 @@ def draw_users(records: Sequence[BenchRecord]) -> Picture:
             Mark(
                 run.output_tokens_per_s / ((record.accelerators if has_accelerators else None) or 1),
                 1000 / run.tpot.p50,
-                load_of(run) if len(records) == 1 and _is_first(run) else "",
+                load_text(run) if len(records) == 1 and _is_first(run) else "",
                 is_hollow=run.verdict == "saturated",
                 is_joined=_is_first(run),
                 shape="o" if _is_first(run) else "D",
@@ -136,7 +139,7 @@ def draw_users(records: Sequence[BenchRecord]) -> Picture:
             for run in _by_load(record)
             if run.output_tokens_per_s and run.tpot is not None and run.tpot.p50 > 0
         ]
-        series.append(Series(marks, _name(record, records)))
+        series.append(SystemCurve(marks, _name(record, records)))
     load = f"output tokens/s per {'accelerator' if has_accelerators else 'system'}"
     panel = Panel("Tokens/s per user: 1,000 / median TPOT in ms", "tokens/s", series)
     return draw_curves("Speed of a user against throughput", load, [panel])
@@ -167,7 +170,7 @@ def _marks(record: BenchRecord, measure: str, has_labels: bool) -> Iterator[Mark
         yield Mark(
             run.output_tokens_per_s,
             value,
-            load_of(run) if has_labels and _is_first(run) else "",
+            load_text(run) if has_labels and _is_first(run) else "",
             latency.bound if record.percentile else None,
             is_hollow=run.verdict == "saturated",
             is_joined=_is_first(run),
@@ -202,7 +205,7 @@ def _draw_runs(page: BenchPage, folder: Path) -> None:
 
 def _requests(run: FinishedRun) -> tuple[RequestTable, NDArray[np.int64] | None]:
     """Return the requests of a run and their TTFT. In a closed loop, times begin when the engine gets the request."""
-    requests = read_requests(run.dir.requests)
+    requests = read_request_table(run.dir.requests)
     if (submit_ns := getattr(requests, "submit_ns", None)) is not None:
         return replace(requests, issue_ns=submit_ns), requests.first_token_ns - submit_ns
     return requests, timeline(run.detail, requests, run.trace).ttft_ns

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compliance.report.bench_page import draw_records, draw_users
-from compliance.report.page import render
+from compliance.report.page import render_page
 from compliance.report.pictures import Picture
 from runs.bench.bench_comparison import Comparison, condition_name, condition_text, stated_conditions
 from runs.bench.bench_record import BenchRecord
@@ -40,4 +40,4 @@ class ComparePage:
 def compare_page(comparison: Comparison, records: Sequence[BenchRecord], notes: Sequence[str]) -> str:
     """Return the page as HTML."""
     pictures = [draw_records(records), draw_users(records)] if comparison.is_comparable else []
-    return render(ComparePage(comparison, records, moment(time.time_ns()), pictures, notes), "compare_page.html")
+    return render_page(ComparePage(comparison, records, moment(time.time_ns()), pictures, notes), "compare_page.html")

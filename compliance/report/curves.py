@@ -31,7 +31,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Series:
+class SystemCurve:
     """The runs of one system, in order of load."""
 
     marks: Sequence[Mark]
@@ -45,7 +45,7 @@ class Panel:
 
     title: str
     unit: str
-    series: Sequence[Series]
+    series: Sequence[SystemCurve]
     limits: Sequence[float] = ()
 
 
@@ -74,7 +74,7 @@ def draw_curves(title: str, load: str, panels: Sequence[Panel]) -> Picture:
     return picture_of(figure, ". ".join([title, *map(_words, shown)]))
 
 
-def _draw_series(axes: Any, series: Series, color: str) -> None:
+def _draw_series(axes: Any, series: SystemCurve, color: str) -> None:
     joined = [(mark.x, mark.y) for mark in series.marks if mark.is_joined]
     if len(joined) > 1:
         axes.plot(*zip(*joined, strict=True), color=color, linewidth=1.0, alpha=0.6)
@@ -152,5 +152,5 @@ def _tune_panels(tried: Sequence[Mapping[str, Any]], record: Mapping[str, Any]) 
             if run["target_qps"] > 0 and run.get(f"{name}_p99_ms")
         ]
         limit = f", limit {milliseconds(limit_ms)} ms" if limit_ms else ""
-        series = Series(marks, vertical=record.get("target_qps"))
+        series = SystemCurve(marks, vertical=record.get("target_qps"))
         yield Panel(f"p99 {name.upper()} against target_qps{limit}", "ms", [series], [limit_ms] if limit_ms else [])

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from compliance.judge.check import WITHOUT_INPUT
 from compliance.judge.finding import Finding
-from compliance.judge.rule import Kind, Rule, all_rules
+from compliance.judge.rule import Rule, RuleKind, all_rules
 from compliance.judge.verdict import Verdict
 from compliance.results.result_verdict import ResultVerdict
 from compliance.results.run_verdict import RunVerdict
@@ -26,14 +26,14 @@ from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from runs.wording import printable
 
-KINDS: dict[Kind, str] = {
+KINDS: dict[RuleKind, str] = {
     "result": "Rules on every result",
     "official": "Rules of the benchmark",
     "plausible": "Rules on plausible values",
     "contradiction": "Contradictions between files",
 }
 # Kinds of rules that other commands apply.
-ELSEWHERE: dict[Kind, str] = {
+ELSEWHERE: dict[RuleKind, str] = {
     "signoff": "main.py signoff",
     "audit": "main.py audit",
     "tree": "main.py check",
@@ -52,7 +52,7 @@ REQUESTS = {
 _KEY = re.compile(re.escape(PREFIX) + rb'\s*\{"key": "([^"]+)"')
 
 
-def as_markdown(verdicts: Sequence[ResultVerdict], when: str) -> str:
+def document_markdown(verdicts: Sequence[ResultVerdict], when: str) -> str:
     """Return the document as Markdown.
 
     Args:

@@ -11,7 +11,7 @@ from runs.numbers.numbers import shows
 from runs.wording import duration, milliseconds, moment, per_second, printable, two_digits
 
 
-def render(page: Any, template: str = "page.html", **more: Any) -> str:
+def render_page(page: Any, template: str = "page.html", **more: Any) -> str:
     """Return a page as HTML, with every text escaped."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),

@@ -302,7 +302,7 @@ def _time_picture(axes: Any, series: TimeSeries, label: str, words: str) -> Pict
 
 
 @dataclass(frozen=True)
-class Point:
+class PicturePoint:
     """One result as a point of a picture: its row, its value, and an optional name."""
 
     row: str
@@ -310,7 +310,7 @@ class Point:
     name: str = ""
 
 
-def points(title: str, points: Sequence[Point], unit: str, limit: float | None = None) -> Picture:
+def draw_points(title: str, points: Sequence[PicturePoint], unit: str, limit: float | None = None) -> Picture:
     """Draw values in rows, some with names. Values at or above the limit have a different color."""
     axes = _axes()
     rows = sorted({point.row for point in points})

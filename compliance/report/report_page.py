@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from compliance.mlperf_endpoints import judge_of
-from compliance.report.curves import Mark, Panel, Series, draw_curves, tune_rates
+from compliance.report.curves import Mark, Panel, SystemCurve, draw_curves, tune_rates
 from compliance.report.pictures import Picture
 from compliance.report.run_section import RunSection, run_section
 from runs.errors import HarnessError
-from runs.numbers.result import Result
+from runs.numbers.result import RunNumbers
 from runs.record.manifest import Manifest
 
 MAX_SECTIONS = 24  # maximum number of runs with a section; of additional runs the page shows only the name
@@ -113,7 +113,7 @@ def point_of_folder(folder: Path, name: str) -> CurvePoint | None:
     return CurvePoint(name, load, float(summary.tps), *times, (None, None), holds, False, verdict.outcome, joined)
 
 
-def point_of_run(manifest: Manifest, result: Result, name: str) -> CurvePoint | None:
+def point_of_run(manifest: Manifest, result: RunNumbers, name: str) -> CurvePoint | None:
     """Return the point of a performance run over HTTP on the curves; None for other runs."""
     numbers, settings = result.reported, result.in_force
     if not manifest.plan.engine_record.is_server or numbers is None or not numbers.tokens_per_second:
@@ -147,7 +147,9 @@ def curves(points: Sequence[CurvePoint]) -> Picture | None:
         if len(drawn) > 1:
             limits = {} if limit is None else {point.limits_ms[limit] for point in drawn}
             series = [
-                Series([_mark(one, name) for one in drawn if one.ours == is_own], vertical=None if is_own else offline)
+                SystemCurve(
+                    [_mark(one, name) for one in drawn if one.ours == is_own], vertical=None if is_own else offline
+                )
                 for is_own in (False, True)
             ]
             panels.append(Panel(title, unit, series, sorted(one for one in limits if one)))

@@ -15,12 +15,12 @@ from compliance.results.run_evidence import RunEvidence
 from compliance.results.run_verdict import judge_run
 from runs.errors import HarnessError, InputError
 from runs.numbers.numbers import LatencyNumbers, shows
-from runs.numbers.rederive import Derived, derive, time_per_output_token_ns
-from runs.numbers.result import Result, read_result
+from runs.numbers.rederive import Derived, derive_numbers, time_per_output_token_ns
+from runs.numbers.result import RunNumbers, read_result
 from runs.record.finished_run import FinishedRun, finished_run
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, read_manifest
-from runs.record.requests_log import RequestTable, read_requests
+from runs.record.requests_log import RequestTable, read_request_table
 from runs.wording import counted, milliseconds
 
 _MARKED = ("p99", "p90", "p50")  # percentiles to mark in a picture; the first one with enough samples is used
@@ -34,7 +34,7 @@ class RunSection:
     name: str
     directory: Path
     manifest: Manifest
-    result: Result
+    result: RunNumbers
     outcome: str  # outcome, in the words of `main.py status`
     scores: list[dict[str, Any]]
     reasons: list[str]
@@ -87,7 +87,7 @@ def run_section(root: Path, key: str, name: str) -> RunSection:
     derived = None
     if result.reported is not None:
         try:
-            derived = derive(run.detail, requests, run.trace)
+            derived = derive_numbers(run.detail, requests, run.trace)
         except HarnessError as error:
             notes.append(f"distributions are missing: {error.message}")
     tokens_per_second = result.reported.tokens_per_second if result.reported else None
@@ -108,14 +108,14 @@ def run_section(root: Path, key: str, name: str) -> RunSection:
     )
 
 
-def _files_of(run: RunDir) -> tuple[Manifest, Result, RequestTable]:
+def _files_of(run: RunDir) -> tuple[Manifest, RunNumbers, RequestTable]:
     """Read the files of a run that a page shows.
 
     Raises:
         InputError: If a file is missing or damaged, or the run has no request.
     """
     manifest, result = read_manifest(run.manifest), read_result(run.result)
-    requests = read_requests(run.requests)
+    requests = read_request_table(run.requests)
     if not len(requests):
         raise InputError(f"{run.requests} is empty", "give the directory of a finished run")
     return manifest, result, requests

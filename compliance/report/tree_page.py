@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-from compliance.report.page import render
-from compliance.report.pictures import Picture, Point, points
+from compliance.report.page import render_page
+from compliance.report.pictures import Picture, PicturePoint, draw_points
 from compliance.trees.causes import RANKS
-from compliance.trees.check_report import head, not_judged_lines
+from compliance.trees.check_report import head, unapplied_rule_lines
 from compliance.trees.check_tree import Checked
 from compliance.trees.findings import object_or_empty, shown_lines
 from compliance.trees.tree import Place
@@ -52,12 +52,12 @@ def tree_page(checked: Checked, made: str) -> str:
         "matrix": [(who, [counts[who, one.name] for one in columns]) for who in sorted({who for who, _ in counts})],
         # finding, and the lines of files that it is about
         "findings": [(one, list(shown_lines(checked.tree.root, one.finding, MAX_LINE_CHARS))) for one in most_severe],
-        "not_judged": list(not_judged_lines(checked)),
+        "not_judged": list(unapplied_rule_lines(checked)),
         "rates": list(_rates(checked))[:MAX_PICTURES],
         "latencies": list(_latencies(checked))[:MAX_PICTURES],
     }
     digest = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
-    return render(page, "tree_page.html", script=_SCRIPT, digest=digest)
+    return render_page(page, "tree_page.html", script=_SCRIPT, digest=digest)
 
 
 def _rates(checked: Checked) -> Iterator[Picture]:
@@ -83,10 +83,10 @@ def _rates(checked: Checked) -> Iterator[Picture]:
         }
         named = set(sorted(far, key=lambda place: -far[place])[:MAX_NAMED])
         shown = [
-            Point(_label(name), rate, _label(place.organization) if place in named else "")
+            PicturePoint(_label(name), rate, _label(place.organization) if place in named else "")
             for place, name, rate in rates[:MAX_POINTS]
         ]
-        yield points(f"{_label(benchmark)} {_label(scenario)}", shown, f"{unit} per accelerator")
+        yield draw_points(f"{_label(benchmark)} {_label(scenario)}", shown, f"{unit} per accelerator")
 
 
 def _latencies(checked: Checked) -> Iterator[Picture]:
@@ -99,14 +99,14 @@ def _latencies(checked: Checked) -> Iterator[Picture]:
     for benchmark, latencies in sorted(groups.items()):
         near = [one for one in sorted(latencies, key=lambda one: -one[2]) if one[2] >= NEAR_LIMIT][:MAX_NAMED]
         shown = [
-            Point(
+            PicturePoint(
                 f"{_label(point[0].scenario)} {point[1]}",
                 point[2],
                 _label(point[0].organization) if point in near else "",
             )
             for point in latencies[:MAX_POINTS]
         ]
-        yield points(_label(benchmark), shown, "% of the limit", 100)
+        yield draw_points(_label(benchmark), shown, "% of the limit", 100)
 
 
 def _benchmark(checked: Checked, place: Place) -> str:

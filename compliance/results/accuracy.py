@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from compliance.judge.check import check, decides
+from compliance.judge.check import check_of, decides
 from compliance.judge.finding import Finding, compared, stated
 from compliance.judge.rule import OURS
 from compliance.results import performance
@@ -98,7 +98,7 @@ def scores(run: RunEvidence) -> Iterator[Finding]:
 
 
 # performance.py explains the lists CLAIM, OF_ANY and OF_OURS.
-CLAIM = (check(performance.mode, rules=("accuracy-mode",)),)
-ERRORS = check(performance.errors, rules=("accuracy-errors",))
-OF_ANY = (ERRORS, check(performance.audit_settings, rules=("accuracy-audit-settings",)))
-OF_OURS = tuple(map(check, (stated_scores, scored_again, padding, scores)))
+CLAIM = (check_of(performance.mode, rules=("accuracy-mode",)),)
+ERRORS = check_of(performance.errors, rules=("accuracy-errors",))
+OF_ANY = (ERRORS, check_of(performance.audit_settings, rules=("accuracy-audit-settings",)))
+OF_OURS = tuple(map(check_of, (stated_scores, scored_again, padding, scores)))

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from compliance.judge.check import Absent, check, decides
+from compliance.judge.check import Absent, check_of, decides
 from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import OURS
 from compliance.results.run_evidence import RunEvidence
@@ -86,4 +86,4 @@ def official_inputs(run: RunEvidence) -> Iterator[Finding]:
     yield compared("record-weights", not reasons, value, required, run.dir.manifest, text="weights")
 
 
-OF_OURS = tuple(map(check, (official_inputs, model_in_manifest)))
+OF_OURS = tuple(map(check_of, (official_inputs, model_in_manifest)))

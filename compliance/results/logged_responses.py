@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Sequence
 
-from compliance.judge.check import check, decides
+from compliance.judge.check import check_of, decides
 from compliance.judge.finding import Finding, compared, stated
 from compliance.judge.rule import OURS, RERUN
 from compliance.results.run_evidence import RunEvidence, ids_unknown
@@ -165,7 +165,7 @@ def within_limit(run: RunEvidence) -> Iterator[Finding]:
         yield compared("accuracy-longest", passed, value, required, run.dir.accuracy_log, text="longest response")
 
 
-ISSUED = check(as_issued)
+ISSUED = check_of(as_issued)
 OF_EACH = (each_answered, within_limit)
-OF_RESPONSES = tuple(map(check, (whole_log, *OF_EACH)))
+OF_RESPONSES = tuple(map(check_of, (whole_log, *OF_EACH)))
 ACCURACY = (ISSUED, *OF_RESPONSES)

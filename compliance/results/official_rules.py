@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from compliance.accuracy.accuracy_text import stated_score
-from compliance.judge.check import check, decides
+from compliance.judge.check import check_of, decides
 from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import OURS, RuleRow
 from compliance.results.log_arithmetic import (
@@ -77,7 +77,7 @@ class RuleInput:
 _CHECK = "[checker] performance_check."
 _LONGER = {"Offline": "raise target_qps in user.conf and rerun", "SingleStream": "lower target_latency and rerun"}
 _WHOLE_DATASET = "rerun with the complete dataset of the benchmark: --dataset-path FILE"
-Value = Callable[[RuleInput], Any]
+RuleValue = Callable[[RuleInput], Any]
 _HOLDS: dict[str, Callable[[Any, Any], bool]] = {
     "at least": lambda found, wanted: found >= wanted,
     "at most": lambda found, wanted: found <= wanted,
@@ -88,7 +88,7 @@ _HOLDS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 @dataclass(frozen=True)
-class Row:
+class Limit:
     """One comparison of a value with its limit."""
 
     rule: str
@@ -96,9 +96,9 @@ class Row:
     summary: str
     fix: str
     name: str  # name of the compared value
-    found: Value | str  # key of an integer in the log, or a function that returns the value or None
+    found: RuleValue | str  # key of an integer in the log, or a function that returns the value or None
     how: str  # key of _HOLDS
-    wanted: Value
+    wanted: RuleValue
     shown: str = "{:,}"  # format of both values
     shown_found: str = ""
     why: str = ""  # text after the required value
@@ -142,7 +142,7 @@ def _mean_tokens(inputs: RuleInput) -> float | None:
     return mean_output_tokens(inputs.detail, inputs.numbers) if inputs.numbers and inputs.token_latencies else None
 
 
-def _tokens_target(bound: str) -> Value:
+def _tokens_target(bound: str) -> RuleValue:
     """Return a function that reads a limit of output tokens per sample from the accuracy targets."""
     return lambda given: getattr(given.entry.targets_of(given.scenario).get("TOKENS_PER_SAMPLE", NO_LIMITS), bound)
 
@@ -164,12 +164,12 @@ def _latency_ms(inputs: RuleInput) -> float | None:
     return value / 1e6 if isinstance(value, int) and inputs.detail.scenario == "Server" else None
 
 
-def _of_queries(key: str) -> Value:
+def _of_queries(key: str) -> RuleValue:
     """Return a function that reads a number of the log; None in Offline, because it has only one query."""
     return lambda given: None if given.detail.scenario == "Offline" else given.detail.number(key)
 
 
-def _limits(name: str, p99_key: str) -> tuple[Row, Row]:
+def _limits(name: str, p99_key: str) -> tuple[Limit, Limit]:
     """Return the rows for a latency and its limit. The checker requires "below", but LoadGen "at most"."""
 
     def limit_ms(inputs: RuleInput) -> float | None:
@@ -190,77 +190,77 @@ def _limits(name: str, p99_key: str) -> tuple[Row, Row]:
 
     title, limit_key = name.upper(), f"requested_server_{name}_latency"
     return (
-        Row(f"perf-{name}", f"{_CHECK}llm_check; Interactive: [loadgen] mlperf.conf",
+        Limit(f"perf-{name}", f"{_CHECK}llm_check; Interactive: [loadgen] mlperf.conf",
             f"p99 {title}", "lower target_qps and rerun", f"p99 {title}",
             p99_ms, "below", limit_ms, "{:,.10g} ms", "{:,.2f} ms", keys=(p99_key,), fix_of=fix),
-        Row("perf-limits", "[loadgen] mlperf.conf", "latency limit in LoadGen's settings",
+        Limit("perf-limits", "[loadgen] mlperf.conf", "latency limit in LoadGen's settings",
             "remove ttft_latency and tpot_latency from user.conf", f"{title} limit in LoadGen's settings",
             in_force_ms, "at most", limit_ms, "{:,.10g} ms", why=" (limit for early stopping)", keys=(limit_key,)),
     )  # fmt: skip
 
 
 PERFORMANCE_ROWS = (
-    Row("perf-benchmark-scenario", "[rules] scenarios", "scenario of the run",
+    Limit("perf-benchmark-scenario", "[rules] scenarios", "scenario of the run",
         "run a scenario of the benchmark: --scenario NAME", "scenario",
         lambda a: a.scenario, "one of", lambda a: a.required.scenarios, "{}"),
-    Row("perf-min-duration", f"{_CHECK}min_duration_check", "effective min_duration",
+    Limit("perf-min-duration", f"{_CHECK}min_duration_check", "effective min_duration",
         "set min_duration = 600000 in user.conf and rerun", "min_duration",
         "effective_min_duration_ms", "at least", lambda a: a.required.min_duration_ms, "{:,} ms"),
-    Row("perf-duration", "[rules] minimum duration", "duration of the run",
+    Limit("perf-duration", "[rules] minimum duration", "duration of the run",
         "set min_duration = 600000 in user.conf and rerun", "duration",
         _took_s, "at least", lambda a: a.required.min_duration_ms and a.required.min_duration_ms / 1000, "{:,.10g} s",
         "{:,.2f} s",
         slack=PRINTED, of=lambda a: DURATION_FROM.get(a.detail.scenario, ("", ())),
         fix_of=lambda a: _LONGER.get(a.detail.scenario, "")),
-    Row("perf-max-duration", "[rules] minimum duration", "effective max_duration, compared with min_duration",
+    Limit("perf-max-duration", "[rules] minimum duration", "effective max_duration, compared with min_duration",
         "remove max_duration from user.conf and rerun", "max_duration",
         lambda a: a.detail.integer("effective_max_duration_ms") or None, "at least",
         lambda a: a.detail.integer("effective_min_duration_ms"), "{:,} ms", why=" (min_duration of the run)",
         keys=("effective_max_duration_ms",)),
-    Row("perf-data-set", "[rules] dataset", "number of samples in the dataset", _WHOLE_DATASET, "dataset size",
+    Limit("perf-data-set", "[rules] dataset", "number of samples in the dataset", _WHOLE_DATASET, "dataset size",
         "qsl_reported_total_count", "", _size_asked, "{:,} samples"),
-    Row("perf-sample-count", f"{_CHECK}performance_sample_count_check",
+    Limit("perf-sample-count", f"{_CHECK}performance_sample_count_check",
         "effective performance_sample_count", "remove performance_sample_count_override from user.conf",
         "LoadGen's setting performance_sample_count",
         "effective_performance_sample_count", "at least", lambda a: a.entry.performance_samples),
-    Row("perf-samples", f"{_CHECK}min_query_count_check", "number of samples in the Offline query",
+    Limit("perf-samples", f"{_CHECK}min_query_count_check", "number of samples in the Offline query",
         "remove min_query_count from user.conf, or set it to the required number", "samples in the Offline query",
         lambda a: a.detail.samples_per_query if a.detail.scenario == "Offline" else None,
         "at least", lambda a: a.entry.offline_min_samples, keys=("generated_samples_per_query",)),
-    Row("perf-percentile", "[loadgen] mlperf.conf", "effective target_latency_percentile",
+    Limit("perf-percentile", "[loadgen] mlperf.conf", "effective target_latency_percentile",
         "remove target_latency_percentile from user.conf", "target percentile",
         _of_queries("effective_target_latency_percentile"), "at least", lambda a: a.percentile, "{:g}",
         keys=("effective_target_latency_percentile",)),
-    Row("perf-queries", "[rules] early stopping", "number of queries for early stopping",
+    Limit("perf-queries", "[rules] early stopping", "number of queries for early stopping",
         "raise min_duration in user.conf and rerun", "number of queries", _of_queries("result_query_count"), "at least",
         lambda a: a.min_queries, "{:,.0f}",
         why=" (minimum for early stopping)", keys=("result_query_count",)),
-    Row("perf-equal-issue", "[loadgen] mlperf.conf: sample_concatenate_permutation",
+    Limit("perf-equal-issue", "[loadgen] mlperf.conf: sample_concatenate_permutation",
         "effective sample_concatenate_permutation",
         "remove sample_concatenate_permutation from user.conf", "sample_concatenate_permutation",
         lambda a: str(a.detail.effective("sample_concatenate_permutation")).lower(), "",
         lambda a: "true" if a.entry.equal_issue else None, "{}",
         keys=("effective_sample_concatenate_permutation",)),
-    Row("perf-token-latencies", f"{_CHECK}llm_check", "effective use_token_latencies",
+    Limit("perf-token-latencies", f"{_CHECK}llm_check", "effective use_token_latencies",
         "remove use_token_latencies from user.conf",
         "token latencies", lambda a: "on" if a.token_latencies else "off", "",
         lambda a: "on" if a.entry.token_latencies else None, "{}",
         why=" (use_token_latencies)",
         keys=("requested_use_token_latencies", "effective_use_token_latencies")),
-    Row("perf-output-tokens", "[rules] generation settings",
+    Limit("perf-output-tokens", "[rules] generation settings",
         "output tokens per sample", "limit the output tokens to the maximum of the benchmark",
         "output tokens", _mean_tokens, "at most", lambda a: a.entry.max_tokens.get("performance"),
         "{} per sample", "{:.2f} per sample on average", slack=4 * PRINTED,
         of=lambda a: TOKENS_FROM.get(a.detail.scenario, ("", ()))),
     *(
-        Row("perf-tokens-per-sample", "[checker] TOKENS_PER_SAMPLE of accuracy-target and accuracy-upper-limit",
+        Limit("perf-tokens-per-sample", "[checker] TOKENS_PER_SAMPLE of accuracy-target and accuracy-upper-limit",
             "output tokens per sample, compared with the accuracy target",
             "rerun with the generation settings of the accuracy run", "output tokens",
             _mean_tokens, how, _tokens_target(bound), "{:.2f} per sample", "{:.2f} per sample on average",
             slack=4 * PRINTED, of=lambda a: TOKENS_FROM.get(a.detail.scenario, ("", ())))
         for how, bound in (("at least", "low"), ("at most", "high"))
     ),
-    Row("perf-limits", f"{_CHECK}latency_check", "latency limit in LoadGen's settings",
+    Limit("perf-limits", f"{_CHECK}latency_check", "latency limit in LoadGen's settings",
         "remove target_latency from user.conf", "target latency",
         _latency_ms, "at most", lambda a: a.latency_ms, "{:,.10g} ms",
         of=_latency_from),
@@ -268,12 +268,12 @@ PERFORMANCE_ROWS = (
     *_limits("tpot", "result_time_per_output_token_99.00_percentile_ns"),
 )  # fmt: skip
 ACCURACY_ROWS = (
-    Row("accuracy-samples", "[checker] accuracy_check.dataset_check", "number of samples in the dataset",
+    Limit("accuracy-samples", "[checker] accuracy_check.dataset_check", "number of samples in the dataset",
         _WHOLE_DATASET, "dataset size", "qsl_reported_total_count", "", _size_asked, "{:,} samples"),
 )  # fmt: skip
 
 
-def _declared(rows: Iterable[Row]) -> Iterator[RuleRow]:
+def _declared(rows: Iterable[Limit]) -> Iterator[RuleRow]:
     for row in {row.rule: row for row in rows}.values():
         yield row.rule, "error", row.source, row.summary, row.fix
 
@@ -383,5 +383,5 @@ def tokens_as_in_accuracy(tokens: float | None, detail: Path, text: str, named: 
     )
 
 
-PERFORMANCE, ACCURACY = (check(performance_limits),), (check(accuracy_limits),)
-PERFORMANCE_SEEDS, ACCURACY_SEEDS = (check(performance_seeds),), (check(accuracy_seeds),)
+PERFORMANCE, ACCURACY = (check_of(performance_limits),), (check_of(accuracy_limits),)
+PERFORMANCE_SEEDS, ACCURACY_SEEDS = (check_of(performance_seeds),), (check_of(accuracy_seeds),)

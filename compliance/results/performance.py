@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from compliance.judge.check import check, decides
+from compliance.judge.check import check_of, decides
 from compliance.judge.finding import Finding, compared, stated
 from compliance.judge.rule import OURS, RERUN
 from compliance.results.log_arithmetic import log_contradictions
@@ -83,7 +83,7 @@ def audit_settings(run: RunEvidence) -> Iterator[Finding]:
 @decides(
     "contradiction", needs=("log",), also=("log-settings", "log-order", "log-arithmetic", "log-clock", "log-summary")
 )
-def contradictions(run: RunEvidence) -> Iterator[Finding]:
+def detail_against_summary(run: RunEvidence) -> Iterator[Finding]:
     """Check that the numbers of the detail log and the summary agree."""
     yield from log_contradictions(run.detail, run.summary)
 
@@ -195,11 +195,11 @@ def number_lines(numbers: Numbers, samples: int | None) -> Iterator[str]:
 
 # Lists of checks, in the order of the findings. CLAIM: if one of its rules is violated, no other check is applied.
 # OF_ANY: for runs of any benchmark. OF_OURS: for runs of the benchmarks that this harness supports.
-CLAIM = (check(mode, rules=("perf-mode",)),)
+CLAIM = (check_of(mode, rules=("perf-mode",)),)
 OF_ANY = (
-    check(errors, rules=("perf-errors",)),
-    check(validity),
-    check(audit_settings, rules=("perf-audit-settings",)),
-    check(contradictions),
+    check_of(errors, rules=("perf-errors",)),
+    check_of(validity),
+    check_of(audit_settings, rules=("perf-audit-settings",)),
+    check_of(detail_against_summary),
 )
-OF_OURS = tuple(map(check, (as_derived, foreign_accuracy_log, cut_short, summary_score)))
+OF_OURS = tuple(map(check_of, (as_derived, foreign_accuracy_log, cut_short, summary_score)))

@@ -13,7 +13,7 @@ import numpy as np
 
 from compliance.accuracy.metrics import Metric, Scores
 from compliance.accuracy.scores import DecodedResponse, TokenIds
-from compliance.judge.check import check, decides
+from compliance.judge.check import check_of, decides
 from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import OURS, RERUN
 from qsl.tokenizers import Tokenizer
@@ -336,4 +336,4 @@ def responses_plausible(
     return [finding for finding in findings if finding is not None]
 
 
-PERFORMANCE = tuple(map(check, (first_tokens_plausible, requests_plausible)))
+PERFORMANCE = tuple(map(check_of, (first_tokens_plausible, requests_plausible)))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from compliance.judge.check import Need, check, decides, judge
+from compliance.judge.check import Need, check_of, decides, judge
 from compliance.judge.finding import Finding, compared
 from compliance.judge.text import finding_lines, not_judged_lines
 from compliance.judge.verdict import LOGS, Verdict
@@ -203,10 +203,10 @@ def _tokens_of_both(evidence: ResultEvidence) -> Iterator[Finding]:
         )
 
 
-RESULT_CHECKS = (check(_one_system), check(_tokens_of_both))
+RESULT_CHECKS = (check_of(_one_system), check_of(_tokens_of_both))
 
 
-def as_text(verdict: ResultVerdict) -> str:
+def result_text(verdict: ResultVerdict) -> str:
     """Return the verdict as text: the official lines, then runs, numbers and findings."""
     performance = verdict.part("performance")
     lines = ["Verifying performance."]
@@ -264,7 +264,7 @@ def write_verdict(verdict: ResultVerdict, folder: Path) -> Path:
     Raises:
         SetupError: If the directory cannot be written.
     """
-    return write_judged(verdict.record() | logs_judged(verdict), as_text(verdict), folder)
+    return write_judged(verdict.record() | logs_judged(verdict), result_text(verdict), folder)
 
 
 def write_judged(record: dict[str, Any], text: str, folder: Path) -> Path:

@@ -14,8 +14,8 @@ from compliance.results.scoring import (
     FoundScores,
     ScoreSources,
     find_scores,
-    model_of,
-    read_text,
+    model_folder_of,
+    read_accuracy_text,
     references_of,
     target_of,
 )
@@ -25,14 +25,14 @@ from qsl.tokenizers import BYTES, Tokenizer, load_tokenizer
 from runs.errors import HarnessError
 from runs.files.reading import read_object, read_record
 from runs.loadgen.accuracy_log import issued_samples
-from runs.numbers.derive_result import result_of
-from runs.numbers.result import Result
+from runs.numbers.derive_result import derive_result
+from runs.numbers.result import RunNumbers
 from runs.record.engines.server_facts import without_ids
 from runs.record.fingerprint import Facts, run_fingerprint
 from runs.record.finished_run import FinishedRun
 from runs.rounds import ROUNDS, Round, RoundBenchmark
 
-Read = TypeVar("Read")
+ReadT = TypeVar("ReadT")
 
 
 @dataclass(frozen=True)
@@ -97,13 +97,13 @@ class RunEvidence(FinishedRun):
         return Requirements(entry, least_ms, rounds, tuple(sorted(entry.scenarios)))
 
     @cached_property
-    def result(self) -> Result:
+    def result(self) -> RunNumbers:
         """LoadGen's numbers, and the numbers recomputed from the request log if it exists.
 
         Raises:
             ExecutionError: If LoadGen did not finish. InputError: If a file is damaged.
         """
-        return result_of(self, scenario=self.scenario)
+        return derive_result(self, scenario=self.scenario)
 
     @property
     def invalid_because(self) -> list[str]:
@@ -125,7 +125,7 @@ class RunEvidence(FinishedRun):
     @cached_property
     def stated_text(self) -> str | None:
         """accuracy.txt."""
-        return read_text(self.dir.accuracy_text) if self.dir.accuracy_text.exists() else None
+        return read_accuracy_text(self.dir.accuracy_text) if self.dir.accuracy_text.exists() else None
 
     @cached_property
     def scores(self) -> FoundScores:
@@ -139,7 +139,7 @@ class RunEvidence(FinishedRun):
     @cached_property
     def accuracy(self) -> accuracy_verdict.AccuracyVerdict:
         """Scores compared with the targets that apply. Raises the same errors as `scores`."""
-        return accuracy_verdict.judge(metric_of(self.benchmark), self.scores.scores, *target_of(self))
+        return accuracy_verdict.judge_scores(metric_of(self.benchmark), self.scores.scores, *target_of(self))
 
     @cached_property
     def facts(self) -> Facts:
@@ -163,12 +163,14 @@ class RunEvidence(FinishedRun):
     @cached_property
     def tokenizer(self) -> Tokenizer | None:
         """Tokenizer for the responses; None if it is unavailable."""
-        return _or_none(lambda: load_tokenizer(model_of(self, self.sources))) if self.manifest is not None else None
+        return (
+            _or_none(lambda: load_tokenizer(model_folder_of(self, self.sources))) if self.manifest is not None else None
+        )
 
     @cached_property
     def vocabulary_size(self) -> int | None:
         """Size of the model's vocabulary, from config.json or the tokenizer; None if both are missing."""
-        model = _or_none(lambda: model_of(self, self.sources)) if self.manifest is not None else None
+        model = _or_none(lambda: model_folder_of(self, self.sources)) if self.manifest is not None else None
         if model is not None and model != BYTES:
             size = (_or_none(lambda: read_object(Path(model) / "config.json", "")) or {}).get("vocab_size")
             if type(size) is int and size > 0:
@@ -181,7 +183,7 @@ def ids_unknown(run: FinishedRun) -> str:
     return without_ids(run.manifest)
 
 
-def _or_none(read: Callable[[], Read]) -> Read | None:
+def _or_none(read: Callable[[], ReadT]) -> ReadT | None:
     try:
         return read()
     except (HarnessError, OSError):

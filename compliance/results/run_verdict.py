@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from compliance.accuracy.accuracy_verdict import score_line
-from compliance.judge.check import Check, check, judge
+from compliance.judge.check import Check, check_of, judge
 from compliance.judge.finding import Finding
 from compliance.judge.verdict import LOGS, Verdict
 from compliance.results import accuracy, input_checks, logged_responses, official_rules, performance, plausibility
@@ -18,7 +18,7 @@ CHECKS: dict[str, tuple[Check, ...]] = {
     PERFORMANCE: (
         *performance.OF_ANY,
         *performance.OF_OURS,
-        check(unchanged),
+        check_of(unchanged),
         *plausibility.PERFORMANCE,
         *official_rules.PERFORMANCE,
         *official_rules.PERFORMANCE_SEEDS,
@@ -26,8 +26,8 @@ CHECKS: dict[str, tuple[Check, ...]] = {
     ),
     ACCURACY: (
         *accuracy.OF_ANY,
-        check(performance.contradictions),
-        check(unchanged),
+        check_of(performance.detail_against_summary),
+        check_of(unchanged),
         *logged_responses.ACCURACY,
         *official_rules.ACCURACY,
         *official_rules.ACCURACY_SEEDS,

@@ -52,14 +52,16 @@ class HasFacts(Protocol):
 
 
 One = TypeVar("One")
-Item = TypeVar("Item", bound=HasFacts)
+Described = TypeVar("Described", bound=HasFacts)
 
 
-def unlike(items: Iterable[Item], *questions: Question) -> Iterator[tuple[Question, Item, Item, Differences]]:
+def unlike(
+    items: Iterable[Described], *questions: Question
+) -> Iterator[tuple[Question, Described, Described, Differences]]:
     """Compare each item with the first item of its kind; yield each question with two items that differ, and how."""
     compared_items = list(items)
     for question in questions:
-        first: dict[Hashable, Item] = {}
+        first: dict[Hashable, Described] = {}
         for item in compared_items:
             earlier = first.setdefault(question.kind(item), item)
             if unequal := differences(earlier.facts, item.facts, question.scope):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from compliance.accuracy.metrics import METRICS, Scores
-from compliance.accuracy.scores import DecodedResponse, Progress, begin_scoring, decoded_responses
+from compliance.accuracy.scores import DecodedResponse, OnProgress, begin_scoring, decoded_responses
 from compliance.accuracy.scoring_pool import ScoringPool
 from compliance.judge.finding import Finding
 from compliance.results.plausibility import responses_plausible
@@ -47,7 +47,7 @@ class Scorer(AbstractContextManager["Scorer"]):
         self._references: dict[tuple[Path, int, int, int], References] = {}  # references by path, inode, time and size
         self._reading: dict[Path, Callable[[], References]] = {}
         self._tokenizers: dict[str, Tokenizer] = {}
-        self._begun: dict[_Key, tuple[list[DecodedResponse], list[str], Callable[[Progress | None], Scores]]] = {}
+        self._begun: dict[_Key, tuple[list[DecodedResponse], list[str], Callable[[OnProgress | None], Scores]]] = {}
         self._scored: dict[_Key, Scored] = {}
 
     def __exit__(self, *error: Any) -> None:
@@ -84,7 +84,7 @@ class Scorer(AbstractContextManager["Scorer"]):
         model: str,
         *,
         expected_count: int | None,
-    ) -> Callable[[Progress | None], Scored]:
+    ) -> Callable[[OnProgress | None], Scored]:
         """Begin to score the responses of a log; use the cached scores if the responses were scored before.
 
         Args:
@@ -111,7 +111,7 @@ class Scorer(AbstractContextManager["Scorer"]):
             wanted = [references.texts[response.sample_index] for response in responses]
             self._begun[key] = responses, wanted, begin_scoring(METRICS[metric], responses, wanted, self._pool)
 
-        def finish(progress: Progress | None = None) -> Scored:
+        def finish(progress: OnProgress | None = None) -> Scored:
             if key not in self._scored:
                 responses, wanted, scores = self._begun.pop(key)
                 # The worker processes score in the meantime.

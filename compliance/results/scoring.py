@@ -8,7 +8,7 @@ from pathlib import Path
 from compliance.accuracy.accuracy_text import read_scores
 from compliance.accuracy.accuracy_verdict import targets_that_apply
 from compliance.accuracy.metrics import Scores, metric_of
-from compliance.accuracy.scores import Progress
+from compliance.accuracy.scores import OnProgress
 from compliance.judge.finding import Finding
 from compliance.results.scorer import Scored, Scorer, local_model
 from compliance.results.truncate import is_truncated
@@ -33,7 +33,7 @@ class ScoreSources:
 
     dataset_path: Path | None = None
     model_path: str | None = None
-    progress: Progress | None = None
+    progress: OnProgress | None = None
     scorer: Scorer | None = None
 
 
@@ -77,7 +77,7 @@ def expect_scoring(runs: Iterable[FinishedRun], sources: ScoreSources) -> None:
 
 
 @names_its_file
-def read_text(path: Path) -> str:
+def read_accuracy_text(path: Path) -> str:
     """Return the content of an accuracy.txt.
 
     Raises:
@@ -124,8 +124,8 @@ def find_scores(run: FinishedRun, sources: ScoreSources, text: str | None, *, is
     return FoundScores(stated, path, stated, not_again=why)
 
 
-def _scoring(run: FinishedRun, sources: ScoreSources) -> Callable[[Progress | None], Scored]:
-    references, model = references_of(run, sources), model_of(run, sources)
+def _scoring(run: FinishedRun, sources: ScoreSources) -> Callable[[OnProgress | None], Scored]:
+    references, model = references_of(run, sources), model_folder_of(run, sources)
     with with_scorer(sources) as (_, scorer):
         count = expected_samples(run.detail)
         return scorer.scoring(run.benchmark.metric, run.entries, references, model, expected_count=count)
@@ -154,7 +154,7 @@ def references_of(run: FinishedRun, sources: ScoreSources) -> References:
     return references
 
 
-def model_of(run: FinishedRun, sources: ScoreSources) -> str:
+def model_folder_of(run: FinishedRun, sources: ScoreSources) -> str:
     """Return the model folder of a run on this machine, or "bytes" for runs whose tokens are bytes.
 
     Raises:

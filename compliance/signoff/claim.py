@@ -14,13 +14,13 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 from compliance.judge.finding import Finding, stated
 from compliance.signoff.baseline import change_pct
 from compliance.signoff.evidence import Evidence, Sides, checks
-from compliance.signoff.signoff_verdict import Scope, SignOff
+from compliance.signoff.signoff_verdict import SignOff, SignOffScope
 from runs.errors import InputError
 from runs.files.reading import first_problem, json_object, read_whole
 from runs.numbers.timeline import timeline
 
 OptionClass = Literal["A", "B"]
-Phase = Literal["wait", "prefill", "decode"]
+RequestPhase = Literal["wait", "prefill", "decode"]
 
 
 class PatchVerdict(BaseModel):
@@ -61,7 +61,7 @@ class Claim(BaseModel):
     baseline: FiniteFloat | None = None
     isolated_speedup: FiniteFloat | None = None
     headline: Literal["end_to_end", "isolated"] | None = None
-    phase: Phase | None = None
+    phase: RequestPhase | None = None
     reported_metrics: list[str] | None = None
     patch_verdicts: list[PatchVerdict] = Field(default_factory=list)
 
@@ -96,12 +96,12 @@ _GAIN = _WITH_CANDIDATE | {
     *("levers", "lever_class", "conditions", "delta_pct", "baseline"),
     *("isolated_speedup", "headline", "reported_metrics"),
 }
-_COMPARED: dict[Scope, frozenset[str]] = {
+_COMPARED: dict[SignOffScope, frozenset[str]] = {
     "profile": _WITH_CANDIDATE, "patch": _GAIN, "bundle": _GAIN | {"patch_verdicts"}
 }  # fmt: skip
 
 
-def fields_read(scope: Scope, *, with_candidate: bool) -> frozenset[str]:
+def fields_read(scope: SignOffScope, *, with_candidate: bool) -> frozenset[str]:
     """Return the names of the fields of a claim that the sign-off of a scope reads."""
     more = _COMPARED.get(scope, frozenset[str]()) if with_candidate else frozenset[str]()
     return _ALWAYS | more | ({"phase"} if scope == "profile" else set())

@@ -198,7 +198,7 @@ def unreadable(error: HarnessError | OSError, where: Path) -> Finding:
     return stated("P-1/damaged_raw", str(error), where)
 
 
-def damaged(error: Exception) -> list[Finding]:
+def damage_finding(error: Exception) -> list[Finding]:
     """Return a finding on the input error that ended a check; raise any other exception."""
     if isinstance(error, HarnessError):
         return [stated("P-1/damaged_raw", error.message)]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from compliance.judge.check import WITHOUT_INPUT, Check, Judgement, check, judge
+from compliance.judge.check import WITHOUT_INPUT, Check, Judgement, check_of, judge
 from compliance.judge.finding import Finding, stated
 from compliance.judge.rule import UnknownRuleError
 from compliance.mlperf_endpoints import judge_of
@@ -30,7 +30,7 @@ from compliance.signoff.baseline import (
 from compliance.signoff.changed_options import class_of, judge_changed_options
 from compliance.signoff.claim import Claim, attribution, claim_differs, claimed_numbers, unused_fields
 from compliance.signoff.coherence import coherent, correctness, one_model
-from compliance.signoff.evidence import Evidence, Sides, checks, damaged, load, unreadable
+from compliance.signoff.evidence import Evidence, Sides, checks, damage_finding, load, unreadable
 from compliance.signoff.gain import gain
 from compliance.signoff.harness import harness, one_system_in_both_modes
 from compliance.signoff.provenance import (
@@ -42,7 +42,7 @@ from compliance.signoff.provenance import (
     one_harness,
     run_proofs,
 )
-from compliance.signoff.signoff_verdict import NOISE_BAND_PCT, Policy, Scope, SignOff
+from compliance.signoff.signoff_verdict import NOISE_BAND_PCT, OnFailure, SignOff, SignOffScope
 from runs.errors import ExecutionError, HarnessError, InputError
 from runs.files.reading import read_object
 from runs.mlperf_endpoints.layout import is_run_folder
@@ -53,13 +53,13 @@ SIGN_OFF_LIMIT_S = 900.0  # time limit of a sign-off, which usually takes second
 
 
 def sign_off(
-    scope: Scope,
+    scope: SignOffScope,
     ref: Sequence[Path],
     cand: Sequence[Path] = (),
     claim: Claim | None = None,
     *,
     noise_band_pct: float = NOISE_BAND_PCT,
-    policy: Policy | None = None,
+    policy: OnFailure | None = None,
     sources: ScoreSources | None = None,
     trust: Trust | None = None,
     limit_s: float = SIGN_OFF_LIMIT_S,
@@ -127,7 +127,7 @@ def _judge(
     if verdict.metrics["ref"]:
         verdict.measured_headline = measured_headline(headline_of(sides.before[0]), verdict.metrics)
     compared = COMPARISONS.get(verdict.scope, ()) if cand else ()
-    judgement.take(judge(sides, (*SCOPES[verdict.scope], *compared), damaged))
+    judgement.take(judge(sides, (*SCOPES[verdict.scope], *compared), damage_finding))
     verdict.findings += judgement.findings
     verdict.not_judged = [one for one in judgement.not_judged if one.what == WITHOUT_INPUT]
 
@@ -147,7 +147,7 @@ def _judge_folders(verdict: SignOff, folders: list[Path], claim: Claim, sources:
         if len(folders) == 1:
             verdict.metrics["ref"] = verdict_on_folder.measured
     verdict.findings += judge_of("submission").one_system(folders[0], runs)
-    verdict.findings += judge(Sides(verdict, [], [], claim, sources, Trust()), CLAIMED, damaged).findings
+    verdict.findings += judge(Sides(verdict, [], [], claim, sources, Trust()), CLAIMED, damage_finding).findings
 
 
 def _each_result(sides: Sides) -> Iterator[Finding]:
@@ -246,21 +246,21 @@ def _patch_again(lever: str, path: Path, sides: Sides) -> SignOff:
 
 
 # The checks, in the order of their findings. The findings on each run come before them.
-CLAIMED = (check(claimed_numbers, claim_differs), check(unused_fields))
+CLAIMED = (check_of(claimed_numbers, claim_differs), check_of(unused_fields))
 _TOGETHER = (
-    check(lambda of: [one for run in of.runs for one in anchored(run.dir, run.manifest, of.trust)], anchored),
-    check(lambda of: between_runs(of.runs), contention),
-    check(lambda of: chained(run.dir for run in of.runs), chained),
-    check(lambda of: one_model([run for run in of.runs if run.part is not None]), one_model),
+    check_of(lambda of: [one for run in of.runs for one in anchored(run.dir, run.manifest, of.trust)], anchored),
+    check_of(lambda of: between_runs(of.runs), contention),
+    check_of(lambda of: chained(run.dir for run in of.runs), chained),
+    check_of(lambda of: one_model([run for run in of.runs if run.part is not None]), one_model),
     *CLAIMED,
 )
 _ALONE = (
-    check(lambda of: one_harness(of.runs), one_harness),
-    check(lambda of: far_apart(of.runs, "warning"), far_apart),
+    check_of(lambda of: one_harness(of.runs), one_harness),
+    check_of(lambda of: far_apart(of.runs, "warning"), far_apart),
     *_TOGETHER,
 )
-_WHOLE = partial(check, needs=("files",))  # missing files are reported by other checks
-SCOPES: dict[Scope, tuple[Check, ...]] = {
+_WHOLE = partial(check_of, needs=("files",))  # missing files are reported by other checks
+SCOPES: dict[SignOffScope, tuple[Check, ...]] = {
     "baseline": (*_ALONE, _WHOLE(baseline, same_conditions, judge_spread)),
     "profile": (*_ALONE, _WHOLE(attribution)),
     "harness": (*_ALONE, _WHOLE(lambda of: harness(of.ref), harness_checks)),
@@ -271,7 +271,7 @@ SCOPES: dict[Scope, tuple[Check, ...]] = {
         _WHOLE(_each_result, harness_checks),
     ),
 }
-_PAIRS = partial(check, needs=("files", "both"))
+_PAIRS = partial(check_of, needs=("files", "both"))
 _PATCH = (
     _WHOLE(_both_sides),
     _PAIRS(_same_conditions, same_conditions, judge_spread),
@@ -280,4 +280,4 @@ _PATCH = (
     _PAIRS(gain, gain_checks),
 )
 # Additional checks of a sign-off with a candidate.
-COMPARISONS: dict[Scope, tuple[Check, ...]] = {"patch": _PATCH, "bundle": (*_PATCH, _PAIRS(decomposition))}
+COMPARISONS: dict[SignOffScope, tuple[Check, ...]] = {"patch": _PATCH, "bundle": (*_PATCH, _PAIRS(decomposition))}

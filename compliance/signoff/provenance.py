@@ -11,12 +11,12 @@ from dataclasses import replace
 from statistics import mean
 from typing import Any
 
-from compliance.judge.check import Judgement, check, decides, judge
+from compliance.judge.check import Judgement, check_of, decides, judge
 from compliance.judge.finding import Finding, Severity, stated
 from compliance.judge.rule import find_rule
 from compliance.results.same_system import BUNDLE, HARNESS, MAX_DAYS_APART, Question, too_far_apart, unlike
 from compliance.signoff import requests
-from compliance.signoff.evidence import Evidence, checks, damaged
+from compliance.signoff.evidence import Evidence, checks, damage_finding
 from compliance.techniques.engine_facts import facts_of_run, misdeclared
 from runs.loadgen.detail_log import NO_GIT, unchanged_sources
 from runs.record.engines.server_facts import prompt_reuse
@@ -25,7 +25,7 @@ from runs.record.fingerprint import (
     FREE_MEMORY,
     MEASURED,
     Differences,
-    describe,
+    describe_differences,
     differences,
     run_fingerprint,
 )
@@ -47,7 +47,7 @@ _ANY_MACHINE = ("localhost", "")  # host names that identify no machine
 
 def run_proofs(evidence: Evidence) -> Judgement:
     """Check that each run is complete, unchanged and from one run, and has the queries that LoadGen issued."""
-    return judge(evidence, RUN_CHECKS, damaged)
+    return judge(evidence, RUN_CHECKS, damage_finding)
 
 
 @decides("signoff", also=("P-1/missing_raw", "P-1/damaged_raw"))
@@ -158,7 +158,7 @@ def _engine(evidence: Evidence) -> Iterator[Finding]:
         yield stated("H-6/prefix_caching", text, run.manifest, cached_prompt_tokens=reuse.tokens)
 
 
-RUN_CHECKS = (*map(check, (_no_nulls, _readable, _present, _one_log, _rederived, _engine)), *requests.CHECKS)
+RUN_CHECKS = (*map(check_of, (_no_nulls, _readable, _present, _one_log, _rederived, _engine)), *requests.CHECKS)
 
 
 def between_runs(runs: list[Evidence]) -> Iterator[Finding]:
@@ -276,7 +276,7 @@ def one_system(runs: Iterable[Evidence], *questions: Question) -> Iterator[Findi
 
 def difference_text(unequal: Differences) -> str:
     """Return the differences between two runs as text."""
-    return shortened_list(describe(unequal, "in the first", "in the second"), MISMATCHES_SHOWN)
+    return shortened_list(describe_differences(unequal, "in the first", "in the second"), MISMATCHES_SHOWN)
 
 
 @checks("H-9", ("several_systems", "error", "differences in system between the runs of a bundle"))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compliance.judge.check import Need, check
+from compliance.judge.check import Need, check_of
 from compliance.judge.finding import Finding, Severity, stated
 from compliance.results.run_evidence import ids_unknown
 from compliance.signoff.evidence import FASTER_FAIL, FEW_SAMPLES, STAMP_MEDIAN_NS, Evidence, checks
@@ -345,4 +345,4 @@ def _same_devices(manifest: Manifest) -> bool:
 
 
 # The checks, in the order of their findings.
-CHECKS = tuple(map(check, (replay, _times, _ends, _prompts, at_once, _user_conf, replicas, late_issues)))
+CHECKS = tuple(map(check_of, (replay, _times, _ends, _prompts, at_once, _user_conf, replicas, late_issues)))

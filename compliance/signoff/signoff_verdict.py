@@ -8,10 +8,10 @@ from compliance.judge.text import by_severity, finding_lines
 from compliance.judge.verdict import Outcome, Verdict
 from runs.wording import shortened_list
 
-Scope = Literal["baseline", "profile", "harness", "patch", "bundle"]
-SCOPES: tuple[Scope, ...] = ("baseline", "profile", "harness", "patch", "bundle")
-Policy = Literal["open", "closed"]
-Action = Literal[
+SignOffScope = Literal["baseline", "profile", "harness", "patch", "bundle"]
+SCOPES: tuple[SignOffScope, ...] = ("baseline", "profile", "harness", "patch", "bundle")
+OnFailure = Literal["open", "closed"]
+Consequence = Literal[
     "pass", "eject", "downgrade_headline", "replace_headline_with_e2e", "correct_headline", "flag", "remeasure"
 ]
 
@@ -20,7 +20,7 @@ NOISE_BAND_PCT = 0.5
 MAX_ROUNDS = 3  # maximum number of repetitions that are added to a side
 
 # Action of a FLAG → rules that cause it, most important action first. All other rules cause the action `flag`.
-_ACTIONS: dict[Action, frozenset[str]] = {
+_ACTIONS: dict[Consequence, frozenset[str]] = {
     "replace_headline_with_e2e": frozenset({"G-11/isolated_headline"}),
     "downgrade_headline": frozenset({"G-8/not_a_kernel_gain"}),
     "correct_headline": frozenset({"G-2/overstated"}),
@@ -40,7 +40,7 @@ _UNVERIFIABLE = frozenset(
 )
 
 
-def action_of(finding: Finding) -> Action:
+def action_of(finding: Finding) -> Consequence:
     """Return the action of a FLAG."""
     return next((action for action, rules in _ACTIONS.items() if finding.rule in rules), "flag")
 
@@ -49,9 +49,9 @@ def action_of(finding: Finding) -> Action:
 class SignOff(Verdict):
     """The verdict on a scope. If `error` is set, the sign-off itself failed and reached no verdict."""
 
-    scope: Scope
+    scope: SignOffScope
     noise_band_pct: float
-    policy: Policy
+    policy: OnFailure
     short_name: str = ""
     ref: list[str] = field(default_factory=list)
     cand: list[str] = field(default_factory=list)
@@ -71,11 +71,11 @@ class SignOff(Verdict):
     correctness_status: str | None = None
 
     @property
-    def action(self) -> Action | None:
+    def action(self) -> Consequence | None:
         """The most important action that follows from the verdict."""
         actions = {action_of(finding) for finding in self.of("warning")}
-        flag: Action = next((action for action in _ACTIONS if action in actions), "flag")
-        named: dict[Outcome, Action | None] = {"PASS": "pass", "FLAG": flag, "FAIL": "eject", "ERROR": None}
+        flag: Consequence = next((action for action in _ACTIONS if action in actions), "flag")
+        named: dict[Outcome, Consequence | None] = {"PASS": "pass", "FLAG": flag, "FAIL": "eject", "ERROR": None}
         return named[self.outcome]
 
     @property

@@ -36,11 +36,11 @@ from compliance.submission.gates import (
     SetEvidence,
     never_eligible,
     not_official,
-    refusal,
+    result_refusal,
 )
-from compliance.submission.source import CODE_FOLDER, README, Source, read_documentation, read_source
+from compliance.submission.source import CODE_FOLDER, README, SourceCode, read_documentation, read_source_code
 from compliance.submission.submitted_accuracy import submitted_accuracy
-from compliance.submission.system import SystemDescription, describe
+from compliance.submission.system import SystemDescription, system_description
 from compliance.submission.weights import Documents, lacking, measurements, model_name, with_calibration
 from compliance.trees.tree import MAX_FILE_BYTES, REHEARSAL_MARK, Place, Tree
 from runs.attestation.attestation import read_attestation
@@ -119,7 +119,7 @@ class SubmitOutcome(Verdict):
         }
 
 
-def refuse_taken(root: Path) -> None:
+def refuse_used_directory(root: Path) -> None:
     """Refuse an output directory that already exists and is not empty.
 
     Raises:
@@ -132,7 +132,7 @@ def refuse_taken(root: Path) -> None:
         raise SetupError(f"--output {root}: {existing} cannot be written", "name a directory you may write to")
 
 
-def build(outcome: SubmitOutcome, description: SystemDescription, source: Source, documents: Documents) -> None:
+def build(outcome: SubmitOutcome, description: SystemDescription, source: SourceCode, documents: Documents) -> None:
     """Write the tree of checked results.
 
     Args:
@@ -144,7 +144,7 @@ def build(outcome: SubmitOutcome, description: SystemDescription, source: Source
         ExecutionError: If a file of a run has changed.
     """
     request, root = outcome.request, outcome.request.output
-    refuse_taken(root)
+    refuse_used_directory(root)
     draft = root.absolute().with_name(f".{root.absolute().name}.{os.getpid()}.tmp")
     tree = Tree(draft, request.round)
     home = request.division, request.organization
@@ -302,7 +302,7 @@ _NAME = re.compile(r"[A-Za-z0-9_+][A-Za-z0-9._+-]*")
      "name its directory with --documentation"),
     ("submit/sign-off", "error", OURS, "sign-off of all runs together", "repeat the runs that the sign-off names"),
 )  # fmt: skip
-def submit(request: SubmitRequest, say: Callable[[str], None]) -> SubmitOutcome:
+def build_submission(request: SubmitRequest, say: Callable[[str], None]) -> SubmitOutcome:
     """Build the tree, or refuse the results. Quick checks come first.
 
     Args:
@@ -319,7 +319,7 @@ def submit(request: SubmitRequest, say: Callable[[str], None]) -> SubmitOutcome:
                 f"{name} {value!r}: not a valid directory name in a submission",
                 "use letters, digits, and . _ - + after the first character; give the full name with --system",
             )
-    refuse_taken(request.output)
+    refuse_used_directory(request.output)
     for path in request.results:
         if request.output.resolve().is_relative_to(path.resolve()):
             raise SetupError(f"--output {request.output}: lies in the run directory {path}", "name another directory")
@@ -333,23 +333,24 @@ def submit(request: SubmitRequest, say: Callable[[str], None]) -> SubmitOutcome:
         manifests = _manifests(candidates)
         if manifests:  # results without a manifest are refused below
             description = describe_system(request, candidates)
-            source = read_source(request.source, manifests)
+            source = read_source_code(request.source, manifests)
     except HarnessError:
         if never := _never_eligible(request):  # more runs or files would not help
             return SubmitOutcome(request, [], findings=never)
         raise
     with with_scorer(request.sources) as (sources, _):  # verify and sign-off share these scores
-        outcome = judge(replace(request, sources=sources), candidates, say)
+        outcome = judge_results(replace(request, sources=sources), candidates, say)
         if not outcome.findings and request.division != "open":  # the sign-off comes last because it takes longest
             say("signing off")
-            outcome.signed = sign_off(candidates, sources)
+            outcome.signed = sign_off_runs(candidates, sources)
             outcome.findings += [*_unsigned(outcome.signed, candidates)] or [*unsigned_audits(candidates, sources)]
     documentation = read_documentation(request.documentation) if request.documentation else {}
     documents = with_calibration(documentation, manifests)
     if request.division != "open":
         fix = "add the calibration.md of the weights' folder, or another document, to the directory of --documentation"
         outcome.findings += [
-            refusal("submit/calibration", "documentation", problem, fix) for problem in lacking(documents, manifests)
+            result_refusal("submit/calibration", "documentation", problem, fix)
+            for problem in lacking(documents, manifests)
         ]
     if not outcome.findings:
         say("building")
@@ -367,7 +368,7 @@ def _never_eligible(request: SubmitRequest) -> list[Finding]:
     return list(dict.fromkeys(findings))
 
 
-def judge(request: SubmitRequest, candidates: list[Candidate], say: Callable[[str], None]) -> SubmitOutcome:
+def judge_results(request: SubmitRequest, candidates: list[Candidate], say: Callable[[str], None]) -> SubmitOutcome:
     """Apply the rules to each result, then to all results together."""
     judged, judgement = [CandidateEvidence(candidate, request) for candidate in candidates], Judgement()
     for evidence in judged:
@@ -379,7 +380,7 @@ def judge(request: SubmitRequest, candidates: list[Candidate], say: Callable[[st
     return SubmitOutcome(request, judged, findings=judgement.findings, not_judged=judgement.not_judged)
 
 
-def sign_off(candidates: list[Candidate], sources: ScoreSources) -> SignOff:
+def sign_off_runs(candidates: list[Candidate], sources: ScoreSources) -> SignOff:
     """Sign off all runs together."""
     return judge_runs("bundle", _directories(candidates), sources=sources)
 
@@ -392,7 +393,7 @@ def unsigned_audits(candidates: list[Candidate], sources: ScoreSources) -> Itera
             assert performance is not None  # a result without a performance run was refused before
             for problem in audit_problems(Evidence.of(performance, sources), [audit.dir.root]):
                 fix = "repeat the audit"
-                yield refusal(problem.rule, candidate.name, f"{audit.test}: {problem.sentence}", fix)
+                yield result_refusal(problem.rule, candidate.name, f"{audit.test}: {problem.sentence}", fix)
 
 
 def describe_system(request: SubmitRequest, candidates: list[Candidate]) -> SystemDescription:
@@ -402,7 +403,7 @@ def describe_system(request: SubmitRequest, candidates: list[Candidate]) -> Syst
         InputError: If fields are missing.
     """
     over_network = any(run.detail.is_network for one in candidates for run in one.runs)
-    return describe(
+    return system_description(
         _manifests(candidates),
         submitter=request.organization,
         division=request.division,
@@ -424,9 +425,9 @@ def _unsigned(signed: SignOff, candidates: list[Candidate]) -> Iterator[Finding]
         command = f"main.py signoff --scope bundle {' '.join(f'--ref {path}' for path in _directories(candidates))}"
         fix = f"repeat the runs that `{command}` names"
         if signed.error is not None:
-            yield refusal("submit/sign-off", "sign-off", signed.headline, fix)
+            yield result_refusal("submit/sign-off", "sign-off", signed.headline, fix)
         for finding in signed.of("error"):
-            yield refusal(finding.rule, "sign-off", finding.sentence, fix)
+            yield result_refusal(finding.rule, "sign-off", finding.sentence, fix)
 
 
 def _manifests(candidates: list[Candidate]) -> list[Manifest]:

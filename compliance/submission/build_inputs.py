@@ -50,7 +50,7 @@ class SubmitRequest:
 
 
 @dataclass(frozen=True)
-class Audit:
+class AuditDir:
     """The directory of an audit that `main.py audit` wrote."""
 
     test: str
@@ -78,7 +78,7 @@ class Candidate:
     benchmark: str  # name of the benchmark's directory in a submission
     scenario: Scenario
     result: ResultRuns
-    audits: dict[str, Audit] = field(default_factory=dict)
+    audits: dict[str, AuditDir] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -251,7 +251,7 @@ def _audits_of(result: ResultDir) -> list[Path]:
     return [result.audit(test) for test in SUBMITTED_TESTS if result.audit(test).is_dir()]
 
 
-def _audit(folder: Path) -> Audit:
+def _audit(folder: Path) -> AuditDir:
     test = next((name for name in AUDITS if audit_record(folder, name).is_file()), None)
     if test is None:
         raise InputError(
@@ -263,4 +263,4 @@ def _audit(folder: Path) -> Audit:
     plan = read_manifest(RunDir(folder / AUDIT_RUN).manifest).plan
     if plan.loadgen_key not in BENCHMARKS:
         raise InputError(f"{folder}: unknown benchmark {plan.loadgen_key}", f"choose from {', '.join(BENCHMARKS)}")
-    return Audit(test, folder, BENCHMARKS[plan.loadgen_key].submission_name, plan.scenario)
+    return AuditDir(test, folder, BENCHMARKS[plan.loadgen_key].submission_name, plan.scenario)

@@ -18,9 +18,9 @@ from compliance.judge.rule import OURS
 from compliance.mlperf_endpoints.endpoints_evidence import EndpointsEvidence
 from compliance.mlperf_endpoints.point_rules import ACCURACY, model_rules, seed_set, seeds_of
 from compliance.mlperf_endpoints.submission import POINT_FILES, FoldersChecked
-from compliance.mlperf_endpoints.summary_comparison import differences
+from compliance.mlperf_endpoints.summary_comparison import reported_differences
 from compliance.mlperf_endpoints.tree import POINT, SYSTEM, declared_point
-from compliance.submission.build import refuse_taken
+from compliance.submission.build import refuse_used_directory
 from compliance.trees.tree import REHEARSAL_MARK
 from runs.errors import InputError
 from runs.files.reading import read_record
@@ -56,7 +56,7 @@ def build_points(checked: FoldersChecked, output: Path, system_name: str, *, reh
         InputError: If two folders are the same point, or a file of a folder is wrong.
         SetupError: If the output exists.
     """
-    refuse_taken(output)
+    refuse_used_directory(output)
     cases = [EndpointsEvidence(run) for run in checked.runs if not run.only_audit]
     points = [point_of(case) for case in cases]
     highest = max((point["concurrency"] for point in points if "offline" not in point), default=None)
@@ -86,7 +86,7 @@ def _copies(run: EndpointsRun) -> dict[str, bytes]:
     ("endpoints-runs", "error", OURS, "files and fields that differ from the run",
      "build the tree again with `submit`"),
 )  # fmt: skip
-def compare_with_runs(checked: FoldersChecked, runs: FoldersChecked) -> Iterator[Finding]:
+def compare_points_with_runs(checked: FoldersChecked, runs: FoldersChecked) -> Iterator[Finding]:
     """Compare each point of a tree with the run directory that it was built from, which `submit` must accept.
 
     Raises:
@@ -109,7 +109,7 @@ def _differing(place: Path, files: dict[str, bytes], point: dict[str, Any]) -> I
         path = place / name
         if name not in (POINT, SYSTEM) and (read_record(path, _FIX) if path.is_file() else None) != files.get(name):
             yield name
-    yield from (f"{POINT}: {name}" for name, _, _ in differences(declared_point(place), point))
+    yield from (f"{POINT}: {name}" for name, _, _ in reported_differences(declared_point(place), point))
 
 
 def _merged(fields: dict[str, Any], point: dict[str, Any], place: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from compliance.audits.audit_registry import IDS
 from compliance.audits.discovery import AUDITS
 from compliance.audits.state import audit_state
-from compliance.judge.check import Need, check, decides
+from compliance.judge.check import Need, check_of, decides
 from compliance.judge.finding import Finding
 from compliance.judge.rule import OURS, find_rule
 from compliance.results.result_verdict import ResultVerdict, verify_result
@@ -24,7 +24,7 @@ from compliance.results.same_system import CLOSED_TREE, TREE, unlike
 from compliance.signoff.harness import output_caching_passed
 from compliance.submission.build_inputs import (
     SUBMITTED_TESTS,
-    Audit,
+    AuditDir,
     Candidate,
     SubmitRequest,
     continuation,
@@ -33,7 +33,7 @@ from compliance.submission.build_inputs import (
 from compliance.submission.refusal_causes import cause_of
 from compliance.techniques.quality_gate import judge_rows
 from compliance.techniques.row import row_to_submit
-from compliance.techniques.technique_registry import Division, load_registries
+from compliance.techniques.technique_registry import GateDivision, load_registries
 from compliance.trees.tree import NOT_IN_OPEN
 from qsl.dataset import SYNTHETIC_MARK
 from runs.benchmarks import SUBMISSIONS
@@ -41,7 +41,7 @@ from runs.errors import HarnessError, InputError
 from runs.files.reading import MAX_LOG_BYTES, read_whole
 from runs.harness import PROGRAM
 from runs.record.engines.server_facts import all_servers_remote, prompt_reuse
-from runs.record.fingerprint import RESULT, SERVERS, describe, differences, fingerprint
+from runs.record.fingerprint import RESULT, SERVERS, describe_differences, differences, fingerprint
 from runs.record.finished_run import ACCURACY
 from runs.record.layout import campaign_of
 from runs.record.manifest import Manifest
@@ -74,7 +74,7 @@ class CandidateEvidence:
 
     def refuse(self, rule: str, reason: str, fix: str) -> Finding:
         """Return a finding that refuses the result."""
-        return refusal(rule, self.candidate.name, reason, fix)
+        return result_refusal(rule, self.candidate.name, reason, fix)
 
     @cached_property
     def verdict(self) -> ResultVerdict:
@@ -122,7 +122,7 @@ class SetEvidence:
         return ""
 
 
-def refusal(rule: str, where: str, reason: str, fix: str) -> Finding:
+def result_refusal(rule: str, where: str, reason: str, fix: str) -> Finding:
     """Return the finding that refuses a result. `where` is benchmark/scenario, or the subject of the reason."""
     return Finding(rule, "error", where, found=reason, fix=fix)
 
@@ -166,7 +166,7 @@ def never_eligible(where: str, reason: str) -> Finding:
     fix = (
         "start new runs with the model, dataset and settings of the benchmark, or build a marked tree with --rehearsal"
     )
-    refused = refusal("submit/not-official", where, f"not eligible for submission: {reason}", fix)
+    refused = result_refusal("submit/not-official", where, f"not eligible for submission: {reason}", fix)
     return replace(refused, numbers={"cause": cause_of(reason)})
 
 
@@ -191,7 +191,7 @@ def _technique(evidence: CandidateEvidence) -> Iterator[Finding]:
     """Refuse a result whose declared technique the gate closes."""
     result, run, registries = evidence.candidate.result, evidence.candidate.performance, load_registries()
     assert run is not None  # `needs` of the check guarantees it
-    division: Division = "open" if evidence.request.division == "open" else "closed"
+    division: GateDivision = "open" if evidence.request.division == "open" else "closed"
     gate = judge_rows([row_to_submit(result, evidence.verdict, run, registries)], registries, division=division)
     for finding in (one for row in gate.matched for one in row.of("error")):
         see = f"see `{PROGRAM} gate {result.home}`"
@@ -231,7 +231,7 @@ def _audits(evidence: CandidateEvidence) -> Iterator[Finding]:
             yield evidence.refuse("submit/audit", error.message, fix)
 
 
-def _audit_failures(audit: Audit) -> Iterator[tuple[str, str]]:
+def _audit_failures(audit: AuditDir) -> Iterator[tuple[str, str]]:
     """Yield the rules that an audit violates, each with a reason."""
     state = audit_state(audit.folder, audit.test, audit.finished_run)
     recorded, result = state.recorded, state.result
@@ -281,7 +281,7 @@ def _configuration(evidence: CandidateEvidence) -> Iterator[Finding]:
     reference = facts.pop("performance")
     for name, facts_of_run in facts.items():
         different = differences(reference, facts_of_run, RESULT)
-        for reason in describe(different, "in the performance run", f"in the {name} run"):
+        for reason in describe_differences(different, "in the performance run", f"in the {name} run"):
             yield evidence.refuse("submit/one-configuration", reason, "repeat the runs in one configuration")
 
 
@@ -321,7 +321,7 @@ def _reuse_unseen(evidence: SetEvidence) -> Iterator[Finding]:
         if name := next(unseen, None):
             reason = "the server does not report cached prompt tokens, and has no passed output_caching audit"
             fix = f"run `{PROGRAM} audit --test output_caching --scenario Offline ...` with this server and result"
-            yield refusal("submit/prompt-reuse", candidate.name, f"{name}: {reason}", fix)
+            yield result_refusal("submit/prompt-reuse", candidate.name, f"{name}: {reason}", fix)
 
 
 @decides("submit", applies=_no_such_rule, also=("scenario-set",))
@@ -332,7 +332,7 @@ def _scenario_set(evidence: SetEvidence) -> Iterator[Finding]:
         for name in entry.missing(scenarios, entry.suite):
             homes = (candidate.result.home for candidate in evidence.candidates if candidate.benchmark == benchmark)
             fix = unless_running(next(homes), f"add a result of {benchmark}/{name}")
-            yield refusal("scenario-set", benchmark, f"{name} is missing", fix)
+            yield result_refusal("scenario-set", benchmark, f"{name} is missing", fix)
 
 
 @decides(
@@ -347,15 +347,18 @@ def _several_systems(evidence: SetEvidence) -> Iterator[Finding]:
     """Check that all results come from one system, and that each closed benchmark has one model and dataset."""
     recorded = (candidate for candidate in evidence.candidates if candidate.manifest is not None)
     for question, first, second, unequal in unlike(recorded, *([TREE] if _no_such_rule(evidence) else CLOSED_TREE)):
-        for reason in describe(unequal, f"in {first.name}", f"in {second.name}"):
-            yield refusal(question.rule, second.name, reason, question.text)
+        for reason in describe_differences(unequal, f"in {first.name}", f"in {second.name}"):
+            yield result_refusal(question.rule, second.name, reason, question.text)
 
 
 # The checks, in the order of their findings.
 CANDIDATE_CHECKS = tuple(
-    map(check, (_presence, _verified, _official, _technique, _seeds, _audits, _other_audits, _configuration, _network))
+    map(
+        check_of,
+        (_presence, _verified, _official, _technique, _seeds, _audits, _other_audits, _configuration, _network),
+    )
 )
-SET_CHECKS = tuple(map(check, (_reuse_unseen, _scenario_set, _several_systems)))
+SET_CHECKS = tuple(map(check_of, (_reuse_unseen, _scenario_set, _several_systems)))
 
 
 def not_official(manifests: Iterable[Manifest], dataset_path: Path | None) -> Iterator[str]:

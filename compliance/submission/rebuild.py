@@ -15,9 +15,9 @@ from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import OURS, Rank
 from compliance.results.scoring import ScoreSources, with_scorer
-from compliance.submission.build import build, describe_system, judge, sign_off, unsigned_audits
+from compliance.submission.build import build, describe_system, judge_results, sign_off_runs, unsigned_audits
 from compliance.submission.build_inputs import SUBMITTED_TESTS, SubmitRequest, gather
-from compliance.submission.source import Source, read_source
+from compliance.submission.source import SourceCode, read_source_code
 from compliance.submission.system import SystemFile, given_in
 from compliance.submission.weights import is_about_calibration, lacking
 from compliance.trees.check_tree import Checked, SystemSignOff
@@ -29,7 +29,7 @@ from compliance.trees.findings import (
     is_regular,
     object_or_empty,
     presented,
-    read_bytes,
+    read_tree_bytes,
     value_of,
 )
 from compliance.trees.layout import is_document
@@ -92,7 +92,7 @@ class TreeInputs:
     ("runs-unread", "error", OURS, "rebuilding the tree from the runs", "give complete runs with --runs"),
     rank=Rank.COPIES,
 )  # fmt: skip
-def compare_with_runs(checked: Checked, made_of: TreeInputs) -> Checked:
+def compare_tree_with_runs(checked: Checked, made_of: TreeInputs) -> Checked:
     """Compare every file with a tree that is rebuilt from the runs. Sign off each system outside the open division."""
     signed: list[SystemSignOff] = []
     findings = presented(checked.tree.root, _findings(checked, made_of, signed))
@@ -150,11 +150,11 @@ def _compare_system(
         manifests = [manifest for candidate in candidates for manifest in candidate.manifests().values()]
         with temporary_folder("check-") as folder:
             request = _request(tree, first, folder / "tree", results, candidates[0].manifests(), made_of)
-            outcome = judge(request, candidates, lambda text: None)
+            outcome = judge_results(request, candidates, lambda text: None)
             refusals = outcome.findings
             if request.division != "open":
                 refusals = refusals or [*unsigned_audits(candidates, made_of.sources)]
-                signed = replace(signed, verdict=sign_off(candidates, made_of.sources))
+                signed = replace(signed, verdict=sign_off_runs(candidates, made_of.sources))
                 yield from _check_calibration(tree.documentation(first.division, first.organization), manifests)
             for refusal in refusals:
                 yield compared(
@@ -162,7 +162,7 @@ def _compare_system(
                 )
             code = tree.source(first.division, first.organization)
             source = yield from _source(made_of.source, manifests, code)
-            build(outcome, describe_system(request, candidates), source or Source({}, ""), {})
+            build(outcome, describe_system(request, candidates), source or SourceCode({}, ""), {})
             expected = {path.relative_to(request.output): path for path in files_below(request.output)}
             if source is None:
                 of_code = code.relative_to(tree.root)
@@ -205,17 +205,17 @@ def _check_calibration(folder: Path, manifests: list[Manifest]) -> Iterator[Find
         wanted = f"at most {MAX_DOCUMENTS}"
         yield compared("runs-differ", False, f"{len(files):,}", wanted, folder, text="calibration documents")
         return
-    documents = {os.path.relpath(path, folder): value_of(read_bytes(path, "runs-differ")) for path in files}
+    documents = {os.path.relpath(path, folder): value_of(read_tree_bytes(path, "runs-differ")) for path in files}
     for problem in lacking({name: one for name, one in documents.items() if one is not None}, manifests):
         yield compared(
             "runs-differ", False, problem, "how the weights were quantized", folder, text="calibration document"
         )
 
 
-def _source(path: Path | None, manifests: list[Manifest], code: Path) -> Reads[Source | None]:
+def _source(path: Path | None, manifests: list[Manifest], code: Path) -> Reads[SourceCode | None]:
     """Return the source code of the runs. Return None and yield a finding if it cannot be read."""
     try:
-        return read_source(path, manifests)
+        return read_source_code(path, manifests)
     except HarnessError as error:
         yield compared("runs-unread", False, error.message, "the source code of the runs", code, fix=error.fix)
         return None

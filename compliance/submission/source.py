@@ -20,7 +20,7 @@ _GENERATED = frozenset({"__pycache__", "output", "dist", "build", "node_modules"
 
 
 @dataclass
-class Source:
+class SourceCode:
     """The files by their path in the code folder, the origin of the files, and the omitted files."""
 
     files: dict[str, bytes]
@@ -36,7 +36,7 @@ class Source:
         return text
 
 
-def read_source(directory: Path | None, manifests: list[Manifest], repository: Path = HARNESS_ROOT) -> Source:
+def read_source_code(directory: Path | None, manifests: list[Manifest], repository: Path = HARNESS_ROOT) -> SourceCode:
     """Read the source code that the runs used.
 
     Args:
@@ -72,10 +72,12 @@ def read_source(directory: Path | None, manifests: list[Manifest], repository: P
                 left_out.append(member.name)
             else:
                 files[member.name] = content.read()
-    return Source(files, f"It is commit `{commit}`, version {manifests[0].observed.harness.version}.", sorted(left_out))
+    return SourceCode(
+        files, f"It is commit `{commit}`, version {manifests[0].observed.harness.version}.", sorted(left_out)
+    )
 
 
-def _from_directory(directory: Path, option: str = "--source") -> Source:
+def _from_directory(directory: Path, option: str = "--source") -> SourceCode:
     """Read the files that git tracks. If git tracks none, read all files except files that tools write."""
     if not directory.is_dir():
         raise InputError(f"{option} {directory}: not a directory", "name a directory")
@@ -98,7 +100,7 @@ def _from_directory(directory: Path, option: str = "--source") -> Source:
     shown = sorted({name.partition("/")[0] if name.startswith(".") else name for name in left_out})
     if not files:
         raise InputError(f"{option} {directory}: no files found", "name a directory with files that are not hidden")
-    return Source(files, origin, shown)
+    return SourceCode(files, origin, shown)
 
 
 def _tracked(directory: Path) -> tuple[list[str], str]:

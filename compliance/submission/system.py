@@ -113,7 +113,7 @@ def not_detected(_: Manifest) -> Mapping[str, str]:
     return {}
 
 
-def describe(
+def system_description(
     manifests: Iterable[Manifest],
     *,
     submitter: str,

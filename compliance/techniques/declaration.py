@@ -114,14 +114,14 @@ class Declaration:
 
         A manifest without a technique declares a baseline. A manifest with another technique is ignored and reported.
         """
-        earlier = declare(recorded, {"mechanism": BASELINE})
+        earlier = declaration_of(recorded, {"mechanism": BASELINE})
         if self.given.get("mechanism", earlier.mechanism) != earlier.mechanism:
             issue = f"the declaration names {self.mechanism}, but the run's manifest declares {earlier.mechanism}"
             return Declaration(self.given, (*self.issues, issue))
         return Declaration({**earlier.given, **self.given}, (*self.issues, *earlier.issues))
 
 
-def declare(*sources: Mapping[str, Any]) -> Declaration:
+def declaration_of(*sources: Mapping[str, Any]) -> Declaration:
     """Return a declaration from mappings; earlier mappings win. Ignore empty values. Never raise an error."""
     stated: dict[str, Any] = {}
     for source in reversed(sources):
@@ -212,7 +212,7 @@ class MechanismBlock(RootModel):  # type: ignore[type-arg]  # a type argument ma
             fields[QUALITY_RESULTS] = str(Path(results).resolve())
         if unknown := [name for name in fields if name not in DeclaredFields.model_fields]:
             raise ValueError(f"unknown field {unknown[0]!r}; fields: {_names()}")
-        declared = declare(fields)
+        declared = declaration_of(fields)
         if declared.issues:
             raise ValueError(declared.issues[0].rpartition(";")[0])
         return {"mechanism": BASELINE, "mechanism_variant": NO_VARIANT, **declared.given}

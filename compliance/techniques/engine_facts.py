@@ -36,7 +36,7 @@ _WITH_CACHE = "_kv_fp8"  # suffix of a variant of quantized weights with an FP8 
 _NO_WEIGHTS = "manifest.json: model.weights is missing, so the precision of the weights is unknown"
 
 Pair = tuple[str, str | None]  # mechanism and variant; variant None: unknown
-Place = tuple[str, Mapping[str, Any]]  # part of manifest.json or engine.log, and its engine settings
+FactSource = tuple[str, Mapping[str, Any]]  # part of manifest.json or engine.log, and its engine settings
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def facts_of_run(run: RunDir, manifest: Manifest | None) -> EngineFacts:
         "asked.engine_arg": manifest.asked.get("engine_arg"),
         "observed.model.weights": weights.model_dump() if weights is not None else None,
     }
-    places: list[Place] = [
+    places: list[FactSource] = [
         (f"manifest.json {place}", settings) for place, settings in in_manifest.items() if isinstance(settings, dict)
     ]
     backend = None
@@ -85,7 +85,7 @@ def facts_of_run(run: RunDir, manifest: Manifest | None) -> EngineFacts:
 
 def facts_of_plan(plan: RunPlan, weights: Weights | None) -> EngineFacts:
     """Return the techniques that the requested options and the weights show, before a run starts."""
-    places: list[Place] = [("the engine options", plan.engine_options)]
+    places: list[FactSource] = [("the engine options", plan.engine_options)]
     if weights is not None:
         places.append(("the weights", weights.model_dump()))
     return _facts(plan.engine, places, None, ["the engine has not started"])
@@ -101,11 +101,11 @@ def facts_of_row(row: Mapping[str, Any]) -> EngineFacts:
     if row.get("draft_model") and not isinstance(shown.get("speculative_config"), dict):
         shown["speculative_config"] = {"model": row["draft_model"]}
     options = _object(row.get("engine_options")) or {}
-    places: list[Place] = [("the row", shown), ("the row's engine_options", options)]
+    places: list[FactSource] = [("the row", shown), ("the row's engine_options", options)]
     return _facts(row.get("engine"), places, row.get("attention_backend"), gaps)
 
 
-def _facts(engine: Any, places: list[Place], backend: Any, gaps: list[str]) -> EngineFacts:
+def _facts(engine: Any, places: list[FactSource], backend: Any, gaps: list[str]) -> EngineFacts:
     in_force: dict[Pair, str] = {}
     for place, settings in [*places, ("engine.log", {"attention_backend": backend})]:
         for pair, setting in _lossy(settings):
@@ -138,7 +138,7 @@ def _facts(engine: Any, places: list[Place], backend: Any, gaps: list[str]) -> E
     return EngineFacts(columns, in_force, tuple(gaps), contradictions)
 
 
-def _contradictions(places: list[Place], in_force: Mapping[Pair, str]) -> Iterator[str]:
+def _contradictions(places: list[FactSource], in_force: Mapping[Pair, str]) -> Iterator[str]:
     """Yield contradictions between the files that record the engine configuration."""
     stored = next((place for place, one in places if str(_text(one.get("quantization"))).startswith(_STORED)), None)
     plain = next((place for place, one in places if one.get("quantized") is False), None)

@@ -56,7 +56,7 @@ def no_evaluation(row: Mapping[str, Any]) -> str:
      "restore the files of the evaluation, or repeat it"),
     also=("gate/review",),
 )  # fmt: skip
-def evaluate(
+def check_evaluation(
     row: Mapping[str, Any], declared: Declaration, quality: QualityEvidence | None, registries: Registries
 ) -> Evaluation:
     """Check the evidence for the completed evaluation of a row.

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from compliance.judge.check import WITHOUT_INPUT, Need, check, decides, judge
+from compliance.judge.check import WITHOUT_INPUT, Need, check_of, decides, judge
 from compliance.judge.finding import Finding, Severity
 from compliance.judge.rule import OURS
 from compliance.judge.text import by_severity, finding_lines, not_judged_lines
@@ -22,15 +22,15 @@ from compliance.techniques.declaration import (
     QUALITY_RESULTS,
     SUPPORT_STATUS,
     Declaration,
-    declare,
+    declaration_of,
     is_empty,
 )
 from compliance.techniques.declaration_rules import VALIDATION, check_declaration, claims_support, differs
 from compliance.techniques.engine_facts import EngineFacts, facts_of_row, misdeclared
-from compliance.techniques.evaluation import ATTACHED, COMPLETED, Evaluation, evaluate, no_evaluation
+from compliance.techniques.evaluation import ATTACHED, COMPLETED, Evaluation, check_evaluation, no_evaluation
 from compliance.techniques.row import CERTIFICATION, MechanismRow
 from compliance.techniques.technique import BASELINE, pair_of
-from compliance.techniques.technique_registry import Division, Registries, eligibility
+from compliance.techniques.technique_registry import GateDivision, Registries, eligibility
 from runs.errors import ExitCode
 from runs.store import odd_values
 from runs.wording import counted, printable
@@ -88,7 +88,7 @@ class GateOutcome(Verdict):
 
     strict: bool
     matched: list[RowOutcome] = field(default_factory=list)
-    division: Division | None = None
+    division: GateDivision | None = None
     not_matched: int = 0  # number of rows that declare no technique
 
     @property
@@ -210,7 +210,7 @@ class RowEvidence:
 
     judged: MechanismRow
     registries: Registries
-    division: Division | None  # division in which the row must be eligible
+    division: GateDivision | None  # division in which the row must be eligible
 
     def absent(self, need: Need) -> str:
         """Return the reason why a part is missing; empty if it is available."""
@@ -219,7 +219,9 @@ class RowEvidence:
 
     @cached_property
     def declared(self) -> Declaration:
-        return declare({name: self.judged.row.get(name) for name in (*FIELD_NAMES, QUALITY_RESULTS, QUALITY_BASELINE)})
+        return declaration_of(
+            {name: self.judged.row.get(name) for name in (*FIELD_NAMES, QUALITY_RESULTS, QUALITY_BASELINE)}
+        )
 
     @cached_property
     def row(self) -> dict[str, Any]:
@@ -232,7 +234,7 @@ class RowEvidence:
 
     @cached_property
     def evaluation(self) -> Evaluation:
-        return evaluate(self.row, self.declared, self.judged.quality, self.registries)
+        return check_evaluation(self.row, self.declared, self.judged.quality, self.registries)
 
     @cached_property
     def divisions(self) -> dict[str, dict[str, Any]]:
@@ -261,7 +263,7 @@ def judge_rows(
     registries: Registries,
     *,
     strict: bool = False,
-    division: Division | None = None,
+    division: GateDivision | None = None,
     expected: Iterable[str] = (),
 ) -> GateOutcome:
     """Apply the gate.
@@ -424,9 +426,9 @@ def _coverage(evidence: RowsEvidence) -> Iterator[Finding]:
 
 # The checks, in the order of their findings.
 ROW_CHECKS = (
-    check(lambda of: check_declaration(of.row, of.registries), check_declaration),
-    check(lambda of: misdeclared(of.row, of.engine), misdeclared),
-    check(lambda of: of.evaluation.findings, evaluate, applies=lambda of: no_evaluation(of.row)),
-    *map(check, (_eligible, _verified, _recorded, _review)),
+    check_of(lambda of: check_declaration(of.row, of.registries), check_declaration),
+    check_of(lambda of: misdeclared(of.row, of.engine), misdeclared),
+    check_of(lambda of: of.evaluation.findings, check_evaluation, applies=lambda of: no_evaluation(of.row)),
+    *map(check_of, (_eligible, _verified, _recorded, _review)),
 )
-ROWS_CHECKS = tuple(map(check, (_rows_declared, _coverage)))
+ROWS_CHECKS = tuple(map(check_of, (_rows_declared, _coverage)))

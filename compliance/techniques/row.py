@@ -26,7 +26,7 @@ from compliance.techniques.declaration import (
     QUALITY_RESULTS,
     SUPPORT_STATUS,
     Declaration,
-    declare,
+    declaration_of,
 )
 from compliance.techniques.declaration_rules import VALIDATION, validate
 from compliance.techniques.engine_facts import EngineFacts, facts_of_plan, facts_of_run, misdeclared
@@ -35,8 +35,8 @@ from runs.errors import HarnessError, InputError, SetupError, StalledError
 from runs.files.reading import MIB, json_value, read_whole
 from runs.files.writing import sha256_of
 from runs.mlperf_endpoints.layout import CONFIG, EVENTS, SUMMARY, is_run_folder
-from runs.numbers.derive_result import result_of
-from runs.record.fingerprint import LOSSY, describe, differences, fingerprint, run_fingerprint, value_text
+from runs.numbers.derive_result import derive_result
+from runs.record.fingerprint import LOSSY, describe_differences, differences, fingerprint, run_fingerprint, value_text
 from runs.record.finished_run import ACCURACY, PERFORMANCE, FinishedRun
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, RunPlan, read_manifest
@@ -216,7 +216,7 @@ def _row(
 def row_to_submit(result: ResultRuns, verdict: ResultVerdict, run: FinishedRun, registries: Registries) -> MechanismRow:
     """Return the row of a result without its numbers. `verdict` is the verdict of verify on the result."""
     values = {"run_directory": str(result.home.resolve()), "certification": CERTIFICATION, "error_message": None}
-    return _of_result(values, result, verdict, run.dir, run.manifest, declare(), registries)
+    return _of_result(values, result, verdict, run.dir, run.manifest, declaration_of(), registries)
 
 
 def row_of_plan(
@@ -229,7 +229,7 @@ def row_of_plan(
     """
     values = {"run_directory": "the plan", "certification": CERTIFICATION, "error_message": None}
     quality = QualityEvidence("accuracy", evaluation=evaluation)
-    return _declared(values, Path("plan"), facts_of_plan(plan, weights), quality, declare(declared), registries)
+    return _declared(values, Path("plan"), facts_of_plan(plan, weights), quality, declaration_of(declared), registries)
 
 
 def _of_result(
@@ -340,7 +340,7 @@ def quality_evidence(result: ResultRuns, verdict: ResultVerdict) -> QualityEvide
     if performance is not None:
         failures += [check.sentence for check in verdict.of("error")]
         different = differences(run_fingerprint(performance), run_fingerprint(run), LOSSY)
-        failures += describe(different, "in the performance run", "in the accuracy run")
+        failures += describe_differences(different, "in the performance run", "in the accuracy run")
     scores, target = part.details.get("scores"), part.details.get("target")
     deltas = [
         f"{name} {100 * (scores[name] / reference - 1):+.2f}%"
@@ -417,7 +417,7 @@ def _numbers(run: FinishedRun | None) -> dict[str, Any]:
     if run is None or run.mode != PERFORMANCE:
         return {}
     try:
-        result = result_of(run, scenario=run.scenario)
+        result = derive_result(run, scenario=run.scenario)
     except HarnessError:  # the verdict already reports this error
         return {}
     numbers = result.derived or result.reported
@@ -482,7 +482,7 @@ def _with_evidence(
         return bare
     try:
         in_round = ROUNDS.get(str(row.get("round")))
-        by_runs = rows_of_runs([Path(directory)], declare(row), registries, sources, in_round)
+        by_runs = rows_of_runs([Path(directory)], declaration_of(row), registries, sources, in_round)
     except HarnessError:
         return bare
     same = next((one for one in by_runs if one.row["run_id"] == row.get("run_id")), None)

@@ -23,8 +23,8 @@ QUALITY_FILE = "quality_eval_registry.json"
 QUALITY_EXTENSION_FILE = "quality_eval_registry_ext.json"
 
 QUALITY_STATUSES = ("pending", "completed", "failed", "not_required")
-Division = Literal["closed", "open"]
-DIVISIONS: tuple[Division, ...] = ("closed", "open")
+GateDivision = Literal["closed", "open"]
+DIVISIONS: tuple[GateDivision, ...] = ("closed", "open")
 
 
 class _Entry(BaseModel):

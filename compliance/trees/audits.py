@@ -18,7 +18,7 @@ from compliance.results.logged_responses import not_as_issued
 from compliance.results.official_rules import seeds
 from compliance.results.performance import error_records
 from compliance.results.truncate import is_truncated
-from compliance.trees.findings import MISSING, UNSAFE, Reads, is_folder, is_regular, is_safe, read_text
+from compliance.trees.findings import MISSING, UNSAFE, Reads, is_folder, is_regular, is_safe, read_tree_text
 from compliance.trees.runs import free_seeds, log_findings, scenario_findings, violations
 from compliance.trees.tree_evidence import STREAM_LATENCIES, Result, RunIdentity, read_log
 from runs.benchmark import Benchmark, Scenario
@@ -159,7 +159,7 @@ def check_audit_texts(result: Result, test: str, folder: Path, runs: Sequence[Ru
     audit = _Audit(result, test, folder, runs)
     for name in AUDIT_TEXTS[test]:
         path = folder / name
-        text = (yield from read_text(path, "audit-verdict")) if is_regular(path) else None
+        text = (yield from read_tree_text(path, "audit-verdict")) if is_regular(path) else None
         if text is None:
             continue
         result.met("audit-verdict", "audit-numbers", *(["audit-fallback"] if test == "TEST01" else []))
@@ -168,8 +168,8 @@ def check_audit_texts(result: Result, test: str, folder: Path, runs: Sequence[Ru
         scores = [folder / "accuracy" / one for one in FALLBACK]
         fails = next(chain(_refuting(stated), _refuting_runs(audit, stated)), None)
         if test == "TEST01" and _PASS not in text and _FAIL in text and all(map(is_regular, scores)):
-            baseline = (yield from read_text(scores[0], "audit-verdict")) or ""
-            of_audit = (yield from read_text(scores[1], "audit-verdict")) or ""
+            baseline = (yield from read_tree_text(scores[0], "audit-verdict")) or ""
+            of_audit = (yield from read_tree_text(scores[1], "audit-verdict")) or ""
             for apart in _scores_apart(result, baseline, of_audit):
                 yield audit.differs("audit-verdict", path, f"{_FAIL}, and {apart}", _PASS, *scores)
             different, total = (stated.get(f"num_perf_log_{one}", "?") for one in ("data_mismatch", "entries"))
@@ -331,7 +331,7 @@ def check_audit(result: Result) -> Reads[RunIdentity | None]:
 def _check_text(result: Result, scenario: Scenario, path: Path) -> Reads[set[str] | None]:
     """Check the lines of verify_accuracy.txt, and return them; None if it is unreadable."""
     result.met("audit-text")
-    text = yield from read_text(path, "audit-text")
+    text = yield from read_tree_text(path, "audit-text")
     if text is None:
         return None
     lines = {line.strip() for line in text.splitlines()}

@@ -12,7 +12,7 @@ from rich.text import Text
 from compliance.judge.finding import Finding, Severity
 from compliance.trees.causes import RANKS, SELECTION, Cause, CausedFinding, is_joint
 from compliance.trees.check_tree import Checked, catalog
-from compliance.trees.findings import in_order, place_of, shortened
+from compliance.trees.findings import file_text, in_order, message_text
 from compliance.trees.official_checker import OfficialResult
 from runs.errors import ExitCode
 from runs.rounds import ROUNDS
@@ -37,7 +37,7 @@ def print_report(checked: Checked, console: Console, *, strict: bool) -> None:
     if len(shown) > MAX_PRINTED:
         shown = in_order(sorted(shown, key=lambda finding: finding.severity != "error")[:MAX_PRINTED])
     shown, repeated = _repeated(shown)
-    for where, findings in groupby(shown, key=lambda finding: _heading(place_of(finding))):
+    for where, findings in groupby(shown, key=lambda finding: _heading(file_text(finding))):
         _line(console, where or ".", "bold")
         for finding in findings:
             _print_finding(console, finding, where, also.get(finding, ()))
@@ -49,7 +49,7 @@ def print_report(checked: Checked, console: Console, *, strict: bool) -> None:
             _line(console, f"    {finding.where}")
     if unshown := len(checked.findings) - folded - len(shown) - sum(map(len, repeated)):
         _line(console, f"{counted(unshown, 'more finding')}; --json lists all findings")
-    for text in not_judged_lines(checked):
+    for text in unapplied_rule_lines(checked):
         _line(console, text)
     if len({place.organization for place in checked.places}) > 1:
         _print_table(checked, console)
@@ -113,7 +113,7 @@ def head(checked: Checked) -> Iterator[tuple[str, str]]:
                 "red" if cause.is_error else "yellow",
             )
             example = cause.example
-            place = place_of(example) + (f":{example.line}" if example.line is not None else "")
+            place = file_text(example) + (f":{example.line}" if example.line is not None else "")
             yield f"    e.g. {_short(place)}: {_short(example.sentence)}", ""
         if rest := causes_of_rank[most:]:
             listed = [f"{cause.name} ({len(cause.results or cause.caused)})" for cause in rest[:MAX_LISTED]]
@@ -121,7 +121,7 @@ def head(checked: Checked) -> Iterator[tuple[str, str]]:
             yield f"  also {', '.join(listed)}{more}", ""
 
 
-def not_judged_lines(checked: Checked) -> Iterator[str]:
+def unapplied_rule_lines(checked: Checked) -> Iterator[str]:
     """Yield the number of rules applied, and the most frequent reasons why rules were not applied."""
     if not checked.rules_not_applied:
         return
@@ -134,7 +134,7 @@ def not_judged_lines(checked: Checked) -> Iterator[str]:
             reasons.setdefault((entry.what, entry.why), []).append(len(entry.rules))
     for (what, why), counts in sorted(reasons.items(), key=lambda item: -len(item[1]))[:MAX_REASONS]:
         shown = f"{min(counts)} to {max(counts)} rules" if min(counts) < max(counts) else counted(max(counts), "rule")
-        yield f"  {shown} of {counted(len(counts), 'result')}: {what}: {shortened(why)}"
+        yield f"  {shown} of {counted(len(counts), 'result')}: {what}: {message_text(why)}"
     yield "  A result without findings may still violate these rules. --json lists them for each result."
 
 
@@ -187,7 +187,7 @@ def _sign_off_lines(checked: Checked) -> Iterator[str]:
     if checked.signed is None:
         yield "sign-off: not done (to sign off, give the runs of the tree with --runs)"
     for signed in checked.signed or ():
-        yield f"sign-off of {shortened(signed.system)}: {shortened(signed.headline)}"
+        yield f"sign-off of {message_text(signed.system)}: {message_text(signed.headline)}"
 
 
 def _official_lines(official: OfficialResult | None, root: Path) -> Iterator[str]:
@@ -195,16 +195,16 @@ def _official_lines(official: OfficialResult | None, root: Path) -> Iterator[str
         yield "official checker: not run (to run it, give a clone of mlcommons/inference with --official)"
         return
     verdict = {"ok": "accepts the tree", "errors": "refuses the tree", "crashed": "crashed on the tree"}
-    yield f"official checker ({official.checkout}): {verdict[official.outcome]}: {shortened(official.summary)}"
+    yield f"official checker ({official.checkout}): {verdict[official.outcome]}: {message_text(official.summary)}"
     # Warnings come last, because the checker prints a warning for every check that it skips.
     messages = sorted(official.messages, key=lambda message: message.level == "WARNING")
     for message in messages[:SHOWN_MESSAGES]:
-        yield f"  {message.level}: {shortened(message.text.replace(f'{root}/', ''))}"
+        yield f"  {message.level}: {message_text(message.text.replace(f'{root}/', ''))}"
     if len(messages) > SHOWN_MESSAGES:
         yield f"  {counted(len(official.messages), 'message')} in all; --json lists them"
     for row in official.results:
         names = ("Platform", "Model", "Scenario", "Result", "Units")
-        yield "  result: " + " ".join(shortened(str(row.get(name, ""))) for name in names)
+        yield "  result: " + " ".join(message_text(str(row.get(name, ""))) for name in names)
 
 
 def _line(console: Console, text: str, style: str = "") -> None:

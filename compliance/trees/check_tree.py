@@ -26,7 +26,7 @@ from compliance.trees.tree import DIVISIONS, FREE_IN_OPEN, OPEN_IS_FREE, Place, 
 from runs.errors import ExecutionError, InputError
 from runs.harness import PROGRAM
 from runs.machine.environment import usable_cores
-from runs.processes.interrupts import result_of
+from runs.processes.interrupts import wait_for_result
 from runs.processes.workers import leave_signals, signals_later, workers
 from runs.rounds import Round
 from runs.what_is import what_is
@@ -191,7 +191,7 @@ class Checked(Verdict):
         }
 
 
-def check_tree(
+def check_submission_tree(
     root: Path, in_round: Round, parallel_from: int = PARALLEL_FROM, against: Sequence[Path] = ()
 ) -> Checked:
     """Check a tree with the rules of a round.
@@ -229,7 +229,7 @@ def _findings(
             f"build a tree with `{PROGRAM} submit`",
         )
     places = list(tree.places())
-    yield from layout.check_names(contents)
+    yield from layout.check_file_names(contents)
     yield from layout.check_layout(tree, contents)
     yield from layout.check_rehearsal(tree, contents)
     yield from descriptions.check_systems(tree, contents)
@@ -254,7 +254,7 @@ def _check_all(tree: Tree, places: list[Place], parallel_from: int) -> list[Scen
         with workers(pool):
             with signals_later():
                 futures = [pool.submit(_check_each, tree, chunk) for chunk in chunks]
-            return [outcome for future in futures for outcome in result_of(future)]
+            return [outcome for future in futures for outcome in wait_for_result(future)]
     except BrokenProcessPool as error:
         raise ExecutionError(
             "a process that checks scenarios died, most likely because memory ran out", "free memory, and check again"

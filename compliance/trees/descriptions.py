@@ -15,8 +15,8 @@ from compliance.trees.findings import (
     is_folder,
     is_regular,
     object_or_empty,
-    read_bytes,
-    read_object,
+    read_tree_bytes,
+    read_tree_object,
 )
 from compliance.trees.layout import Contents
 from compliance.trees.system_fields import FIELDS as SYSTEM_FIELDS
@@ -28,7 +28,7 @@ from compliance.trees.system_fields import (
     STATUSES,
     count_problem,
 )
-from compliance.trees.system_names import check_names
+from compliance.trees.system_names import check_system_names
 from compliance.trees.tree import DIVISIONS, Place, Tree, subfolders
 from runs.rounds import Round, RoundBenchmark
 
@@ -97,11 +97,11 @@ def check_systems(tree: Tree, contents: Contents) -> Iterator[Finding]:
 def _check_system(tree: Tree, division: str, organization: str, results: Path) -> Iterator[Finding]:
     """Check one system description, and the sets of scenarios of the system."""
     path = tree.system(division, organization, results.name)
-    value = yield from read_object(path, "system-missing", "system-json")
+    value = yield from read_tree_object(path, "system-missing", "system-json")
     if value is not None:
         yield from _check_fields(path, value)
         yield from _check_identity(path, value, division, organization)
-        yield from check_names(path, value)
+        yield from check_system_names(path, value)
     system_type = (value or {}).get("system_type")
     for folder in subfolders(results) if division != "open" else ():
         entry = tree.round.table.entry(folder.name)
@@ -234,7 +234,7 @@ def _check_words(path: Path, value: dict[str, Any]) -> Iterator[Finding]:
 def check_measurements(tree: Tree, place: Place) -> Iterator[Finding]:
     """Check measurements.json, user.conf and README.md of a scenario."""
     path = tree.measurements(place)
-    value = yield from read_object(path, "measurements-missing", "measurements-field")
+    value = yield from read_tree_object(path, "measurements-missing", "measurements-field")
     for name in MEASUREMENT_FIELDS if value is not None else ():
         field_value = value.get(name) if value else None
         if not field_value:
@@ -247,7 +247,7 @@ def check_measurements(tree: Tree, place: Place) -> Iterator[Finding]:
         yield from _check_closed_model(path, value or {})
         yield from _check_speculation(tree, place, path, json.dumps(value))
     for path in (tree.user_conf(place), tree.readme(place)):
-        content = yield from read_bytes(path, "scenario-file")
+        content = yield from read_tree_bytes(path, "scenario-file")
         if content is not None and not content.strip():
             yield compared("scenario-file", False, f"{path.name} is empty", "a file with content", path)
         elif content is not None and place.division != "open":
@@ -354,7 +354,7 @@ def check_sources(tree: Tree, contents: Contents) -> Iterator[Finding]:
     ("model-mapping", "error", "[checker] configuration", "model_mapping.json", 'write {"your model": "llama3.1-8b"}'),
 )
 def _check_mapping(path: Path, division: str, in_round: Round) -> Iterator[Finding]:
-    value = yield from read_object(path, "model-mapping", "model-mapping")
+    value = yield from read_tree_object(path, "model-mapping", "model-mapping")
     if value is None:
         return
     if division != "open":

@@ -5,12 +5,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from compliance.accuracy.accuracy_text import stated_score
-from compliance.accuracy.evaluation_text import Fault, contradictions, datasets_in, failures, numbers_in, scored_samples
+from compliance.accuracy.evaluation_text import (
+    TextFault,
+    datasets_in,
+    numbers_in,
+    scored_samples,
+    stated_failures,
+    text_contradictions,
+)
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import OURS, Rank
 from compliance.trees.audits import AUDIT_TEXTS, FALLBACK
-from compliance.trees.findings import is_regular, read_text, value_of
+from compliance.trees.findings import is_regular, read_tree_text, value_of
 from compliance.trees.tree_evidence import Result
 from runs.benchmark import SCENARIOS
 from runs.rounds import model_of
@@ -46,9 +53,9 @@ def check_scores(result: Result) -> Iterator[Finding]:
     for text_path in _texts(result):
         text = _text_of(text_path)
         # The rule audit-verdict reports failures in other texts.
-        for fault in () if text_path.name.startswith("verify_") else failures(text):
+        for fault in () if text_path.name.startswith("verify_") else stated_failures(text):
             yield compared("accuracy-failure", False, *fault[:2], text_path, decided_by=[fault.key])
-        for fault in contradictions(text):
+        for fault in text_contradictions(text):
             yield compared("accuracy-numbers", False, *fault[:2], text_path, decided_by=[fault.key])
     text = _text_of(path)
     for rule, fault in _scores(result, text):
@@ -62,15 +69,15 @@ def check_scores(result: Result) -> Iterator[Finding]:
             yield compared("accuracy-samples", False, stated, wanted, path, severity="warning", decided_by=[name])
 
 
-def _test07(result: Result, text: str) -> Iterator[tuple[str, Fault]]:
+def _test07(result: Result, text: str) -> Iterator[tuple[str, TextFault]]:
     """Yield datasets that TEST07 does not use, and a score of TEST07 that is too low or too high."""
     if unused := [name for name in datasets_in(text) if name != _DATASET]:
-        yield "audit-numbers", Fault(f"scores of {', '.join(unused)}", f"scores of {_DATASET}", unused[0])
+        yield "audit-numbers", TextFault(f"scores of {', '.join(unused)}", f"scores of {_DATASET}", unused[0])
     threshold, score = result.entry.audit_settings.get("TEST07", {}).get("test07_accuracy_threshold"), numbers_in(text)
     if threshold and (value := score.get("exact_match", 0.0)) > REACH * threshold:
         yield (
             "accuracy-reach",
-            Fault(f"exact_match is {value:.10g}", f"at most {REACH * threshold:.10g}", "exact_match"),
+            TextFault(f"exact_match is {value:.10g}", f"at most {REACH * threshold:.10g}", "exact_match"),
         )
 
 
@@ -79,7 +86,7 @@ def scores_in(path: Path) -> dict[str, float]:
     return numbers_in(_text_of(path))
 
 
-def _scores(result: Result, text: str) -> Iterator[tuple[str, Fault]]:
+def _scores(result: Result, text: str) -> Iterator[tuple[str, TextFault]]:
     """Yield scores that no system with the benchmark's model can reach. A score is a share or a percentage."""
     lines = text.splitlines()
     for score, limits in result.entry.targets_of(result.scenario_name).items():
@@ -89,14 +96,14 @@ def _scores(result: Result, text: str) -> Iterator[tuple[str, Fault]]:
             low = limits.low * 100 if value > 1 >= limits.low else limits.low
             stated = f"{score} is {value:.10g}"
             if value > 100:
-                yield "accuracy-range", Fault(stated, "at most 100", score)
+                yield "accuracy-range", TextFault(stated, "at most 100", score)
             elif result.is_open:
                 continue
             elif value > (most := _REACH.get(score, REACH) * low):
-                yield "accuracy-reach", Fault(stated, f"at most {most:.10g}", score)
+                yield "accuracy-reach", TextFault(stated, f"at most {most:.10g}", score)
             # The official checker accepts such a score, because it compares a percentage with a share.
             elif value < low != limits.low:
-                yield "accuracy-reach", Fault(stated, f"at least {low:.10g} (percent), or at most 1 (share)", score)
+                yield "accuracy-reach", TextFault(stated, f"at least {low:.10g} (percent), or at most 1 (share)", score)
 
 
 @decides(
@@ -127,4 +134,4 @@ def _texts(result: Result) -> Iterator[Path]:
 
 def _text_of(path: Path) -> str:
     """Read a text. Return an empty text if it is unreadable; other checks report this."""
-    return (value_of(read_text(path, "tree-unreadable")) if is_regular(path) else None) or ""
+    return (value_of(read_tree_text(path, "tree-unreadable")) if is_regular(path) else None) or ""

@@ -48,9 +48,9 @@ def presented(root: Path, findings: Iterable[Finding]) -> list[Finding]:
                 replace(
                     finding,
                     files=tuple(Path(name_in(root, path)) for path in finding.files),
-                    text=shortened(finding.text),
-                    found=shortened(finding.found),
-                    required=shortened(finding.required),
+                    text=message_text(finding.text),
+                    found=message_text(finding.found),
+                    required=message_text(finding.required),
                     fix=finding.fix or finding.definition.fix,
                 )
             )
@@ -62,17 +62,17 @@ def presented(root: Path, findings: Iterable[Finding]) -> list[Finding]:
     return located(root, kept)
 
 
-def place_of(finding: Finding) -> str:
+def file_text(finding: Finding) -> str:
     """Return the first file of a finding as text for the report."""
     return finding.files[0].as_posix()
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
     """Return each finding once, ordered by file."""
-    return sorted(set(findings), key=lambda one: (place_of(one), one.rule, one.found, one.required))
+    return sorted(set(findings), key=lambda one: (file_text(one), one.rule, one.found, one.required))
 
 
-def shortened(text: str) -> str:
+def message_text(text: str) -> str:
     """Return the text made printable and cut to the length of a message."""
     return printable(text, SHOWN * 2)
 
@@ -180,7 +180,7 @@ def is_safe(folder: Path) -> bool:
 
 
 @decides("tree", ("tree-unreadable", "error", OURS, "unreadable file or directory", "change its permissions"))
-def read_bytes(path: Path, rule_id: str, limit: int = MAX_TEXT_BYTES) -> Reads[bytes | None]:
+def read_tree_bytes(path: Path, rule_id: str, limit: int = MAX_TEXT_BYTES) -> Reads[bytes | None]:
     """Read a small file. Return None and yield a finding if it is missing, unreadable or too large."""
     if not is_regular(path):
         kind = "symbolic link" if path.is_symlink() else MISSING
@@ -198,9 +198,9 @@ def read_bytes(path: Path, rule_id: str, limit: int = MAX_TEXT_BYTES) -> Reads[b
     return content
 
 
-def read_text(path: Path, rule_id: str) -> Reads[str | None]:
+def read_tree_text(path: Path, rule_id: str) -> Reads[str | None]:
     """Read a small text file. Return None and yield a finding if it cannot be read as UTF-8."""
-    content = yield from read_bytes(path, rule_id)
+    content = yield from read_tree_bytes(path, rule_id)
     try:
         return None if content is None else content.decode()
     except UnicodeDecodeError as error:
@@ -208,9 +208,9 @@ def read_text(path: Path, rule_id: str) -> Reads[str | None]:
         return None
 
 
-def read_object(path: Path, missing_rule: str, damaged_rule: str) -> Reads[dict[str, Any] | None]:
+def read_tree_object(path: Path, missing_rule: str, damaged_rule: str) -> Reads[dict[str, Any] | None]:
     """Read a JSON object. Return None and yield a finding if it is missing or damaged."""
-    content = yield from read_bytes(path, missing_rule)
+    content = yield from read_tree_bytes(path, missing_rule)
     if content is None:
         return None
     try:
@@ -229,4 +229,4 @@ def read_object(path: Path, missing_rule: str, damaged_rule: str) -> Reads[dict[
 
 def object_or_empty(path: Path) -> dict[str, Any]:
     """Read a JSON object. Return an empty object if it is missing or damaged; other checks report this."""
-    return value_of(read_object(path, "tree-unreadable", "tree-unreadable")) or {}
+    return value_of(read_tree_object(path, "tree-unreadable", "tree-unreadable")) or {}

@@ -104,7 +104,7 @@ def scan(root: Path) -> Reads[Contents]:
     ("tree-name", "warning", "tools/submission/repository_checks.sh", "characters in a name",
      "rename the file or directory"),
 )  # fmt: skip
-def check_names(contents: Contents) -> Iterator[Finding]:
+def check_file_names(contents: Contents) -> Iterator[Finding]:
     """Check the names and sizes of all files and directories."""
     for path in (*contents.files, *contents.folders, *contents.special):
         name = path.name

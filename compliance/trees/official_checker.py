@@ -24,7 +24,7 @@ _SUMMARY = re.compile(_PREFIX + r"SUMMARY: (?P<text>.*)$", re.MULTILINE)
 _GRAVE = ("ERROR", "WARNING", "CRITICAL")
 _CLEAN = "submission looks OK"
 
-Outcome = Literal["ok", "errors", "crashed"]
+CheckerOutcome = Literal["ok", "errors", "crashed"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class OfficialResult:
 
     checkout: str
     round: str
-    outcome: Outcome
+    outcome: CheckerOutcome
     exit_code: int
     summary: str
     messages: list[CheckerMessage] = field(default_factory=list)
@@ -93,7 +93,7 @@ def _result(checkout: Path, in_round: Round, code: int, text: str, table: str) -
             f"the official checker could not run (exit code {code}): {last[:300]}",
             "install PyYAML, and give a clone of mlcommons/inference that supports the round",
         )
-    outcome: Outcome = "crashed"
+    outcome: CheckerOutcome = "crashed"
     if match is not None:
         outcome = "ok" if match["text"].strip() == _CLEAN and code == 0 else "errors"
     shown = match["text"].strip() if match else last[:1000]

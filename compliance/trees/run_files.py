@@ -9,7 +9,7 @@ from compliance.accuracy.accuracy_text import FIX, stated_hash, stated_score
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared
 from compliance.results.truncate import CUT, SHOWN_BYTES, is_truncated
-from compliance.trees.findings import MISSING, Reads, is_folder, is_regular, read_bytes, read_text
+from compliance.trees.findings import MISSING, Reads, is_folder, is_regular, read_tree_bytes, read_tree_text
 from compliance.trees.tree import MAX_FILE_BYTES
 from compliance.trees.tree_evidence import POWER_LOG, Result
 from runs.loadgen.detail_log import power_time
@@ -31,7 +31,7 @@ def check_accuracy_files(result: Result, run: RunDir) -> Iterator[Finding]:
 )  # fmt: skip
 def _check_text(path: Path, result: Result) -> Reads[tuple[bool, str]]:
     """Read accuracy.txt as the official checker does."""
-    text = yield from read_text(path, "accuracy-text")
+    text = yield from read_tree_text(path, "accuracy-text")
     if text is None:
         return False, ""
     lines = text.splitlines()
@@ -81,7 +81,7 @@ def _check_hash(path: Path, text: str) -> Reads[str]:
 )  # fmt: skip
 def _check_size(run: RunDir, result: Result) -> Iterator[Finding]:
     path, most = run.accuracy_log, result.tree.round.table.max_accuracy_log_bytes
-    content = yield from read_bytes(path, "accuracy-size", 64 * 1024)
+    content = yield from read_tree_bytes(path, "accuracy-size", 64 * 1024)
     if content is None:
         return
     if len(content) > most:
@@ -160,7 +160,7 @@ def check_power(result: Result) -> Iterator[Finding]:
 def _readings(path: Path) -> Reads[list[tuple[datetime, float]]]:
     """Return the time and the watts of each power reading."""
     readings = []
-    content = (yield from read_bytes(path, "power-readings", MAX_FILE_BYTES)) or b""
+    content = (yield from read_tree_bytes(path, "power-readings", MAX_FILE_BYTES)) or b""
     for line in content.decode(errors="replace").splitlines():
         with suppress(IndexError, ValueError):
             name, text, _, watts, *_ = line.split(",")

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from compliance.judge.check import WITHOUT_INPUT, Check, Judgement, check, decides, judge
+from compliance.judge.check import WITHOUT_INPUT, Check, Judgement, check_of, decides, judge
 from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import OURS, RERUN, Rank
 from compliance.results.log_arithmetic import log_contradictions
@@ -12,7 +12,7 @@ from compliance.results.official_rules import tokens_as_in_accuracy
 from compliance.results.performance import rule_of
 from compliance.results.same_system import MAX_DAYS_APART, too_far_apart
 from compliance.trees.descriptions import says_network
-from compliance.trees.findings import Reads, object_or_empty, read_bytes, read_text, value_of
+from compliance.trees.findings import Reads, object_or_empty, read_tree_bytes, read_tree_text, value_of
 from compliance.trees.tree import NOT_IN_OPEN, OPEN_IS_FREE
 from compliance.trees.tree_evidence import (
     AUDIT_APART,
@@ -38,13 +38,13 @@ from runs.record.layout import RunDir
 _BY_TEXT = frozenset({"accuracy-target", "accuracy-count", "accuracy-no-target", "accuracy-scored-again"})
 
 
-def judge_run(run: TreeRun, checks: Iterable[Check]) -> Reads[Judgement]:
+def judge_tree_run(run: TreeRun, checks: Iterable[Check]) -> Reads[Judgement]:
     """Apply checks to a run. Yield the violated rules that count in the division of its result.
 
     A contradiction names all its files, since any of them may be the changed one.
     """
     result, run_dir = run.of, run.dir
-    judged = judge(run, checks, lambda error: [damaged(run_dir, error)])
+    judged = judge(run, checks, lambda error: [damaged_run(run_dir, error)])
     yield from violations(run_dir, (one for one in judged.findings if counts_in(one.rule, result.place.division)))
     without_text = dict.fromkeys(_BY_TEXT, (WITHOUT_INPUT, WHOLE_LOG))
     result.judged.take(Judgement([], judged.applied - _BY_TEXT, judged.reasons | without_text))
@@ -59,7 +59,7 @@ def in_tree(run: RunDir, finding: Finding) -> Finding:
     return replace(finding, files=files, text=text, found=value, required=required)
 
 
-def damaged(run: RunDir, error: Exception) -> Finding:
+def damaged_run(run: RunDir, error: Exception) -> Finding:
     """Return the finding for a run that cannot be checked. Untrusted content must not end the other checks."""
     harness_error = error if isinstance(error, HarnessError) else None
     text = harness_error.message if harness_error else f"{type(error).__name__}: {error}"
@@ -82,7 +82,7 @@ def log_findings(run: RunDir, detail: DetailLog) -> list[Finding]:
     try:
         return list(log_contradictions(detail, read_summary(run.summary)))
     except Exception as error:
-        return [damaged(run, error)]
+        return [damaged_run(run, error)]
 
 
 def free_seeds(result: Result) -> str:
@@ -98,7 +98,7 @@ def free_seeds(result: Result) -> str:
      "move the log to the directory of its scenario"),
     needs=("log",),
 )  # fmt: skip
-def scenario(run: TreeRun) -> Iterator[Finding]:
+def logged_scenario(run: TreeRun) -> Iterator[Finding]:
     """Compare the scenario of the log with the directory."""
     yield from scenario_findings(rule_of(run, "scenario"), run.of, run.detail)
 
@@ -164,7 +164,7 @@ def network_name(run: TreeRun) -> Iterator[Finding]:
 
 
 @decides("result", needs=("log",), also=("perf-cut-short",))
-def cut_short(run: TreeRun) -> Iterator[Finding]:
+def ended_by_query_limit(run: TreeRun) -> Iterator[Finding]:
     """Report a run that max_query_count ended. MLPerf allows it. In Offline, the limit counts samples."""
     detail = run.detail
     most, samples = detail.integer("effective_max_query_count"), detail.samples_per_query or 0
@@ -204,7 +204,7 @@ def check_user_conf(result: Result) -> Iterator[Finding]:
     """
     path, benchmark = result.tree.user_conf(result.place), result.benchmark
     detail, accuracy = result.details["performance"], result.details.get("accuracy")
-    content = yield from read_bytes(path, "scenario-file")
+    content = yield from read_tree_bytes(path, "scenario-file")
     if content is None:
         return
     lines = stored_lines(decode_conf(content))
@@ -285,7 +285,7 @@ def check_tokens(result: Result) -> Iterator[Finding]:
     if performance is None or performance.name != "performance" or not (tokens := performance.tokens):
         return
     run = RunDir(performance.detail.parent)
-    content = value_of(read_text(text, "tree-unreadable"))  # other checks report it
+    content = value_of(read_tree_text(text, "tree-unreadable"))  # other checks report it
     if content and result.one_size:
         judged = list(tokens_as_in_accuracy(tokens, run.detail, content, text.name))
         result.met(*(one.rule for one in judged))
@@ -308,9 +308,9 @@ def _short(value: object, other_value: object) -> str:
 
 # Lists of checks for each kind of run.
 CLAIM = {
-    mode: (check(scenario, rules=rules, silent=rules),)
+    mode: (check_of(logged_scenario, rules=rules, silent=rules),)
     for mode, rules in (("performance", ("perf-scenario",)), ("accuracy", ("accuracy-scenario",)))
 }
-PERFORMANCE = tuple(map(check, (early_stopping, metric, network_name)))
-FOREIGN_PERFORMANCE = (check(cut_short),)
-ACCURACY = (check(accuracy_samples),)
+PERFORMANCE = tuple(map(check_of, (early_stopping, metric, network_name)))
+FOREIGN_PERFORMANCE = (check_of(ended_by_query_limit),)
+ACCURACY = (check_of(accuracy_samples),)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from compliance.judge.check import Check, Judgement, check, decides, judge, rules_of
+from compliance.judge.check import Check, Judgement, check_of, decides, judge, rules_of
 from compliance.judge.finding import Finding, compared
 from compliance.results import accuracy, input_checks, logged_responses, official_rules, performance, plausibility
 from compliance.results.attestation_check import unchanged
@@ -20,7 +20,7 @@ from compliance.trees.audits import (
 )
 from compliance.trees.descriptions import check_measurements, mapped_benchmark
 from compliance.trees.evaluation_texts import check_places, check_scores, scores_in
-from compliance.trees.findings import Reads, is_folder, is_regular, presented, read_bytes, value_of
+from compliance.trees.findings import Reads, is_folder, is_regular, presented, read_tree_bytes, value_of
 from compliance.trees.log_bytes import check_line_ends, check_responses
 from compliance.trees.run_files import OF_ACCURACY, check_accuracy_files, check_power
 from compliance.trees.runs import (
@@ -28,7 +28,7 @@ from compliance.trees.runs import (
     check_tokens,
     check_user_conf,
     free_seeds,
-    judge_run,
+    judge_tree_run,
 )
 from compliance.trees.tree import OPEN_IS_FREE, Place, Tree
 from compliance.trees.tree_evidence import DETAIL, RESPONSES, Result, RunIdentity, TreeRun, read_log
@@ -61,8 +61,8 @@ CLAIMS: dict[str, tuple[Check, ...]] = {
 PERFORMANCE: tuple[Check, ...] = (
     *(*performance.OF_ANY, *runs.PERFORMANCE, *streams.PERFORMANCE, *official_rules.PERFORMANCE),
 )
-ACCURACY: tuple[Check, ...] = (*accuracy.OF_ANY, *runs.ACCURACY, check(performance.contradictions))
-UNCHANGED = check(unchanged, needs=("record",))
+ACCURACY: tuple[Check, ...] = (*accuracy.OF_ANY, *runs.ACCURACY, check_of(performance.detail_against_summary))
+UNCHANGED = check_of(unchanged, needs=("record",))
 OUR_PERFORMANCE = (UNCHANGED, *performance.OF_OURS, *plausibility.PERFORMANCE, *input_checks.OF_OURS)
 OUR_ACCURACY = (
     *(UNCHANGED, *logged_responses.OF_RESPONSES, *input_checks.OF_OURS, *official_rules.ACCURACY),
@@ -129,7 +129,7 @@ def _accuracy(result: Result) -> Iterator[Finding]:
     identity = RunIdentity("accuracy", run.detail) if detail is None else RunIdentity.of("accuracy", run, detail)
     identity.responses, identity.responses_file = result.answers_sha256, run.accuracy_text
     identity.scores = scores_in(run.accuracy_text)
-    identity.cut = value_of(read_bytes(run.accuracy_log, "accuracy-size")) or b""
+    identity.cut = value_of(read_tree_bytes(run.accuracy_log, "accuracy-size")) or b""
     identity.long_responses = result.benchmark is not None or bool(_LONG_RESPONSE.search(identity.cut))
     result.runs.append(identity)
     checks, own_checks = ACCURACY, OUR_ACCURACY if result.benchmark is not None else ()
@@ -150,11 +150,11 @@ def _judge(
 ) -> Iterator[Finding]:
     result.details[name] = detail
     run = TreeRun.of_result(result, name, run_dir, detail)
-    judgement = yield from judge_run(run, CLAIMS[name])
+    judgement = yield from judge_tree_run(run, CLAIMS[name])
     violated = {finding.rule for finding in judgement.findings if finding.violated}
     decisive = MODE[name] if result.benchmark is None else MODE[name] + runs.CLAIM[name]
     if not any(violated.intersection(one.rules) for one in decisive):
-        yield from judge_run(run, checks)
+        yield from judge_tree_run(run, checks)
 
 
 @decides(
@@ -256,20 +256,20 @@ def _required_audits(result: Result) -> Iterator[Finding]:
 
 # Checks on a result. Their order matters: later checks compare the runs that earlier checks have read.
 RESULT: tuple[Check, ...] = (
-    check(_performance),
-    check(_accuracy, *OF_ACCURACY),
-    check(_test06, *OF_TEST06, needs=("audit",), silent=()),
-    check(check_user_conf),
-    check(_required_audits),
-    check(_other_audits, silent=()),
-    check(check_tokens, silent=()),
-    check(check_power),
-    check(_texts, silent=()),
-    check(check_one_configuration),
-    check(check_scores),
-    check(check_places),
-    check(check_responses),
-    check(check_line_ends),
+    check_of(_performance),
+    check_of(_accuracy, *OF_ACCURACY),
+    check_of(_test06, *OF_TEST06, needs=("audit",), silent=()),
+    check_of(check_user_conf),
+    check_of(_required_audits),
+    check_of(_other_audits, silent=()),
+    check_of(check_tokens, silent=()),
+    check_of(check_power),
+    check_of(_texts, silent=()),
+    check_of(check_one_configuration),
+    check_of(check_scores),
+    check_of(check_places),
+    check_of(check_responses),
+    check_of(check_line_ends),
 )
 ON_RUNS = (
     *(one for checks in CLAIMS.values() for one in checks),

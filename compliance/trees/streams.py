@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from compliance.judge.check import check, decides
+from compliance.judge.check import check_of, decides
 from compliance.judge.finding import Finding, compared
 from compliance.results.log_arithmetic import CLOCK_S, PRINTED, contradicted
 from compliance.trees.tree_evidence import TreeRun
@@ -79,4 +79,4 @@ def samples_per_query(run: TreeRun) -> Iterator[Finding]:
                        decided_by=(key,))  # fmt: skip
 
 
-PERFORMANCE = tuple(map(check, (stream_contradictions, samples_per_query)))
+PERFORMANCE = tuple(map(check_of, (stream_contradictions, samples_per_query)))

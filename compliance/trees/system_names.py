@@ -39,7 +39,7 @@ _HOSTS = (
     ("system-hosts", "warning", OURS, "hosts in the names of a system, compared with its fields",
      "correct the field of the system description, or the name of the system"),
 )  # fmt: skip
-def check_names(path: Path, value: dict[str, Any]) -> Iterator[Finding]:
+def check_system_names(path: Path, value: dict[str, Any]) -> Iterator[Finding]:
     """Compare the names of a system (of its directory, system_name) with the other fields of its description."""
     for where, name in (("the directory", path.stem), ("system_name", str(value.get("system_name", "")))):
         spaced = name.replace("_", " ")

@@ -46,7 +46,7 @@ class Articles:
         return len(self.articles)
 
 
-def read_source(source: str, count: int | None = None) -> Articles:
+def read_articles(source: str, count: int | None = None) -> Articles:
     """Read and check the articles of the hub's dataset or of a local file.
 
     Args:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from qsl.cnn_dailymail.prepare import Articles
-from qsl.cnn_dailymail.rows import render
+from qsl.cnn_dailymail.rows import article_prompt
 from qsl.dataset import SYNTHETIC_MARK
 from qsl.embedded.articles import bundled_articles
 from qsl.tokenizers import Tokenizer
@@ -77,7 +77,7 @@ def make_rows(
     """
     chain = _Chain()
     draw = random.Random(f"rehearsal {seed}")
-    instruction_tokens = len(tokenizer.encode(render("")))
+    instruction_tokens = len(tokenizer.encode(article_prompt("")))
     sample = _text([chain.sentence(draw) for _ in range(400)])
     tokens_a_word = len(tokenizer.encode(sample)) / len(sample.split())
     articles, summaries = [], []

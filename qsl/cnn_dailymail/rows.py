@@ -36,7 +36,7 @@ class Prepared:
     mean_prompt_tokens: float
 
 
-def render(article: str) -> str:
+def article_prompt(article: str) -> str:
     """Return the prompt for `article`, which is inserted unchanged, including braces."""
     return _HEAD + article + _TAIL
 
@@ -52,7 +52,7 @@ def encode_rows(
     Args:
         progress: called with the number of finished rows, after each batch.
     """
-    return encoded(articles, map(render, articles), highlights, tokenizer, progress=progress)
+    return encoded(articles, map(article_prompt, articles), highlights, tokenizer, progress=progress)
 
 
 def encoded(

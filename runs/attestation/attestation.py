@@ -32,7 +32,7 @@ from runs.record.unattested import NotAttestedError
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 
 KeyId = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-Schema = TypeVar("Schema", bound=BaseModel)
+StatementSchema = TypeVar("StatementSchema", bound=BaseModel)
 
 _FIX = "restore the run directory from an unchanged copy, or rerun"
 
@@ -49,7 +49,7 @@ class Annotations(_Part):
     size: Annotated[int, Field(ge=0)]  # bytes
 
 
-class Subject(_Part):
+class StatementSubject(_Part):
     name: str
     digest: FileDigest
     annotations: Annotations | None = None  # None in attestations of earlier versions
@@ -65,7 +65,7 @@ class Predicate(_Part):
 
 class Statement(_Part):
     type: Literal["https://in-toto.io/Statement/v1"] = Field(default="https://in-toto.io/Statement/v1", alias="_type")
-    subject: list[Subject]
+    subject: list[StatementSubject]
     predicate_type: Literal["urn:mlperf-llama-vllm:leg:v1"] = Field(
         default="urn:mlperf-llama-vllm:leg:v1", alias="predicateType"
     )
@@ -133,7 +133,7 @@ def read_attestation(run: RunDir) -> Attestation:
     return Attestation(hashlib.sha256(written).hexdigest(), keyid, files, statement.predicate, sizes)
 
 
-def _validated(schema: type[Schema], content: dict[str, Any], path: Path) -> Schema:
+def _validated(schema: type[StatementSchema], content: dict[str, Any], path: Path) -> StatementSchema:
     try:
         return schema.model_validate(content)
     except ValidationError as error:

@@ -14,7 +14,7 @@ from runs.attestation.attestation import (
     FileDigest,
     Predicate,
     Statement,
-    Subject,
+    StatementSubject,
     attested_files,
     read_attestation,
 )
@@ -32,7 +32,7 @@ def attest(
     """Write the attestation of a finished run, and return its digest. The files must not change afterwards."""
     statement = Statement(
         subject=[
-            Subject(
+            StatementSubject(
                 name=name,
                 digest=FileDigest(sha256=sha256_of(path, max_bytes=MAX_ATTESTED_BYTES)),
                 annotations=Annotations(size=path.stat().st_size),

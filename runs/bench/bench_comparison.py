@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
-from runs.bench.bench_record import BenchRecord, BenchRun, Best, Kind
+from runs.bench.bench_record import BenchRecord, BenchRun, Best, LoadKind
 from runs.record.fingerprint import differences, value_text
 from runs.wording import counted, milliseconds, shortened_list
 
@@ -22,12 +22,12 @@ _QUANTILES = (12.7, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
 _MAX_CHANGES = 6  # changes of the system in a line
 UNDECLARED = "the server's options are not recorded; declare them with --metadata KEY=VALUE or --api-declaration FILE"
 
-Load = tuple[Kind, float]
-Verdict = Literal["faster", "slower", "not distinguishable"]
+LoadLevel = tuple[LoadKind, float]
+ComparisonVerdict = Literal["faster", "slower", "not distinguishable"]
 
 
 @dataclass(frozen=True)
-class Measure:
+class ComparedQuantity:
     """One quantity of two benches."""
 
     name: str
@@ -39,7 +39,7 @@ class Measure:
     noise: float | None  # smallest change that counts, as a share; None if neither bench has equal runs
     reason: str  # source of the noise, or why the verdict does not follow from it
     is_different: bool | None  # None: not tested against noise
-    verdict: Verdict
+    verdict: ComparisonVerdict
 
     @property
     def change_text(self) -> str:
@@ -74,11 +74,11 @@ class Against:
     change_text: str  # changed facts
     sentence: str  # all lines in one sentence, after the labels of both benches
     lines: list[str]  # one statement for each quantity
-    best: Measure | None
-    measures: list[Measure]
+    best: ComparedQuantity | None
+    measures: list[ComparedQuantity]
     pairs: list[dict[str, Any]]  # equal loads with the values of both benches
 
-    def slower_than(self, share: float) -> list[Measure]:
+    def slower_than(self, share: float) -> list[ComparedQuantity]:
         """Return the slowdowns above a share of the base's value, and a lost best rate, unless within the noise."""
         slower = [one for one in (self.best, *self.measures) if one is not None and one.verdict == "slower"]
         return [one for one in slower if one.change is None or abs(one.change) > share]
@@ -103,7 +103,7 @@ class Comparison:
         }
 
 
-def compare(records: Sequence[BenchRecord]) -> Comparison:
+def compare_benches(records: Sequence[BenchRecord]) -> Comparison:
     """Compare benches with the first bench."""
     base, *candidates = records
     unequal: dict[str, list[Any]] = {}
@@ -189,11 +189,11 @@ def _done(record: BenchRecord) -> list[BenchRun]:
     return [run for run in record.runs if run.verdict != "failed"]
 
 
-def _load(run: BenchRun) -> Load:
+def _load(run: BenchRun) -> LoadLevel:
     return run.kind, float(run.asked_qps or run.concurrency or math.inf)
 
 
-def _load_text(load: Load) -> str:
+def _load_text(load: LoadLevel) -> str:
     kind, value = load
     return {"offline": "Offline", "server": f"{value:g} queries/s", "concurrency": f"{value:g} open queries"}[kind]
 
@@ -201,7 +201,7 @@ def _load_text(load: Load) -> str:
 class _Quantity(NamedTuple):
     name: str
     unit: str
-    kinds: tuple[Kind, ...]
+    kinds: tuple[LoadKind, ...]
     of: Callable[[BenchRun], float | None]
     scale: float = 1.0  # factor on the noise
 
@@ -220,16 +220,16 @@ _QUANTITIES = (
 )
 
 
-def _values(record: BenchRecord, quantity: _Quantity) -> dict[Load, list[float]]:
+def _values(record: BenchRecord, quantity: _Quantity) -> dict[LoadLevel, list[float]]:
     """Return the logarithms of a quantity by load, without saturated runs."""
-    values: dict[Load, list[float]] = {}
+    values: dict[LoadLevel, list[float]] = {}
     for run in _done(record):
         if run.kind in quantity.kinds and run.verdict != "saturated" and (value := quantity.of(run)):
             values.setdefault(_load(run), []).append(math.log(value))
     return values
 
 
-def _measures(base: BenchRecord, candidate: BenchRecord) -> list[Measure]:
+def _measures(base: BenchRecord, candidate: BenchRecord) -> list[ComparedQuantity]:
     """Return the changes over equal loads. With different numbers of accelerators, no load is equal."""
     if _per_accelerator(base, candidate):
         return []
@@ -239,7 +239,7 @@ def _measures(base: BenchRecord, candidate: BenchRecord) -> list[Measure]:
     return [*measures, latency]  # a server that does not stream has no first tokens
 
 
-def _measure(base: BenchRecord, candidate: BenchRecord, quantity: _Quantity) -> Measure | None:
+def _measure(base: BenchRecord, candidate: BenchRecord, quantity: _Quantity) -> ComparedQuantity | None:
     base_values, candidate_values = _values(base, quantity), _values(candidate, quantity)
     loads = [load for load in base_values if load in candidate_values]
     if not loads:
@@ -252,7 +252,7 @@ def _measure(base: BenchRecord, candidate: BenchRecord, quantity: _Quantity) -> 
     noise, reason = _noise((base, candidate), quantity, quantity.scale * math.sqrt(spread / 2))
     is_different = _differs(abs(two - before), noise)
     is_faster = (two < before) == (quantity.unit == "ms")
-    return Measure(
+    return ComparedQuantity(
         name, quantity.unit, len(loads), math.exp(before), math.exp(two), math.expm1(two - before),
         _share(noise, two - before), reason, is_different, _verdict(is_different, is_faster=is_faster),
     )  # fmt: skip
@@ -262,7 +262,7 @@ def _differs(change: float, noise: float | None) -> bool | None:
     return False if change <= RESOLUTION else None if noise is None else change > noise
 
 
-def _verdict(is_different: bool | None, *, is_faster: bool) -> Verdict:
+def _verdict(is_different: bool | None, *, is_faster: bool) -> ComparisonVerdict:
     return "not distinguishable" if is_different is False else "faster" if is_faster else "slower"
 
 
@@ -294,7 +294,7 @@ def _noise(records: Sequence[BenchRecord], quantity: _Quantity, scale: float) ->
     return None, "not tested against noise, because neither bench repeats a run"
 
 
-def _best(base: BenchRecord, candidate: BenchRecord) -> Measure | None:
+def _best(base: BenchRecord, candidate: BenchRecord) -> ComparedQuantity | None:
     """Return the change of the best rate; None unless a bench has one that is a result."""
     base_best, candidate_best = base.best, candidate.best
     if (
@@ -322,8 +322,18 @@ def _best(base: BenchRecord, candidate: BenchRecord) -> Measure | None:
         if rate and runs and all(runs) and rate <= (best.low or 0):
             is_different, noise, reason = True, None, f"{without.label} is saturated at {rate:g} queries/s"
     unit = "queries/s per accelerator" if _per_accelerator(base, candidate) else "queries/s"
-    return Measure(_best_name(base), unit, 0, low, new, change, _share(noise, change or 0), reason, is_different,
-                   _verdict(is_different, is_faster=is_faster))  # fmt: skip
+    return ComparedQuantity(
+        _best_name(base),
+        unit,
+        0,
+        low,
+        new,
+        change,
+        _share(noise, change or 0),
+        reason,
+        is_different,
+        _verdict(is_different, is_faster=is_faster),
+    )
 
 
 def _best_name(record: BenchRecord) -> str:
@@ -353,7 +363,7 @@ def _pairs(base: BenchRecord, candidate: BenchRecord) -> Iterator[dict[str, Any]
 
 
 def _lines(
-    base: BenchRecord, candidate: BenchRecord, best: Measure | None, measures: Sequence[Measure]
+    base: BenchRecord, candidate: BenchRecord, best: ComparedQuantity | None, measures: Sequence[ComparedQuantity]
 ) -> Iterator[str]:
     """Yield a statement for each quantity, and for a quantity without a comparison the reason."""
     if best is not None:

@@ -17,18 +17,18 @@ from runs.record import layout
 BENCH_FILE = layout.BENCH_FILE
 
 # offline: all queries at once; server: Poisson arrivals at a rate; concurrency: a fixed number of open queries.
-Kind = Literal["offline", "server", "concurrency"]
+LoadKind = Literal["offline", "server", "concurrency"]
 # maximum: an Offline run. within, outside: by the limits. unchecked: the run cannot show whether the limits are met.
 # measured: no limits apply. saturated: open queries grew, so the latencies depend on the length of the run. unclear: a
 # part of the signs of saturation is present, the client may explain the latencies, or the tokenizer contradicts the
 # server's numbers of tokens.
-RunVerdict = Literal["maximum", "within", "outside", "unchecked", "measured", "saturated", "unclear", "failed"]
-MET: tuple[RunVerdict, ...] = ("within", "measured")
-VIOLATED: tuple[RunVerdict, ...] = ("outside", "saturated")
+RateVerdict = Literal["maximum", "within", "outside", "unchecked", "measured", "saturated", "unclear", "failed"]
+MET: tuple[RateVerdict, ...] = ("within", "measured")
+VIOLATED: tuple[RateVerdict, ...] = ("outside", "saturated")
 # Queries with which the bound of a percentile, by early stopping, may have some late queries. Highest percentile first.
 NEEDED = {"p99": 662, "p95": 130, "p90": 64}
 MAX_FAILED_SHARE = 0.01  # share of the requests of a run that may fail
-Status = Literal["running", "complete", "interrupted", "failed"]
+BenchStatus = Literal["running", "complete", "interrupted", "failed"]
 Fact = str | int | float | bool | None
 
 
@@ -75,7 +75,7 @@ class ClientLateness(_Part):
     loop_lag: float | None  # wait of a message for the next turn of the event loop
 
 
-class TokenCounts(_Part):
+class OutputTokens(_Part):
     """Output tokens of all responses; None if unknown."""
 
     server: int | None  # number that the server reports in `usage`
@@ -87,14 +87,14 @@ class BenchRun(_Part):
     """One run of a bench."""
 
     number: int  # from 1, in order of execution
-    kind: Kind
+    kind: LoadKind
     repetition: int = 1  # number of the repetition, from 1 (--repeats)
     again: bool = False  # the second run at the best rate
     share: float | None = None  # requested rate as a share of the steady Offline rate
     asked_qps: float | None = None  # requested rate; None for offline and concurrency
     concurrency: int | None = None  # open queries, for concurrency
     scenario: str  # Server, Interactive, Offline or SingleStream
-    verdict: RunVerdict
+    verdict: RateVerdict
     reasons: list[str] = Field(default_factory=list)  # reasons for the verdict, and causes that may distort the numbers
 
     queries: int = 0
@@ -121,7 +121,7 @@ class BenchRun(_Part):
     drain_s: float | None = None  # from the last arrival to the last completion
     client: ClientLateness | None = None
     cached_share: float | None = None  # share of prompt tokens from a cache; None if the server does not count
-    tokens: TokenCounts | None = None
+    tokens: OutputTokens | None = None
     # Share of the cores' time that other processes used; None with a server on this machine, which is one of them.
     contention: float | None = None
     start_time_ns: int | None = None
@@ -165,7 +165,7 @@ class BenchRecord(_Part):
     """The whole record."""
 
     schema_version: Literal[1] = 1
-    status: Status
+    status: BenchStatus
     label: str
     metadata: dict[str, str] = Field(default_factory=dict)
     command: list[str]  # words of the command line
@@ -225,7 +225,7 @@ def write_bench(folder: Path, record: BenchRecord) -> None:
 
 
 @names_its_file
-def read_bench(path: Path) -> BenchRecord:
+def read_bench_record(path: Path) -> BenchRecord:
     """Read a bench.json.
 
     Raises:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from runs.bench.bench_record import ClientLateness, Latency, TokenCounts
+from runs.bench.bench_record import ClientLateness, Latency, OutputTokens
 from runs.record.engines.server_notes import doubtful_tokens
 from runs.record.manifest import Manifest
 from runs.record.observed import FOREIGN_SHARE, Contention, ServerClient
@@ -29,7 +29,7 @@ class Circumstances:
 
     client: ClientLateness
     cached_share: float | None
-    tokens: TokenCounts
+    tokens: OutputTokens
     contention: float | None
     short_responses: int
     queries: int
@@ -66,7 +66,7 @@ class Circumstances:
                 loop_lag=lag.p99_ms if lag else None,
             ),
             cached_share=None if cached is None else cached / max(1, int(prompt_tokens.sum())),
-            tokens=token_counts(servers, int(output_tokens.sum())),
+            tokens=output_tokens(servers, int(output_tokens.sum())),
             # A server on this machine is one of the other processes, so their share says nothing about contention.
             contention=None
             if any(one.on_this_machine for one in servers) or not isinstance(observed.contention, Contention)
@@ -164,12 +164,12 @@ def _cached_tokens(servers: list[ServerClient]) -> int | None:
     return cached
 
 
-def token_counts(servers: list[ServerClient], counted: int) -> TokenCounts:
+def output_tokens(servers: list[ServerClient], counted: int) -> OutputTokens:
     """Return the number of output tokens of all responses: as the servers report it, and as received."""
     if texts := [one.text for one in servers if one.text is not None]:
         has_usage = all(one.has_usage for one in servers)
         counted_tokens = sum(one.tokens_by_tokenizer for one in texts) if has_usage else counted
-        return TokenCounts(
+        return OutputTokens(
             server=sum(one.tokens_by_usage for one in texts) if has_usage else None,
             counted=counted_tokens if all(one.is_tokenized for one in texts) else None,
             estimated=any(one.responses_estimated for one in texts),
@@ -179,9 +179,9 @@ def token_counts(servers: list[ServerClient], counted: int) -> TokenCounts:
     for server in _by_url(servers):
         by_metrics = [client.tokens_by_metrics for client in server if client.tokens_by_metrics is not None]
         if not by_metrics:
-            return TokenCounts(server=None, counted=counted)
+            return OutputTokens(server=None, counted=counted)
         excess += max(by_metrics) - sum(client.tokens_that_came for client in server)
-    return TokenCounts(server=counted + excess if servers else None, counted=counted)
+    return OutputTokens(server=counted + excess if servers else None, counted=counted)
 
 
 def _by_url(servers: list[ServerClient]) -> list[list[ServerClient]]:

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from runs.bench.bench_record import BENCH_FILE, BenchRecord, read_bench
+from runs.bench.bench_record import BENCH_FILE, BenchRecord, read_bench_record
 
 
 def file_name(label: str) -> str:
@@ -27,4 +27,4 @@ def find_bench(name: str) -> BenchRecord:
     Raises:
         InputError: If there is no such bench, or its record is damaged.
     """
-    return read_bench((bench_directory(name) or Path(name)) / BENCH_FILE)
+    return read_bench_record((bench_directory(name) or Path(name)) / BENCH_FILE)

@@ -14,11 +14,11 @@ from runs.bench.bench_record import (
     MET,
     NEEDED,
     BenchRun,
-    Kind,
     Latency,
     Limits,
+    LoadKind,
     OpenQueries,
-    RunVerdict,
+    RateVerdict,
     too_few_queries,
 )
 from runs.bench.circumstances import Circumstances
@@ -26,11 +26,11 @@ from runs.bench.saturation import growth_text, not_steady, signs_of_saturation, 
 from runs.errors import HarnessError, InputError
 from runs.files.writing import sha256_of
 from runs.loadgen.early_stopping import estimate_percentile, judge_latencies, late_queries_allowed
-from runs.numbers.derive_result import result_of
+from runs.numbers.derive_result import derive_result
 from runs.numbers.invalid import errors_found
 from runs.numbers.load import ArrivalWindow, arrival_window
 from runs.numbers.numbers import PERCENTILE_SHARES, shows
-from runs.numbers.rederive import statistics, time_per_output_token_ns
+from runs.numbers.rederive import loadgen_statistics, time_per_output_token_ns
 from runs.numbers.timeline import timeline
 from runs.record.finished_run import FinishedRun, finished_run
 from runs.record.layout import RunDir
@@ -84,7 +84,13 @@ def supported_percentile(queries: int) -> str | None:
 
 
 def measure_run(
-    run_dir: Path, *, kind: Kind, limits: Limits | None, percentile: str | None, output_tokens: int | None, **place: Any
+    run_dir: Path,
+    *,
+    kind: LoadKind,
+    limits: Limits | None,
+    percentile: str | None,
+    output_tokens: int | None,
+    **place: Any,
 ) -> BenchRun:
     """Return the numbers and the verdict of a run; without numbers, a failed run with the reason.
 
@@ -109,26 +115,26 @@ def failed_run(run_dir: Path, reason: str, **place: Any) -> BenchRun:
     return _run(run_dir, {"verdict": "failed", "reasons": [reason]}, **place)
 
 
-def _run(run_dir: Path, values: dict[str, Any], *, kind: Kind, folder: Path, **place: Any) -> BenchRun:
+def _run(run_dir: Path, values: dict[str, Any], *, kind: LoadKind, folder: Path, **place: Any) -> BenchRun:
     scenario, name = "Server" if kind == "server" else "Offline", os.path.relpath(run_dir, folder)
     return BenchRun.model_validate({"scenario": scenario, "kind": kind, "run_dir": name, **place, **values})
 
 
 def _measured(
-    run: FinishedRun, kind: Kind, limits: Limits | None, percentile: str | None, requested_tokens: int | None
+    run: FinishedRun, kind: LoadKind, limits: Limits | None, percentile: str | None, requested_tokens: int | None
 ) -> dict[str, Any]:
     """Return the fields of a run, except the fields that place it in the bench.
 
     Raises:
         HarnessError: If a file is missing or damaged, or LoadGen has no numbers.
     """
-    detail, manifest, result = run.detail, run.manifest, result_of(run)
+    detail, manifest, result = run.detail, run.manifest, derive_result(run)
     if manifest is None or run.requests is None or result.reported is None:
         raise InputError(
             f"{run.dir.root}: the manifest, the request log or the numbers of LoadGen are missing", "repeat the run"
         )
     queries = _queries(run)
-    late_ms = None if queries.late_issue_ns is None else statistics(queries.late_issue_ns).p99 / 1e6
+    late_ms = None if queries.late_issue_ns is None else loadgen_statistics(queries.late_issue_ns).p99 / 1e6
     seen = Circumstances.of(manifest, queries.prompt_tokens, queries.output_tokens, requested_tokens, late_ms)
     queries = replace(queries, is_streamed=seen.without_tpot is None)
     window = None if kind == "offline" else arrival_window(queries.arrived_s, queries.latency_s)
@@ -232,7 +238,7 @@ def _rates(queries: _Queries, window: ArrivalWindow | None, *, is_offered: bool)
 
 
 def _latency(values_ns: Times, percentile: str | None) -> Latency:
-    numbers, count = statistics(values_ns), len(values_ns)
+    numbers, count = loadgen_statistics(values_ns), len(values_ns)
     share = PERCENTILE_SHARES.get(percentile or "")
     percentiles = {name: getattr(numbers, name) if shows(name, count) else None for name in PERCENTILES}
     percentiles |= {"mean": float(values_ns.mean()), "p50": numbers.p50, "max": numbers.max}
@@ -270,7 +276,7 @@ def _share_within(queries: _Queries, limits: Limits | None) -> float | None:
 
 def _judge_limits(
     queries: _Queries, limits: Limits | None, percentile: str | None, delays_ms: Mapping[str, float] | None = None
-) -> tuple[RunVerdict, list[str]]:
+) -> tuple[RateVerdict, list[str]]:
     """Return the verdict on the limits, and the reasons. A limit that cannot be checked is not met.
 
     Args:
@@ -289,7 +295,7 @@ def _judge_limits(
             later_ns = limit_ns + round(1e6 * (delays_ms or {}).get(name, 0.0))
             judged = judge_latencies(values_ns, later_ns, PERCENTILE_SHARES[percentile])
             if not judged.met:
-                value = milliseconds(getattr(statistics(values_ns), percentile) / 1e6)
+                value = milliseconds(getattr(loadgen_statistics(values_ns), percentile) / 1e6)
                 exceeded.append(f"{percentile} {name} {value} ms, limit {milliseconds(limit_ns / 1e6)} ms: {judged}")
     if limits is None:
         return "measured", []
@@ -304,8 +310,8 @@ def _is_explained(
 
 
 def _verdict(
-    kind: Kind, queries: _Queries, window: ArrivalWindow | None, limits: Limits | None, percentile: str | None
-) -> tuple[RunVerdict, list[str]]:
+    kind: LoadKind, queries: _Queries, window: ArrivalWindow | None, limits: Limits | None, percentile: str | None
+) -> tuple[RateVerdict, list[str]]:
     """Return the verdict on saturation and limits, and the reasons."""
     if kind == "offline":
         return "maximum", []

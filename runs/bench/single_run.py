@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from runs.bench.bench_record import MET, BenchRecord, Best, Conditions, Kind, Limits
+from runs.bench.bench_record import MET, BenchRecord, Best, Conditions, Limits, LoadKind
 from runs.bench.measure import measure_run, supported_percentile
 from runs.errors import InputError
-from runs.numbers.derive_result import result_of
+from runs.numbers.derive_result import derive_result
 from runs.numbers.result import InForce
 from runs.record.fingerprint import conditions_of, run_fingerprint
 from runs.record.finished_run import FinishedRun, finished_run
@@ -29,7 +29,7 @@ def bench_of_run(run_dir: Path, label: str | None = None) -> BenchRecord:
         what = "has no manifest.json" if run.manifest is None else "is an accuracy run"
         raise InputError(f"{run_dir} {what}", "give the directory of a performance run of this harness")
     manifest, plan = run.manifest, run.manifest.plan
-    settings = result_of(run).in_force
+    settings = derive_result(run).in_force
     percentile = supported_percentile(0 if run.requests is None else len(run.requests))
     kind, concurrency = _kind(run)
     limits = _limits(settings)
@@ -65,7 +65,7 @@ def bench_of_run(run_dir: Path, label: str | None = None) -> BenchRecord:
     )
 
 
-def _kind(run: FinishedRun) -> tuple[Kind, int | None]:
+def _kind(run: FinishedRun) -> tuple[LoadKind, int | None]:
     """Return the kind of a run, and its bound on open queries."""
     bound = None if run.manifest is None else run.manifest.plan.concurrency
     if run.detail.scenario == "Server":

@@ -70,6 +70,6 @@ def with_underscores(values: dict[Any, Any]) -> dict[str, Any]:
     return plain
 
 
-def place_of(values: dict[str, Any], name: str) -> str:
+def line_of_key(values: dict[str, Any], name: str) -> str:
     """Return FILE:LINE of a key; empty if the key is not from a file."""
     return next((getattr(key, "place", "") for key in values if key == name), "")

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from runs.loadgen.conf_lines import KEYS, Setting, in_force, kind_of, number_of
+from runs.loadgen.conf_lines import KEYS, Setting, in_force, number_of, value_kind
 from runs.loadgen.detail_log import SIX_DIGITS, DetailLog
 
 _SEEDS = ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed")
@@ -70,7 +70,7 @@ def mismatches(
             wrong = float(logged) != effective
         else:
             # LoadGen ignores lines for its seeds, so the harness reads them like other whole numbers.
-            effective = float(number_of(line.value, kind_of(key, scenario) if key in KEYS else KEYS["min_duration"]))
+            effective = float(number_of(line.value, value_kind(key, scenario) if key in KEYS else KEYS["min_duration"]))
             wrong = abs(effective * factor - float(logged)) > SIX_DIGITS * max(1.0, abs(float(logged)))
         if wrong:
             yield Mismatch(key, line, effective, record, float(logged) / factor)

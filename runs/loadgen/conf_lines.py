@@ -88,7 +88,7 @@ def is_number(word: str) -> bool:
 # Keys -------------------------------------------------------------------------------------------------------------
 
 
-class Kind(Enum):
+class ValueKind(Enum):
     """LoadGen's type of a value."""
 
     INTEGER = "integer"  # strtoull
@@ -98,18 +98,18 @@ class Kind(Enum):
 
 
 _KINDS = {
-    Kind.INTEGER: (
+    ValueKind.INTEGER: (
         "mode", "ttft_latency", "tpot_latency", "token_latency_scaling_factor", "samples_per_query", "target_latency",
         "performance_issue_same_index", "max_async_queries", "min_duration", "max_duration", "min_query_count",
         "max_query_count", "performance_sample_count_override", "accuracy_sample_count_override",
         "accuracy_log_rng_seed", "accuracy_log_sampling_target",
     ),
-    Kind.REAL: ("target_qps", "target_latency_percentile"),
-    Kind.ONE: ("use_token_latencies", "infer_token_latencies", "sample_concatenate_permutation"),
-    Kind.SWITCH: ("performance_issue_unique", "performance_issue_same", "coalesce_queries", "print_timestamps"),
+    ValueKind.REAL: ("target_qps", "target_latency_percentile"),
+    ValueKind.ONE: ("use_token_latencies", "infer_token_latencies", "sample_concatenate_permutation"),
+    ValueKind.SWITCH: ("performance_issue_unique", "performance_issue_same", "coalesce_queries", "print_timestamps"),
 }  # fmt: skip
 # Keys that LoadGen reads from user.conf and audit.config.
-KEYS: dict[str, Kind] = {key: kind for kind, keys in _KINDS.items() for key in keys}
+KEYS: dict[str, ValueKind] = {key: kind for kind, keys in _KINDS.items() for key in keys}
 # Keys that LoadGen reads only for some scenarios.
 SCENARIOS_OF: dict[str, tuple[str, ...]] = {
     "ttft_latency": ("Server",),
@@ -123,9 +123,9 @@ SCENARIOS_OF: dict[str, tuple[str, ...]] = {
 }
 
 
-def kind_of(key: str, scenario: str) -> Kind:
+def value_kind(key: str, scenario: str) -> ValueKind:
     """Return how LoadGen reads a key of a scenario."""
-    return Kind.REAL if key == "target_latency" and scenario != "Server" else KEYS[key]
+    return ValueKind.REAL if key == "target_latency" and scenario != "Server" else KEYS[key]
 
 
 def is_read(key: str, scenario: str) -> bool:
@@ -133,14 +133,14 @@ def is_read(key: str, scenario: str) -> bool:
     return key in KEYS and (scenario == "*" or scenario in SCENARIOS_OF.get(key, (scenario,)))
 
 
-def number_of(value: str, kind: Kind) -> int | float:
+def number_of(value: str, kind: ValueKind) -> int | float:
     """Return the number that LoadGen sets; switches are 0 or 1."""
-    if kind is Kind.REAL:
+    if kind is ValueKind.REAL:
         return c_real(value)[0]
     number = c_integer(value)[0]
-    if kind is Kind.INTEGER:
+    if kind is ValueKind.INTEGER:
         return number
-    return int(number == 1) if kind is Kind.ONE else int(number != 0)
+    return int(number == 1) if kind is ValueKind.ONE else int(number != 0)
 
 
 # Lines ------------------------------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ def in_force(settings: Sequence[Setting], models: Sequence[str], scenario: str, 
 def lookup(settings: Sequence[Setting], model: str, scenario: str, key: str) -> int | float | None:
     """Return the number that LoadGen uses for a key of a scenario; None if no line sets it."""
     setting = in_force(settings, (model,), scenario, key) if is_read(key, scenario) else None
-    return None if setting is None else number_of(setting.value, kind_of(key, scenario))
+    return None if setting is None else number_of(setting.value, value_kind(key, scenario))
 
 
 def with_setting(text: str, model: str, scenario: str, key: str, value: str) -> str:

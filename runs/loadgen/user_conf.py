@@ -22,20 +22,20 @@ from runs.loadgen.conf_lines import (
     KEYS,
     SCENARIOS_OF,
     Fate,
-    Kind,
     Setting,
+    ValueKind,
     c_integer,
     c_real,
     decode_conf,
     in_force,
     is_number,
     is_read,
-    kind_of,
     lines_of,
     lookup,
     number_of,
     overflows,
     setting_of,
+    value_kind,
 )
 from runs.loadgen.defaults import defaults
 from runs.rounds import CURRENT_ROUND, ROUNDS
@@ -361,7 +361,7 @@ def _misread(setting: Setting, values: Sequence[str], run_scenario: str) -> tupl
     shown = printable(f"{setting.name} = {' '.join(values)}", 100)
     if len({c_real(value)[0] for value in values}) > 1:
         return f"{shown}: LoadGen uses only the last of these values", "write one value"
-    if kind_of(setting.key, scenario) is Kind.REAL:
+    if value_kind(setting.key, scenario) is ValueKind.REAL:
         return None if math.isfinite(real) else (f"{shown}: must be a finite number", "write a number like 12.5")
     number, _ = c_integer(setting.value)
     if real == float(number) and not overflows(setting.value):
@@ -372,7 +372,7 @@ def _misread(setting: Setting, values: Sequence[str], run_scenario: str) -> tupl
 
 def _out_of_range(setting: Setting, scenario: str) -> tuple[str, str] | None:
     """Return the problem of a value with which LoadGen would fail."""
-    key, number = setting.key, number_of(setting.value, kind_of(setting.key, scenario))
+    key, number = setting.key, number_of(setting.value, value_kind(setting.key, scenario))
     most: float = LARGEST_INT if key == "max_async_queries" else LARGEST_INTEGER
     if key == "target_qps":
         most = HIGHEST_QPS

@@ -21,9 +21,9 @@ from runs.processes.child import run_program
 TOOL_TIMEOUT_S = 30
 _PCI_DISPLAY = "0x0300"  # PCI class of a display controller, such as a processor's integrated graphics
 
-Row = dict[str, Any]
+AcceleratorRow = dict[str, Any]
 # Fact → function that reads it from a library or a tool's output; it may raise.
-Facts = Mapping[str, Callable[[Any, Any], Any]]
+FactReaders = Mapping[str, Callable[[Any, Any], Any]]
 
 
 class ProbeError(Exception):
@@ -36,14 +36,14 @@ class Vendor:
 
     name: str
     # Tried in this order; each returns a row per device, or raises ProbeError.
-    sources: tuple[Callable[[], list[Row]], ...]
+    sources: tuple[Callable[[], list[AcceleratorRow]], ...]
     nodes: Callable[[Path], int]  # the number of device nodes below a root
     # Groups of environment variables that select devices. The first variable of a group that is set counts; each group
     # selects among the devices that the previous group left.
     visible: tuple[tuple[str, ...], ...]
 
 
-def accelerators(root: Path = Path("/")) -> list[Row]:
+def accelerators(root: Path = Path("/")) -> list[AcceleratorRow]:
     """Return a row for each accelerator of this process: `vendor`, ACCELERATOR_FACTS, `visible_by` if a variable
     selected it.
 
@@ -52,7 +52,7 @@ def accelerators(root: Path = Path("/")) -> list[Row]:
     return [row for vendor in VENDORS for row in _devices(vendor, root)]
 
 
-def described(row: Row) -> str:
+def described(row: AcceleratorRow) -> str:
     """Return an accelerator as text."""
     if row.get("problem"):
         return f"{row['vendor']} device {row['index']}, without facts: {row['problem']}"
@@ -60,7 +60,7 @@ def described(row: Row) -> str:
     return ", ".join([str(row["name"]), *(unit.format(row[name]) for name, unit in units.items() if row.get(name))])
 
 
-def _devices(vendor: Vendor, root: Path) -> list[Row]:
+def _devices(vendor: Vendor, root: Path) -> list[AcceleratorRow]:
     problems = []
     for source in vendor.sources:
         try:
@@ -81,7 +81,7 @@ def _devices(vendor: Vendor, root: Path) -> list[Row]:
     return rows
 
 
-def _chosen(rows: list[Row], variable: str) -> Iterable[Row]:
+def _chosen(rows: list[AcceleratorRow], variable: str) -> Iterable[AcceleratorRow]:
     """Return the devices that a variable names, by index or by the beginning of their ID."""
     text = os.environ[variable].rpartition(":")[2]  # ONEAPI_DEVICE_SELECTOR=level_zero:0,1
     parts = [part.strip().partition(".")[0] for part in text.split(",") if part.strip()]  # 0.1 is part 1 of device 0
@@ -123,9 +123,9 @@ def _json_of(tool: str, *arguments: str) -> Any:
         raise ProbeError(f"{tool} did not print JSON") from error
 
 
-def _row(index: object, facts: Facts, source: Any, device: Any) -> Row:
+def _row(index: object, facts: FactReaders, source: Any, device: Any) -> AcceleratorRow:
     """Return a device's facts as text; None for facts that this device or driver version does not report."""
-    row: Row = {"index": str(index)}
+    row: AcceleratorRow = {"index": str(index)}
     for name, read in facts.items():
         try:
             value = read(source, device)
@@ -135,7 +135,9 @@ def _row(index: object, facts: Facts, source: Any, device: Any) -> Row:
     return row
 
 
-def _of_library(name: str, start: str, stop: str, facts: Facts, devices: Callable[[Any], Iterable[Any]]) -> list[Row]:
+def _of_library(
+    name: str, start: str, stop: str, facts: FactReaders, devices: Callable[[Any], Iterable[Any]]
+) -> list[AcceleratorRow]:
     """Return the rows from a vendor's Python library, which may raise any exception."""
     try:
         library = importlib.import_module(name)
@@ -151,13 +153,13 @@ def _of_library(name: str, start: str, stop: str, facts: Facts, devices: Callabl
         raise ProbeError(f"{name} failed: {error}") from error
 
 
-def _nvidia_smi() -> list[Row]:
+def _nvidia_smi() -> list[AcceleratorRow]:
     text = _output("nvidia-smi", f"--query-gpu={','.join(ACCELERATOR_FACTS)}", "--format=csv,noheader,nounits")
     rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines()]
     return [dict(zip(ACCELERATOR_FACTS, row, strict=True)) for row in rows if len(row) == len(ACCELERATOR_FACTS)]
 
 
-def _xpu_smi() -> list[Row]:
+def _xpu_smi() -> list[AcceleratorRow]:
     rows = []
     for device in _json_of("xpu-smi", "discovery", "-j").get("device_list", []):
         index = str(device.get("device_id"))
@@ -171,7 +173,7 @@ def _watts(cap: Any) -> Any:
 
 
 # NVIDIA's library, for containers without the tool nvidia-smi.
-_NVML: Facts = {
+_NVML: FactReaders = {
     "name": lambda nvml, gpu: nvml.nvmlDeviceGetName(gpu),
     "uuid": lambda nvml, gpu: nvml.nvmlDeviceGetUUID(gpu),
     "memory.total": lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).total >> 20,
@@ -180,7 +182,7 @@ _NVML: Facts = {
     "power.limit": lambda nvml, gpu: f"{nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1000:.2f}",
 }
 # AMD's library, which vLLM requires.
-_AMDSMI: Facts = {
+_AMDSMI: FactReaders = {
     "name": lambda smi, gpu: smi.amdsmi_get_gpu_asic_info(gpu)["market_name"],
     "uuid": lambda smi, gpu: smi.amdsmi_get_gpu_device_uuid(gpu),
     "memory.total": lambda smi, gpu: smi.amdsmi_get_gpu_vram_info(gpu)["vram_size"],
@@ -188,7 +190,7 @@ _AMDSMI: Facts = {
     "clocks.max.sm": lambda smi, gpu: smi.amdsmi_get_clock_info(gpu, smi.AmdSmiClkType.GFX)["max_clk"],
     "power.limit": lambda smi, gpu: _watts(smi.amdsmi_get_power_cap_info(gpu)["power_cap"]),
 }
-_XPU_SMI: Facts = {
+_XPU_SMI: FactReaders = {
     "name": lambda index, device: device["device_name"],
     "uuid": lambda index, device: device["uuid"],
     "memory.total": lambda index, device: int(device["memory_physical_size_byte"]) >> 20,

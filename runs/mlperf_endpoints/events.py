@@ -34,7 +34,7 @@ _FIX = "use the unchanged events.jsonl of the run; a cut last line means that th
 _KNOWN = re.compile(r"(session|sample|error)\.[a-z_]{1,40}")
 _NO_DIGITS = dict.fromkeys(b"0123456789")
 
-Column = NDArray[np.int64]
+EventColumn = NDArray[np.int64]
 
 
 class _Event(msgspec.Struct, frozen=True, gc=False):
@@ -58,7 +58,7 @@ class EventAnomaly:
     uuid: str
 
 
-class Response(NamedTuple):
+class StreamedText(NamedTuple):
     """The text of a response, and the part after the chunk that counts as the first token."""
 
     kind: int
@@ -66,19 +66,19 @@ class Response(NamedTuple):
     rest: str
 
 
-def response_of(data: Any) -> Response:
+def response_of(data: Any) -> StreamedText:
     """Return the part of a completion's data that the client tokenizes.
 
     With streaming, the pieces are [first, rest]; otherwise they are one text. A reasoning text is the first piece.
     """
     if not (isinstance(data, list) and data[:1] == ["TextModelOutput"]):
-        return Response(NOTHING, "", "")
+        return StreamedText(NOTHING, "", "")
     output, reasoning, tools = (data[1:4] + [None] * 3)[:3]
     parts = _pieces(output)
     text = "".join(_pieces(reasoning) + parts)
     if reasoning or tools:
-        return Response(MESSAGES, text, text)
-    return Response(TEXT if text else NOTHING, text, "".join(parts[1:]))
+        return StreamedText(MESSAGES, text, text)
+    return StreamedText(TEXT if text else NOTHING, text, "".join(parts[1:]))
 
 
 def _pieces(value: Any) -> list[str]:
@@ -123,17 +123,17 @@ class Events:
 
     tracked: NDArray[np.bool_]
     failed: NDArray[np.bool_]
-    issued_ns: Column
-    first_ns: Column  # NO_TIME without streaming
-    complete_ns: Column
-    reason: Column  # index in `reasons`; -1 = not recorded
-    prompt_kind: Column
-    prompt_size: Column  # bytes of a text in UTF-8, or number of IDs
-    prompt_hash: Column  # Python's hash, which differs between processes
-    response_kind: Column
-    response_bytes: Column
-    response_hash: Column  # hash of the text without its digits
-    rest_bytes: Column  # bytes after the first chunk
+    issued_ns: EventColumn
+    first_ns: EventColumn  # NO_TIME without streaming
+    complete_ns: EventColumn
+    reason: EventColumn  # index in `reasons`; -1 = not recorded
+    prompt_kind: EventColumn
+    prompt_size: EventColumn  # bytes of a text in UTF-8, or number of IDs
+    prompt_hash: EventColumn  # Python's hash, which differs between processes
+    response_kind: EventColumn
+    response_bytes: EventColumn
+    response_hash: EventColumn  # hash of the text without its digits
+    rest_bytes: EventColumn  # bytes after the first chunk
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -176,7 +176,7 @@ class Events:
         """Number of tracked samples that completed with a response."""
         return np.asarray(self.tracked & self.completed & (self.response_kind != NOTHING))
 
-    def responses(self) -> Iterator[tuple[int, Response]]:
+    def responses(self) -> Iterator[tuple[int, StreamedText]]:
         """Return the row and response of each completion."""
         return ((row, response_of(data)) for row, data in self._data("sample.complete"))
 

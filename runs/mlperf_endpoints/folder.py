@@ -43,9 +43,9 @@ NO_INDEX = -1
 _FIX = "use the unchanged file of the client's run folder"
 
 T = TypeVar("T")
-Count = Annotated[int, Field(ge=0, le=2**62)]
+BoundedCount = Annotated[int, Field(ge=0, le=2**62)]
 Number = Annotated[int, Field(ge=-(2**62), le=2**62)] | Annotated[float, Field(allow_inf_nan=False)]
-Measure = Annotated[Number, Field(ge=0, le=2**62)]
+MeasuredNumber = Annotated[Number, Field(ge=0, le=2**62)]
 Percentiles = dict[Annotated[str, Field(pattern=r"^\d{1,3}(\.\d{1,3})?$")], Number | None]
 
 
@@ -63,7 +63,7 @@ class _Statistics(_Read):
 
 class _Histogram(_Read):
     buckets: list[tuple[float, float]] = []
-    counts: list[Count] = []
+    counts: list[BoundedCount] = []
 
 
 class Series(_Statistics):
@@ -79,10 +79,10 @@ class Summary(_Read):
     """performance/result_summary.json."""
 
     version: str
-    n_samples_issued: Count
-    n_samples_completed: Count  # including failed samples
-    n_samples_failed: Count
-    duration_ns: Count | None
+    n_samples_issued: BoundedCount
+    n_samples_completed: BoundedCount  # including failed samples
+    n_samples_failed: BoundedCount
+    duration_ns: BoundedCount | None
     state: str
     complete: bool
     ttft: Series
@@ -90,10 +90,10 @@ class Summary(_Read):
     latency: Series
     input_sequence_lengths: Series = Series()
     output_sequence_lengths: Series
-    legacy_loadgen_window_duration_ns: Count | None = None
+    legacy_loadgen_window_duration_ns: BoundedCount | None = None
     qps: Number | None = None
     tps: Number | None = None
-    finish_reason_counts: dict[str, Count] = {}
+    finish_reason_counts: dict[str, BoundedCount] = {}
     run_config: dict[str, Any] | None = None
 
 
@@ -103,25 +103,25 @@ class Stat(_Statistics):
     type: Literal["counter", "series"]
     name: str
     value: Number | None = None
-    count: Count = 0
+    count: BoundedCount = 0
     sum_sq: Annotated[int, Field(ge=0, le=2**127)] | Annotated[float, Field(allow_inf_nan=False)] | None = None
-    histogram: list[tuple[tuple[float, float], Count]] = []
+    histogram: list[tuple[tuple[float, float], BoundedCount]] = []
 
 
 class Snapshot(_Read):
     """metrics/final_snapshot.json, from which the client computes the summary."""
 
-    counter: Count | None = None  # number of snapshots, including this one
-    timestamp_ns: Count | None = None  # time in ns, on the clock of the events
+    counter: BoundedCount | None = None  # number of snapshots, including this one
+    timestamp_ns: BoundedCount | None = None  # time in ns, on the clock of the events
     state: str
-    n_pending_tasks: Count = 0
+    n_pending_tasks: BoundedCount = 0
     metrics: list[Stat]
 
 
 class LoadPattern(_Read):
     type: str = "max_throughput"
     target_qps: Annotated[Number, Field(ge=1e-6, le=2**62)] | None = None
-    target_concurrency: Count | None = None
+    target_concurrency: BoundedCount | None = None
     use_legacy_loadgen_qps_metrics: bool = True
 
     @property
@@ -133,9 +133,9 @@ class LoadPattern(_Read):
 
 
 class _Runtime(_Read):
-    min_duration_ms: Measure = 600_000
-    max_duration_ms: Measure = 0  # 0 = no limit
-    n_samples_to_issue: Count | None = None
+    min_duration_ms: MeasuredNumber = 600_000
+    max_duration_ms: MeasuredNumber = 0  # 0 = no limit
+    n_samples_to_issue: BoundedCount | None = None
     scheduler_random_seed: int = 42
     dataloader_random_seed: int = 42
 
@@ -146,13 +146,13 @@ class _EarlyStopping(_Read):
 
 class _WarmUp(_Read):
     enabled: bool = False
-    n_requests: Count | None = None
+    n_requests: BoundedCount | None = None
     salt: bool = False
     drain: bool = False
 
 
 class _Drain(_Read):
-    performance_timeout_s: Measure | None = None
+    performance_timeout_s: MeasuredNumber | None = None
 
 
 class _Client(_Read):
@@ -174,12 +174,12 @@ class _Settings(_Read):
     drain: _Drain = _Drain()
 
 
-class Audit(_Read):
+class ClientAudit(_Read):
     """The audit that followed the run."""
 
-    samples: Count
-    audit_samples: Count | None = None
-    sample_index: Count = 0
+    samples: BoundedCount
+    audit_samples: BoundedCount | None = None
+    sample_index: BoundedCount = 0
     threshold: Annotated[float, Field(gt=0, lt=1)] = 0.1
 
 
@@ -202,7 +202,7 @@ class Config(_Read):
     endpoint_config: _Endpoints = _Endpoints()
     model_params: _ModelParams = _ModelParams()
     settings: _Settings = _Settings()
-    audit: Audit | None = None
+    audit: ClientAudit | None = None
 
     @property
     def mode(self) -> str:
@@ -327,7 +327,7 @@ class EndpointsRun:
         return index
 
 
-class Point(EndpointsRun):
+class EndpointsPoint(EndpointsRun):
     """A point of a submission tree. Its summary is in the directory of config.yaml."""
 
     summary = _of_file(

@@ -14,16 +14,16 @@ from runs.loadgen.summary_log import cross_check
 from runs.loadgen.trace_log import Trace
 from runs.numbers.invalid import errors_found, invalid_reasons
 from runs.numbers.load import load_of
-from runs.numbers.log_comparison import SEEDS, compare, compare_order
+from runs.numbers.log_comparison import SEEDS, compare_log, compare_order
 from runs.numbers.numbers import RATE_KEYS, Numbers, reported_numbers
-from runs.numbers.rederive import Derived, derive
-from runs.numbers.result import Counts, Disagreement, InForce, Result
+from runs.numbers.rederive import Derived, derive_numbers
+from runs.numbers.result import Counts, Disagreement, InForce, RunNumbers
 from runs.record.finished_run import ACCURACY, PERFORMANCE, FinishedRun
 from runs.record.layout import RunDir, campaign_of
 from runs.record.requests_log import RequestTable
 
 
-def result_of(run: FinishedRun, *, scenario: Scenario | None = None) -> Result:
+def derive_result(run: FinishedRun, *, scenario: Scenario | None = None) -> RunNumbers:
     """Compute the result of a finished run.
 
     Args:
@@ -56,7 +56,7 @@ def result_of(run: FinishedRun, *, scenario: Scenario | None = None) -> Result:
     else:
         disagreements += _order(detail, requests, run.trace)
     specific = _performance(run, disagreements) if run.is_performance else _accuracy(run, disagreements)
-    return Result.model_validate(
+    return RunNumbers.model_validate(
         {
             "scenario": scenario or detail.scenario,
             "mode": detail.mode,
@@ -120,8 +120,8 @@ def _performance(run: FinishedRun, disagreements: list[Disagreement]) -> dict[st
         reported = reported_numbers(detail)
         if run.requests is not None:
             try:
-                derived = derive(detail, run.requests, run.trace)
-                disagreements += compare(derived, detail)
+                derived = derive_numbers(detail, run.requests, run.trace)
+                disagreements += compare_log(derived, detail)
             except InputError as error:
                 disagreements.append(Disagreement("request log", None, error.message, 0, ""))
     try:

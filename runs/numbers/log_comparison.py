@@ -27,7 +27,7 @@ from runs.numbers.numbers import (
     latency_keys,
     reported_numbers,
 )
-from runs.numbers.rederive import Derived, statistics, time_per_output_token_ns
+from runs.numbers.rederive import Derived, loadgen_statistics, time_per_output_token_ns
 from runs.numbers.result import Disagreement
 
 # The SingleStream test starts slightly before its first query (measured: 0.2 µs); the trace has only the query.
@@ -57,7 +57,7 @@ def stopped_at_most(samples: int) -> int:
     return samples // 1_000 + 2
 
 
-def compare(derived: Derived, detail: DetailLog) -> list[Disagreement]:
+def compare_log(derived: Derived, detail: DetailLog) -> list[Disagreement]:
     """Compare LoadGen's report of a performance run with the re-derived numbers."""
     return [
         *_counts(derived, detail),
@@ -213,7 +213,9 @@ class Allowance:
             return stamp_ns
         # TPOT divides by the number of gaps between tokens, so the effect depends on the samples.
         if stamp_ns not in self._moved:
-            low, high = (statistics(_measured_ns(self._derived, "tpot", error)) for error in (-stamp_ns, stamp_ns))
+            low, high = (
+                loadgen_statistics(_measured_ns(self._derived, "tpot", error)) for error in (-stamp_ns, stamp_ns)
+            )
             self._moved[stamp_ns] = (low, high)
         value = getattr(self._ours, statistic)
         return float(max(abs(getattr(moved, statistic) - value) for moved in self._moved[stamp_ns]))

@@ -18,7 +18,7 @@ from runs.loadgen.early_stopping import (
 from runs.loadgen.trace_log import Trace
 from runs.numbers.numbers import PERCENTILE_SHARES, LatencyNumbers, Numbers
 from runs.numbers.result import EarlyStopping
-from runs.numbers.timeline import Source, Timeline, timeline
+from runs.numbers.timeline import Timeline, TimeSource, timeline
 from runs.record.requests_log import RequestTable
 
 
@@ -26,7 +26,7 @@ from runs.record.requests_log import RequestTable
 class Derived:
     """The recomputed numbers, and the values that they are based on."""
 
-    source: Source
+    source: TimeSource
     scenario: str
     sample_count: int
     query_count: int
@@ -41,7 +41,7 @@ class Derived:
     limits_ns: dict[str, int]  # effective limits by measure: "ttft" and "tpot", or "latency"; Server only
 
 
-def derive(detail: DetailLog, requests: RequestTable, trace: Trace | None) -> Derived:
+def derive_numbers(detail: DetailLog, requests: RequestTable, trace: Trace | None) -> Derived:
     """Compute the numbers of a performance run.
 
     Args:
@@ -56,10 +56,10 @@ def derive(detail: DetailLog, requests: RequestTable, trace: Trace | None) -> De
             f"the trace has {len(trace)} samples and requests.jsonl has {len(requests)}, or their samples differ",
             "use the unchanged trace and requests.jsonl of one run",
         )
-    return evaluate(detail, timeline(detail, requests, trace), requests.output_tokens)
+    return evaluate_times(detail, timeline(detail, requests, trace), requests.output_tokens)
 
 
-def evaluate(detail: DetailLog, times: Timeline, output_tokens: NDArray[np.int64]) -> Derived:
+def evaluate_times(detail: DetailLog, times: Timeline, output_tokens: NDArray[np.int64]) -> Derived:
     """Compute the numbers from prepared times; `output_tokens` is in order of issue."""
     # LoadGen logs an error for a count below 2 and continues with 0.
     tokens = np.where(output_tokens < MIN_TOKENS_LOADGEN_ACCEPTS, 0, output_tokens)
@@ -69,7 +69,7 @@ def evaluate(detail: DetailLog, times: Timeline, output_tokens: NDArray[np.int64
         measures_ns["ttft"] = times.ttft_ns
     total_tokens = int(tokens.sum())
     rates = _rates(detail.scenario, times, total_tokens if detail.uses_token_latencies else None)
-    latencies = {f"{name}_ns": statistics(values_ns) for name, values_ns in measures_ns.items()}
+    latencies = {f"{name}_ns": loadgen_statistics(values_ns) for name, values_ns in measures_ns.items()}
     numbers = Numbers.model_validate({**rates, **latencies})
     if times.ttft_ns is not None:
         del measures_ns["latency"]  # with token latencies, the total latency has no limit
@@ -102,7 +102,7 @@ def evaluate(detail: DetailLog, times: Timeline, output_tokens: NDArray[np.int64
     )
 
 
-def statistics(values_ns: NDArray[np.int64]) -> LatencyNumbers:
+def loadgen_statistics(values_ns: NDArray[np.int64]) -> LatencyNumbers:
     """Return LoadGen's statistics of a non-empty array in whole ns; the mean is truncated."""
     ordered = np.sort(values_ns)
     total = int(ordered.sum())

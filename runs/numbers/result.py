@@ -15,7 +15,7 @@ from runs.numbers.load import Load
 from runs.numbers.numbers import Numbers
 from runs.record.layout import RunDir
 
-Verdict = Literal["VALID", "INVALID", "DONE"]
+LoadGenVerdict = Literal["VALID", "INVALID", "DONE"]
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class InForce(_Record):
     schedule_rng_seed: int
 
 
-class Result(_Record):
+class RunNumbers(_Record):
     """The result of a run. If `disagreements` has entries, the files contradict each other and no number counts.
 
     If the log has error records, only the summary is compared, because LoadGen marks its numbers as invalid.
@@ -90,7 +90,9 @@ class Result(_Record):
     schema_version: Literal[1] = 1
     scenario: str  # requested scenario; LoadGen runs Interactive as Server
     mode: str  # PerformanceOnly or AccuracyOnly
-    verdict: Verdict  # performance: VALID or INVALID; accuracy: DONE, or INVALID with an error or a missing sample
+    verdict: (
+        LoadGenVerdict  # performance: VALID or INVALID; accuracy: DONE, or INVALID with an error or a missing sample
+    )
     reasons: list[str]  # reasons why the run is not valid, and advice
     notes: list[str]
     loadgen_verdict: str | None
@@ -106,17 +108,17 @@ class Result(_Record):
     output_tokens_mean: float | None = None
 
 
-def write_result(run: RunDir, result: Result) -> None:
+def write_result(run: RunDir, result: RunNumbers) -> None:
     """Write `result.json` atomically."""
     write_json(run.result, result.model_dump(mode="json"))
 
 
 @names_its_file
-def read_result(path: Path) -> Result:
+def read_result(path: Path) -> RunNumbers:
     """Read a `result.json`.
 
     Raises:
         InputError: If the file or a field is missing, or a field is invalid.
     """
     fix = f"use the result.json of the run, or recreate it with `{PROGRAM} verify`"
-    return read_as(path, Result, fix, within=path.parent, strict=True)
+    return read_as(path, RunNumbers, fix, within=path.parent, strict=True)

@@ -16,14 +16,14 @@ from runs.loadgen.schedule import poisson_offsets_ns
 from runs.loadgen.trace_log import Trace
 from runs.record.requests_log import NO_TIME, RequestTable
 
-Source = Literal["trace", "requests"]
+TimeSource = Literal["trace", "requests"]
 
 
 @dataclass(frozen=True)
 class Timeline:
     """Per-sample times in order of issue; int64 arrays of equal length, in ns."""
 
-    source: Source
+    source: TimeSource
     scheduled_ns: NDArray[np.int64]  # from the start of the test
     issued_ns: NDArray[np.int64]  # from the start of the test
     latency_ns: NDArray[np.int64]  # from scheduled to completed

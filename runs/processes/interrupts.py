@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from runs.processes.listening import Listener
 
 T = TypeVar("T")
-Action = Callable[[Interrupted], object]
+OnInterrupt = Callable[[Interrupted], object]
 
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 NOTICE_S = 1.0  # time limit for the command to reach a safe point
@@ -47,7 +47,7 @@ LONGEST_POLL_S = 3_600.0
 POLL_S = 0.05  # interval of checking a future, and a process on systems without pidfd
 
 lock = threading.RLock()  # held in critical blocks
-registered: list[tuple[threading.Thread, Action]] = []
+registered: list[tuple[threading.Thread, OnInterrupt]] = []
 _abandoned: set[threading.Thread] = set()
 listener: "Listener | None" = None  # set by runs/processes/listening.py
 of_thread = threading.local()
@@ -56,7 +56,7 @@ of_thread = threading.local()
 # For commands --------------------------------------------------------------------------------------------------------
 
 
-def check() -> None:
+def raise_if_interrupted() -> None:
     """Raise Interrupted if a signal has arrived."""
     waiting = listener
     if waiting is None or waiting.first is None:
@@ -72,9 +72,9 @@ def pause(seconds: float) -> None:
     Raises:
         Interrupted: By a signal.
     """
-    check()
+    raise_if_interrupted()
     _poll(seconds)
-    check()
+    raise_if_interrupted()
 
 
 def ended(process: "subprocess.Popen[Any]", seconds: float) -> bool:
@@ -83,13 +83,13 @@ def ended(process: "subprocess.Popen[Any]", seconds: float) -> bool:
     Raises:
         Interrupted: By a signal.
     """
-    check()
+    raise_if_interrupted()
     over = ended_within(process, seconds, until_signal=True)
-    check()
+    raise_if_interrupted()
     return over
 
 
-def result_of(future: "Future[T]") -> T:
+def wait_for_result(future: "Future[T]") -> T:
     """Wait for a future's result.
 
     Raises:
@@ -98,7 +98,7 @@ def result_of(future: "Future[T]") -> T:
     from concurrent.futures import wait
 
     while not future.done():
-        check()
+        raise_if_interrupted()
         wait([future], POLL_S)
     return future.result()
 
@@ -123,7 +123,7 @@ def critical() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def if_abandoned(action: Action, at_the_end: Callable[[], object] = lambda: None) -> Iterator[None]:
+def if_abandoned(action: OnInterrupt, at_the_end: Callable[[], object] = lambda: None) -> Iterator[None]:
     """Register an action for the block. It runs only if the watcher ends the process during the block."""
     entry = threading.current_thread(), action
     with critical():
@@ -170,7 +170,7 @@ def abandon(threads: set[threading.Thread], error: Interrupted) -> None:
             do_action(entry[1], error)
 
 
-def do_action(action: Action, error: Interrupted) -> None:
+def do_action(action: OnInterrupt, error: Interrupted) -> None:
     """Run an action for at most ACTION_S; critical blocks in it do not wait."""
 
     def act() -> None:

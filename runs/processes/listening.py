@@ -10,11 +10,11 @@ from typing import NoReturn
 
 from runs.errors import ExitCode, Interrupted
 from runs.processes import interrupts
-from runs.processes.interrupts import ENDING, Action
+from runs.processes.interrupts import ENDING, OnInterrupt
 
 
 @contextlib.contextmanager
-def listening(last_words: Action | None = None) -> Iterator[None]:
+def listening(last_words: OnInterrupt | None = None) -> Iterator[None]:
     """Handle signals by the rule during the block. Use it on the main thread; a nested block has no effect.
 
     Args:
@@ -24,7 +24,7 @@ def listening(last_words: Action | None = None) -> Iterator[None]:
     if interrupts.listener is not None:
         yield
         return
-    interrupts.listener = listener = Listener(last_words or say)
+    interrupts.listener = listener = Listener(last_words or write_to_stderr)
     try:
         yield
     finally:
@@ -42,7 +42,7 @@ def outcome_stands() -> None:
 class Listener:
     """The watcher of signals. It ends the process if the command does not."""
 
-    def __init__(self, last_words: Action) -> None:
+    def __init__(self, last_words: OnInterrupt) -> None:
         self.first: int | None = None
         self.noticed = threading.Event()
         self.over = threading.Event()
@@ -104,7 +104,7 @@ class Listener:
 def _nothing(_number: int, _frame: FrameType | None) -> None: ...
 
 
-def say(error: Interrupted) -> None:
+def write_to_stderr(error: Interrupted) -> None:
     """Write the message directly to the standard error, without locks."""
     shown = "\r\x1b[K\x1b[?25h" if os.isatty(2) else ""  # overwrites a progress bar and shows the cursor again
     os.write(2, f"{shown}error: {error}\n".encode())

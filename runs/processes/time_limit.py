@@ -44,7 +44,7 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     end = time.monotonic() + seconds
     try:
         while not outcome.done():
-            interrupts.check()
+            interrupts.raise_if_interrupted()
             if time.monotonic() > end:
                 raise OutOfTime(f"not done within {seconds:g} s")
             wait([outcome], min(interrupts.POLL_S, seconds))

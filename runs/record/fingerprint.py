@@ -315,7 +315,7 @@ def differences(first: Mapping[str, Any], second: Mapping[str, Any], scope: Scop
     }
 
 
-def describe(unequal: Differences, here: str, second_place: str) -> list[str]:
+def describe_differences(unequal: Differences, here: str, second_place: str) -> list[str]:
     """Return each difference as text: `host.cpu: A then, B now`, with `here` "then" and `there` "now"."""
     return [
         f"{key}: {value_text(before, 160)} {here}, {value_text(after, 160)} {second_place}"
@@ -325,7 +325,7 @@ def describe(unequal: Differences, here: str, second_place: str) -> list[str]:
 
 def changes(then: Facts, now: Facts) -> list[str]:
     """Return the differences between a finished run and a run that would start now: `host.cpu: A then, B now`."""
-    return describe(differences(then, now, RESUMED), "then", "now")
+    return describe_differences(differences(then, now, RESUMED), "then", "now")
 
 
 def value_text(value: Any, limit: int) -> str:

@@ -19,7 +19,7 @@ from runs.record.engines.engine_log import EngineLog, read_engine_log
 from runs.record.layout import LOADGEN_LOGS, RunDir
 from runs.record.liveness import unfinished
 from runs.record.manifest import Manifest, read_manifest
-from runs.record.requests_log import RequestTable, read_requests
+from runs.record.requests_log import RequestTable, read_request_table
 from runs.record.unattested import NotAttestedError
 
 PERFORMANCE, ACCURACY = "PerformanceOnly", "AccuracyOnly"
@@ -61,7 +61,7 @@ class FinishedRun:
     @cached_property
     def requests(self) -> RequestTable | None:
         """The request log."""
-        return read_requests(self.dir.requests) if _is_there(self.dir.requests) else None
+        return read_request_table(self.dir.requests) if _is_there(self.dir.requests) else None
 
     @cached_property
     def manifest(self) -> Manifest | None:

@@ -64,7 +64,7 @@ _LATER = frozenset({
     *("observed.loadgen.build", f"{_CLIENT}.text.with_finish_reason", f"{_CLIENT}.text.without_finish_reason"),
 })  # fmt: skip
 
-Status = Literal["planned", "running", "finished", "failed", "interrupted"]
+RunStatus = Literal["planned", "running", "finished", "failed", "interrupted"]
 
 
 class ReplicaPlace(BaseModel):
@@ -278,7 +278,7 @@ class Manifest(BaseModel):
     model_config = strictly(frozen=False)
 
     record: Literal[4] = RECORD_VERSION
-    status: Status = "planned"
+    status: RunStatus = "planned"
     official: bool
     unofficial_reasons: list[Text]
     notes: list[Text]

@@ -37,7 +37,7 @@ def taken(run: RunDir) -> Iterator[None]:
     try:
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        refuse_taken(run)
+        refuse_second_run(run)
         if never_began(run):
             for name in (*run.own_names, run.seal.name, run.time_stamp.name, run.page.name):
                 (run.root / name).unlink(missing_ok=True)
@@ -46,7 +46,7 @@ def taken(run: RunDir) -> Iterator[None]:
         os.close(descriptor)
 
 
-def refuse_taken(run: RunDir) -> None:
+def refuse_second_run(run: RunDir) -> None:
     """Raise a SetupError if the directory has a run."""
     existing = [name for name in (*LOADGEN_LOGS, run.manifest.name) if (run.root / name).exists()]
     if existing and not never_began(run):

@@ -14,7 +14,7 @@ from runs.record.layout import RunDir
 from runs.record.manifest import RunPlan, read_manifest
 
 
-def run_fingerprint(run: RunDir) -> Facts:
+def finished_fingerprint(run: RunDir) -> Facts:
     """Return the fingerprint of a run with its user.conf; raise InputError if its manifest or user.conf is damaged."""
     manifest = read_manifest(run.manifest)
     conf = read_record(run.user_conf, "rerun")

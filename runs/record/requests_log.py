@@ -26,7 +26,7 @@ MAX_REASONS = 100  # limit for different finish reasons; an engine has five
 Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 MAX_GAP_US = 2**32 - 1  # 72 minutes
 Gap = Annotated[int, msgspec.Meta(ge=0, le=MAX_GAP_US)]
-Sha256 = Annotated[str, msgspec.Meta(min_length=64, max_length=64)]
+RequestDigest = Annotated[str, msgspec.Meta(min_length=64, max_length=64)]
 
 
 class RequestLogLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,7 +40,7 @@ class RequestLogLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     first_token_ns: Whole | None  # None in Offline without a closed loop
     complete_ns: Whole
     finish_reason: Annotated[str, msgspec.Meta(max_length=100)]
-    output_sha256: Sha256  # SHA-256 of the output token IDs as passed to LoadGen
+    output_sha256: RequestDigest  # SHA-256 of the output token IDs as passed to LoadGen
     replica: Whole | None = None  # number of the replica that responded, in a run with replicas
     submit_ns: Whole | msgspec.UnsetType = msgspec.UNSET  # time when the query was sent; only in a closed loop
     # Times between the parts of the response in µs, from the first part to the last; only for servers that send parts
@@ -128,13 +128,13 @@ class RequestTable:
         return times_ns
 
 
-def encode(record: RequestLogLine) -> bytes:
+def encode_line(record: RequestLogLine) -> bytes:
     """Return a line of the file, with its line end."""
     return msgspec.json.encode(record) + b"\n"
 
 
 @names_its_file
-def read_requests(path: Path) -> RequestTable:
+def read_request_table(path: Path) -> RequestTable:
     """Parse a `requests.jsonl`; an empty file gives an empty table.
 
     Raises:

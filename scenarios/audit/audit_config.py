@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 from compliance.audits.discovery import AUDITS, find_audit
 from compliance.audits.options import AuditOptions
 from runs.errors import InputError
-from runs.files.yaml_file import place_of, with_underscores
+from runs.files.yaml_file import line_of_key, with_underscores
 from runs.harness import PROGRAM
 from runs.what_is import what_is
 from scenarios.launch.run_config import RunConfig, checked, merged, split_config
@@ -58,7 +58,7 @@ def audit_options(values: Mapping[str, Any], campaign: Path | None = None) -> Au
         raise InputError(f"{at}{name}: unknown audit", f"choose from {', '.join(AUDITS)}")
     options: type[AuditOptions] = find_audit(str(name)).options
     for key in sorted(all_options().model_fields.keys() & values_by_name.keys() - options.model_fields.keys()):
-        place = place_of(values_by_name, key)
+        place = line_of_key(values_by_name, key)
         spelled = [one if place else "--" + one.replace("_", "-") for one in (key, *options.own())]
         named = f"{place}: {key}: {values_by_name[key]}" if place else f"{spelled[0]} {values_by_name[key]}"
         description = f"{name} has {', '.join(spelled[1:])}" if spelled[1:] else f"{name} has no options"
@@ -85,7 +85,7 @@ def load_audit(
     if refused := sorted(NOT_FOR_AUDITS & runs.keys()):
         raise InputError(f"{refused[0]}: not supported, because an audit plans its runs", "remove this option")
     if unknown := sorted(runs.keys() - RunConfig.model_fields.keys()):
-        place = place_of(runs, unknown[0])
+        place = line_of_key(runs, unknown[0])
         what = f"{place}: {unknown[0]}: unknown key" if place else f"--{unknown[0]}: unknown option"
         raise InputError(what, f"see `{PROGRAM} audit --help`")
     _check_existing(options, runs)

@@ -6,7 +6,7 @@ from runs.bench.bench_record import BenchRecord
 from runs.bench.points import points_csv, vllm_file_name, vllm_result
 from runs.files.writing import write_atomic, write_json
 from runs.record.layout import RunDir
-from runs.record.requests_log import read_requests
+from runs.record.requests_log import read_request_table
 from scenarios.bench.options import Bench
 from scenarios.launch.run_page import SWITCH, failure_of_page
 
@@ -17,7 +17,7 @@ def write_files(bench: Bench, record: BenchRecord) -> str:
     if bench.save_result:
         for run in (run for run in record.runs if run.duration_s is not None):
             name = bench.result_filename if len(record.runs) == 1 else None
-            requests = read_requests(RunDir(bench.folder / run.run_dir).requests) if bench.save_detailed else None
+            requests = read_request_table(RunDir(bench.folder / run.run_dir).requests) if bench.save_detailed else None
             write_json(bench.folder / (name or vllm_file_name(record, run)), vllm_result(record, run, requests))
     if os.environ.get(SWITCH) == "0":
         return f"no page: {SWITCH}=0"

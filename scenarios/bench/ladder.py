@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from runs.bench.bench_record import MET, NEEDED, VIOLATED, BenchRun, Best, Kind
+from runs.bench.bench_record import MET, NEEDED, VIOLATED, BenchRun, Best, LoadKind
 
 # Default rates as shares of the Offline rate.
 SHARES = {"Server": (0.25, 0.5, 0.75, 0.9), "Interactive": (0.25, 0.5, 0.7, 0.85)}
@@ -22,11 +22,11 @@ LONGEST_S = 180.0  # maximum duration of a run that waits for the queries of the
 
 
 @dataclass(frozen=True)
-class RunSpec:
+class PlannedBenchRun:
     """One run of a bench, before it starts."""
 
     number: int  # from 1; 0 = the warm-up
-    kind: Kind
+    kind: LoadKind
     queries: int  # 0 = the warm-up decides the number
     first_row: int  # number of rows that earlier runs used; -queries for the warm-up, so that no run uses its rows
     asked_qps: float | None = None
@@ -38,16 +38,16 @@ class RunSpec:
 
 
 @dataclass(frozen=True)
-class Step:
+class LoadStep:
     """The load of one run: a share of the Offline rate, a rate, or a number of open queries."""
 
-    kind: Kind
+    kind: LoadKind
     share: float | None = None
     qps: float | None = None
     concurrency: int | None = None
 
     @classmethod
-    def of(cls, run: BenchRun) -> "Step":
+    def of(cls, run: BenchRun) -> "LoadStep":
         qps = run.asked_qps if run.share is None else None
         return cls(run.kind, run.share, qps, run.concurrency)
 
@@ -56,7 +56,7 @@ class Step:
 class LadderPlan:
     """The loads that a bench measures, and the rules for further loads."""
 
-    steps: tuple[Step, ...]  # in their order
+    steps: tuple[LoadStep, ...]  # in their order
     is_adaptive: bool  # True if the ascent ends at saturation, and the bench refines the best rate
     duration_s: float
     longest_s: float  # maximum duration of a run that waits for the queries of the percentile
@@ -85,9 +85,9 @@ class LadderPlan:
         return self.needed <= max(math.ceil(self.longest_s * qps), self.queries)
 
 
-def default_steps(scenario: str) -> tuple[Step, ...]:
+def default_steps(scenario: str) -> tuple[LoadStep, ...]:
     """Return the steps of a bench without rates."""
-    return (Step("offline"), *(Step("server", share=share) for share in SHARES[scenario]))
+    return (LoadStep("offline"), *(LoadStep("server", share=share) for share in SHARES[scenario]))
 
 
 def offline_rate(runs: Sequence[BenchRun]) -> float | None:
@@ -123,7 +123,7 @@ def choose_percentile(plan: LadderPlan, lowest_qps: float | None) -> tuple[str |
     return None, missing
 
 
-def best_of(runs: Sequence[BenchRun]) -> Best | None:
+def best_rate(runs: Sequence[BenchRun]) -> Best | None:
     """Return the best rate; None without a Server run that shows it.
 
     A rate with several runs is within the limits if more of them are within than not. If the lowest violated rate has
@@ -149,7 +149,7 @@ def best_of(runs: Sequence[BenchRun]) -> Best | None:
     )
 
 
-def next_run(plan: LadderPlan, done: Sequence[BenchRun], first_row: int = 0) -> RunSpec | None:
+def next_run(plan: LadderPlan, done: Sequence[BenchRun], first_row: int = 0) -> PlannedBenchRun | None:
     """Return the next run of a bench; None if it is complete, or if the rate of the Offline run is missing.
 
     Args:
@@ -165,36 +165,36 @@ def next_run(plan: LadderPlan, done: Sequence[BenchRun], first_row: int = 0) -> 
     return None
 
 
-def _first(plan: LadderPlan, runs: Sequence[BenchRun], number: int) -> RunSpec | None:
+def _first(plan: LadderPlan, runs: Sequence[BenchRun], number: int) -> PlannedBenchRun | None:
     """Return the next run of the first repetition."""
     # A failed Offline run is repeated, because the shares need its rate.
-    measured = {Step.of(run) for run in runs if run.kind != "offline" or run.done_qps}
+    measured = {LoadStep.of(run) for run in runs if run.kind != "offline" or run.done_qps}
     offline_qps = offline_rate(runs)
-    saturated = {Step.of(run) for run in runs if run.verdict == "saturated"}
+    saturated = {LoadStep.of(run) for run in runs if run.verdict == "saturated"}
     for step in plan.steps:
         if step not in measured:
             return _spec(plan, step, offline_qps, number)
         if plan.is_adaptive and step in saturated:
             break
-    best = best_of(runs)
+    best = best_rate(runs)
     if plan.is_adaptive and offline_qps and best is not None and len(runs) < plan.max_runs - 1:
         share = _refined(plan, runs, best)
         if share is not None and plan.is_feasible(share * offline_qps):
-            return _spec(plan, Step("server", share=share), offline_qps, number)
+            return _spec(plan, LoadStep("server", share=share), offline_qps, number)
     if plan.repeats == 1 and best is not None and best.low is not None and not any(run.again for run in runs):
         return replace(_again(next(run for run in runs if run.number == best.run), number), again=True)
     return None
 
 
-def _repeated(done: Sequence[BenchRun], runs: Sequence[BenchRun], number: int) -> RunSpec | None:
+def _repeated(done: Sequence[BenchRun], runs: Sequence[BenchRun], number: int) -> PlannedBenchRun | None:
     """Return the next run of a repetition. Each repetition has the loads of the first repetition."""
-    measured = {Step.of(run) for run in runs}
-    missing = (run for run in done if run.repetition == 1 and Step.of(run) not in measured)
+    measured = {LoadStep.of(run) for run in runs}
+    missing = (run for run in done if run.repetition == 1 and LoadStep.of(run) not in measured)
     return next((_again(run, number) for run in missing), None)
 
 
-def _again(run: BenchRun, number: int) -> RunSpec:
-    return RunSpec(number, run.kind, run.queries, 0, run.asked_qps, run.share, run.concurrency)
+def _again(run: BenchRun, number: int) -> PlannedBenchRun:
+    return PlannedBenchRun(number, run.kind, run.queries, 0, run.asked_qps, run.share, run.concurrency)
 
 
 def _refined(plan: LadderPlan, runs: Sequence[BenchRun], best: Best) -> float | None:
@@ -214,19 +214,19 @@ def _refined(plan: LadderPlan, runs: Sequence[BenchRun], best: Best) -> float | 
     return None if share in shares.values() else share
 
 
-def _rate(step: Step, offline_qps: float | None) -> float | None:
+def _rate(step: LoadStep, offline_qps: float | None) -> float | None:
     if step.share is None:
         return step.qps
     return None if offline_qps is None else _rounded(step.share * offline_qps)
 
 
-def _spec(plan: LadderPlan, step: Step, offline_qps: float | None, number: int) -> RunSpec | None:
+def _spec(plan: LadderPlan, step: LoadStep, offline_qps: float | None, number: int) -> PlannedBenchRun | None:
     """Return the run of a step; None if it is a share of an unknown rate."""
     rate = _rate(step, offline_qps)
     if step.kind == "server" and rate is None:
         return None
     queries = 0 if rate is None else plan.queries_at(rate)
-    return RunSpec(number, step.kind, queries, 0, rate, step.share, step.concurrency)
+    return PlannedBenchRun(number, step.kind, queries, 0, rate, step.share, step.concurrency)
 
 
 def _rounded(value: float) -> float:

@@ -12,7 +12,7 @@ from runs.numbers.load import ArrivalWindow, rise
 from runs.numbers.numbers import supported
 from runs.record.progress import Progress
 from runs.wording import clock, duration, milliseconds
-from scenarios.bench.ladder import RunSpec
+from scenarios.bench.ladder import PlannedBenchRun
 from scenarios.launch.display import Display, time_to_go_s
 from scenarios.launch.rate_watch import Stopped
 
@@ -35,7 +35,7 @@ class LiveRun:
         self,
         console: Console,
         name: str,
-        spec: RunSpec,
+        spec: PlannedBenchRun,
         max_drain_s: float,
         then: Callable[[Progress], None] = lambda _: None,
         now_s: Callable[[], float] = time.monotonic,

@@ -11,15 +11,15 @@ from typing import Any
 from qsl.embedded.default_model import DEFAULT_MODEL_NAME, default_model_folder, ensure_default_model
 from qsl.model_files import ModelFacts, facts_of, find_model
 from qsl.tokenizers import BYTES, ByteTokenizer
-from runs.bench.bench_record import BENCH_FILE, BenchRecord, Limits, read_bench
+from runs.bench.bench_record import BENCH_FILE, BenchRecord, Limits, read_bench_record
 from runs.bench.find_bench import file_name, find_bench, folder_of
 from runs.benchmark import Scenario
 from runs.machine.environment import vllm_is_cpu_build
 from runs.record.official_inputs import model_reasons
 from scenarios.bench import mistakes as parse
-from scenarios.bench.ladder import MAX_RUNS, Step, default_steps
+from scenarios.bench.ladder import MAX_RUNS, LoadStep, default_steps
 from scenarios.bench.options import DATA_NAMES, IGNORED, REASONS, REFUSED, Bench, BenchOptions, benchmark_of, fix_of
-from scenarios.bench.prompts import FilePrompts, Lengths, Prompts, Synthetic, read_prompts
+from scenarios.bench.prompts import FilePrompts, PromptLengths, Prompts, Synthetic, read_prompts
 from scenarios.launch.run_config import make_config
 from scenarios.mistakes import Mistakes
 from sut.engines import DEFAULT, KINDS
@@ -30,16 +30,19 @@ from sut.http.server import ModelCard, choose_dialect, read_card
 DURATION_S = 60.0
 SERVER_STALL_S = 60.0  # in Offline, a server without streaming that serves requests one by one is quiet for long
 MAX_TOKENS = 10**9
-LENGTHS: tuple[Lengths, Lengths] = (1024, 1024), (128, 128)  # prompt and output tokens, as in `vllm bench serve`
-CPU_LENGTHS: tuple[Lengths, Lengths] = (128, 128), (32, 32)  # for the embedded model without an accelerator
+LENGTHS: tuple[PromptLengths, PromptLengths] = (
+    (1024, 1024),
+    (128, 128),
+)  # prompt and output tokens, as in `vllm bench serve`
+CPU_LENGTHS: tuple[PromptLengths, PromptLengths] = (128, 128), (32, 32)  # for the embedded model without an accelerator
 BACKENDS = {"chat": "openai-chat", "completions": "openai"}  # backend of another program → dialect
 KEY_VARIABLE = "OPENAI_API_KEY"
 _ADDRESS = re.compile(r"https?://|([\w.-]+|\[[\da-f:]+\]):\d+(/|$)")
 _LOADS = ("rates", "concurrency", "max_concurrency")
 # Option → function that parses its text, and an example.
 _PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
-    "scenario": (parse.scenario, "Server"),
-    "rates": (parse.rates, "5,10,20 or 25%,50%"),
+    "scenario": (parse.parse_scenario, "Server"),
+    "rates": (parse.parse_rates, "5,10,20 or 25%,50%"),
     "concurrency": (parse.concurrency, "1,8,32"),
     "max_concurrency": (parse.concurrency, "32"),
     **dict.fromkeys(("limits", "goodput"), (parse.limits, "ttft=2000,tpot=100")),
@@ -115,8 +118,8 @@ class _Loader:
         target = self._target([word for word in targets if word not in words])
         label, metadata = self._label_and_metadata()
         steps = self._steps(scenario)
-        if like is not None and _has_offline(like) and Step("offline") not in steps:
-            steps = (Step("offline"), *steps)
+        if like is not None and _has_offline(like) and LoadStep("offline") not in steps:
+            steps = (LoadStep("offline"), *steps)
         model, tokenizer = self._model()
         label = label or file_name(Path(self.values.get("api_model_name") or target).name)
         folder = options.output_log_dir or folder_of(label)
@@ -264,7 +267,7 @@ class _Loader:
             self.add(f"--result-filename {name!r}: must be a file name without a directory", "give a name and -o DIR")
         return label, metadata
 
-    def _steps(self, scenario: Scenario) -> tuple[Step, ...]:
+    def _steps(self, scenario: Scenario) -> tuple[LoadStep, ...]:
         """Return the given loads; none if the loads of the scenario apply."""
         rates, open_queries, most = (self.given[name] or () for name in _LOADS)
         typed = {name: f"{_flag(name)} {text}" for name in _LOADS if (text := getattr(self.options, name)) is not None}
@@ -282,7 +285,7 @@ class _Loader:
                 f"{typed['max_concurrency']}: queries above this number wait, and their latency includes the wait"
             )
             most = ()
-        return rates or open_queries or most or ((Step("offline"),) if scenario == "Offline" else ())
+        return rates or open_queries or most or ((LoadStep("offline"),) if scenario == "Offline" else ())
 
     def _card(self) -> ModelCard | None:
         """Return the server's entry of its model; None without a server, or for a server that the runs start."""
@@ -339,7 +342,7 @@ class _Loader:
             return facts_of(str(folder), folder, revision), self.options.tokenizer or str(folder)
         return None, ""
 
-    def _lengths(self, model: ModelFacts | None, limit: int | None) -> tuple[Lengths, Lengths]:
+    def _lengths(self, model: ModelFacts | None, limit: int | None) -> tuple[PromptLengths, PromptLengths]:
         default, requested = LENGTHS, (self.given["input_len"], self.given["output_len"])
         if (_is_embedded(model) and vllm_is_cpu_build()) if model is not None else "api_server" not in self.values:
             default = CPU_LENGTHS
@@ -362,7 +365,7 @@ class _Loader:
             return int(self.given["seed"])
         if (folder / BENCH_FILE).is_file():
             with self.mistakes.collected():
-                return int(read_bench(folder / BENCH_FILE).conditions.system.get("seed") or 0)
+                return int(read_bench_record(folder / BENCH_FILE).conditions.system.get("seed") or 0)
         # A server may still have the prompts of an earlier bench in its prefix cache.
         return int(time.time()) if self.values.get("api_server") else 0
 
@@ -378,7 +381,12 @@ class _Loader:
         return min(limits, default=None)
 
     def _prompts(
-        self, tokenizer: str, model: ModelFacts | None, lengths: tuple[Lengths, Lengths], seed: int, limit: int | None
+        self,
+        tokenizer: str,
+        model: ModelFacts | None,
+        lengths: tuple[PromptLengths, PromptLengths],
+        seed: int,
+        limit: int | None,
     ) -> Prompts | None:
         name, path, (inputs, outputs) = self.options.dataset_name, self.options.dataset_path, lengths
         if name is not None and name not in DATA_NAMES:
@@ -435,7 +443,9 @@ class _Loader:
         )
         return None
 
-    def _fix_engine(self, prompts: Prompts, output_len: Lengths, limit: int | None, *, exact: bool) -> Lengths:
+    def _fix_engine(
+        self, prompts: Prompts, output_len: PromptLengths, limit: int | None, *, exact: bool
+    ) -> PromptLengths:
         """Set the sampling, and a maximum of tokens that all runs share; return the output lengths."""
         values = self.values
         if isinstance(prompts, FilePrompts):

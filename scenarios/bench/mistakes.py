@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from runs.benchmark import SCENARIOS, Scenario
 from runs.loadgen.conf_lines import HIGHEST_QPS
-from scenarios.bench.ladder import Step
+from scenarios.bench.ladder import LoadStep
 from scenarios.launch.run_config import LOWEST_QPS
 
 MAX_LENGTH = 2**20  # tokens
@@ -16,7 +16,7 @@ _LIMITS = {
     **dict.fromkeys(("tpot", "inter_token_latency"), "tpot"),
     **dict.fromkeys(("e2el", "request_latency"), "e2el"),
 }
-Value = TypeVar("Value", int, float)
+NumberT = TypeVar("NumberT", int, float)
 
 
 # Each function raises ValueError with the rule that a text violates.
@@ -38,12 +38,12 @@ def count(text: str) -> int:
     return int(text)
 
 
-def concurrency(text: str) -> tuple[Step, ...]:
+def concurrency(text: str) -> tuple[LoadStep, ...]:
     numbers = _ascending([count(part.strip()) for part in text.split(",")])
-    return tuple(Step("concurrency", concurrency=number) for number in numbers)
+    return tuple(LoadStep("concurrency", concurrency=number) for number in numbers)
 
 
-def _ascending(values: list[Value]) -> list[Value]:
+def _ascending(values: list[NumberT]) -> list[NumberT]:
     if len(set(values)) < len(values):
         raise ValueError("the list contains a value twice")
     return sorted(values)
@@ -62,13 +62,13 @@ def ratio(text: str) -> float:
     return value
 
 
-def rates(text: str) -> tuple[Step, ...]:
+def parse_rates(text: str) -> tuple[LoadStep, ...]:
     """Return the steps of `5,10`, of `25%,50%` after an Offline run, or of `inf`, the Offline run alone."""
     parts = [part.strip() for part in text.split(",")]
     if "inf" in parts:
         if len(parts) > 1:
             raise ValueError("inf is the Offline run alone and takes no other rates")
-        return (Step("offline"),)
+        return (LoadStep("offline"),)
     shares = [number(part[:-1]) / 100 for part in parts if part.endswith("%")]
     qps = [number(part) for part in parts if not part.endswith("%")]
     if shares and qps:
@@ -76,8 +76,8 @@ def rates(text: str) -> tuple[Step, ...]:
     if any(not LOWEST_QPS <= rate <= HIGHEST_QPS for rate in qps) or any(share > 10 for share in shares):
         raise ValueError(f"rates are from {LOWEST_QPS:g} to {HIGHEST_QPS:,.0f} queries/s, shares up to 1000%")
     if shares:
-        return Step("offline"), *(Step("server", share=share) for share in _ascending(shares))
-    return tuple(Step("server", qps=rate) for rate in _ascending(qps))
+        return LoadStep("offline"), *(LoadStep("server", share=share) for share in _ascending(shares))
+    return tuple(LoadStep("server", qps=rate) for rate in _ascending(qps))
 
 
 def seconds(text: str) -> float:
@@ -121,7 +121,7 @@ def limits(text: str) -> dict[str, float]:
     return limits_ms
 
 
-def scenario(text: str) -> Scenario:
+def parse_scenario(text: str) -> Scenario:
     for name in SCENARIOS:
         if text.lower() == name.lower() and name != "SingleStream":
             return name

@@ -12,10 +12,10 @@ from runs.bench.bench_record import BenchRecord, Fact, Limits
 from runs.benchmark import Benchmark, Scenario
 from runs.benchmarks import BENCHMARKS, default_benchmark, submitted_benchmark
 from runs.files.fields import option_field
-from scenarios.bench.ladder import MAX_RUNS, Step
+from scenarios.bench.ladder import MAX_RUNS, LoadStep
 
 if TYPE_CHECKING:  # `--help` must not import numpy
-    from scenarios.bench.prompts import FileKind, Lengths, Prompts
+    from scenarios.bench.prompts import FileKind, PromptLengths, Prompts
 
 # Options of `run` that a bench sets itself, or has in another form.
 NOT_FOR_BENCHES = frozenset(
@@ -155,14 +155,14 @@ class Bench:
     folder: Path
     values: dict[str, Any]  # fields of RunConfig that all runs share
     scenario: Scenario  # scenario of the runs at rates; Offline: the Offline run alone
-    steps: tuple[Step, ...]
+    steps: tuple[LoadStep, ...]
     is_adaptive: bool  # True if the user gave no loads, so that the bench refines the best rate
     limits: Limits | None
     prompts: "Prompts"
     duration_s: float
     is_duration_given: bool  # if False, a run may last longer to support a higher percentile
     queries: int | None  # minimum number of queries in a run
-    output_len: "Lengths"
+    output_len: "PromptLengths"
     exact_output: bool  # each response has the requested number of tokens
     repeats: int
     max_runs: int

@@ -17,7 +17,7 @@ import orjson
 from numpy.typing import NDArray
 
 from qsl.dataset import SYNTHETIC_MARK, check_rows
-from qsl.dataset_file import parse_rows, read_bytes, shorten
+from qsl.dataset_file import parse_rows, read_dataset_bytes, shorten
 from qsl.tokenizers import BYTES, load_tokenizer
 from runs.errors import InputError
 
@@ -28,7 +28,7 @@ SPECIAL_TOKENS = 16  # maximum number of tokens that a tokenizer adds to a text
 MAX_LISTED = 10
 CUSTOM_FIX = 'write JSON lines such as {"prompt": "Summarize: …", "output_tokens": 128}'
 FileKind = Literal["benchmark", "custom", "sharegpt"]
-Lengths = tuple[int, int]  # lowest and highest number of tokens; each in between is equally likely
+PromptLengths = tuple[int, int]  # lowest and highest number of tokens; each in between is equally likely
 _WORD = re.compile(r" [A-Za-z]+")
 
 
@@ -58,8 +58,8 @@ class Synthetic:
     """
 
     tokenizer: str
-    input_len: Lengths
-    output_len: Lengths
+    input_len: PromptLengths
+    output_len: PromptLengths
     seed: int
 
     @cached_property
@@ -115,7 +115,7 @@ class Synthetic:
         return {"data": "synthetic"} | {key: "-".join(map(str, dict.fromkeys(of))) for key, of in shown.items()}
 
 
-def _row(text: str, ids: Any, output: str, output_tokens: Lengths | None) -> bytes:
+def _row(text: str, ids: Any, output: str, output_tokens: PromptLengths | None) -> bytes:
     row: dict[str, Any] = {"input": text, "tok_input": ids, "output": output}
     if output_tokens is not None:
         row["output_lengths"] = output_tokens
@@ -174,7 +174,7 @@ def read_prompts(
     Raises:
         InputError: If rows are wrong; the message states their number and lines.
     """
-    data = read_bytes(path)
+    data = read_dataset_bytes(path)
     rows = parse_rows(data, path, ("prompt",))
     if kind is None and rows:
         kind = "benchmark" if "tok_input" in rows[0] else "sharegpt" if "conversations" in rows[0] else "custom"

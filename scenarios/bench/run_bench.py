@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from qsl.tokenizers import BYTES
-from runs.bench.bench_record import BENCH_FILE, BenchRecord, BenchRun, Conditions, Fact, Kind, read_bench, write_bench
+from runs.bench.bench_record import (
+    BENCH_FILE,
+    BenchRecord,
+    BenchRun,
+    Conditions,
+    Fact,
+    LoadKind,
+    read_bench_record,
+    write_bench,
+)
 from runs.bench.measure import failed_run, measure_run
 from runs.errors import Ending, ExecutionError, ExitCode, HarnessError, InputError, Interrupted, SetupError
 from runs.files.temporary import temporary_folder
@@ -26,8 +35,8 @@ from scenarios.bench.bench_files import write_files
 from scenarios.bench.ladder import (
     LONGEST_S,
     LadderPlan,
-    RunSpec,
-    best_of,
+    PlannedBenchRun,
+    best_rate,
     choose_percentile,
     lowest_rate,
     next_run,
@@ -35,7 +44,7 @@ from scenarios.bench.ladder import (
 )
 from scenarios.bench.live import LiveRun
 from scenarios.bench.options import Bench
-from scenarios.bench.run_files import repeated_rows, run_config, run_folder, scenario_of
+from scenarios.bench.run_files import repeated_rows, run_folder, scenario_of, write_run_files
 from scenarios.console import say
 from scenarios.discarded import set_aside
 from scenarios.launch.parent import engine_keeper, execute_run
@@ -47,7 +56,7 @@ from scenarios.verbosity import is_verbose
 from sut.http.dialects import DIALECTS
 
 if TYPE_CHECKING:
-    from runs.numbers.result import Result
+    from runs.numbers.result import RunNumbers
     from sut.replicas.kept_engine import EngineKeeper
 
 LOCK, DISCARDED = "lock", "discarded"
@@ -88,7 +97,7 @@ def run_bench(bench: Bench, console: Console, *, restart_changed: bool = False, 
     """
     with console.status("checking"), temporary_folder("bench-") as folder:
         # Check before the directory is created, so that a refused bench leaves no files.
-        config = run_config(replace(bench, folder=folder), _checked_spec(bench))
+        config = write_run_files(replace(bench, folder=folder), _checked_spec(bench))
         prepared = prepare(config, partial(say, console))
         conditions = _conditions(bench, prepared)
     _announce(bench, prepared, console)
@@ -124,11 +133,11 @@ def ladder_plan(bench: Bench) -> LadderPlan:
 # Before the start ----------------------------------------------------------------------------------------------------
 
 
-def _checked_spec(bench: Bench) -> RunSpec:
+def _checked_spec(bench: Bench) -> PlannedBenchRun:
     """Return a run with the typical load of the bench. The engine starts with the plan of this run."""
     step = bench.steps[-1]
     rate = None if step.kind != "server" else step.qps or 1.0
-    return RunSpec(0, step.kind, CHECKED_ROWS, 0, rate, concurrency=step.concurrency)
+    return PlannedBenchRun(0, step.kind, CHECKED_ROWS, 0, rate, concurrency=step.concurrency)
 
 
 def _conditions(bench: Bench, prepared: PreparedRun) -> Conditions:
@@ -197,7 +206,7 @@ def _opened(bench: Bench, now: Conditions, console: Console, restart_changed: bo
     folder = bench.folder
     entries = sorted(path for path in folder.iterdir() if path.name not in (LOCK, DISCARDED))
     if (folder / BENCH_FILE).exists():
-        record = read_bench(folder / BENCH_FILE)
+        record = read_bench_record(folder / BENCH_FILE)
         changes = list(_changed(bench, record, now))
         if not changes:
             # Failed and unfinished runs are repeated.
@@ -298,7 +307,7 @@ class _Runs:
             if len(failed) > MAX_FAILED_RUNS:
                 raise ExecutionError(f"{len(failed)} runs failed; the last one: {'; '.join(run.reasons)}")
 
-    def _next(self, spec: RunSpec) -> BenchRun:
+    def _next(self, spec: PlannedBenchRun) -> BenchRun:
         """Execute a run, after a warm-up if the engine is not warm.
 
         Raises:
@@ -312,7 +321,7 @@ class _Runs:
             before = self._record.runs[-1] if self._record.runs else None
             if before is None or before.verdict != "failed":
                 raise
-            cause = f"{table.run_name(before)} failed: {'; '.join(before.reasons)}"
+            cause = f"{table.run_title(before)} failed: {'; '.join(before.reasons)}"
             raise ExecutionError(f"{cause}\nthe next warm-up failed: {error.message}", error.fix) from error
 
     def _choose_percentile(self, lowest_qps: float | None) -> None:
@@ -333,7 +342,7 @@ class _Runs:
         lengths, left_s = self._bench.output_len, self._bench.duration_s
         windows_s = WINDOWS_FROM * self._bench.duration_s
         exact = self._bench.exact_output and lengths[0] == lengths[1]
-        kind: Kind = "server" if qps is not None else "concurrency" if concurrency is not None else "offline"
+        kind: LoadKind = "server" if qps is not None else "concurrency" if concurrency is not None else "offline"
         queries = max(WARM_UP_QUERIES, 2 * (concurrency or 0)) if qps is None else math.ceil(qps * left_s)
         for _ in range(WARM_UP_TRIES):
             watch = RateWatch(
@@ -344,7 +353,7 @@ class _Runs:
                 enough=ENOUGH_RESPONSES,
                 limit_s=left_s,
             )
-            spec = RunSpec(0, kind, queries, -queries, qps, concurrency=concurrency)
+            spec = PlannedBenchRun(0, kind, queries, -queries, qps, concurrency=concurrency)
             folder = run_folder(self._bench, spec)
             shutil.rmtree(folder, ignore_errors=True)
             try:
@@ -363,7 +372,7 @@ class _Runs:
         self._say(f"  warm-up: {rate:.4g} queries/s" + (f" with {concurrency} open" if concurrency else ""))
         return rate
 
-    def _sized(self, spec: RunSpec) -> RunSpec:
+    def _sized(self, spec: PlannedBenchRun) -> PlannedBenchRun:
         """Return a run with its number of queries, and choose the percentile if this is the first rate."""
         if spec.kind != "concurrency" or spec.queries:
             return spec
@@ -373,7 +382,7 @@ class _Runs:
         queries = replace(self._ladder, percentile=percentile).queries_at(rate)
         return replace(spec, queries=queries, percentile=percentile)
 
-    def _offline(self, spec: RunSpec) -> BenchRun:
+    def _offline(self, spec: PlannedBenchRun) -> BenchRun:
         """Execute the Offline run, with more queries if it was too short."""
         rate, planned_s = self._warm_qps or 1.0, self._bench.duration_s
         for _ in range(OFFLINE_TRIES):
@@ -386,7 +395,7 @@ class _Runs:
             rate, spec = run.done_qps, replace(spec, queries=0, first_row=self._record.rows_used)
         return run
 
-    def _measured(self, spec: RunSpec) -> BenchRun:
+    def _measured(self, spec: PlannedBenchRun) -> BenchRun:
         """Execute a run; return its numbers."""
         bench, folder = self._bench, run_folder(self._bench, spec)
         if warning := repeated_rows(bench, spec):
@@ -399,7 +408,7 @@ class _Runs:
         of_the_spec["scenario"] = scenario_of(bench, spec)
         named = failed_run(folder, "", **of_the_spec)
         try:
-            with LiveRun(self._live_console, table.run_name(named), spec, MAX_DRAIN_S) as live:
+            with LiveRun(self._live_console, table.run_title(named), spec, MAX_DRAIN_S) as live:
                 self._execute(spec, live)
         except Stopped as stopped:
             return named.model_copy(update={"verdict": "saturated", "reasons": [stopped.message], **live.numbers()})
@@ -410,8 +419,8 @@ class _Runs:
         percentile = self._record.percentile
         return measure_run(folder, limits=bench.limits, percentile=percentile, output_tokens=exact, **of_the_spec)
 
-    def _execute(self, spec: RunSpec, watch: LiveRun) -> "Result":
-        config = run_config(self._bench, spec)
+    def _execute(self, spec: PlannedBenchRun, watch: LiveRun) -> "RunNumbers":
+        config = write_run_files(self._bench, spec)
         try:
             return execute_run(config, self._run_console, watch=watch, keeper=self._keeper).result
         except (InputError, SetupError) as error:
@@ -425,7 +434,7 @@ class _Runs:
     def _add(self, run: BenchRun) -> None:
         """Add a run to the files and to the table."""
         runs = [*self._record.runs, run]
-        update: dict[str, Any] = {"runs": runs, "best": best_of(runs)}
+        update: dict[str, Any] = {"runs": runs, "best": best_rate(runs)}
         if run.seal_sha256 is not None and not any(one.kind != "offline" and one.seal_sha256 for one in runs[:-1]):
             facts = run_fingerprint(finished_run(RunDir(self._bench.folder / run.run_dir)))
             update["conditions"] = _with_facts(self._bench, facts, self._record.conditions)

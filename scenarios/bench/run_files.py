@@ -6,7 +6,7 @@ from qsl.dataset_file import MAX_BYTES
 from runs.benchmark import LOADGEN_SCENARIO, Scenario
 from runs.errors import SetupError
 from runs.files.writing import write_atomic
-from scenarios.bench.ladder import RunSpec
+from scenarios.bench.ladder import PlannedBenchRun
 from scenarios.bench.options import Bench, benchmark_of
 from scenarios.launch.run_config import RunConfig, make_config
 
@@ -14,24 +14,24 @@ ROWS_OF_ESTIMATE = 16
 NO_LIMIT_MS = 3_600_000  # LoadGen's limit of a run without limits
 
 
-def scenario_of(bench: Bench, spec: RunSpec) -> Scenario:
+def scenario_of(bench: Bench, spec: PlannedBenchRun) -> Scenario:
     """Return the LoadGen scenario of a run; a fixed number of open queries is a form of Offline."""
     return bench.scenario if spec.kind == "server" else "Offline"
 
 
-def run_name(spec: RunSpec) -> str:
+def run_name(spec: PlannedBenchRun) -> str:
     """Return the name of a run's directory and files."""
     load = spec.asked_qps if spec.asked_qps is not None else spec.concurrency
     parts = [f"{spec.number:02}", spec.kind if spec.number else "warm-up", "" if load is None else f"{load:.4g}"]
     return "-".join(part for part in parts if part)
 
 
-def run_folder(bench: Bench, spec: RunSpec) -> Path:
+def run_folder(bench: Bench, spec: PlannedBenchRun) -> Path:
     """Return the run's directory."""
     return bench.folder / "runs" / run_name(spec)
 
 
-def run_config(bench: Bench, spec: RunSpec) -> RunConfig:
+def write_run_files(bench: Bench, spec: PlannedBenchRun) -> RunConfig:
     """Write the dataset and the user.conf of a run; return its configuration.
 
     Raises:
@@ -61,7 +61,7 @@ def run_config(bench: Bench, spec: RunSpec) -> RunConfig:
     return make_config(values)
 
 
-def conf_text(bench: Bench, spec: RunSpec) -> str:
+def conf_text(bench: Bench, spec: PlannedBenchRun) -> str:
     """Return the user.conf: each row once, at the rate, and the limits if the bench has a percentile."""
     scenario = LOADGEN_SCENARIO[scenario_of(bench, spec)]
     limits = bench.limits.model_dump() if bench.limits and spec.percentile else {}
@@ -76,7 +76,7 @@ def conf_text(bench: Bench, spec: RunSpec) -> str:
     return "".join(f"*.{scenario}.{key} = {value}\n" for key, value in settings.items())
 
 
-def repeated_rows(bench: Bench, spec: RunSpec) -> str:
+def repeated_rows(bench: Bench, spec: PlannedBenchRun) -> str:
     """Return a warning in the first run whose prompts repeat; otherwise an empty text."""
     total = bench.prompts.total
     if not spec.first_row <= total < spec.first_row + spec.queries:

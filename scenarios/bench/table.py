@@ -30,7 +30,7 @@ def line(record: BenchRecord, run: BenchRun) -> Text:
     """Return the line of a run, of at most WIDTH columns."""
     style = _STYLES.get(run.verdict, "")
     if run.verdict == "failed":
-        return _one_line(f"{run_name(run):<{_NAME}} failed: {printable(' '.join(run.reasons))}", style)
+        return _one_line(f"{run_title(run):<{_NAME}} failed: {printable(' '.join(run.reasons))}", style)
     opened = None if run.open is None else "rising" if run.verdict == "saturated" else f"{run.open.mean:.3g}"
     tokens, within = run.output_tokens_per_s, run.within_limits
     cells = (
@@ -40,12 +40,12 @@ def line(record: BenchRecord, run: BenchRun) -> Text:
         *_latency(record, run.tpot),
         None if within is None else f"{100 * within:.1f} %",
     )
-    text = _one_line(_row(run_name(run), cells))
+    text = _one_line(_row(run_title(run), cells))
     verdict = run.verdict.upper() if run.verdict in ("outside", "saturated") else run.verdict
     return text.append(f"  {verdict}", style)
 
 
-def run_name(run: BenchRun) -> str:
+def run_title(run: BenchRun) -> str:
     """Return a name of a run for the table: its kind and its load, or that it repeats the best rate."""
     if run.kind == "concurrency":
         return f"{run.concurrency} open"

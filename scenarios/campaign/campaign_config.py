@@ -17,7 +17,7 @@ from compliance.trees.tree import Division
 from runs.benchmark import SCENARIOS, Scenario
 from runs.benchmarks import SUBMISSIONS, submitted_benchmark
 from runs.errors import InputError
-from runs.files.yaml_file import place_of, with_underscores
+from runs.files.yaml_file import line_of_key, with_underscores
 from runs.record.layout import CampaignDir, ResultDir
 from runs.rounds import CURRENT_ROUND
 from scenarios.audit.audit_config import audit_options
@@ -243,5 +243,5 @@ def _audits_of(
 def _refuse(path: Path, at: str, values: Mapping[str, Any], refused: frozenset[str]) -> None:
     for key in refused & values.keys():
         why = "set by the campaign itself" if key in NOT_FOR_CAMPAIGNS else "must be the same for all scenarios"
-        place = place_of(dict(values), key) or path
+        place = line_of_key(dict(values), key) or path
         raise InputError(f"{place}: {at}{key}: {why}", f"remove {key}, or move it to the top of the file")

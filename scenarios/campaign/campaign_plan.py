@@ -9,7 +9,7 @@ from compliance.audits.discovery import find_audit
 from compliance.audits.options import AuditRequest
 from compliance.techniques.quality_gate import judge_rows
 from compliance.techniques.row import row_of_plan
-from compliance.techniques.technique_registry import Division, load_registries
+from compliance.techniques.technique_registry import GateDivision, load_registries
 from runs.errors import InputError, SetupError, error_of, error_record
 from runs.loadgen.counts import RunCount
 from runs.record.fingerprint import Facts
@@ -75,7 +75,7 @@ def plan_campaign(campaign: Campaign, say: Say) -> list[PlannedRun]:
 _KNOWN_AFTER_THE_RUNS = ("speculative_acceptance_rate",)
 
 
-def refuse_closed(declared: Mapping[str, Any], prepared: PreparedRun, division: Division) -> None:
+def refuse_closed(declared: Mapping[str, Any], prepared: PreparedRun, division: GateDivision) -> None:
     """Refuse a technique that the gate will close, even if the accuracy run passes.
 
     Raises:

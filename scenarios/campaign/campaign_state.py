@@ -19,13 +19,13 @@ from runs.record.group_end import read_end
 from runs.record.layout import RunDir
 from runs.record.liveness import living_process, on_this_machine
 from runs.record.manifest import read_manifest
-from runs.record.planned_fingerprint import run_fingerprint
+from runs.record.planned_fingerprint import finished_fingerprint
 from runs.wording import precise, shortened_list
 from scenarios.campaign.campaign_plan import PlannedRun
 
 # "done": VALID or passed. "negative": finished with another outcome. "failed": the run did not finish, or its files are
 # missing or contradict each other. "running": another command started the run.
-Status = Literal["to do", "done", "negative", "failed", "running"]
+CampaignStatus = Literal["to do", "done", "negative", "failed", "running"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class RunState:
     process: int | None = None  # of a run in progress
 
     @property
-    def status(self) -> Status:
+    def status(self) -> CampaignStatus:
         if self.process is not None:
             return "running"
         return "to do" if self.verdict is None else _STATUS[self.verdict.outcome]
@@ -56,14 +56,14 @@ class RunState:
 
 
 TO_DO = RunState()
-_STATUS: dict[Outcome, Status] = {"PASS": "done", "FLAG": "done", "FAIL": "negative", "ERROR": "failed"}
+_STATUS: dict[Outcome, CampaignStatus] = {"PASS": "done", "FLAG": "done", "FAIL": "negative", "ERROR": "failed"}
 
 
 def _failed(text: str) -> RunState:
     return RunState(Verdict(error=ExecutionError(text)))
 
 
-def examine(runs: list[PlannedRun], division: Division) -> tuple[dict[str, RunState], ResultVerdict | None]:
+def examine_scenario(runs: list[PlannedRun], division: Division) -> tuple[dict[str, RunState], ResultVerdict | None]:
     """Check the runs of one scenario under the rules of this division.
 
     Returns:
@@ -152,7 +152,7 @@ def _compared(planned: PlannedRun, state: RunState) -> RunState:
     if state.status != "done":
         return state
     try:
-        changed = changes(run_fingerprint(RunDir(planned.folder)), planned.identity)
+        changed = changes(finished_fingerprint(RunDir(planned.folder)), planned.identity)
     except HarnessError as error:
         return RunState(Verdict(error=error))
     return replace(state, changed=tuple(changed))
@@ -167,7 +167,7 @@ def _examine_audit(run: PlannedRun) -> RunState:
             return _failed(end.message if end and end.message else f"{state.record} {state.why}")
         for path in state.changed:
             return _failed(f"{path} is missing or was changed")
-        changed = [item for one in state.runs for item in changes(run_fingerprint(one.dir), run.identity)]
+        changed = [item for one in state.runs for item in changes(finished_fingerprint(one.dir), run.identity)]
     except HarnessError as error:
         return RunState(Verdict(error=error))
     return RunState(state.result, state.result.reason, tuple(dict.fromkeys(changed)) if state.result.passed else ())

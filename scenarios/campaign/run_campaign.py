@@ -15,12 +15,12 @@ from runs.attestation.statements import last_statement
 from runs.errors import ExitCode, HarnessError, InputError
 from runs.files.writing import write_json
 from runs.harness import PROGRAM
-from runs.processes.interrupts import check
+from runs.processes.interrupts import raise_if_interrupted
 from runs.wording import counted, duration, printable
 from scenarios.audit.run_audit import run_audit
 from scenarios.campaign.campaign_config import Campaign, CampaignRun, missing_scenarios
 from scenarios.campaign.campaign_plan import PlannedRun, plan_campaign
-from scenarios.campaign.campaign_state import RunState, code_notes, examine
+from scenarios.campaign.campaign_state import RunState, code_notes, examine_scenario
 from scenarios.console import say
 from scenarios.discarded import next_number, wait_for_end
 from scenarios.launch.parent import execute_run
@@ -133,7 +133,7 @@ class _Run:
         pending = self._pending()
         if pending:
             for place, run in enumerate(pending):
-                check()
+                raise_if_interrupted()
                 self._print_header(run, pending[place:])
                 self._one(run)
             self._say("")
@@ -162,7 +162,7 @@ class _Run:
         """Check the runs of one scenario again; with `only`, just the runs that decide the verdict of that run."""
         if only is not None:
             runs = [run for run in runs if run is only or (run.audit is None and only.audit is None)]
-        states, verdict = examine(list(runs), self._campaign.options.division)
+        states, verdict = examine_scenario(list(runs), self._campaign.options.division)
         self._states |= {run.name: states[run.kind] for run in runs}
         if verdict is not None and not self._dry_run and all(states[run.kind].done for run in runs):
             write_verdict(verdict, runs[0].result.root)

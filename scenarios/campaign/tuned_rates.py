@@ -11,7 +11,7 @@ from runs.benchmarks import default_benchmark
 from runs.errors import InputError
 from runs.files.reading import MAX_LOG_BYTES, read_whole
 from runs.harness import PROGRAM
-from runs.record.fingerprint import BUNDLE_BENCHMARK, Facts, describe, differences
+from runs.record.fingerprint import BUNDLE_BENCHMARK, Facts, describe_differences, differences
 from runs.record.tune_dir import TuneDir
 from scenarios.launch.run_config import load_yaml, make_config
 
@@ -89,7 +89,7 @@ def refuse_other_content(folder: Path, now: Facts) -> None:
     except ValidationError as error:
         why = f"{at}: {TuneDir(folder).journal.name} does not begin with the configuration of the tuning"
         raise InputError(why, fix) from error
-    if unequal := describe(differences(first.identity, now, BUNDLE_BENCHMARK), "in the tuning", "now"):
+    if unequal := describe_differences(differences(first.identity, now, BUNDLE_BENCHMARK), "in the tuning", "now"):
         raise InputError(f"{at}: the content differs from the tuning: {'; '.join(unequal)}", TUNE_AGAIN)
 
 

@@ -13,7 +13,7 @@ from compliance.techniques.declaration import (
     SUPPORT_STATUSES,
     Declaration,
     DeclaredFields,
-    declare,
+    declaration_of,
     from_environment,
     read_declaration_file,
 )
@@ -64,4 +64,4 @@ def take_declaration(options: dict[str, Any]) -> Declaration:
     fields[QUALITY_RESULTS] = results and str(results.resolve())
     path = options.pop("declaration")
     file = {} if path is None else read_declaration_file(path)
-    return declare(fields, from_environment(os.environ), file)
+    return declaration_of(fields, from_environment(os.environ), file)

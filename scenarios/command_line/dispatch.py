@@ -127,7 +127,7 @@ def _run(arguments: list[str]) -> int:
 
 def last_words(error: Interrupted) -> None:
     """Write the closing output of `_run` when a signal ends the process at once."""
-    listening.say(error)
+    listening.write_to_stderr(error)
     for command in _json_for:
         os.write(1, f"{command_output.document(command, error.exit_code, error)}\n".encode())
 

@@ -105,7 +105,7 @@ def check(
     if not runs and any((system, source, dataset_path, model_path)):
         raise InputError("--system, --source, --dataset-path and --model-path require --runs", "add --runs DIR")
     from compliance.trees.check_report import print_report
-    from compliance.trees.check_tree import check_tree
+    from compliance.trees.check_tree import check_submission_tree
 
     in_round, console, made_of = ROUNDS[round], Terminal(), None
     if runs:
@@ -117,7 +117,7 @@ def check(
             sources=score_sources(dataset_path, model_path),
         )
     with console.status("checking"):
-        checked = check_tree(tree, in_round, against=against)
+        checked = check_submission_tree(tree, in_round, against=against)
         if made_of is not None:
             checked = rebuild.compare_with_runs(checked, made_of)
         if official is not None:

@@ -54,7 +54,7 @@ def compare(benches: tuple[str, ...], fail_if_slower: str | None, output_dir: Pa
     Exit codes: 0 compared, 1 slower than --fail-if-slower allows, 2 bad input, 3 not comparable, or the files of a run
     differ from its attestation.
     """
-    from runs.bench.bench_comparison import compare as compare_records
+    from runs.bench.bench_comparison import compare_benches as compare_records
     from runs.bench.find_bench import file_name
     from runs.bench.seals import changed_runs
 
@@ -141,12 +141,12 @@ def _label(manifest: Path) -> str | None:
 
 
 def _record(folder: Path) -> "BenchRecord":
-    from runs.bench.bench_record import BENCH_FILE, read_bench
+    from runs.bench.bench_record import BENCH_FILE, read_bench_record
     from runs.bench.single_run import bench_of_run
     from runs.record.layout import RunDir
 
     if (folder / BENCH_FILE).is_file():
-        return read_bench(folder / BENCH_FILE)
+        return read_bench_record(folder / BENCH_FILE)
     return bench_of_run(folder, _label(RunDir(folder).manifest))
 
 

@@ -21,12 +21,12 @@ EXAMPLES = (
 )
 
 
-def print_report(console: "Console", request: "DoctorRequest") -> ExitCode:
+def print_findings(console: "Console", request: "DoctorRequest") -> ExitCode:
     """Print the findings; return REFUSED if anything is missing."""
-    from scenarios.launch.machine_checks import examine
+    from scenarios.launch.machine_checks import examine_machine
 
     marks = {"pass": "ok     ", "note": "note   ", "error": "MISSING"}
-    findings = list(examine(request))
+    findings = list(examine_machine(request))
     command_output.put(findings=[finding.as_json() for finding in findings])
     for finding in findings:
         say(console, f"{marks[finding.severity]}  {finding.slug:<12} {finding.text}")
@@ -57,4 +57,4 @@ def doctor(**options: Any) -> ExitCode:
     from scenarios.launch.machine_checks import DoctorRequest
     from scenarios.terminal import Terminal
 
-    return print_report(Terminal(), DoctorRequest(**options, put_facts=command_output.put))
+    return print_findings(Terminal(), DoctorRequest(**options, put_facts=command_output.put))

@@ -54,7 +54,7 @@ def quantize(**options: Any) -> ExitCode:
 
     Exit codes: 0 done, 2 bad input, 3 the environment is missing or DIR exists, 4 the command failed.
     """
-    from scenarios.quantize.run_quantize import quantize as make_quantized
+    from scenarios.quantize.run_quantize import quantize_model as make_quantized
     from scenarios.terminal import Terminal
 
     with Terminal().status("quantizing"):

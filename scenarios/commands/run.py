@@ -37,13 +37,13 @@ def show_plan(config: RunConfig, console: "Console") -> int:
     Raises:
         SetupError: If the run directory exists already.
     """
-    from runs.record.new_run import refuse_taken
+    from runs.record.new_run import refuse_second_run
     from scenarios.launch.forecast import forecast
     from scenarios.launch.plan import prepare
     from scenarios.launch.summary import announce
 
     run = prepare(config, partial(say, console))
-    refuse_taken(run.run_dir)
+    refuse_second_run(run.run_dir)
     announce(run, console)
     say(console, "dry run: nothing was started or written")
     expected = forecast(run)

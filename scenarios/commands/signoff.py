@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from compliance.signoff.signoff_verdict import MAX_ROUNDS, NOISE_BAND_PCT, SCOPES, Policy, Scope, feedback
+from compliance.signoff.signoff_verdict import MAX_ROUNDS, NOISE_BAND_PCT, SCOPES, OnFailure, SignOffScope, feedback
 from runs.errors import ExitCode, InputError
 from runs.harness import PROGRAM
 from runs.wording import counted
@@ -95,14 +95,14 @@ class _SeveralDirectories(Command):
     "between runs of the reference and of the candidate. The verdict is about the new runs. Default: 0.",
 )
 def signoff(
-    scope: Scope | None,
+    scope: SignOffScope | None,
     ref: tuple[Path, ...],
     cand: tuple[Path, ...],
     claim: Path | None,
     dataset_path: Path | None,
     model_path: str | None,
     noise_band: float,
-    policy: Policy | None,
+    policy: OnFailure | None,
     strict_flag: bool,
     out: Path | None,
     feedback_file: Path | None,
@@ -173,7 +173,7 @@ def signoff(
     return verdict.exit_code(strict=strict_flag)
 
 
-def _save(scope: Scope, judged: Path, out: Path | None, record: dict[str, Any]) -> None:
+def _save(scope: SignOffScope, judged: Path, out: Path | None, record: dict[str, Any]) -> None:
     """Write the verdict to `out`, or else into the directory of the result, if that is possible.
 
     Raises:
@@ -198,7 +198,7 @@ def _save(scope: Scope, judged: Path, out: Path | None, record: dict[str, Any]) 
         tell(f"verdict not saved: {where}; use --out FILE to save it")
 
 
-def check_directories(scope: Scope, ref: Sequence[Path], cand: Sequence[Path], *, is_anchored: bool) -> None:
+def check_directories(scope: SignOffScope, ref: Sequence[Path], cand: Sequence[Path], *, is_anchored: bool) -> None:
     """Refuse directories that the scope does not accept.
 
     Args:

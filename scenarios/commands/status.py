@@ -15,7 +15,7 @@ from scenarios.command_line.command import PATH, Command, writing
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from scenarios.status.snapshot import Snapshot
+    from scenarios.status.snapshot import StatusSnapshot
 
 EXAMPLES = (
     "show the runs in progress on this machine, and the runs in ./output: status",
@@ -49,7 +49,7 @@ def status(folders: tuple[Path, ...], watch: bool, interval: float | None, outpu
     """
     if interval is not None and math.isnan(interval):
         raise InputError(f"--interval {interval} is not a time", "give seconds, such as 2")
-    from scenarios.status.snapshot import as_json, as_markdown, take_snapshot
+    from scenarios.status.snapshot import as_json, snapshot_markdown, take_snapshot
     from scenarios.terminal import Terminal
 
     console = Terminal()
@@ -59,7 +59,7 @@ def status(folders: tuple[Path, ...], watch: bool, interval: float | None, outpu
         snapshot = take_snapshot(folders)
         if output is not None:
             with writing("--output", output):
-                write_atomic(output, as_markdown(snapshot))
+                write_atomic(output, snapshot_markdown(snapshot))
         going_on = watch and snapshot.alive
         command_output.put(**as_json(snapshot))
         _show(console, snapshot, clear=watch and terminal)
@@ -69,7 +69,7 @@ def status(folders: tuple[Path, ...], watch: bool, interval: float | None, outpu
         pause(pause_s)
 
 
-def _show(console: "Console", snapshot: "Snapshot", clear: bool) -> None:
+def _show(console: "Console", snapshot: "StatusSnapshot", clear: bool) -> None:
     from scenarios.status.snapshot import lines
 
     shown = lines(snapshot)

@@ -103,7 +103,7 @@ def submit(
 
     if any(map(is_for_endpoints, results)):
         return _submit_folders(results, dataset_path, model_path, json, **options)
-    from compliance.submission.build import submit as build_tree
+    from compliance.submission.build import build_submission as build_tree
     from compliance.submission.build_inputs import SubmitRequest
     from compliance.submission.system import SystemFile
     from compliance.submission.this_machine import detected_for
@@ -147,7 +147,7 @@ def _submit_folders(
 ) -> ExitCode:
     unused = ("source", "documentation", "division", "round", "system")
     refuse_given(click.get_current_context(), "MLPerf Endpoints run folders", unused)
-    from compliance.mlperf_endpoints.find_folders import points
+    from compliance.mlperf_endpoints.find_folders import point_folders
     from compliance.mlperf_endpoints.submission import check_folders
     from compliance.mlperf_endpoints.tree import judge_tree
     from compliance.submission.build_points import build_points, refusals, waivers
@@ -173,7 +173,7 @@ def _submit_folders(
     # The check of the tree, which follows, repeats these three rules with more detail.
     repeated = ("endpoints-file", "endpoints-points", "endpoints-tree")
     of_runs = [*(waivers(checked) if rehearsal else ()), *(checked.of("warning"))]
-    of_tree = [one for one in judge_tree(sorted(points(output))) if one.violated]
+    of_tree = [one for one in judge_tree(sorted(point_folders(output))) if one.violated]
     for finding in (*(one for one in of_runs if one.rule not in repeated), *of_tree):
         say(console, f"  {finding.line_with_place}")
     fix = "add the missing files and fields to the run directories or to the tree, then " if of_tree else ""

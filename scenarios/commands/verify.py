@@ -101,7 +101,7 @@ def verify(
         raise InputError(f"--document {document}: not a Markdown file name", "give a name that ends in .md")
     from compliance.mlperf_endpoints import judge_of
     from compliance.results.find_results import find_results
-    from compliance.results.result_verdict import as_text, logs_judged, verify_result
+    from compliance.results.result_verdict import logs_judged, result_text, verify_result
     from compliance.results.scoring import with_scorer
     from runs.mlperf_endpoints.layout import is_run_folder
     from runs.record.finished_run import ACCURACY, PERFORMANCE
@@ -127,7 +127,7 @@ def verify(
             with console.status("verifying"):
                 verdict = verify_result(result, official=official, sources=scored_with, in_round=in_round)
             verdicts.append(verdict)
-            _tell(verdict, as_text(verdict), logs_judged(verdict), next(folders))
+            _tell(verdict, result_text(verdict), logs_judged(verdict), next(folders))
     for path in run_folders:
         judge = judge_of("verdict")
         with console.status("verifying"):
@@ -142,10 +142,10 @@ def verify(
     command_output.put(**record)
     write_record("--json", json, record)
     if document is not None:
-        from compliance.report.document import as_markdown
+        from compliance.report.document import document_markdown
 
         with writing("--document", document):
-            write_atomic(document, as_markdown(verdicts, moment(time.time_ns())))
+            write_atomic(document, document_markdown(verdicts, moment(time.time_ns())))
         tell(f"written to {document}")
     return worst
 

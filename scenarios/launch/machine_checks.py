@@ -43,7 +43,7 @@ CACHING = {
     False: "off",
     None: "not reported; run the audit output_caching to detect it",
 }
-Row = tuple[str, Severity, str]  # subject, severity, finding
+CheckRow = tuple[str, Severity, str]  # subject, severity, finding
 
 
 @dataclass
@@ -77,9 +77,9 @@ class DoctorRequest:
     ("machine/cluster", "error", OURS, "connection to the cluster", "start Ray"),
     ("machine/node", "error", OURS, "connection and harness of the node", "install the same commit on the node"),
 )  # fmt: skip
-def examine(request: DoctorRequest) -> Iterator[Finding]:
+def examine_machine(request: DoctorRequest) -> Iterator[Finding]:
     """Check everything that a run needs, without writing."""
-    checks: tuple[tuple[str, bool, Callable[[DoctorRequest], Iterator[Row]]], ...] = (
+    checks: tuple[tuple[str, bool, Callable[[DoctorRequest], Iterator[CheckRow]]], ...] = (
         ("harness", True, _harness),
         ("host", True, _host),
         ("vLLM", True, _vllm),
@@ -151,7 +151,7 @@ def check_installed(*, vllm: bool) -> None:
         raise SetupError(text, f"run `{PROGRAM} doctor`", cause=f"machine/{name}")
 
 
-def _harness(_: DoctorRequest) -> Iterator[Row]:
+def _harness(_: DoctorRequest) -> Iterator[CheckRow]:
     facts = harness_facts()
     if facts["git_commit"]:
         changed = " (changed)" if facts["git_changed"] else ""
@@ -163,7 +163,7 @@ def _harness(_: DoctorRequest) -> Iterator[Row]:
     yield "harness", "note", f"{facts['version']}; {why}; `submit` will require --source DIR"
 
 
-def _host(_: DoctorRequest) -> Iterator[Row]:
+def _host(_: DoctorRequest) -> Iterator[CheckRow]:
     host, devices, loadgen = host_facts(), accelerators(), loadgen_facts()
     memory_gib = host["memory_bytes"] / 2**30
     yield "host", "pass", f"{host['cpu']}, {len(usable_cores())} usable cores, {memory_gib:.0f} GiB, {host['system']}"
@@ -187,12 +187,12 @@ def _built(build: Mapping[str, str | None]) -> str:
     return f"built from source with {build['compiler']} and pybind11 {build['pybind11']}"
 
 
-def _no_loadgen() -> Iterator[Row]:
+def _no_loadgen() -> Iterator[CheckRow]:
     if importlib.util.find_spec("mlperf_loadgen") is None:
         yield "LoadGen", "error", f"mlcommons-loadgen is not installed: {INSTALL}"
 
 
-def _vllm(_: DoctorRequest) -> Iterator[Row]:
+def _vllm(_: DoctorRequest) -> Iterator[CheckRow]:
     wrong, versions = list(_installed_wrongly()), software_versions()
     yield from wrong
     if "vLLM" not in {name for name, *_ in wrong}:
@@ -205,7 +205,7 @@ def _vllm(_: DoctorRequest) -> Iterator[Row]:
         yield "vLLM", severity, version + text
 
 
-def _installed_wrongly() -> Iterator[Row]:
+def _installed_wrongly() -> Iterator[CheckRow]:
     if importlib.util.find_spec("vllm") is None or not software_versions().keys() & set(VLLM):
         yield "vLLM", "error", f"vLLM is not installed: {INSTALL}; only --engine dummy can run"
     for package in UNWANTED if vllm_is_cpu_build() else ():
@@ -229,7 +229,7 @@ def _computes_on(machine: Machine) -> tuple[Severity, str]:
     return "pass", f" computes on {machine.platform}: {devices}; {machine.visible_variable} chooses among them"
 
 
-def _embedded_model(_: DoctorRequest) -> Iterator[Row]:
+def _embedded_model(_: DoctorRequest) -> Iterator[CheckRow]:
     from qsl.cache import cache_dir
     from qsl.embedded.default_model import default_model_folder
 
@@ -240,7 +240,7 @@ def _embedded_model(_: DoctorRequest) -> Iterator[Row]:
     yield "cache", "pass", str(cache_dir())
 
 
-def _model(request: DoctorRequest) -> Iterator[Row]:
+def _model(request: DoctorRequest) -> Iterator[CheckRow]:
     facts, faults = _examined_model(str(request.model_path), ALL_PARTS)
     for fault in faults:
         yield "model", "error", f"{fault.message}; {fault.fix}"
@@ -256,7 +256,7 @@ def _model(request: DoctorRequest) -> Iterator[Row]:
     yield "model", "pass" if fits else "note", f"{text}; {fits[0] if fits else 'not ' + ' or '.join(models)}"
 
 
-def _bundled_data(_: DoctorRequest) -> Iterator[Row]:
+def _bundled_data(_: DoctorRequest) -> Iterator[CheckRow]:
     from qsl.embedded.articles import bundled_articles, bundled_baseline
 
     baseline = "with" if bundled_baseline() else "without"
@@ -264,7 +264,7 @@ def _bundled_data(_: DoctorRequest) -> Iterator[Row]:
     yield "data-set", "pass", f"bundled {facts} (not eligible for submission)"
 
 
-def _dataset(request: DoctorRequest) -> Iterator[Row]:
+def _dataset(request: DoctorRequest) -> Iterator[CheckRow]:
     dataset = load_dataset(Path(str(request.dataset_path)))
     benchmarks_by_rows: dict[int, set[str]] = {}
     for benchmark in BENCHMARKS.values():
@@ -279,7 +279,7 @@ def _dataset(request: DoctorRequest) -> Iterator[Row]:
         yield "data-set", "note", f"{request.dataset_path}: {rows}; {why}"
 
 
-def _server(request: DoctorRequest) -> Iterator[Row]:
+def _server(request: DoctorRequest) -> Iterator[CheckRow]:
     from sut.http.address import Access, addresses
     from sut.http.server import choose_dialect, learn
 
@@ -293,7 +293,7 @@ def _server(request: DoctorRequest) -> Iterator[Row]:
         yield "server", severity, f"prefix caching {CACHING[facts.prefix_caching]}"
 
 
-def _cluster(request: DoctorRequest) -> Iterator[Row]:
+def _cluster(request: DoctorRequest) -> Iterator[CheckRow]:
     from sut.replicas.cluster import survey_cluster
 
     survey, own_facts = survey_cluster(str(request.cluster)), harness_facts()

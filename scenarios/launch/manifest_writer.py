@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from compliance.judge.check import check
+from compliance.judge.check import check_of
 from compliance.judge.check import judge as judge_evidence
 from compliance.judge.finding import Finding
 from compliance.judge.verdict import LOGS, Verdict
@@ -29,11 +29,11 @@ from runs.loadgen.conf_lines import encode_conf
 from runs.loadgen.detail_log import DetailLog
 from runs.machine.accelerators import accelerators
 from runs.machine.environment import host_facts, loadgen_facts, software_versions
-from runs.numbers.result import Result, write_result
-from runs.processes.interrupts import result_of as wait_for
+from runs.numbers.result import RunNumbers, write_result
+from runs.processes.interrupts import wait_for_result as wait_for
 from runs.record.engines.server_facts import prompt_reuse
 from runs.record.engines.server_notes import late_client, late_ends
-from runs.record.manifest import Manifest, Status, read_manifest, write_manifest
+from runs.record.manifest import Manifest, RunStatus, read_manifest, write_manifest
 from runs.record.new_run import taken
 from runs.record.observed import Harness, Host, Loadgen, Model, Observed
 from runs.record.official_inputs import model_reasons
@@ -52,7 +52,7 @@ class RunOutcome:
     """The result of a finished run."""
 
     exit_code: ExitCode
-    result: Result
+    result: RunNumbers
     accuracy: "AccuracyVerdict | None"
 
 
@@ -141,14 +141,16 @@ def _engaged(run: RunEvidence) -> None:
 
 
 # Checks at the end of every run. `verify` applies more rules.
-_CONSISTENT = (_prompts_computed, performance.contradictions, performance.as_derived, _engaged)
+_CONSISTENT = (_prompts_computed, performance.detail_against_summary, performance.as_derived, _engaged)
 AT_THE_END = {
-    "performance": tuple(map(check, (*_CONSISTENT, performance.validity))),
-    "accuracy": (*map(check, _CONSISTENT), accuracy.ERRORS, *map(check, logged_responses.OF_EACH)),
+    "performance": tuple(map(check_of, (*_CONSISTENT, performance.validity))),
+    "accuracy": (*map(check_of, _CONSISTENT), accuracy.ERRORS, *map(check_of, logged_responses.OF_EACH)),
 }
 
 
-def judge(run: PreparedRun, hashing: "Future[dict[str, str]]", console: Console) -> tuple[Manifest, RunOutcome]:
+def judge_run_files(
+    run: PreparedRun, hashing: "Future[dict[str, str]]", console: Console
+) -> tuple[Manifest, RunOutcome]:
     """Check the files of a finished run; return the manifest to close, and the result.
 
     Raises:
@@ -187,7 +189,7 @@ def score_run(run: PreparedRun, console: Console) -> "AccuracyVerdict":
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from compliance.accuracy.accuracy_files import write_reports
-    from compliance.accuracy.accuracy_verdict import judge as judge_scores
+    from compliance.accuracy.accuracy_verdict import judge_scores as judge_scores
     from compliance.accuracy.metrics import metric_of
     from compliance.accuracy.scores import score_accuracy_log
 
@@ -235,13 +237,13 @@ def close_failed(run: PreparedRun, error: Ending) -> None:
         manifest.error = record
         details = error.result.model_dump(mode="json") if isinstance(error, _FilesDisagree) else {"schema_version": 1}
         write_json(run_dir.result, {**details, "verdict": "ERROR", "reasons": [error.message], "error": record})
-        status: Status = "interrupted" if isinstance(error, Interrupted) else "failed"
+        status: RunStatus = "interrupted" if isinstance(error, Interrupted) else "failed"
         close_manifest(run, manifest, status, error.exit_code)
     except (OSError, HarnessError) as second:
         error.fix = f"{error.fix}; the run directory is incomplete ({second})".removeprefix("; ")
 
 
-def close_manifest(run: PreparedRun, manifest: Manifest, status: Status, code: ExitCode) -> None:
+def close_manifest(run: PreparedRun, manifest: Manifest, status: RunStatus, code: ExitCode) -> None:
     """Write the status, end time and exit code of the run."""
     manifest.status = status
     manifest.end_time_ns = time.time_ns()

@@ -5,7 +5,7 @@ import math
 from runs.benchmark import Benchmark
 from runs.loadgen.conf_lines import lookup, read_stored
 from runs.loadgen.counts import count_run, settings_of
-from runs.numbers.result import Result
+from runs.numbers.result import RunNumbers
 from runs.numbers.unloaded import unloaded
 from runs.record.manifest import Manifest
 from runs.rounds import CURRENT_ROUND
@@ -18,7 +18,7 @@ _THEN = "docs/tutorial.md: your model and data"
 _MEASURES = (("TTFT", "ttft_ns", "ttft_ms"), ("TPOT", "tpot_ns", "tpot_ms"))  # label, in Numbers, in TokenLimits
 
 
-def next_steps(manifest: Manifest, benchmark: Benchmark, result: Result) -> list[str]:
+def next_steps(manifest: Manifest, benchmark: Benchmark, result: RunNumbers) -> list[str]:
     """Return the lines for the end of a VALID trial; the last line names the next command."""
     trial, plan, limits = manifest.trial, manifest.plan, benchmark.limits
     assert trial is not None

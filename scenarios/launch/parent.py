@@ -15,7 +15,7 @@ from rich.console import Console
 
 from runs.errors import Ending, ExecutionError
 from runs.files.reserve import DiskReserve
-from runs.processes.interrupts import check, critical, if_abandoned
+from runs.processes.interrupts import critical, if_abandoned, raise_if_interrupted
 from runs.record.layout import RunDir
 from runs.record.new_run import free_directory, note_on_foreign_files
 from runs.record.progress import Progress
@@ -131,7 +131,7 @@ def execute_run(
         from scenarios.launch.plan import prepare
         from scenarios.launch.summary import announce, closing_summary
 
-        check()
+        raise_if_interrupted()
         run = prepare(config, partial(say, console), cores_taken=load.cores_taken, rows=rows)
         if keeper is not None:
             run.plan = keeper.take(run.plan)
@@ -144,7 +144,7 @@ def execute_run(
             run.hints.append(foreign)
             run.notes.append(foreign)
         announce(run, console)
-        check()
+        raise_if_interrupted()
         with contextlib.ExitStack() as record:
             with critical():
                 manifest_writer.open_manifest(run)
@@ -153,13 +153,13 @@ def execute_run(
             hashing = manifest_writer.start_hashing(run)
             _run(process, run, console, started_s, watch)
             reserve.release()
-            manifest, outcome = manifest_writer.judge(run, hashing, console)
-            check()
+            manifest, outcome = manifest_writer.judge_run_files(run, hashing, console)
+            raise_if_interrupted()
             with critical():  # A signal must not separate the manifest with status finished from its attestation.
                 manifest_writer.close_manifest(run, manifest, "finished", outcome.exit_code)
                 record.close()
                 seal_sha256 = attest_run(run.run_dir, manifest, signer, previous())
-        check()
+        raise_if_interrupted()
         page = write_run_page(run.run_dir)
         closing_summary(console, run, manifest, outcome.result, outcome.accuracy, seal_sha256, page)
     return outcome

@@ -14,7 +14,7 @@ from runs.benchmark import SCENARIOS, Scenario
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
 from runs.files.fields import options_in
-from runs.files.yaml_file import place_of, read_yaml, with_underscores
+from runs.files.yaml_file import line_of_key, read_yaml, with_underscores
 from runs.harness import HARNESS_ROOT, PROGRAM
 from runs.loadgen.conf_lines import HIGHEST_QPS
 from scenarios.mistakes import Mistakes
@@ -271,7 +271,7 @@ _RULES = {
     "dict_type": "must have keys and values",
     "list_type": "must be a list",
 }
-Options = TypeVar("Options", bound=BaseModel)
+OptionsT = TypeVar("OptionsT", bound=BaseModel)
 
 
 def split_config(
@@ -312,7 +312,7 @@ def without_trial(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, "user_conf": EMBEDDED_CONF if values.get("dataset_path") is None else USER_CONF}
 
 
-def checked(schema: type[Options], values: dict[str, Any], fix: str, file: Path | None = None) -> Options:
+def checked(schema: type[OptionsT], values: dict[str, Any], fix: str, file: Path | None = None) -> OptionsT:
     """Validate values from the command line and a YAML file with their schema.
 
     Args:
@@ -337,7 +337,7 @@ def _mistake(
 ) -> tuple[str, str]:
     """Return the text of a mistake, and what to type."""
     name, *deeper = [str(part) for part in problem["loc"] if part != "[key]"] or [""]
-    place = place_of(values, name) or (str(file) if file else "")
+    place = line_of_key(values, name) or (str(file) if file else "")
     key = ": ".join([place, name, *deeper]) if place else "--" + name.replace("_", "-")
     field = schema.model_fields.get(name)
     name = (deeper or [name])[-1]

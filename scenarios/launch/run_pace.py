@@ -5,7 +5,7 @@ from runs.benchmark import Scenario
 FEWEST = 3  # completed samples after the first one from which their rate counts
 
 
-class Pace:
+class DurationForecast:
     """A forecast of the duration of a run, from its heartbeats.
 
     The rate counts from the first completed sample, because the engine fills up before it.

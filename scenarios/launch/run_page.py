@@ -14,14 +14,14 @@ def write_run_page(run_dir: RunDir) -> str:
     if os.environ.get(SWITCH) == "0":
         return f"no report: {SWITCH}=0"
     try:
-        from compliance.report.page import render
+        from compliance.report.page import render_page
         from compliance.report.report_page import make_page
         from runs.files.writing import write_atomic
 
         page = make_page(run_dir.root.name, moment(time.time_ns()), [(run_dir.root.name, run_dir.root)], [])
         if page.left_out:
             return f"no report: {page.left_out[0]}"
-        write_atomic(run_dir.page, render(page))
+        write_atomic(run_dir.page, render_page(page))
     except Exception as error:
         return f"no report: {failure_of_page(error)}"
     return f"report: {run_dir.page}"

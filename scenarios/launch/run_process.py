@@ -37,7 +37,7 @@ from runs.record.observed import EngineSeen, LatenessSummary, LoopLag
 from runs.record.progress import HEARTBEAT_INTERVAL_S, PHASES, Progress, write_progress
 from scenarios.launch.cpu_times import contention_between, read_cpu
 from scenarios.launch.loadgen_settings import build_log_settings, build_settings, expected_size
-from scenarios.launch.run_pace import Pace
+from scenarios.launch.run_pace import DurationForecast
 from scenarios.launch.trial import write_trial_conf
 from scenarios.launch.warmup import warm_up
 from sut.admission import Admission
@@ -75,7 +75,7 @@ class RunProcess:
         self._lag: LagMeter | None = None
         self._started_s = 0.0
         self._engine: Engine | None = None
-        self._pace: Pace | None = None
+        self._pace: DurationForecast | None = None
         self._tokens_before = 0  # output tokens before the timed run
         self._stages = StageClock(PHASES["importing"], time.time() - (age_s(psutil.Process()) or 0.0))
         self.loop = new_event_loop()
@@ -280,7 +280,7 @@ class RunProcess:
         is_rate_known = trial is not None or not {"target_qps", "user_conf"}.isdisjoint(self.manifest.asked)
         if size is not None and is_rate_known:
             progress.planned_s = size.expected_s + (trial.seconds if trial else 0.0)
-            self._pace = Pace(plan.scenario, size.samples, progress.planned_s)
+            self._pace = DurationForecast(plan.scenario, size.samples, progress.planned_s)
         progress.min_duration_s = None if plan.mode == "accuracy" else settings.min_duration_ms / 1e3
         # The heartbeat shows p99 latencies, which cannot be compared with limits at another percentile.
         if plan.loadgen_scenario == "Server" and settings.server_target_latency_percentile == PERCENTILE["Server"]:

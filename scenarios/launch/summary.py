@@ -8,7 +8,7 @@ from rich.console import Console
 
 from runs.loadgen.early_stopping import PERCENTILE
 from runs.numbers.numbers import rates_by_unit, shows, supported
-from runs.numbers.result import Result
+from runs.numbers.result import RunNumbers
 from runs.record.engines.server_notes import doubtful_tokens
 from runs.record.manifest import Manifest
 from runs.rounds import TokenLimits
@@ -76,7 +76,7 @@ def closing_summary(
     console: Console,
     run: PreparedRun,
     manifest: Manifest,
-    result: Result,
+    result: RunNumbers,
     accuracy: "AccuracyVerdict | None",
     seal_sha256: str,
     page: str,
@@ -97,7 +97,7 @@ def closing_summary(
         line(f"{plan.scenario} performance: {verdict}{size}")
         if doubt:
             line(f"  why: {doubt}: check that the server has the model of --model-path")
-        for text in numbers(result, run.benchmark.limits):
+        for text in number_lines(result, run.benchmark.limits):
             line(f"  {text}")
     else:
         from compliance.accuracy.accuracy_files import ACCURACY_OUTCOMES
@@ -132,7 +132,7 @@ def closing_summary(
     line(f"  {page}")
 
 
-def numbers(result: Result, official: TokenLimits | None) -> list[str]:
+def number_lines(result: RunNumbers, official: TokenLimits | None) -> list[str]:
     """Return LoadGen's numbers of a performance run: rates, then a table of latencies with their limits."""
     reported = result.reported
     if reported is None:
@@ -157,13 +157,13 @@ def numbers(result: Result, official: TokenLimits | None) -> list[str]:
     return [line.rstrip() for line in lines]
 
 
-def _columns(result: Result) -> tuple[str, ...]:
+def _columns(result: RunNumbers) -> tuple[str, ...]:
     """Return the statistics that the number of samples supports."""
     count = result.counts.samples or result.counts.samples_expected or 0
     return supported(count, *(_COLUMNS if shows("p99", count) else _FEW))
 
 
-def _limits(result: Result, official: TokenLimits | None) -> Iterator[tuple[str, dict[str, str]]]:
+def _limits(result: RunNumbers, official: TokenLimits | None) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the columns of limits by row label: effective limits, and official limits if they differ."""
     in_force = result.in_force
     if not in_force.ttft_limit_ns or not in_force.tpot_limit_ns:

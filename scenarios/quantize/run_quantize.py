@@ -67,7 +67,7 @@ class Quantized:
     bytes_after: int
 
 
-def quantize(
+def quantize_model(
     scheme: Scheme,
     output: Path,
     model_path: str | None,

@@ -12,9 +12,9 @@ from runs.mlperf_endpoints.layout import VERDICT, is_run_folder
 from runs.record.group_end import NAME as ENDED
 from runs.record.layout import BENCH_FILE, CampaignDir, RunDir
 from runs.record.tune_dir import TuneDir
-from runs.what_is import Place, what_is
+from runs.what_is import PathKind, what_is
 
-Kind = Literal["campaign", "tune", "bench", "audit", "leg"]
+DirectoryKind = Literal["campaign", "tune", "bench", "audit", "leg"]
 
 DEEPEST = 7  # searched levels of directories; the audit runs of a campaign are at level 5
 NEEDED = "a directory with runs of this harness or of the MLPerf Endpoints client"
@@ -29,11 +29,11 @@ _OF_AUDITS = ("audit_*.json", "*/manifest.json", ENDED)  # files in the director
 class FoundDir:
     """A directory, and its kind."""
 
-    kind: Kind
+    kind: DirectoryKind
     root: Path
 
 
-def kind_of(folder: Path) -> Kind | None:
+def directory_kind(folder: Path) -> DirectoryKind | None:
     """Return the kind of a directory from its files; None if it is unknown. An MLPerf Endpoints run is a run."""
     campaign, tune = CampaignDir(folder), TuneDir(folder)
     if campaign.configuration.is_file() or campaign.lock.is_file():
@@ -68,12 +68,12 @@ def find_in(folders: Iterable[Path]) -> list[FoundDir]:
             reason = getattr(error, "strerror", None) or error
             raise InputError(f"{folder}: {reason}", f"give {NEEDED}") from error
         for path in _folders(root):
-            if path not in directories and (kind := kind_of(path)) is not None:
+            if path not in directories and (kind := directory_kind(path)) is not None:
                 directories[path] = FoundDir(kind, path)
     return list(directories.values())
 
 
-def without_runs(folders: Iterable[Path], directories: Iterable[FoundDir]) -> tuple[Place, ...]:
+def without_runs(folders: Iterable[Path], directories: Iterable[FoundDir]) -> tuple[PathKind, ...]:
     """Return the directories that contain no run."""
     roots = [one.root for one in directories]
     empty = (folder for folder in folders if not any(root.is_relative_to(folder.resolve()) for root in roots))
@@ -99,9 +99,9 @@ def find_running() -> list[FoundDir]:
         if not set(RUN_MODULES) & set(process.info["cmdline"] or ()) or not process.info["cwd"]:
             continue
         folder = Path(process.info["cwd"])
-        if kind_of(folder) != "leg":
+        if directory_kind(folder) != "leg":
             continue  # The process waits for its run directory.
         for path in (*reversed(folder.parents[:5]), folder):
-            if (kind := kind_of(path)) is not None:
+            if (kind := directory_kind(path)) is not None:
                 directories[path] = FoundDir(kind, path)
     return list(directories.values())

@@ -15,7 +15,7 @@ from runs.mlperf_endpoints.folder import EndpointsRun, Series
 from runs.numbers.load import Load
 from runs.numbers.numbers import measured_row, shows
 from runs.wording import milliseconds, moment, precise, printable
-from scenarios.status.snapshot import shortened
+from scenarios.status.snapshot import relative_text
 from scenarios.status.state import RunStatus
 
 SCORES = tuple(dict.fromkeys(form.name for metric in METRICS.values() for form in metric.forms))
@@ -153,7 +153,7 @@ def as_table(rows: Sequence[Row]) -> Table:
             _ms(row["tpot_p99_ms"]),
             _number(row["rouge1"]),
             Text(
-                printable((f"{row['label']}: " if row["label"] else "") + shortened(Path(row["directory"])))
+                printable((f"{row['label']}: " if row["label"] else "") + relative_text(Path(row["directory"])))
                 + (f" and {row['repeats'] - 1} more" if row["repeats"] > 1 else "")
             ),
         )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from runs.bench.bench_record import read_bench
+from runs.bench.bench_record import read_bench_record
 from runs.errors import HarnessError, InputError, SetupError
 from runs.files.writing import write_atomic
 from runs.harness import PROGRAM
@@ -14,7 +14,7 @@ from runs.record.layout import BENCH_FILE, RunDir
 from runs.record.tune_dir import TuneDir
 from runs.wording import moment
 from scenarios.console import say
-from scenarios.status.find import NEEDED, FoundDir, find_in, kind_of, without_runs
+from scenarios.status.find import NEEDED, FoundDir, directory_kind, find_in, without_runs
 from scenarios.status.state import RunStatus, run_status
 from scenarios.tune.journal import read_tune
 
@@ -32,14 +32,14 @@ def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
     """
     from compliance.mlperf_endpoints.find_folders import run_folders
     from compliance.report.bench_page import bench_page
-    from compliance.report.page import render
+    from compliance.report.page import render_page
     from compliance.report.report_page import make_page
     from compliance.report.run_section import overview_of
 
     places = find_in(folders)
-    if kind_of(first := folders[0].resolve()) == "bench":
+    if directory_kind(first := folders[0].resolve()) == "bench":
         if len(folders) == 1:
-            content = render(bench_page(first, read_bench(first / BENCH_FILE)), "bench_page.html")
+            content = render_page(bench_page(first, read_bench_record(first / BENCH_FILE)), "bench_page.html")
             return _written(output or first / PAGE_NAME, content)
         if output is None:
             raise InputError(f"{folders[0]} has the page of a bench", "give --output FILE for the page of all runs")
@@ -80,7 +80,7 @@ def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
     page.left_out += damaged + [f"{place.path} {place.text}" for place in without]
     if not page.runs and not tunes and page.left_out and not page.points:
         raise InputError(page.left_out[0], f"check the files of the run with `{PROGRAM} verify`")
-    return _written(output or first / PAGE_NAME, render(page))
+    return _written(output or first / PAGE_NAME, render_page(page))
 
 
 def _written(path: Path, content: str | bytes) -> Path:

@@ -9,15 +9,15 @@ from typing import Any
 from rich.text import Text
 
 from runs.errors import ExitCode
-from runs.what_is import Place
+from runs.what_is import PathKind
 from runs.wording import duration, moment, printable
 from scenarios.launch.display import progress_lines, time_to_go_s
 from scenarios.status.find import NEEDED, find_in, find_running, without_runs
-from scenarios.status.state import GroupStatus, RunStatus, State, group_status, run_status
+from scenarios.status.state import GroupStatus, RunState, RunStatus, group_status, run_status
 
 DEFAULT_FOLDER = Path("output")
 MAX_ENDED = 10  # maximum number of listed finished runs without a DIR argument
-STYLES: dict[State, str] = {
+STYLES: dict[RunState, str] = {
     "running": "green",
     "silent": "bold yellow",
     "killed": "bold red",
@@ -34,14 +34,14 @@ _OF_PROGRESS = (
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class StatusSnapshot:
     """The state at one moment."""
 
     time_ns: int
     groups: tuple[GroupStatus, ...]
     runs: tuple[RunStatus, ...]
     left_out: int = 0  # older finished runs that are not listed
-    without_runs: tuple[Place, ...] = ()  # given directories without runs
+    without_runs: tuple[PathKind, ...] = ()  # given directories without runs
 
     @property
     def single(self) -> list[RunStatus]:
@@ -68,13 +68,13 @@ class Snapshot:
         return max((one.exit_code for one in [*self.single, *self.groups]), default=ExitCode.OK)
 
 
-def take_snapshot(folders: Sequence[Path]) -> Snapshot:
+def take_snapshot(folders: Sequence[Path]) -> StatusSnapshot:
     """Return the state of directories; without directories, of runs in progress on this machine and of ./output.
 
     Raises:
         InputError: If a directory cannot be read, or its content is for other commands.
     """
-    empty: tuple[Place, ...] = ()
+    empty: tuple[PathKind, ...] = ()
     if folders:
         places = find_in(folders)
         empty = without_runs(folders, places)
@@ -91,7 +91,7 @@ def take_snapshot(folders: Sequence[Path]) -> Snapshot:
         for group in groups
         if not any(root in group.root.parents for root in campaigns)
     )
-    snapshot = Snapshot(time.time_ns(), top, tuple(runs), without_runs=empty)
+    snapshot = StatusSnapshot(time.time_ns(), top, tuple(runs), without_runs=empty)
     if folders:
         return snapshot
     ended = sorted((run for run in snapshot.single if not run.alive), key=lambda run: run.last_ns)
@@ -111,7 +111,7 @@ def _worth_showing(group: GroupStatus) -> list[GroupStatus | RunStatus]:
     return [*(audit for audit in group.audits if audit.exit_code or audit.alive), *runs]
 
 
-def lines(snapshot: Snapshot) -> list[Text]:
+def lines(snapshot: StatusSnapshot) -> list[Text]:
     """Return the text, with one to three lines per entry."""
     shown: list[Text] = []
     grouped = {one.root for group in snapshot.groups for one in (*group.audits, *group.runs)}
@@ -119,7 +119,7 @@ def lines(snapshot: Snapshot) -> list[Text]:
         indent = "  " if entry.root in grouped else ""
         head = Text(indent)
         head.append(f"{entry.state:<12}", STYLES.get(entry.state, ""))
-        head.append(printable(f"{_title(entry)}  {shortened(entry.root)}"))
+        head.append(printable(f"{_title(entry)}  {relative_text(entry.root)}"))
         shown.append(head)
         shown += [Text(f"{indent}  {printable(text)}") for text in details(entry)]
     if snapshot.left_out:
@@ -143,12 +143,12 @@ def details(entry: GroupStatus | RunStatus) -> list[str]:
     return [f"{when if not entry.alive else ''}{entry.text}"]
 
 
-def shortened(path: Path) -> str:
+def relative_text(path: Path) -> str:
     """Return a path below the working directory as a relative path, and any other path unchanged."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
-def as_markdown(snapshot: Snapshot) -> str:
+def snapshot_markdown(snapshot: StatusSnapshot) -> str:
     """Return a Markdown page with a table."""
     rows = [
         f"| {entry.state} | {_cell(_title(entry))} "
@@ -163,7 +163,7 @@ def _cell(text: str) -> str:
     return printable(text.replace("\n", " ").replace("\\", "\\\\").replace("|", "\\|"))
 
 
-def as_json(snapshot: Snapshot) -> dict[str, Any]:
+def as_json(snapshot: StatusSnapshot) -> dict[str, Any]:
     """Return the JSON object. Its `runs` lists all groups, then all runs."""
     return {"time_ns": snapshot.time_ns, "runs": [*map(_group_json, snapshot.groups), *map(_run_json, snapshot.runs)]}
 

@@ -19,15 +19,15 @@ from runs.record.layout import CampaignDir, RunDir
 from runs.record.progress import SILENCE_RUNNING_S, SILENCE_STARTING_S, Progress, read_progress
 from runs.record.tune_dir import TuneDir
 from runs.wording import counted
-from scenarios.status.find import FoundDir, Kind
+from scenarios.status.find import DirectoryKind, FoundDir
 
 if TYPE_CHECKING:  # Only commands that read a manifest import this code.
-    from runs.numbers.result import Result
+    from runs.numbers.result import RunNumbers
     from runs.record.manifest import Manifest
 
 # "silent": no recent heartbeat, although the process is alive or on another machine.
 # "unattested": complete, but the attestation is missing.
-State = Literal["running", "silent", "finished", "unattested", "interrupted", "failed", "killed", "damaged"]
+RunState = Literal["running", "silent", "finished", "unattested", "interrupted", "failed", "killed", "damaged"]
 
 OTHER_CLOCK_S = 60.0  # tolerance for the clock of another machine
 _FIX = "restore the file"
@@ -36,7 +36,7 @@ _FIX = "restore the file"
 @dataclass(frozen=True, kw_only=True)
 class _Status:
     root: Path
-    state: State
+    state: RunState
     text: str = ""  # phase, verdict or reason of the end
     exit_code: ExitCode = ExitCode.OK
     pid: int | None = None
@@ -50,14 +50,14 @@ class _Status:
 class RunStatus(_Status):
     """The state of one run."""
 
-    kind: ClassVar[Kind] = "leg"
+    kind: ClassVar[DirectoryKind] = "leg"
     what: str = ""  # scenario and mode
     started_ns: int | None = None
     seen_ns: int | None = None  # time of the end or of the last heartbeat
     host: str = ""
     progress: Progress | None = field(default=None, repr=False)
     manifest: "Manifest | None" = field(default=None, repr=False)
-    result: "Result | None" = field(default=None, repr=False)
+    result: "RunNumbers | None" = field(default=None, repr=False)
     scores: Mapping[str, float] = field(default_factory=dict, repr=False)  # scores of a finished accuracy run
     endpoints: EndpointsRun | None = field(default=None, repr=False)  # run of the MLPerf Endpoints client
 
@@ -70,7 +70,7 @@ class RunStatus(_Status):
 class GroupStatus(_Status):
     """The state of one campaign, tuning or audit."""
 
-    kind: Kind
+    kind: DirectoryKind
     runs: tuple[RunStatus, ...]
     audits: tuple["GroupStatus", ...] = ()  # audits of a campaign
     done: int | None = None  # finished runs of a campaign
@@ -252,9 +252,9 @@ def _tune(root: Path, runs: tuple[RunStatus, ...]) -> GroupStatus:
 
 
 def _bench(root: Path, runs: tuple[RunStatus, ...]) -> GroupStatus:
-    from runs.bench.bench_record import BENCH_FILE, read_bench
+    from runs.bench.bench_record import BENCH_FILE, read_bench_record
 
-    record, pid = read_bench(root / BENCH_FILE), holder_of(root / "lock")
+    record, pid = read_bench_record(root / BENCH_FILE), holder_of(root / "lock")
     text, low = f"{record.label}: {counted(len(record.runs), 'run')}", record.best and record.best.low
     code: ExitCode | None = None
     if low is not None:
@@ -280,7 +280,7 @@ def _audit(root: Path, runs: tuple[RunStatus, ...]) -> GroupStatus:
 
 
 def _group(
-    kind: Kind, root: Path, runs: tuple[RunStatus, ...], pid: int | None, text: str, code: ExitCode | None
+    kind: DirectoryKind, root: Path, runs: tuple[RunStatus, ...], pid: int | None, text: str, code: ExitCode | None
 ) -> GroupStatus:
     """Return the state of a group. It is in progress if its process lives, or if a run has not ended.
 
@@ -297,13 +297,13 @@ def _group(
     return replace(group, state=state, text=f"{text}; {why}" if why else text, exit_code=exit_code)
 
 
-def _end_of(root: Path, runs: tuple[RunStatus, ...]) -> tuple[State, str, ExitCode]:
+def _end_of(root: Path, runs: tuple[RunStatus, ...]) -> tuple[RunState, str, ExitCode]:
     """Return how a group without a result ended: as its command recorded, otherwise as its last run ended."""
     last = max(runs, key=lambda run: run.last_ns, default=None)
     unfinished = [run for run in runs if run.state != "finished"]
     if (end := read_end(root)) is not None:
         code = max(ExitCode(end.exit_code), ExitCode.NEGATIVE)
-        states: dict[ExitCode, State] = {ExitCode.NEGATIVE: "finished", ExitCode.INTERRUPTED: "interrupted"}
+        states: dict[ExitCode, RunState] = {ExitCode.NEGATIVE: "finished", ExitCode.INTERRUPTED: "interrupted"}
         return states.get(code, "failed"), end.message or "; ".join(map(_sentence, unfinished[:1])), code
     if last is not None and last.state != "finished":
         return last.state, _sentence(last), last.exit_code

@@ -18,9 +18,9 @@ from runs.files.writing import write_atomic
 from runs.record.fingerprint import Facts
 from scenarios.tune.rates import Tried
 
-Options = dict[str, Any]  # scheduling option → value; other options have the user's or the default value
-Step = Literal["search", "repeat", "probe", "confirm"]  # repeat: repetition of a probe, for a sign-off
-Phase = Literal["defaults", "trial", "worth"]  # phases of a search over scheduling options
+EngineOptions = dict[str, Any]  # scheduling option → value; other options have the user's or the default value
+TuneStep = Literal["search", "repeat", "probe", "confirm"]  # repeat: repetition of a probe, for a sign-off
+TunePhase = Literal["defaults", "trial", "worth"]  # phases of a search over scheduling options
 
 
 class _Line(BaseModel):
@@ -48,7 +48,7 @@ class Estimate(_Line):
 class TuneRun(_Line):
     """One ended run. The latencies of a stopped run come from the responses that it received."""
 
-    step: Step
+    step: TuneStep
     number: int  # from 1
     target_qps: float
     verdict: Literal["VALID", "INVALID"] | None  # None in a search: the run failed, or its time was over
@@ -67,10 +67,10 @@ class TuneRun(_Line):
     tokens_per_second: float | None = None
     wall_s: float  # duration with engine start and checks
     directory: str
-    options: Options = {}  # scheduling options that a search set; the configuration contains the other options
+    options: EngineOptions = {}  # scheduling options that a search set; the configuration contains the other options
     # Fields of a search:
     trial: int | None = None
-    phase: Phase | None = None
+    phase: TunePhase | None = None
     cut: bool = False  # True if the end of the search's time stopped the run
 
     @property
@@ -84,7 +84,7 @@ class AccuracyRun(_Line):
     step: Literal["accuracy"] = "accuracy"
     number: int  # from 1
     directory: str
-    options: Options
+    options: EngineOptions
 
 
 Line = Configuration | Estimate | TuneRun | AccuracyRun
@@ -121,12 +121,12 @@ class Journal:
     def estimate(self) -> Estimate | None:
         return next((line for line in self._lines if isinstance(line, Estimate)), None)
 
-    def runs(self, step: Step, options: Options | None = None) -> list[TuneRun]:
+    def runs(self, step: TuneStep, options: EngineOptions | None = None) -> list[TuneRun]:
         """Return the finished runs of a step in their order, only those with `options` if given."""
         runs = [line for line in self._lines if isinstance(line, TuneRun) and line.step == step]
         return [line for line in runs if options in (None, line.options)]
 
-    def accuracy_run(self, options: Options) -> AccuracyRun | None:
+    def accuracy_run(self, options: EngineOptions) -> AccuracyRun | None:
         """Return the finished accuracy run with these options."""
         runs = (line for line in self._lines if isinstance(line, AccuracyRun) and line.options == options)
         return next(runs, None)
@@ -160,13 +160,13 @@ class Journal:
         }
 
 
-def best_of(probes: Sequence[TuneRun]) -> TuneRun | None:
+def best_probe(probes: Sequence[TuneRun]) -> TuneRun | None:
     """Return the probe with the highest valid rate; among equal rates, the fewest options, then the earliest."""
     valid = [probe for probe in probes if probe.valid]
     return max(valid, key=lambda probe: (probe.target_qps, -len(probe.options)), default=None)
 
 
-def with_options(probes: Sequence[TuneRun], options: Options) -> list[TuneRun]:
+def with_options(probes: Sequence[TuneRun], options: EngineOptions) -> list[TuneRun]:
     """Return all probes of these settings that have a verdict."""
     return [probe for probe in probes if probe.options == options and probe.verdict]
 

@@ -24,7 +24,16 @@ from runs.files.writing import write_atomic
 from runs.loadgen.conf_lines import encode_conf, with_setting
 from runs.processes.interrupts import critical
 from runs.wording import counted, duration
-from scenarios.tune.journal import Estimate, Options, Phase, TuneRun, best_of, records, tried_of, with_options
+from scenarios.tune.journal import (
+    EngineOptions,
+    Estimate,
+    TunePhase,
+    TuneRun,
+    best_probe,
+    records,
+    tried_of,
+    with_options,
+)
 from scenarios.tune.option_space import Space, shown
 from scenarios.tune.rates import MAX_PROBES, Bracket, next_rate, rounded
 from scenarios.tune.signed_options import SignedOptions
@@ -46,8 +55,8 @@ class Ask(NamedTuple):
     """A probe to run."""
 
     trial: int  # number in optuna's study; 0: the given settings
-    phase: Phase
-    options: Options
+    phase: TunePhase
+    options: EngineOptions
     target_qps: float
 
 
@@ -118,7 +127,7 @@ class OptionTrials:
     def _begin(self, probes: Sequence[TuneRun], spent_s: float) -> Trial | None:
         """Start a trial of the defaults, of new settings, or of the best settings without one option."""
         tried = [self._options(trial) for trial in self._trials()]
-        best = best_of(probes)
+        best = best_probe(probes)
         if not tried:
             return self._ask({}, "defaults")
         if best is None:
@@ -132,7 +141,7 @@ class OptionTrials:
                 return self._ask(without, "worth")
         return None
 
-    def _new(self, tried: Sequence[Options], best: Options) -> Trial | None:
+    def _new(self, tried: Sequence[EngineOptions], best: EngineOptions) -> Trial | None:
         """Start a trial of new settings; return None if all settings were tried.
 
         The first trials change each option of the best settings alone, which shows the effective options. Then the
@@ -153,22 +162,22 @@ class OptionTrials:
             self._study.tell(trial.number, state=TrialState.FAIL)  # The sampler ignores failed trials.
         return self._ask(untried, "trial")
 
-    def _ask(self, options: Options | None = None, phase: Phase = "trial") -> Trial:
+    def _ask(self, options: EngineOptions | None = None, phase: TunePhase = "trial") -> Trial:
         """Start a trial of these settings, or of settings that the sampler chooses."""
         if options is not None:
             relevant = {name: options.get(name) for name in self._space.values if self._space.matters(name, options)}
             self._study.enqueue_trial(relevant, user_attrs={"phase": phase})
         trial = self._study.ask()
-        chosen: Options = {}
+        chosen: EngineOptions = {}
         for name, values in self._space.values.items():
             if self._space.matters(name, chosen):
                 chosen[name] = trial.suggest_categorical(name, (None, *values))
         return trial
 
-    def _rate(self, trial: Trial | FrozenTrial, options: Options, probes: Sequence[TuneRun]) -> float | None:
+    def _rate(self, trial: Trial | FrozenTrial, options: EngineOptions, probes: Sequence[TuneRun]) -> float | None:
         """Return the next rate of a trial; None if the trial is over."""
         probes_of_trial = [probe for probe in probes if probe.trial == trial.number]
-        tried, best = probes_of_trial, best_of(probes)
+        tried, best = probes_of_trial, best_probe(probes)
         if any(probe.verdict is None for probe in probes_of_trial):  # The engine refuses these settings.
             return None
         phase, most = _phase(trial), MAX_PROBES
@@ -193,7 +202,7 @@ class OptionTrials:
         """Return all trials; settings that were drawn repeatedly count once."""
         return self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING, TrialState.COMPLETE))
 
-    def _options(self, trial: Trial | FrozenTrial) -> Options:
+    def _options(self, trial: Trial | FrozenTrial) -> EngineOptions:
         return self._space.reduced(trial.params)
 
 
@@ -225,8 +234,8 @@ def _score(probes: Sequence[TuneRun]) -> float:
     return max(valid or [probe.target_qps * min(1.0, share) for probe, share in zip(probes, answered, strict=True)])
 
 
-def _phase(trial: Trial | FrozenTrial) -> Phase:
-    phase: Phase = trial.user_attrs.get("phase", "trial")
+def _phase(trial: Trial | FrozenTrial) -> TunePhase:
+    phase: TunePhase = trial.user_attrs.get("phase", "trial")
     return phase
 
 
@@ -247,7 +256,7 @@ class OptionSearch:
         self._space = runs.tune.space
         if "max_num_seqs" in self._space.values and "max_num_seqs" not in options.search_values:
             self._space = self._space.with_queries_in_time(queries_in_time(rate, runs))
-        self._runs = shortened(runs)
+        self._runs = shortened_runs(runs)
         self._short = self._runs is not runs
         with critical():  # optuna locks the file with a second file.
             study = open_study(place.study)
@@ -291,7 +300,7 @@ class OptionSearch:
                 trial=ask.trial,
                 phase=ask.phase,
             )
-        best = best_of(self._probes)
+        best = best_probe(self._probes)
         result = "no rate was VALID with the given options"
         if best is not None:
             result = f"{shown(best.options)}: VALID at {best.target_qps:g} queries/s"
@@ -351,7 +360,7 @@ def queries_in_time(samples_per_second: float, runs: TuneRuns) -> int:
     return max(1, int(SAFE_SHARE * samples_per_second * stay_s))
 
 
-def shortened(runs: TuneRuns) -> TuneRuns:
+def shortened_runs(runs: TuneRuns) -> TuneRuns:
     """Write the user.conf of short runs, with few queries and small sets of samples; return these runs.
 
     Returns:

@@ -13,7 +13,7 @@ from compliance.signoff.claim import Claim
 from compliance.signoff.judge import sign_off
 from compliance.signoff.signoff_verdict import SignOff
 from scenarios.audit.saved_verdict import save_verdict
-from scenarios.tune.journal import Options, TuneRun, best_of, with_options
+from scenarios.tune.journal import EngineOptions, TuneRun, best_probe, with_options
 from scenarios.tune.option_space import Space, shown
 from scenarios.tune.rates import BACK_OFF, rounded
 from scenarios.tune.tune_runs import TuneRuns
@@ -35,14 +35,14 @@ class SignedOptions:
     def accepted(self, probes: Sequence[TuneRun]) -> TuneRun | None:
         """Return the best probe whose options all sign off; None if no probe was VALID."""
         refused: set[str] = set()
-        while (best := best_of([probe for probe in probes if not refused & probe.options.keys()])) is not None:
+        while (best := best_probe([probe for probe in probes if not refused & probe.options.keys()])) is not None:
             failed = next((name for name in best.options if not self._passes(name, best.options, probes)), None)
             if failed is None:
                 break
             refused.add(failed)
         return best
 
-    def _passes(self, name: str, options: Options, probes: Sequence[TuneRun]) -> bool:
+    def _passes(self, name: str, options: EngineOptions, probes: Sequence[TuneRun]) -> bool:
         """Sign an option off, and keep the verdict. Without a verdict the option is accepted, with a note."""
         without, place = self._space.without(name, options), self._runs.tune.place
         sides = [without, self._space.reduced({**without, name: options[name]})]
@@ -66,10 +66,10 @@ class SignedOptions:
         self._runs.say(f"  {signed.measured_headline}; {'refused' if signed.blocks else 'accepted'}; see {file}")
         return not signed.blocks
 
-    def _valid_runs(self, options: Options, probes: Sequence[TuneRun]) -> list[TuneRun]:
+    def _valid_runs(self, options: EngineOptions, probes: Sequence[TuneRun]) -> list[TuneRun]:
         """Return the VALID runs of these settings at their highest rates, after repeating missing runs."""
         journal = self._runs.journal
-        best = best_of(with_options(probes, options)) or best_of(with_options(probes, {}))
+        best = best_probe(with_options(probes, options)) or best_probe(with_options(probes, {}))
         assert best is not None  # the search ends if no rate is VALID with the defaults
         rates = [rounded(best.target_qps * (1 - share)) for share in BACK_OFF]
         while True:

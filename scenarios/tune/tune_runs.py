@@ -14,7 +14,7 @@ from runs.files.writing import write_atomic
 from runs.loadgen.conf_lines import encode_conf, with_setting
 from runs.loadgen.counts import RunCount
 from runs.loadgen.early_stopping import min_queries
-from runs.numbers.result import Result
+from runs.numbers.result import RunNumbers
 from runs.record.layout import RunDir
 from runs.record.progress import Progress
 from runs.wording import counted, duration
@@ -25,7 +25,7 @@ from scenarios.launch.parent import execute_run
 from scenarios.launch.plan import PreparedRun
 from scenarios.launch.rate_watch import RateWatch, Stopped
 from scenarios.launch.run_config import RunConfig, make_config
-from scenarios.tune.journal import AccuracyRun, Estimate, Journal, Options, Step, TuneRun
+from scenarios.tune.journal import AccuracyRun, EngineOptions, Estimate, Journal, TuneRun, TuneStep
 from scenarios.tune.option_space import applied, shown
 from scenarios.tune.tune_config import Tune
 from scenarios.tune.watch import SERVER_PERCENTILE, ProbeWatch
@@ -81,9 +81,9 @@ class TuneRuns:
 
     def run(
         self,
-        step: Step,
+        step: TuneStep,
         rate: float,
-        options: Options,
+        options: EngineOptions,
         title: str = "",
         *,
         time_s: float = math.inf,
@@ -186,7 +186,7 @@ class TuneRuns:
             if watch is not None:
                 watch.close()
 
-    def accuracy_run(self, rate: float, options: Options) -> Path:
+    def accuracy_run(self, rate: float, options: EngineOptions) -> Path:
         """Return the directory of an accuracy run with these options. The run is started at the first call.
 
         Raises:
@@ -240,7 +240,7 @@ class TuneRuns:
         return Estimate(samples_per_second=rate, source=source, directory=place.estimate.name)
 
 
-def _of_result(result: Result) -> dict[str, Any]:
+def _of_result(result: RunNumbers) -> dict[str, Any]:
     """Return the journal fields of a finished run, with LoadGen's numbers."""
     assert result.verdict != "DONE"  # the verdict of an accuracy run
     facts: dict[str, Any] = {

@@ -82,7 +82,7 @@ class EventForm:
 # Reads one event, or the whole body of an unstreamed response, into a completion. Raises BadResponse if the server
 # reports an error, UnrelatedEvent if there is neither a part of a response nor an error, and msgspec.DecodeError if the
 # JSON is not that of the dialect.
-Read = Callable[[bytes, Completion, EventForm], None]
+EventReader = Callable[[bytes, Completion, EventForm], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,7 @@ class Dialect:
     owner: str  # `owned_by` in the server's list of models; "" if any server may have this API
     path: str
     prompt_field: str
-    read: Read
+    read: EventReader
     id_field: str | None = None  # field of the request's ID; the response's ID ends with that ID
     # Sampling parameter → its name on the server; "" if the server does not support it.
     renamed: Mapping[str, str] = field(default_factory=dict)

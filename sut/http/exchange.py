@@ -12,7 +12,7 @@ import orjson
 from runs.benchmark import SamplingPolicy
 from sut.engine import Request
 from sut.http.dialects import BadResponse, BodyTemplate, Completion, UnrelatedEvent, error_event, error_words
-from sut.http.refusals import fix_of_status, is_success, refusal
+from sut.http.refusals import fix_of_status, is_success, response_problem
 
 if TYPE_CHECKING:
     from sut.http.client import Client
@@ -400,7 +400,7 @@ class Exchange:
 
     def _refusal(self) -> str:
         first_line = b"".join(self._parts).strip().split(b"\n")[0]
-        return refusal(self._status, first_line, self._location)
+        return response_problem(self._status, first_line, self._location)
 
     def cut_off(self, reason: str) -> None:
         """Record that the connection or the response was cut."""

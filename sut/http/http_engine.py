@@ -23,7 +23,7 @@ from sut.http.exchange import FEW_RESPONSES, LEFT_OUT_SHARE
 from sut.http.probes import NOT_CHECKED, PROBE_TOKENS, probe
 from sut.http.server import ServedServer, ServerFacts, choose_dialect, learn, read_counters
 from sut.http.text import Texts
-from sut.http.tokenizer import BYTES, load_tokenizer
+from sut.http.tokenizer import BYTES, load_text_tokenizer
 
 QUIET_S = 5.0  # after so long without progress, the client reads the server's counters
 QUIET_POLL_S = 2.0
@@ -126,7 +126,7 @@ class EndpointEngine(Engine):
                 f"--accuracy: the tokenizer of {self.url} is unknown, and responses are scored by their token IDs",
                 "give the server's model with --model-path",
             )
-        return Texts(await asyncio.to_thread(load_tokenizer, self.model_path), counts)
+        return Texts(await asyncio.to_thread(load_text_tokenizer, self.model_path), counts)
 
     def _report(
         self, learned: ServerFacts, probed: dict[str, Any] | None, dialect: Dialect, connections: int

@@ -20,7 +20,7 @@ def is_success(status: int) -> bool:
     return 200 <= status < 300 and status not in (204, 205)
 
 
-def refusal(status: int, first_line: bytes, location: bytes = b"") -> str:
+def response_problem(status: int, first_line: bytes, location: bytes = b"") -> str:
     """Return the problem of a response that is no success, from the first line of its body or the redirect's target."""
     reason = f"the server redirects to {error_words(location)}" if location else error_words(first_line)
     return f"status {status}: {reason or 'empty body'}"

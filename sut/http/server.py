@@ -21,7 +21,7 @@ from runs.errors import ExecutionError, HarnessError, InputError, SetupError
 from runs.record.engines.engine_stages import end_of
 from sut.http.address import Access, ServerAddress
 from sut.http.dialects import DIALECTS, VLLM, VLLM_TOKENS, Dialect, Name
-from sut.http.refusals import is_success, refusal
+from sut.http.refusals import is_success, response_problem
 
 RESPONSE_TIMEOUT_S = 10.0
 MAX_RESPONSE_BYTES = 4 << 20
@@ -191,7 +191,7 @@ async def read_card(address: ServerAddress, access: Access, model_name: str | No
     if not is_listed and reply.status not in (401, 403) and model_name is not None:
         return ModelCard(model_name)  # a server that cannot list its models
     if not is_listed:
-        reason = refusal(reply.status, reply.content.strip().split(b"\n")[0], reply.location)
+        reason = response_problem(reply.status, reply.content.strip().split(b"\n")[0], reply.location)
         fix = f"{own_address}, or --api-model-name MODEL"
         if reply.location:
             fix = address.fix_of_redirect(path, reply.location)

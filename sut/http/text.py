@@ -15,7 +15,7 @@ from runs.benchmark import SamplingPolicy
 from runs.record.engines.server_notes import failed_responses
 from sut.http.dialects import MAY_OMIT, BadResponse
 from sut.http.exchange import FEW_RESPONSES, FINISH_REASONS, JSON, LEFT_OUT_SHARE, STREAM, Exchange
-from sut.http.tokenizer import Tokenizer
+from sut.http.tokenizer import TextTokenizer
 from sut.request_writer import Lateness
 
 # Words of servers that do not accept a field.
@@ -27,7 +27,7 @@ APART_SHARE = 0.01  # minimum difference between two counts of tokens that is re
 class Texts:
     """Prompts as text, and responses as token IDs."""
 
-    tokenizer: Tokenizer  # the tokenizer that encoded the prompts
+    tokenizer: TextTokenizer  # the tokenizer that encoded the prompts
     counts: bool  # True if the tokenizer of the model is known, so that it can count the tokens of responses
 
     def text_of(self, prompt_ids: list[int]) -> str:

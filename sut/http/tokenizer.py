@@ -10,7 +10,7 @@ BYTES = "bytes"  # model whose token IDs are bytes: the tokenizer of the server'
 _BYTE_IDS = 256  # IDs below this number are bytes; special IDs follow
 
 
-class Tokenizer(Protocol):
+class TextTokenizer(Protocol):
     """Text from token IDs, and token IDs from parts of a text."""
 
     @property
@@ -55,7 +55,7 @@ class _OfModel:
         return list(self._backend.encode(text, add_special_tokens=False).ids)
 
 
-def load_tokenizer(model_path: str) -> Tokenizer:
+def load_text_tokenizer(model_path: str) -> TextTokenizer:
     """Return the tokenizer in the directory of a model, or the byte tokenizer.
 
     Raises:

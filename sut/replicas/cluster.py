@@ -22,7 +22,7 @@ from runs.record.manifest import ClusterNode, ClusterPlan, ReplicaPlace
 from sut.engine_kind import RunFacts
 from sut.planned_replica import PlannedReplica
 from sut.replicas.messages import ReplicaSpec
-from sut.replicas.processes import Processes, place_of
+from sut.replicas.processes import Processes, placement_text
 
 SURVEY_TIMEOUT_S = 360
 END_TIMEOUT_S = 12.0
@@ -149,7 +149,7 @@ class ClusterProcesses(Processes):
         threading.Thread(target=self._listen, args=(self._process.stdout,), name="cluster", daemon=True).start()
 
     def where(self, index: int) -> str:
-        return f"{place_of(self._devices[index], self._cores[index])}, host {self._nodes[index].name}"
+        return f"{placement_text(self._devices[index], self._cores[index])}, host {self._nodes[index].name}"
 
     def ended(self, index: int) -> str | None:
         if self._trouble is not None:

@@ -192,10 +192,10 @@ def _planned(nodes: Nodes, facts: list[NodeFacts], wanted: PlanRequest) -> list[
     if wanted.count is None:
         return fitting
     fit = {number: sum(one.place.node == number for one in fitting) for number in computing}
-    return _plans(nodes, facts, wanted, dict(shares(fit, wanted.count)))
+    return _plans(nodes, facts, wanted, dict(replicas_by_node(fit, wanted.count)))
 
 
-def shares(fit: dict[int, int], count: int) -> dict[int, int]:
+def replicas_by_node(fit: dict[int, int], count: int) -> dict[int, int]:
     """Return the number of replicas for each node: `count` in proportion to capacity, earlier nodes first."""
     assigned = dict.fromkeys(fit, 0)
     for _ in range(count):

@@ -23,7 +23,7 @@ from runs.processes.child import owned
 from runs.processes.interrupts import critical
 from runs.record.manifest import KeptEngine, ReplicaPlace, ReplicasPlan, RunPlan
 from sut.replicas.messages import ReplicaSpec
-from sut.replicas.processes import Processes, ReplicaProcess, place_of, spec_of
+from sut.replicas.processes import Processes, ReplicaProcess, placement_text, spec_of
 
 MAX_RESTARTS = 2
 MAX_LOG_BYTES = 4 << 20  # maximum size copied at a time
@@ -155,7 +155,7 @@ class KeptProcesses(Processes):
 
     def where(self, index: int) -> str:
         spec = self._specs[index]
-        return f"{place_of(spec.devices, spec.cores)}, host {platform.node()}, kept engine"
+        return f"{placement_text(spec.devices, spec.cores)}, host {platform.node()}, kept engine"
 
     def ended(self, index: int) -> str | None:
         try:

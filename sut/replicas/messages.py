@@ -57,7 +57,7 @@ class Ready(msgspec.Struct, array_like=True, tag=11):
     report: EngineReport
 
 
-class Response(msgspec.Struct, array_like=True, gc=False):
+class FinishedResponse(msgspec.Struct, array_like=True, gc=False):
     """One finished request."""
 
     tag: int
@@ -72,7 +72,7 @@ class ResultBatch(msgspec.Struct, array_like=True, tag=12):
     """First tokens (tag, ID, heard_ns) and responses that came together."""
 
     first_tokens: list[tuple[int, int, int]]
-    responses: list[Response]
+    responses: list[FinishedResponse]
 
 
 class Heartbeat(msgspec.Struct, array_like=True, tag=13):
@@ -100,7 +100,7 @@ class Observations(msgspec.Struct, array_like=True, tag=15):
 
 ToRun = Ready | ResultBatch | Heartbeat | Failure | Observations
 
-encode = msgspec.msgpack.Encoder(enc_hook=str).encode  # values of a report that are not plain data become text
+encode_message = msgspec.msgpack.Encoder(enc_hook=str).encode  # values of a report that are not plain data become text
 read_for_replica = msgspec.msgpack.Decoder(ToReplica).decode
 read_for_run = msgspec.msgpack.Decoder(ToRun).decode
 

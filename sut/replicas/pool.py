@@ -11,14 +11,23 @@ import msgspec
 
 from runs.errors import ExecutionError, SetupError, error_of
 from runs.machine.environment import boot_id
-from runs.record.fingerprint import Facts, describe, differences
+from runs.record.fingerprint import Facts, describe_differences, differences
 from runs.record.manifest import ReplicasPlan, RunPlan
 from sut.engine import Engine, EngineLimits, EngineObserved, EngineReport, Request
 from sut.event_loop import allow_open_files
 from sut.loadgen_sut import int32_ids
 from sut.replicas.cluster import ClusterProcesses
 from sut.replicas.kept_engine import KeptProcesses
-from sut.replicas.messages import Heartbeat, Observations, Query, QueryBatch, Ready, ResultBatch, encode, read_for_run
+from sut.replicas.messages import (
+    Heartbeat,
+    Observations,
+    Query,
+    QueryBatch,
+    Ready,
+    ResultBatch,
+    encode_message,
+    read_for_run,
+)
 from sut.replicas.processes import LocalProcesses, Processes, spec_of
 from sut.replicas.transport import GATHERED_POLL_S, HEARTBEAT_MARK, KeyPair, RunSocket, Transport
 from sut.request_writer import Lateness
@@ -221,7 +230,7 @@ class ReplicaPool(Engine):
         first = ready[0]
         for handle, facts in zip(self.handles, ready, strict=True):
             places = f"in {self.handles[0].where}", f"in {handle.where}"
-            if unequal := describe(differences(_identity(first), _identity(facts)), *places):
+            if unequal := describe_differences(differences(_identity(first), _identity(facts)), *places):
                 raise SetupError(
                     f"the replicas differ: {unequal[0]}", "give all replicas the same model, versions and options"
                 )
@@ -264,7 +273,7 @@ class ReplicaPool(Engine):
         sending, self._sending = self._sending, []
         for handle in sending:
             queries, handle.outbox = handle.outbox, []
-            self._transport.send(handle.name, encode(QueryBatch(queries)))
+            self._transport.send(handle.name, encode_message(QueryBatch(queries)))
 
     def _receive(self, frames: list[bytes]) -> None:
         handle = self.handles[int(frames[0].removesuffix(HEARTBEAT_MARK))]
@@ -322,7 +331,7 @@ class ReplicaPool(Engine):
 
     async def observed(self) -> EngineObserved:
         for handle in self.handles:
-            self._transport.send(handle.name, encode("observe"))
+            self._transport.send(handle.name, encode_message("observe"))
         seen: list[EngineObserved] = []
         for handle in self.handles:
             while handle.observed is None:
@@ -353,7 +362,7 @@ class ReplicaPool(Engine):
 
     async def stop(self) -> None:
         for handle in self.handles:
-            self._transport.send(handle.name, encode("stop"))
+            self._transport.send(handle.name, encode_message("stop"))
         end_s = asyncio.get_running_loop().time() + STOP_TIMEOUT_S
         while asyncio.get_running_loop().time() < end_s:
             if all(handle.ended() is not None for handle in self.handles):

@@ -60,7 +60,7 @@ class LocalProcesses(Processes):
 
     def where(self, index: int) -> str:
         spec = self._specs[index]
-        return f"{place_of(spec.devices, spec.cores)}, host {platform.node()}"
+        return f"{placement_text(spec.devices, spec.cores)}, host {platform.node()}"
 
     def ended(self, index: int) -> str | None:
         return self._processes[index].ended()
@@ -113,7 +113,7 @@ class ReplicaProcess:
         self.process.wait()
 
 
-def place_of(devices: list[str], cores: list[int]) -> str:
+def placement_text(devices: list[str], cores: list[int]) -> str:
     """Return a replica's devices or cores as text."""
     if devices:
         return f"device {','.join(devices)}"

@@ -38,6 +38,7 @@ from sut.event_loop import freeze_garbage_collection, new_event_loop
 from sut.loadgen_sut import int32_ids
 from sut.replicas.messages import (
     Failure,
+    FinishedResponse,
     Heartbeat,
     Observations,
     Query,
@@ -45,9 +46,8 @@ from sut.replicas.messages import (
     Ready,
     ReplicaInfo,
     ReplicaSpec,
-    Response,
     ResultBatch,
-    encode,
+    encode_message,
     read_for_replica,
 )
 from sut.replicas.transport import GATHER_S, HEARTBEAT_MARK, KeyPair, Transport, replica_socket
@@ -115,7 +115,7 @@ class Session:
         self._stopped = asyncio.Event()
         self._over = threading.Event()  # ends the heartbeat; later output of the engine is dropped
         self._first_tokens: list[tuple[int, int, int]] = []
-        self._responses: list[Response] = []
+        self._responses: list[FinishedResponse] = []
         self._may_gather = not RunPlan.model_validate(spec.plan).reports_first_tokens
         self._engine: Engine | None = None
         # What a kept engine used and generated before this run.
@@ -146,7 +146,7 @@ class Session:
                 self._cpu_before_s = processor_s(host.family)
                 self._tokens_before = engine.generated_tokens() or 0
             self._engine = engine
-            transport.send(encode(Ready(info, report)))
+            transport.send(encode_message(Ready(info, report)))
             while not self._stopped.is_set():
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stopped.wait(), POLL_S)
@@ -174,7 +174,7 @@ class Session:
     async def _observe(self) -> None:
         assert self._engine is not None
         try:
-            self._transport.send(encode(Observations(await self._engine.observed())))
+            self._transport.send(encode_message(Observations(await self._engine.observed())))
         except Exception as error:
             self._fail(error)
 
@@ -203,7 +203,9 @@ class Session:
         self._plan_flush()
         ids = int32_ids(token_ids).tobytes()
         gaps = None if request.token_gaps_ns is None else request.token_gaps_ns.tobytes()
-        self._responses.append(Response(request.response_id, ids, finish_reason, cached_tokens, request.heard_ns, gaps))
+        self._responses.append(
+            FinishedResponse(request.response_id, ids, finish_reason, cached_tokens, request.heard_ns, gaps)
+        )
 
     def failed(self, request: Request, error: BaseException) -> None:
         self._fail(error)
@@ -221,13 +223,13 @@ class Session:
         results = ResultBatch(self._first_tokens, self._responses)
         self._first_tokens, self._responses = [], []
         if not self._over.is_set():
-            self._transport.send(encode(results))
+            self._transport.send(encode_message(results))
 
     def _fail(self, error: BaseException) -> None:
         if not isinstance(error, HarnessError):
             error = ExecutionError(f"{type(error).__name__}: {error}")
         if not self._over.is_set():
-            self._transport.send(encode(Failure(error_record(error))))
+            self._transport.send(encode_message(Failure(error_record(error))))
 
     def _fail_in_callback(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         loop.default_exception_handler(context)
@@ -247,7 +249,7 @@ class Session:
                     round(max(0.0, processor_s(host.family) - self._cpu_before_s), 3),
                 )
                 with contextlib.suppress(zmq.Again):  # the run does not read messages at present
-                    socket.send(encode(heartbeat), zmq.NOBLOCK)
+                    socket.send(encode_message(heartbeat), zmq.NOBLOCK)
                 self._over.wait(HEARTBEAT_S)
 
 

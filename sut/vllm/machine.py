@@ -117,7 +117,7 @@ def numa_nodes(root: Path = Path("/sys/devices/system/node")) -> dict[int, int]:
     return nodes
 
 
-def shares(cores: list[int], count: int, node_of: dict[int, int]) -> list[list[int]]:
+def core_shares(cores: list[int], count: int, node_of: dict[int, int]) -> list[list[int]]:
     """Divide cores into `count` equal shares, each within one NUMA node if possible.
 
     Raises:
@@ -151,7 +151,7 @@ def replica_places(machine: Machine, count: int | None, devices_each: int | None
     if machine.on_cpu:
         node_of = numa_nodes()
         count = count or len({node_of.get(core) for core in machine.cores})
-        parts = shares(machine.cores, count, node_of)
+        parts = core_shares(machine.cores, count, node_of)
         return [ReplicaPlace(cores=cores, numa_node=one_node(cores, node_of)) for cores in parts]
     count = count or max(1, machine.devices // (devices_each or 1))
     each = devices_each or machine.devices // count

@@ -33,7 +33,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Need:
+class MemoryNeed:
     """Memory in bytes that one copy needs, over all its devices; 0 = unknown."""
 
     weights_bytes: int
@@ -59,7 +59,7 @@ def parallel_size(options: dict[str, Any], name: str) -> int:
 def choose_layout(
     devices: int,
     device_bytes: int,
-    need: Need,
+    need: MemoryNeed,
     *,
     one_at_a_time: bool,
     copies: int | None = None,
@@ -117,7 +117,7 @@ def _power_of_two(devices: int) -> int:
 
 def copy_need(
     model_folder: Path | None, parameters: int, sequence_tokens: int, *, value_bytes: int, cache_value_bytes: int
-) -> Need:
+) -> MemoryNeed:
     """Return the memory that one copy of a model needs.
 
     Args:
@@ -128,15 +128,15 @@ def copy_need(
         cache_value_bytes: bytes of a value in the KV cache.
     """
     if model_folder is None:
-        return Need(0, 0)
+        return MemoryNeed(0, 0)
     try:
         config = json.loads((model_folder / "config.json").read_text())
         heads = int(config["num_attention_heads"])
         head_size = int(config.get("head_dim") or config["hidden_size"] // heads)
         layers, cache_heads = int(config["num_hidden_layers"]), int(config.get("num_key_value_heads") or heads)
     except (OSError, ValueError, KeyError, TypeError):  # unknown architecture; vLLM checks the model
-        return Need(parameters * value_bytes, 0)
+        return MemoryNeed(parameters * value_bytes, 0)
     stored = sum(path.stat().st_size for path in model_folder.glob("*.safetensors"))
     weights = stored if config.get("quantization_config") else parameters * value_bytes
     keys_and_values = 2 * layers * cache_heads * head_size * cache_value_bytes
-    return Need(weights, keys_and_values * sequence_tokens * MIN_QUERIES_PER_COPY)
+    return MemoryNeed(weights, keys_and_values * sequence_tokens * MIN_QUERIES_PER_COPY)

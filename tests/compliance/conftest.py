@@ -9,7 +9,7 @@ import pytest
 from compliance.accuracy.accuracy_text import read_scores
 from compliance.accuracy.metrics import ROUGE, Metric, Scores
 from compliance.accuracy.scores import DecodedResponse, begin_scoring
-from compliance.submission.build import SubmitOutcome, submit
+from compliance.submission.build import SubmitOutcome, build_submission
 from compliance.submission.build_inputs import SubmitRequest
 from compliance.submission.system import read_system_file
 from runs.record.layout import CampaignDir
@@ -85,6 +85,6 @@ def build(campaign: CampaignDir, tmp_path: Path) -> Submit:
             "documentation": documents,
             "rehearsal": True,
         }
-        return submit(SubmitRequest(**{**values, **more}), lambda text: None)  # type: ignore[arg-type]
+        return build_submission(SubmitRequest(**{**values, **more}), lambda text: None)  # type: ignore[arg-type]
 
     return run

@@ -7,7 +7,7 @@ import pytest
 
 from compliance.audits.logged_tokens import judge_entries
 from compliance.results.find_results import find_results
-from compliance.results.result_verdict import as_text, verify_result
+from compliance.results.result_verdict import result_text, verify_result
 from runs.loadgen.accuracy_log import read_accuracy_log
 from tests.support.published import PUBLISHED, PUBLISHED_MARKS
 
@@ -38,7 +38,7 @@ def test_results_are_read_and_judged(path: Path) -> None:
     assert [reason.partition(", ")[0] for reason in verdict.reasons] == (
         ["performance: output tokens: 129.00 per sample on average"] if one_too_many else []
     )
-    text = as_text(verdict)
+    text = result_text(verdict)
     assert "seeds of v5.1" in text
     assert "truncated for submission" in text
     for score in ("rouge1", "rouge2", "rougeL", "rougeLsum", "gen_len"):

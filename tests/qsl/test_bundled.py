@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from qsl.cache import cache_dir
-from qsl.cnn_dailymail.rows import render
+from qsl.cnn_dailymail.rows import article_prompt
 from qsl.dataset import load_dataset
 from qsl.embedded.articles import (
     BASELINE_FILE,
@@ -42,7 +42,7 @@ def test_the_dataset_is_made_once_for_a_tokenizer(tmp_path: Path, cache: Path) -
     assert path.parent == cache
     dataset = load_dataset(path, vocab_size=258)
     articles = bundled_articles()
-    assert dataset.prompts == [ByteTokenizer().encode(render(article.article)) for article in articles]
+    assert dataset.prompts == [ByteTokenizer().encode(article_prompt(article.article)) for article in articles]
     assert dataset.targets == [article.highlights for article in articles]
     made_ns = path.stat().st_mtime_ns
     assert bundled_dataset("bytes") == path

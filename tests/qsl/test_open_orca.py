@@ -10,7 +10,7 @@ from typing import Any
 import pandas
 import pytest
 
-from qsl.open_orca import FIRST_RESPONSE_ID, encode_rows, official_rows, own_rows, render
+from qsl.open_orca import FIRST_RESPONSE_ID, encode_rows, official_rows, own_rows, question_prompt
 from qsl.tokenizers import ByteTokenizer
 from runs.errors import InputError
 from tests.support import orca
@@ -74,15 +74,18 @@ def test_other_rows(tmp_path: Path) -> None:
     assert first["tok_input"][-1] == FIRST_RESPONSE_ID  # the ID that begins every response is in the prompt
     (plain, *_) = list(encode_rows(rows, ByteTokenizer()))
     assert first["tok_input"][:-1] == plain["tok_input"]
-    assert (first["input"], first["output"]) == (render("", source_rows[0]["question"]), source_rows[0]["response"])
+    assert (first["input"], first["output"]) == (
+        question_prompt("", source_rows[0]["question"]),
+        source_rows[0]["response"],
+    )
     named = pandas.DataFrame(source_rows).rename(columns={"response": "output"})  # as the reference names them
     named.assign(tok_input=[[1]] * 5).to_parquet(tmp_path / "rows.parquet")
     assert own_rows(tmp_path / "rows.parquet") == own_rows(tmp_path / "rows.jsonl")
 
 
 def test_prompts_have_llama_2s_form() -> None:
-    assert render("", "Why?") == "<s>[INST] Why? [/INST]"
-    assert render("Be brief.", "Why?") == "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nWhy? [/INST]"
+    assert question_prompt("", "Why?") == "<s>[INST] Why? [/INST]"
+    assert question_prompt("Be brief.", "Why?") == "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nWhy? [/INST]"
 
 
 def test_rows_without_a_question_are_refused(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pyarrow.parquet
 import pytest
 
 from qsl import parquet_file
-from qsl.cnn_dailymail.prepare import read_source
+from qsl.cnn_dailymail.prepare import read_articles
 from runs.errors import InputError
 from runs.files.reading import MIB, Bounds
 
@@ -40,7 +40,7 @@ def claiming(content: bytes, had: int, has: int) -> bytes:
 def refusal(path: Path) -> str:
     before = pyarrow.default_memory_pool().max_memory()
     with pytest.raises(InputError) as caught:
-        read_source(str(path))
+        read_articles(str(path))
     assert pyarrow.default_memory_pool().max_memory() < before + 64 * MIB
     assert str(path) in caught.value.message
     assert caught.value.fix
@@ -78,7 +78,7 @@ def test_one_long_text_that_many_rows_share(tmp_path: Path, monkeypatch: pytest.
     assert len(write(path, "x" * 100_000)) < 10_000
     monkeypatch.setattr(parquet_file, "SOURCE_FILE", Bounds(50 * MIB))
     assert "required: at most 52,428,800" in refusal(path)
-    assert read_source(str(path), 2).articles == ["x" * 100_000] * 2
+    assert read_articles(str(path), 2).articles == ["x" * 100_000] * 2
 
 
 def test_files_that_are_cut_or_changed(tmp_path: Path) -> None:
@@ -90,15 +90,15 @@ def test_files_that_are_cut_or_changed(tmp_path: Path) -> None:
     for place in range(0, len(content), 7):
         path.write_bytes(content[:place] + bytes([content[place] ^ 0x55]) + content[place + 1 :])
         with contextlib.suppress(InputError):  # whatever stands there, nothing else is raised
-            read_source(str(path))
+            read_articles(str(path))
 
 
 def test_only_columns_of_text_are_read(tmp_path: Path) -> None:
     path, many = tmp_path / "a.parquet", ["é" * (one % 5) + f"text {one}" for one in range(10_000)]
     mixed = pyarrow.table({"article": many, "highlights": pyarrow.array(many, pyarrow.large_string())})
     pyarrow.parquet.write_table(mixed, path, row_group_size=3_000)
-    assert read_source(str(path), 9_000).articles == many[:9_000]
-    assert read_source(str(path)).highlights == many
+    assert read_articles(str(path), 9_000).articles == many[:9_000]
+    assert read_articles(str(path)).highlights == many
     for cells, kind in (([1, 2], "int64"), ([b"a", b"b"], "binary"), ([["a"], ["b"]], "list")):
         pyarrow.parquet.write_table(pyarrow.table({"article": cells, "highlights": ["x", "y"]}), path)
         assert f"column 'article': its type is {kind}" in refusal(path)

@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from qsl.cnn_dailymail.prepare import read_calibration, read_source
-from qsl.cnn_dailymail.rows import encode_rows, render, write_rows
+from qsl.cnn_dailymail.prepare import read_articles, read_calibration
+from qsl.cnn_dailymail.rows import article_prompt, encode_rows, write_rows
 from qsl.dataset import load_dataset
 from qsl.hub import from_hub, need_hub
 from qsl.model_files import find_model
@@ -50,23 +50,23 @@ def save(data: pd.DataFrame, path: Path) -> Path:
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".tsv", ".json", ".jsonl"])
 def test_every_kind_of_file_gives_the_same_articles(tmp_path: Path, suffix: str) -> None:
-    source = read_source(str(save(table(), tmp_path / f"a{suffix}")))
+    source = read_articles(str(save(table(), tmp_path / f"a{suffix}")))
     assert source.articles == ARTICLES
     assert source.highlights == HIGHLIGHTS
 
 
 def test_count_takes_the_first_rows_and_leaves_the_rest_unchecked(tmp_path: Path) -> None:
     path = str(save(table(highlights=["a", "b", None, "d"]), tmp_path / "a.parquet"))
-    source = read_source(path, 2)
+    source = read_articles(path, 2)
     assert (source.articles, source.highlights) == (ARTICLES[:2], ["a", "b"])
     with pytest.raises(InputError, match=r"row 2, column 'highlights'"):
-        read_source(path)
+        read_articles(path)
     for count in (5, 0):
         with pytest.raises(InputError, match=f"--count {count}: .* has 4 rows"):
-            read_source(path, count)
+            read_articles(path, count)
     for no_file in (tmp_path / "none.csv", tmp_path):
         with pytest.raises(InputError, match=r"does not exist|not a file"):
-            read_source(str(no_file))
+            read_articles(str(no_file))
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".json"])
@@ -77,14 +77,14 @@ def test_empty_cells_name_row_and_column(tmp_path: Path, suffix: str, column: st
     cells[row] = cell
     path = save(table(**{column: cells}), tmp_path / f"a{suffix}")
     with pytest.raises(InputError, match=rf"row {row}, column '{column}'"):
-        read_source(str(path))
+        read_articles(str(path))
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
 def test_cells_that_are_no_text(tmp_path: Path, suffix: str) -> None:
     path = save(table(article=[1, 2, 3, 4]), tmp_path / f"a{suffix}")
     with pytest.raises(InputError, match=r"row 0, column 'article': the cell is 1, not a string"):
-        read_source(str(path))
+        read_articles(str(path))
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_broken_sources(tmp_path: Path, name: str, content: bytes, words: str) -
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(InputError) as caught:
-        read_source(str(path))
+        read_articles(str(path))
     assert words in caught.value.message
     assert str(path) in caught.value.message
     assert caught.value.fix
@@ -124,7 +124,7 @@ def test_rows_are_those_of_the_reference_one_by_one(tmp_path: Path) -> None:
     seen: list[int] = []
     rows = list(encode_rows(articles, [f"h{n}" for n in range(600)], tokenizer, seen.append))
     assert [row["input"] for row in rows] == articles
-    assert [row["tok_input"] for row in rows] == [tokenizer.encode(render(article)) for article in articles]
+    assert [row["tok_input"] for row in rows] == [tokenizer.encode(article_prompt(article)) for article in articles]
     assert [row["output"] for row in rows] == [f"h{n}" for n in range(600)]
     assert seen == sorted(seen)
     assert seen[-1] == 600
@@ -137,7 +137,7 @@ def test_the_file_is_read_alike_by_us_and_by_pandas(tmp_path: Path) -> None:
     frame = pd.read_json(path)
     assert frame.columns.tolist() == ["input", "tok_input", "output"]
     assert frame.input.tolist() == ARTICLES
-    assert frame.tok_input.tolist() == dataset.prompts == [ByteTokenizer().encode(render(a)) for a in ARTICLES]
+    assert frame.tok_input.tolist() == dataset.prompts == [ByteTokenizer().encode(article_prompt(a)) for a in ARTICLES]
     assert frame.output.tolist() == dataset.targets == HIGHLIGHTS
     assert prepared.sha256 == dataset.sha256 == sha256_of(path)
     assert (prepared.rows, prepared.longest_prompt_tokens) == (4, dataset.longest_prompt)

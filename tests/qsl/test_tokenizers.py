@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qsl.cnn_dailymail.rows import TEMPLATE, render
+from qsl.cnn_dailymail.rows import TEMPLATE, article_prompt
 from qsl.embedded.articles import bundled_articles
 from qsl.model_faults import tokenizer_faults
 from qsl.model_files import ModelFacts, SpecialIds, special_ids
@@ -24,12 +24,12 @@ from tests.support.small_tokenizer import make_tiny_llama, make_tokenizer
 
 
 def test_the_prompt_is_the_official_one() -> None:
-    assert render("TEXT") == (
+    assert article_prompt("TEXT") == (
         "Summarize the following news article in 128 tokens. Please output the summary only, without any other text."
         "\n\nArticle:\nTEXT\n\nSummary:"
     )
     for article in ("{input}", "{0} {x!r}", "a } b {{", ""):  # braces mean nothing
-        assert render(article) == TEMPLATE.replace("{input}", article)
+        assert article_prompt(article) == TEMPLATE.replace("{input}", article)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))

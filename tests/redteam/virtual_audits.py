@@ -18,7 +18,7 @@ from qsl.tokenizers import BOS_ID, EOS_ID, ByteTokenizer
 from runs.benchmark import Scenario
 from runs.benchmarks import default_benchmark
 from runs.errors import SetupError
-from runs.record.requests_log import RequestLogLine, encode
+from runs.record.requests_log import RequestLogLine, encode_line
 from sut.dummy.dummy_engine import DummyEngine
 from sut.engine import Request
 from tests.redteam.matrix import CAUGHT, NO_VERDICT, PASSES, REFUSED, SAMPLES
@@ -181,5 +181,5 @@ def _written(
         )
         for record, digest in zip(responses, run.requests.output_sha256, strict=True)
     ]  # fmt: skip
-    run.dir.requests.write_bytes(b"".join(map(encode, lines)))
+    run.dir.requests.write_bytes(b"".join(map(encode_line, lines)))
     return RunArtifacts(run.dir, spec=spec)

@@ -8,10 +8,10 @@ import pytest
 
 from compliance.accuracy.accuracy_text import read_scores
 from compliance.accuracy.metrics import ROUGE_AND_TOKENS
-from compliance.submission.build import submit
+from compliance.submission.build import build_submission
 from compliance.submission.build_inputs import SubmitRequest
 from compliance.submission.system import read_system_file
-from compliance.trees.check_tree import check_tree
+from compliance.trees.check_tree import check_submission_tree
 from compliance.trees.tree import Place
 from runs.benchmarks import BENCHMARKS
 from runs.errors import ExitCode
@@ -66,10 +66,10 @@ def test_a_tree_is_built(campaign: CampaignDir, tmp_path: Path, monkeypatch: pyt
         [copy.root], tmp_path / "tree", "Org", "Box", "closed", CURRENT_ROUND,
         read_system_file({"system": SYSTEM}), code, rehearsal=True,
     )  # fmt: skip
-    outcome = submit(request, lambda text: None)
+    outcome = build_submission(request, lambda text: None)
     assert outcome.findings == []
     assert outcome.built is not None
-    checked = check_tree(tmp_path / "tree", CURRENT_ROUND)
+    checked = check_submission_tree(tmp_path / "tree", CURRENT_ROUND)
     assert checked.places == [Place("closed", "Org", "Box", orca.BENCHMARK, name) for name in sorted(SCENARIOS)]
     assert {finding.rule for finding in checked.findings} == {"rehearsal"}
 

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from compliance.signoff.claim import Claim, read_claim
 from compliance.signoff.judge import sign_off
-from compliance.signoff.signoff_verdict import Scope, SignOff
+from compliance.signoff.signoff_verdict import SignOff, SignOffScope
 from runs.files.writing import sha256_of, write_json
 from runs.record.layout import RunDir
 from tests.signoff.forge.faults import inject
@@ -63,7 +63,7 @@ class Case(Sides):
     """
 
     name: str
-    scope: Scope
+    scope: SignOffScope
     patches: dict[str, Sides] = Field(default_factory=dict)
     faults: dict[str, list[list[Any]]] = Field(default_factory=dict)
     claim: dict[str, Any] | None = None
@@ -157,7 +157,7 @@ def _run(case: Case, runs: Path, place: Path) -> SignOff:
     return _sign_off(case.scope, case, place, None if case.claim is None else read_claim(place / CLAIM))
 
 
-def _sign_off(scope: Scope, case_sides: Sides, place: Path, claim: Claim | None) -> SignOff:
+def _sign_off(scope: SignOffScope, case_sides: Sides, place: Path, claim: Claim | None) -> SignOff:
     ref, cand = ([place / name for name in side] for side in case_sides.sides())
     return sign_off(scope, ref, cand, claim)
 

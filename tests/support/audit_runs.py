@@ -13,7 +13,7 @@ from compliance.audits.run_artifacts import RunArtifacts
 from runs.loadgen.accuracy_log import AccuracyEntry
 from runs.numbers.numbers import LATENCIES, RATE_KEYS, latency_keys
 from runs.record.layout import RunDir
-from runs.record.requests_log import RequestLogLine, encode
+from runs.record.requests_log import RequestLogLine, encode_line
 from scenarios.audit.audit_config import audit_options
 
 
@@ -77,7 +77,7 @@ def write_run(
     lines = b""
     for seq, (index, prompt_tokens, output_tokens) in enumerate(samples):
         ids = outputs[seq] if outputs else [7] * output_tokens
-        lines += encode(
+        lines += encode_line(
             RequestLogLine(
                 seq, index, prompt_tokens, len(ids), 1_000, None, 2_000, "stop", sha256(array("i", ids)).hexdigest()
             )

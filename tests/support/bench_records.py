@@ -13,7 +13,7 @@ from runs.bench.bench_record import (
     Latency,
     Limits,
     OpenQueries,
-    TokenCounts,
+    OutputTokens,
     write_bench,
 )
 
@@ -34,7 +34,7 @@ def bench_run(
     common: dict[str, Any] = {
         "number": number, "queries": 700, "duration_s": 60.0, "done_qps": done, "loadgen_qps": done,
         "output_tokens_per_s": done * TOKENS, "prompt_tokens_per_s": done * 1024, "cached_share": 0.0,
-        "tokens": TokenCounts(server=700 * TOKENS, counted=700 * TOKENS), "contention": 0.01,
+        "tokens": OutputTokens(server=700 * TOKENS, counted=700 * TOKENS), "contention": 0.01,
         "client": ClientLateness(issue_to_engine=0.3, read_to_loadgen=None, loop_lag=0.2), "seal_sha256": "0" * 64,
         "start_time_ns": 10**18 + number * 10**11,
     }  # fmt: skip

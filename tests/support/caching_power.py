@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from compliance.audits.caching_steps import REFERENCE, Measurement, Outcome, Plan, Run, next_step
+from compliance.audits.caching_steps import REFERENCE, AuditOutcome, CachingRun, Measurement, Plan, next_step
 from compliance.audits.catalog.output_caching import DEFAULT_SAMPLES, DEFAULT_THRESHOLD, MIN_DEFAULT_SAMPLES
 from compliance.audits.pace import TTFT_THRESHOLD, Pace
 from qsl.tokenizers import BOS_ID, EOS_ID
@@ -101,13 +101,13 @@ class Served:
     complete_s: Times
 
 
-def _loaded(run: Run) -> tuple[int, ...]:
+def _loaded(run: CachingRun) -> tuple[int, ...]:
     """The rows of a run, in the order in which LoadGen loads them."""
     loaded, _ = issued("Offline", len(run.rows), len(run.rows), permutation=False, unique=True)
     return tuple(run.rows[place] for place in loaded)
 
 
-def _order(scenario: str, run: Run) -> list[int]:
+def _order(scenario: str, run: CachingRun) -> list[int]:
     index = run.kind.partition("-")[2]
     _, order = issued(
         scenario, len(run.rows), run.queries, permutation=False, unique=run.kind == REFERENCE,
@@ -126,10 +126,10 @@ class _Work:
     first_at_once: NDArray[np.bool_]
 
 
-_WORK: dict[tuple[str, float, str, tuple[Run, ...], float], _Work] = {}
+_WORK: dict[tuple[str, float, str, tuple[CachingRun, ...], float], _Work] = {}
 
 
-def _work(system: System, runs: tuple[Run, ...]) -> _Work:
+def _work(system: System, runs: tuple[CachingRun, ...]) -> _Work:
     """Of the last run; the earlier ones count, because the engine is the same or something outlives it."""
     if not system.cheat:
         runs = runs[-1:]
@@ -165,7 +165,7 @@ def _work(system: System, runs: tuple[Run, ...]) -> _Work:
 _SERVED: dict[tuple[System, int], Served] = {}
 
 
-def _served(system: System, runs: tuple[Run, ...]) -> Served:
+def _served(system: System, runs: tuple[CachingRun, ...]) -> Served:
     """The last of the runs, with as many requests at a time as there are slots."""
     work = _work(system, runs)
     key = (system, id(work))
@@ -276,7 +276,9 @@ LOADS = ("idle", "busy loop")  # of the table of savings
 # Audits --------------------------------------------------------------------------------------------------------------
 
 
-def _measure(system: System, runs: tuple[Run, ...], machine: Machine, now_s: float, chance: Chance) -> Measurement:
+def _measure(
+    system: System, runs: tuple[CachingRun, ...], machine: Machine, now_s: float, chance: Chance
+) -> Measurement:
     served, run = _served(system, runs), runs[-1]
     count, offline = len(served.samples), system.scenario == "Offline"
     slow = max(0.5, chance.normal(1, RUN_NOISE))
@@ -312,13 +314,13 @@ def _lengths(samples: tuple[int, ...]) -> dict[int, tuple[int, float]]:
     return {index: (len(_prompt(index)), float(_output_tokens(index))) for index in samples}
 
 
-def audit(system: System, disturbance: Disturbance, chance: Chance) -> tuple[Outcome, int]:
+def audit(system: System, disturbance: Disturbance, chance: Chance) -> tuple[AuditOutcome, int]:
     """One audit: its outcome, and the number of runs."""
     run_s = max(2.0, DEFAULT_SAMPLES * system.sample_ms / 1e3)
     machine, now_s = disturbance(chance, run_s), 0.0
     done: list[Measurement] = []
-    runs: tuple[Run, ...] = ()
-    while isinstance(step := next_step(system.plan, done), Run):
+    runs: tuple[CachingRun, ...] = ()
+    while isinstance(step := next_step(system.plan, done), CachingRun):
         runs = (*runs, step)
         done.append(_measure(system, runs, machine, now_s, chance))
         now_s += done[-1].pace.seconds + chance.uniform(*SECONDS_BETWEEN_RUNS)

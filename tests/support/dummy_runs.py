@@ -8,7 +8,7 @@ from typing import Any
 from zlib import crc32
 
 from compliance.results.find_results import find_results
-from compliance.results.result_verdict import ResultVerdict, as_text, verify_result
+from compliance.results.result_verdict import ResultVerdict, result_text, verify_result
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from tests.support import warm
@@ -50,7 +50,7 @@ def judged(*folders: Path, **options: Any) -> ResultVerdict:
     (result,) = find_results(list(folders))
     verdict = verify_result(result, **options)
     json.dumps(verdict.record())
-    line = as_text(verdict).splitlines()[3]
+    line = result_text(verdict).splitlines()[3]
     assert line.startswith(("TEST PASS", "no target applies")) == (verdict.exit_code() == ExitCode.OK)
     return verdict
 

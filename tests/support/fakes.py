@@ -10,7 +10,7 @@ from typing import Any
 from sut.engine import Engine, EngineLimits, EngineReport, Request
 from sut.feed import AdmissionControl, Feed
 from sut.loadgen_sut import LoadgenSut
-from sut.request_writer import Outcome
+from sut.request_writer import FinishedRequest
 
 
 @dataclass
@@ -93,10 +93,10 @@ class FakeRequestLog:
     """Keeps the outcomes, each behind the time of its completion."""
 
     def __init__(self) -> None:
-        self.outcomes: list[tuple[int, Outcome]] = []
+        self.outcomes: list[tuple[int, FinishedRequest]] = []
         self.error: BaseException | None = None
 
-    def append(self, complete_ns: int, outcomes: list[Outcome]) -> None:
+    def append(self, complete_ns: int, outcomes: list[FinishedRequest]) -> None:
         if self.error is not None:
             raise self.error
         self.outcomes += [(complete_ns, outcome) for outcome in outcomes]

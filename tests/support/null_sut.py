@@ -18,7 +18,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))  # a script's own folder stands there instead
 
 from runs.record.layout import RunDir  # noqa: E402
-from runs.record.requests_log import RequestLogLine, encode  # noqa: E402
+from runs.record.requests_log import RequestLogLine, encode_line  # noqa: E402
 
 
 @dataclass
@@ -146,7 +146,7 @@ def run(spec: Spec) -> None:
         lock.notify_all()
     lg.DestroyQSL(qsl)
     lg.DestroySUT(sut)
-    run_dir.requests.write_bytes(b"".join(encode(record) for record in records))
+    run_dir.requests.write_bytes(b"".join(encode_line(record) for record in records))
 
 
 def _address(data: bytes) -> int:

@@ -11,7 +11,7 @@ import psutil
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, read_manifest
-from runs.record.requests_log import read_requests
+from runs.record.requests_log import read_request_table
 from tests.conftest import ROOT, Finished
 from tests.support.warm import FOR_RUNS
 
@@ -113,7 +113,7 @@ def alive(group: int) -> list[int]:
 
 def digests(out: Path) -> dict[int, str]:
     """Sample → the digest of its response."""
-    table = read_requests(RunDir(out).requests)
+    table = read_request_table(RunDir(out).requests)
     return dict(zip(table.sample_index.tolist(), table.output_sha256, strict=True))
 
 

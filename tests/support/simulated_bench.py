@@ -9,7 +9,7 @@ import numpy as np
 
 from runs.bench.bench_record import BenchRecord, BenchRun, Latency, Limits
 from runs.loadgen.early_stopping import estimate_percentile
-from scenarios.bench.ladder import LadderPlan, RunSpec, Step, best_of, next_run
+from scenarios.bench.ladder import LadderPlan, LoadStep, PlannedBenchRun, best_rate, next_run
 from tests.support.bench_records import bench_record
 
 SLOTS, TOKENS, SERVICE_S, PREFILL_S = 8, 128, 0.2, 0.01
@@ -30,18 +30,18 @@ def simulated(
     """
     shares = (0.25, 0.5, 0.75, 0.9)
     if like:
-        steps = tuple(Step("offline") if rate is None else Step("server", qps=rate) for rate in like)
+        steps = tuple(LoadStep("offline") if rate is None else LoadStep("server", qps=rate) for rate in like)
     else:
-        steps = (Step("offline"), *(Step("server", share=share) for share in shares))
+        steps = (LoadStep("offline"), *(LoadStep("server", share=share) for share in shares))
     plan = LadderPlan(steps, not like, 60.0, 180.0, 8, percentile="p99", repeats=repeats)
     runs: list[BenchRun] = []
     while (spec := next_run(plan, runs)) is not None:
         by = speed * rng.gauss(1, of_run) if of_run else speed
         runs.append(_measured(spec, by, noise, np.random.default_rng(rng.randrange(2**32))))
-    return bench_record(label, runs=runs, best=best_of(runs), limits=LIMITS)
+    return bench_record(label, runs=runs, best=best_rate(runs), limits=LIMITS)
 
 
-def _measured(spec: RunSpec, speed: float, noise: float, rng: np.random.Generator) -> BenchRun:
+def _measured(spec: PlannedBenchRun, speed: float, noise: float, rng: np.random.Generator) -> BenchRun:
     count = max(spec.queries, 800)
     factor = np.maximum(0.1, rng.normal(1, noise, count)) / speed
     arrived = np.zeros(count)

@@ -11,12 +11,12 @@ import pytest
 
 from compliance.judge.finding import stated
 from compliance.signoff.claim import Claim
-from compliance.signoff.signoff_verdict import Scope, SignOff
+from compliance.signoff.signoff_verdict import SignOff, SignOffScope
 from runs.errors import Interrupted
 from runs.files.writing import write_atomic
 from runs.loadgen.early_stopping import PERCENTILE, judge_latencies
 from runs.numbers.numbers import LatencyNumbers, Numbers
-from runs.numbers.result import Counts, EarlyStopping, InForce, Result, write_result
+from runs.numbers.result import Counts, EarlyStopping, InForce, RunNumbers, write_result
 from runs.record.progress import Progress
 from scenarios.launch.forecast import expected_count, setting
 from scenarios.launch.plan import PreparedRun, prepare
@@ -69,7 +69,7 @@ class VirtualRuns:
         write_result(run.run_dir, result)
         return SimpleNamespace(result=result)
 
-    def sign_off(self, scope: Scope, ref: list[Path], cand: list[Path], claim: Claim) -> SignOff:
+    def sign_off(self, scope: SignOffScope, ref: list[Path], cand: list[Path], claim: Claim) -> SignOff:
         """Return a verdict without looking at the runs."""
         self.signed.append((claim.levers, [path.name for path in ref], [path.name for path in cand]))
         findings = [stated("G-4/no_real_gain", "no gain")] if self.refused & {*claim.levers} else []
@@ -102,7 +102,7 @@ def _limit_ns(run: PreparedRun, name: str) -> int:
     return round(float(configured or getattr(limits, f"{name}_ms")) * 1e6)
 
 
-def _result(run: PreparedRun, responses: list[Answered]) -> Result:
+def _result(run: PreparedRun, responses: list[Answered]) -> RunNumbers:
     """What LoadGen says of such responses, as far as it is asked for."""
     seconds = max(one.complete_ns for one in responses) / 1e9
     min_duration_ms = int(setting(run, "min_duration") or run.benchmark.min_duration_ms)
@@ -118,7 +118,7 @@ def _result(run: PreparedRun, responses: list[Answered]) -> Result:
             latencies[f"{name}_ns"] = _statistics(values)
     met = all(verdict.met for verdict in verdicts.values())
     valid = met and seconds * 1e3 >= min_duration_ms
-    return Result(
+    return RunNumbers(
         scenario=run.plan.scenario,
         loadgen_scenario=run.plan.loadgen_scenario,
         mode="PerformanceOnly",

@@ -7,7 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 from runs.errors import Interrupted
-from runs.processes.interrupts import result_of
+from runs.processes.interrupts import wait_for_result
 from runs.processes.listening import listening
 from runs.processes.workers import leave_signals, signals_later, workers
 
@@ -26,7 +26,7 @@ def main(context: str) -> int:
             with signals_later():
                 futures = [pool.submit(wait_for_ever, number) for number in range(TASKS)]
             for future in futures:
-                result_of(future)
+                wait_for_result(future)
     except Interrupted:
         return INTERRUPTED
     return 0

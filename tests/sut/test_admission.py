@@ -6,7 +6,7 @@ from typing import get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sut.admission import STEPPED_BACK, Admission, Policy
+from sut.admission import STEPPED_BACK, Admission, AdmissionPolicy
 from sut.engine import EngineLimits, Request
 from sut.feed import AHEAD_STEPS, MIN_AHEAD, Feed
 from tests.support.fakes import Clock
@@ -42,7 +42,7 @@ class Driven:
 
 
 def make(
-    policy: Policy, bound: int, limit_ns: int = 1_000, queries: int | None = None
+    policy: AdmissionPolicy, bound: int, limit_ns: int = 1_000, queries: int | None = None
 ) -> tuple[Driven, list[Request], Clock]:
     clock = Clock()
     admission = Driven(
@@ -157,13 +157,13 @@ def test_priority_hands_the_hopeless_over_at_once_and_lets_the_engine_put_them_l
 
 
 @given(
-    st.sampled_from(get_args(Policy)),
+    st.sampled_from(get_args(AdmissionPolicy)),
     st.integers(1, 300),
     st.lists(st.tuples(st.integers(1, 200), st.integers(0, 2_000)), min_size=1, max_size=60),
     st.randoms(use_true_random=False),
 )
 def test_every_query_is_admitted_once_and_the_bound_is_kept(
-    policy: Policy, bound: int, queries: list[tuple[int, int]], chooser: object
+    policy: AdmissionPolicy, bound: int, queries: list[tuple[int, int]], chooser: object
 ) -> None:
     admission, admitted, clock = make(policy, bound)
     open_ones: list[Request] = []

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runs.errors import ExecutionError
-from runs.record.requests_log import RequestLogLine, encode, read_requests
+from runs.record.requests_log import RequestLogLine, encode_line, read_request_table
 from sut.engine import Request
-from sut.request_writer import LatencyHistogram, Outcome, RequestLogWriter, partial_path, rescue_partial
+from sut.request_writer import FinishedRequest, LatencyHistogram, RequestLogWriter, partial_path, rescue_partial
 from tests.support.fakes import FakeSink
 from tests.support.patience import until
 
@@ -21,7 +21,7 @@ MS = 1_000_000
 COMPLETE_NS = 1_500 * MS
 
 
-def outcome(seq: int, *, ids: tuple[int, ...] = (5, 6, 7), first_ns: int = 0) -> Outcome:
+def outcome(seq: int, *, ids: tuple[int, ...] = (5, 6, 7), first_ns: int = 0) -> FinishedRequest:
     request = Request(FakeSink(), [1] * 40, seq=seq, sample_index=seq % 7, issue_ns=1_000 * MS)
     request.first_token_ns = first_ns
     return (request, array("i", ids), "stop")
@@ -43,7 +43,7 @@ def test_a_line_is_that_of_its_record(tmp_path: Path) -> None:
         RequestLogLine(3, 3, 40, 3, 1_000 * MS, 1_100 * MS, COMPLETE_NS, "stop", digests[0]),
         RequestLogLine(4, 4, 40, 1, 1_000 * MS, None, COMPLETE_NS + 1, "stop", digests[1]),
     ]
-    assert path.read_bytes() == b"".join(encode(record) for record in records)
+    assert path.read_bytes() == b"".join(encode_line(record) for record in records)
     assert not partial_path(path).exists()
     rescue_partial(path)  # nothing to rescue
     assert list(tmp_path.iterdir()) == [path]
@@ -74,7 +74,7 @@ def test_nothing_is_lost_with_many_threads(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     request_log.close()
-    assert read_requests(tmp_path / "requests.jsonl").seq.tolist() == list(range(8_000))
+    assert read_request_table(tmp_path / "requests.jsonl").seq.tolist() == list(range(8_000))
     assert request_log.done == 8_000
 
 

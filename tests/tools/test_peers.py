@@ -14,7 +14,7 @@ from qsl.dataset import load_dataset
 from qsl.embedded.articles import bundled_dataset
 from runs.errors import ExecutionError
 from runs.record.layout import RunDir
-from runs.record.requests_log import read_requests
+from runs.record.requests_log import read_request_table
 from sut.vllm.machine import Machine
 from tests.support.patience import until
 from tests.support.small_tokenizer import make_tokenizer
@@ -71,7 +71,7 @@ def test_a_real_size_is_measured_and_its_long_run_cut(tmp_path: Path) -> None:
     assert by_name["loop lag, p99"].median <= by_name["loop lag, worst"].median
     assert by_name["run's memory"].median > 0.01
     assert by_name["rate of the first 4 s"].median > 0
-    requests = read_requests(RunDir(tmp_path / "whole").requests)
+    requests = read_request_table(RunDir(tmp_path / "whole").requests)
     assert 0 < len(requests) < SMALLEST.real_samples
 
 

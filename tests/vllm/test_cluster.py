@@ -15,7 +15,7 @@ from runs.errors import ExitCode
 from runs.record.fingerprint import RESULT, differences, fingerprint
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
-from runs.record.requests_log import read_requests
+from runs.record.requests_log import read_request_table
 from tests.conftest import RunMain, StartedMain, StartMain
 from tests.support.patience import until
 from tests.support.ray_nodes import HEAD, SECOND, SharedNodes, TwoNodes, needs_ray
@@ -84,7 +84,7 @@ def test_the_record_of_a_run_on_two_nodes(run: Path, run_main: RunMain, tmp_path
     assert len(manifest.plan.nodes) == 2
     assert [place.node for place in manifest.plan.replicas.places] == [0, 1]
     assert [record.host for record in manifest.replicas] == [node.host["hostname"] for node in manifest.plan.nodes]
-    assert set(read_requests(RunDir(run).requests).replica.tolist()) == {0, 1}
+    assert set(read_request_table(RunDir(run).requests).replica.tolist()) == {0, 1}
     assert manifest.observed.rejected_connections == 0
     assert "multiple nodes of the cluster are one machine" in manifest.unofficial_reasons
     log = RunDir(run).engine_log.read_text()

@@ -8,7 +8,7 @@ import pytest
 
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
-from runs.record.requests_log import read_requests
+from runs.record.requests_log import read_request_table
 from tests.conftest import RunMain, StartedMain, StartMain
 from tests.support.engine_turn import engine_turn
 from tests.support.patience import until
@@ -42,7 +42,9 @@ def test_a_killed_engine_core_ends_the_run(running: tuple[StartedMain, Path]) ->
     finished = started.wait()
     check_failed(finished, out, ExitCode.FAILED, "vLLM engine died")
     assert "engine.log" in finished.stderr
-    assert 0 < len(read_requests(RunDir(out).requests)) < LONG_SAMPLES  # what was answered until then, whole lines only
+    assert (
+        0 < len(read_request_table(RunDir(out).requests)) < LONG_SAMPLES
+    )  # what was answered until then, whole lines only
 
 
 def test_a_cache_that_the_memory_does_not_hold_is_told_with_vllms_own_reason(

@@ -19,7 +19,7 @@ from runs.benchmark import Scenario
 from runs.errors import ExitCode
 from runs.harness import HARNESS_ROOT
 from runs.record.layout import RunDir
-from runs.record.requests_log import RequestTable, read_requests
+from runs.record.requests_log import RequestTable, read_request_table
 from tests.support.engine_turn import engine_turn
 from tests.support.greedy import TIE, Response
 from tests.support.official import SAMPLING
@@ -53,7 +53,7 @@ class FinishedRun:
 
     @cached_property
     def requests(self) -> RequestTable:
-        return read_requests(self.dir.requests)
+        return read_request_table(self.dir.requests)
 
 
 def run_words(model: Path, run_dir: Path, conf: str, arguments: list[str]) -> list[str]:

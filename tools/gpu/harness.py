@@ -12,7 +12,7 @@ from typing import Any
 
 from runs.errors import ExecutionError, ExitCode
 from runs.harness import HARNESS_ROOT
-from runs.numbers.result import Result, read_result
+from runs.numbers.result import RunNumbers, read_result
 from runs.processes.child import end_group
 from runs.record.engines.engine_log import read_engine_log
 from runs.record.engines.engine_stages import last_error
@@ -117,7 +117,7 @@ class MeasuredRun:
     """The manifest and result of a run with a verdict."""
 
     run: RunDir
-    result: Result
+    result: RunNumbers
     manifest: Manifest
 
     @property

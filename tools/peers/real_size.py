@@ -13,7 +13,7 @@ from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from runs.record.observed import LoopLag
 from runs.record.progress import read_progress
-from runs.record.requests_log import RequestTable, read_requests
+from runs.record.requests_log import RequestTable, read_request_table
 
 from .report import PeerPart, at_least, at_most
 from .sizes import Sizes
@@ -98,4 +98,4 @@ def _run(place: Path, options: dict[str, Any], samples: int, seconds: float | No
     last = read_progress(run.progress)
     if last is not None and last.loop_lag is not None:
         lag = LoopLag.model_validate(last.loop_lag)
-    return _Observed(read_requests(run.requests), memory_bytes, lag)
+    return _Observed(read_request_table(run.requests), memory_bytes, lag)

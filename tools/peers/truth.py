@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from qsl.cnn_dailymail.rows import render
+from qsl.cnn_dailymail.rows import article_prompt
 from qsl.embedded.articles import bundled_articles
 from runs.harness import HARNESS_ROOT
 from runs.processes.child import run_program
@@ -188,7 +188,7 @@ def _requests(rate: float, sizes: Sizes) -> int:
 
 def _write_prompts(path: Path, count: int) -> Path:
     """Write the prompts of the harness's bundled dataset, as often as needed."""
-    texts = [render(article.article) for article in bundled_articles()]
+    texts = [article_prompt(article.article) for article in bundled_articles()]
     rows = [orjson.dumps({"prompt": text, "text": text}) + b"\n" for text in texts]
     path.write_bytes(b"".join(rows[number % len(rows)] for number in range(count)))
     return path

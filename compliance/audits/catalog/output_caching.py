@@ -24,10 +24,10 @@ from compliance.audits.caching_steps import (
     MAX_CHANCE_OF_FAIL,
     MAX_RUNS,
     REFERENCE,
+    AuditOutcome,
+    CachingRun,
     Measurement,
-    Outcome,
     Plan,
-    Run,
     next_step,
 )
 from compliance.audits.options import AuditOptions, AuditRequest, Logs, PositionsOrAuto, Share, audit_field
@@ -79,7 +79,7 @@ class CachingOptions(AuditOptions):
     )
 
 
-Request = AuditRequest[CachingOptions]
+CachingRequest = AuditRequest[CachingOptions]
 
 
 class OutputCaching(AuditTest[CachingOptions]):
@@ -88,7 +88,7 @@ class OutputCaching(AuditTest[CachingOptions]):
     options = CachingOptions
     keeps_engine = True
 
-    def validate(self, request: Request) -> None:
+    def validate(self, request: CachingRequest) -> None:
         if request.scenario not in SCENARIOS:
             raise SetupError(
                 f"--test {self.name} --scenario {request.scenario}: in the Server scenario, the arrival rate "
@@ -104,10 +104,10 @@ class OutputCaching(AuditTest[CachingOptions]):
             )
         request.check_positions(request.options.sample_index, plan.samples)
 
-    def run_counts(self, request: Request) -> tuple[int, int]:
+    def run_counts(self, request: CachingRequest) -> tuple[int, int]:
         return _plan(request).min_runs, MAX_RUNS
 
-    def recover(self, request: Request, logs: Logs, details: Mapping[str, Any]) -> Request:
+    def recover(self, request: CachingRequest, logs: Logs, details: Mapping[str, Any]) -> CachingRequest:
         if REFERENCE in logs:  # Labels of earlier versions contained no number of samples.
             raise NoVerdictError(f"{self.name}: {EARLIER_VERSION}", _AGAIN)
         runs = {label: match for label in logs if (match := _LABEL.fullmatch(label))}
@@ -128,19 +128,19 @@ class OutputCaching(AuditTest[CachingOptions]):
         loaded = loadable if type(loadable) is int else request.loaded_count
         return request.model_copy(update={"options": options, "loaded_count": loaded})
 
-    def runs(self, request: Request) -> list[RunSpec]:
+    def runs(self, request: CachingRequest) -> list[RunSpec]:
         return self.more_runs(request, [])
 
-    def more_runs(self, request: Request, finished: Sequence["RunArtifacts"]) -> list[RunSpec]:
+    def more_runs(self, request: CachingRequest, finished: Sequence["RunArtifacts"]) -> list[RunSpec]:
         if len(finished) > 1 and _broken_evidence(finished):
             return []
         measured = [_measured(run) for run in finished]
         step = next_step(_plan(request), measured)
-        if not isinstance(step, Run):
+        if not isinstance(step, CachingRun):
             return []
         return [_spec(request, step)]
 
-    def verify(self, request: Request, runs: list["RunArtifacts"]) -> AuditResult:
+    def verify(self, request: CachingRequest, runs: list["RunArtifacts"]) -> AuditResult:
         self.need(runs, 1)
         plan = _plan(request)
         measured = [_measured(run) for run in runs]
@@ -150,14 +150,14 @@ class OutputCaching(AuditTest[CachingOptions]):
         new, issued = _count_new(measured, runs)
         outcome = next_step(plan, measured)
         checks = [_completeness(run, plan.threshold) for run in runs]
-        checks += [*(outcome.findings if isinstance(outcome, Outcome) else ()), *_broken_evidence(runs)]
+        checks += [*(outcome.findings if isinstance(outcome, AuditOutcome) else ()), *_broken_evidence(runs)]
         failed = [check for check in checks if not check.passed]
         if not failed:
             _check_decided(outcome)
         self.need(runs, 2)
         checks += [check for run in runs for check in _direct_evidence(run) if check.passed]
         references, tests, notes = measured[:1], measured[-1:], ""
-        if isinstance(outcome, Outcome) and outcome.tests:
+        if isinstance(outcome, AuditOutcome) and outcome.tests:
             references, tests = list(outcome.references), list(outcome.tests)
             notes = "".join(f"; left out: {note}" for note in outcome.notes)
         by_run = dict(zip((one.run for one in measured), runs, strict=True))
@@ -208,7 +208,7 @@ def _test_line(failed: Sequence[Finding], measured: str) -> tuple[str, str]:
     return f"TEST FAIL: {violated}, required {failed[0].required}", f"{violated} ({measured})"
 
 
-def _plan(request: Request) -> Plan:
+def _plan(request: CachingRequest) -> Plan:
     options = request.options
     references = 2 if request.starts_engine else REFERENCES_OF_A_SERVER
     default = min(DEFAULT_SAMPLES, max(MIN_DEFAULT_SAMPLES, request.loaded_count // references))
@@ -222,10 +222,10 @@ def _plan(request: Request) -> Plan:
     )
 
 
-def _check_decided(outcome: Run | Outcome) -> None:
+def _check_decided(outcome: CachingRun | AuditOutcome) -> None:
     """Raise an error if no further run can decide, or a run is missing."""
     name = OutputCaching.name
-    if isinstance(outcome, Run):
+    if isinstance(outcome, CachingRun):
         raise ExecutionError(f"{name}: the run {_label(outcome)} is missing", _AGAIN)
     if outcome.verdict == "NONE":
         raise NoVerdictError(f"{name}: no verdict: {outcome.reason}", outcome.fix)
@@ -262,11 +262,11 @@ def _engine_of(measured: Measurement, run: "RunArtifacts") -> object:
     return run.spec.label if plan.starts_engine else None
 
 
-def _label(run: Run) -> str:
+def _label(run: CachingRun) -> str:
     return f"{run.kind}-n{run.samples}-round{run.number}"
 
 
-def _run(spec: RunSpec) -> Run:
+def _run(spec: RunSpec) -> CachingRun:
     """Return the run of the procedure that a planned run is.
 
     Raises:
@@ -275,7 +275,7 @@ def _run(spec: RunSpec) -> Run:
     if not (match := _LABEL.fullmatch(spec.label)):
         raise ExecutionError(f"{OutputCaching.name}: {spec.label} is not a run of this audit", _AGAIN)
     queries = spec.settings["min_query_count"]
-    return Run(match[1], int(match[3]), queries, int(match[4]), spec.rows or (), spec.engine)
+    return CachingRun(match[1], int(match[3]), queries, int(match[4]), spec.rows or (), spec.engine)
 
 
 def _indices(runs: Iterable[re.Match[str]]) -> tuple[int, ...]:
@@ -329,7 +329,7 @@ def _rows_of(run: "RunArtifacts") -> Sequence[int]:
     return run.spec.rows or range(run.detail.integer("qsl_reported_total_count"))
 
 
-def _spec(request: Request, run: Run) -> RunSpec:
+def _spec(request: CachingRequest, run: CachingRun) -> RunSpec:
     """Return the plan of a run that loads some rows of the dataset and issues only these.
 
     A minimum duration of 0 makes the counts exact: 1.1 × target_qps × min_duration of Offline is 0, and SingleStream

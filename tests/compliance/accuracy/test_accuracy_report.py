@@ -12,7 +12,7 @@ import pytest
 from compliance.accuracy import accuracy_files
 from compliance.accuracy.accuracy_files import write_reports
 from compliance.accuracy.accuracy_text import read_scores
-from compliance.accuracy.accuracy_verdict import judge, score_line
+from compliance.accuracy.accuracy_verdict import judge_scores, score_line
 from compliance.accuracy.metrics import ROUGE, Scores
 from compliance.accuracy.scores import decode_ids, score_accuracy_log, score_texts
 from runs.errors import ExecutionError, InputError
@@ -31,11 +31,11 @@ SMALL = rouge(0.0, 0.0001, 100.0, 35.8, 0, 1)
 
 
 def test_the_reference_passes_its_own_target() -> None:
-    verdict = judge(ROUGE, EXACT, DATACENTER.targets, "run")
+    verdict = judge_scores(ROUGE, EXACT, DATACENTER.targets, "run")
     assert verdict.passed is True
     assert verdict.of("error") == []
     assert [check.text for check in verdict.findings] == [*PATTERNS, "gen_num"]
-    assert judge(ROUGE, EXACT, EDGE.targets, "run").passed is False
+    assert judge_scores(ROUGE, EXACT, EDGE.targets, "run").passed is False
 
 
 @pytest.mark.parametrize(
@@ -54,14 +54,14 @@ def test_the_reference_passes_its_own_target() -> None:
 def test_each_score_decides_at_its_unrounded_bound(
     score: str, worst_that_passes: float, best_that_fails: float
 ) -> None:
-    assert judge(ROUGE, {**EXACT, score: worst_that_passes}, DATACENTER.targets, "run").passed is True
-    failed = judge(ROUGE, {**EXACT, score: best_that_fails}, DATACENTER.targets, "run")
+    assert judge_scores(ROUGE, {**EXACT, score: worst_that_passes}, DATACENTER.targets, "run").passed is True
+    failed = judge_scores(ROUGE, {**EXACT, score: best_that_fails}, DATACENTER.targets, "run")
     assert failed.passed is False
     assert [check.text for check in failed.findings if not check.passed] == [score]
 
 
 def test_a_failure_names_the_score_and_what_it_misses() -> None:
-    failed = judge(ROUGE, {**EXACT, "rouge1": 38.3914, "gen_len": 1, "gen_num": 5}, DATACENTER.targets, "run")
+    failed = judge_scores(ROUGE, {**EXACT, "rouge1": 38.3914, "gen_len": 1, "gen_num": 5}, DATACENTER.targets, "run")
     assert [score_line(check) for check in failed.of("error")] == [
         "rouge1 38.3914, required at least 38.391408: FAIL",
         "gen_len 1, required 7350879.6 to 8984408.4: FAIL",
@@ -70,7 +70,7 @@ def test_a_failure_names_the_score_and_what_it_misses() -> None:
 
 
 def test_without_a_target_there_is_no_verdict() -> None:
-    verdict = judge(ROUGE, EXACT, None, "own data")
+    verdict = judge_scores(ROUGE, EXACT, None, "own data")
     assert (verdict.passed, verdict.findings) == (None, [])
 
 
@@ -79,7 +79,8 @@ def test_without_a_target_there_is_no_verdict() -> None:
 def test_the_checker_reads_every_score_once(scores: Scores, target: object, tmp_path: Path) -> None:
     run = RunDir(tmp_path)
     write_reports(
-        run, judge(ROUGE, scores, DATACENTER.targets if target else None, "with 'rouge1': 99.9\n'gen_len': 9 in it")
+        run,
+        judge_scores(ROUGE, scores, DATACENTER.targets if target else None, "with 'rouge1': 99.9\n'gen_len': 9 in it"),
     )
     lines = run.accuracy_text.read_text().splitlines()
     for name, pattern in PATTERNS.items():
@@ -104,7 +105,7 @@ def test_the_result_is_a_python_literal_in_the_reference_form(scores: Scores, te
 
 def test_the_record_holds_scores_target_and_every_check(tmp_path: Path) -> None:
     run = RunDir(tmp_path)
-    write_reports(run, judge(ROUGE, {**EXACT, "rouge2": 15.7}, DATACENTER.targets, "run"))
+    write_reports(run, judge_scores(ROUGE, {**EXACT, "rouge2": 15.7}, DATACENTER.targets, "run"))
     record = json.loads(run.accuracy_json.read_text())
     assert record["label"] == "run"
     assert record["passed"] is False
@@ -128,7 +129,7 @@ def test_the_text_is_written_after_the_record(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(accuracy_files, "write_json", full_disk)
     with pytest.raises(OSError, match="no space"):
-        write_reports(run, judge(ROUGE, EXACT, None, "run"))
+        write_reports(run, judge_scores(ROUGE, EXACT, None, "run"))
     assert not run.accuracy_text.exists()
 
 
@@ -140,7 +141,7 @@ def test_published_results_parse_and_pass() -> None:
         scores = read_scores(ROUGE, file.read_text(), str(file))
         assert ROUGE.text(scores) in file.read_text()
         target = EDGE.targets if "edge" in str(file) else DATACENTER.targets
-        assert judge(ROUGE, scores, target, str(file)).of("error") == []
+        assert judge_scores(ROUGE, scores, target, str(file)).of("error") == []
 
 
 # From LoadGen's log to scores -----------------------------------------------------------------------------------------

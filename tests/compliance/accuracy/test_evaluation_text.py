@@ -2,7 +2,7 @@
 
 import pytest
 
-from compliance.accuracy.evaluation_text import contradictions, failures, numbers_in, scored_samples
+from compliance.accuracy.evaluation_text import numbers_in, scored_samples, stated_failures, text_contradictions
 
 CLASSES = "accuracy=76.138%, good=38069, total=50000\n"
 SPEECH = "Word Error Rate: 2.1479486471825426%, accuracy=97.85205135281745%\n"
@@ -38,7 +38,7 @@ HONEST = (CLASSES, SPEECH, KIDNEYS, BOXES, ROUGE, CODE, SQUAD, MATHS, VIDEO, COM
 @pytest.mark.parametrize("text", HONEST, ids=lambda text: text[:20])
 def test_an_honest_text_is_silent(text: str) -> None:
     assert numbers_in(text)
-    assert [*failures(text), *contradictions(text)] == []
+    assert [*stated_failures(text), *text_contradictions(text)] == []
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_an_honest_text_is_silent(text: str) -> None:
 )
 def test_a_changed_number_is_found(text: str, old: str, new: str, key: str) -> None:
     assert old in text
-    assert key in {fault.key for fault in contradictions(text.replace(old, new))}
+    assert key in {fault.key for fault in text_contradictions(text.replace(old, new))}
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_changed_number_is_found(text: str, old: str, new: str, key: str) -> N
     ],
 )  # fmt: skip
 def test_a_failure_is_found(line: str) -> None:
-    (fault,) = failures(f"Results\n  {line}\nend\n")
+    (fault,) = stated_failures(f"Results\n  {line}\nend\n")
     assert line in fault.found
     assert fault.key == line
 

@@ -11,17 +11,17 @@ from compliance.audits.caching_steps import (
     MAX_ROUNDS,
     MAX_RUNS,
     REFERENCE,
+    AuditOutcome,
+    CachingRun,
     Measurement,
-    Outcome,
     Plan,
-    Run,
     chance,
     next_step,
     spread_rows,
 )
 from compliance.audits.pace import Pace
 
-Seconds = Callable[[Run, int], float]  # run, index of the run → seconds per sample
+Seconds = Callable[[CachingRun, int], float]  # run, index of the run → seconds per sample
 Lengths = Callable[[int], tuple[int, float]]  # row → prompt tokens, output tokens
 
 
@@ -33,11 +33,11 @@ def play(
     lengths: Lengths = lambda row: (100, 50.0),
     threshold: float = 0.1,
     **plan: object,
-) -> tuple[Outcome, list[Measurement]]:
+) -> tuple[AuditOutcome, list[Measurement]]:
     """An audit of SingleStream: its outcome and its runs."""
     done: list[Measurement] = []
     audit_plan = Plan(samples, rows, threshold, **plan)  # type: ignore[arg-type]
-    while isinstance(step := next_step(audit_plan, done), Run):
+    while isinstance(step := next_step(audit_plan, done), CachingRun):
         taken_ns = seconds(step, len(done)) * 1e9
         if step.kind == REFERENCE:
             issued = list(step.rows)
@@ -65,7 +65,7 @@ def saving(share: float, noise: Seconds = lambda run, place: 1.0) -> Seconds:
     """A system that saves a share of the time of every sample that it computed before."""
     seen: Counter[tuple[int, int]] = Counter()  # (engine, row)
 
-    def seconds(run: Run, place: int) -> float:
+    def seconds(run: CachingRun, place: int) -> float:
         keys = [(run.engine, row) for row in run.rows]
         new = sum(seen[key] == 0 for key in keys) / len(keys) if run.kind == REFERENCE else 0.0
         seen.update(keys if run.kind == REFERENCE else [])
@@ -133,7 +133,7 @@ def test_a_system_that_keeps_responses_on_disk_does_not_pass() -> None:
     """A new engine does not help: the samples are not new to the disk."""
     seen: set[int] = set()
 
-    def seconds(run: Run, place: int) -> float:
+    def seconds(run: CachingRun, place: int) -> float:
         new = sum(row not in seen for row in run.rows) / len(run.rows) if run.kind == REFERENCE else 0.0
         seen.update(run.rows)
         return 0.1 * (0.6 + 0.4 * new)

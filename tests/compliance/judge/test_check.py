@@ -15,7 +15,7 @@ from compliance.judge.check import (
     Check,
     Judgement,
     Need,
-    check,
+    check_of,
     decides,
     grouped,
     judge,
@@ -60,7 +60,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
         if "silent" in run.bad:
             yield stated("silent", "it does not fit")
 
-    yield SimpleNamespace(first=first, second=second, third=third, all=tuple(map(check, (first, second, third))))
+    yield SimpleNamespace(first=first, second=second, third=third, all=tuple(map(check_of, (first, second, third))))
     for name in ("one", "two", "three", "silent"):
         del RULES[name]
 
@@ -133,7 +133,7 @@ def test_parts_of_one_subject_are_judged_together() -> None:
 
 
 def test_a_check_takes_the_rules_of_what_it_calls(made: SimpleNamespace) -> None:
-    combined = check(made.first, made.third, needs=("log",))
+    combined = check_of(made.first, made.third, needs=("log",))
     assert combined.rules == ("one", "two", "silent")
     assert (combined.silent, combined.needs) == (("silent",), ("log",))
     assert rules_of(made.first, made.third) == {"silent"}

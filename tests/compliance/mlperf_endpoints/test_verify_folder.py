@@ -13,7 +13,7 @@ from compliance.judge.finding import Finding
 from compliance.mlperf_endpoints.endpoints_evidence import EndpointsEvidence
 from compliance.mlperf_endpoints.find_folders import run_folders
 from compliance.mlperf_endpoints.load import dataset_size, replayed_order
-from compliance.mlperf_endpoints.verdict import FolderVerdict, as_text, judge_folder
+from compliance.mlperf_endpoints.verdict import FolderVerdict, client_run_text, judge_folder
 from main import main as run_command
 from runs.errors import ExitCode
 from runs.mlperf_endpoints.folder import read_folder
@@ -136,7 +136,7 @@ def test_more_tokens_than_the_server_could_make(copy_of: CopyOf, model_path: str
     in_config("model_params/max_new_tokens", 40)(folder := copy_of("poisson"))
     verdict = judge_folder(folder, model_path=model_path)
     assert found_by(verdict, "tokens-served").severity == severity
-    assert "tokenizes the text" in as_text(verdict)
+    assert "tokenizes the text" in client_run_text(verdict)
 
 
 def test_failed_samples_are_a_warning(recorded: Path) -> None:
@@ -229,7 +229,7 @@ def test_the_real_client(name: str, tmp_path: Path) -> None:
 
 
 def shown(folder: Path, *, official: bool = False) -> str:
-    return as_text(judge_folder(folder, official=official))
+    return client_run_text(judge_folder(folder, official=official))
 
 
 def test_the_text_begins_with_the_eligibility_and_has_no_passes(recorded: Path) -> None:
@@ -268,7 +268,7 @@ def test_an_unreachable_hub_is_not_a_damaged_file(recorded: Path, monkeypatch: p
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     verdict = judge_folder(recorded / "concurrency", model_path="organization/model")
     assert verdict.outcome == "ERROR"
-    assert "damaged" not in as_text(verdict)
+    assert "damaged" not in client_run_text(verdict)
 
 
 def test_results_explains_its_mark(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:

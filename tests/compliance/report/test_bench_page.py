@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from compliance.report.bench_page import bench_page, draw_records, write_bench_page
-from compliance.report.page import render
+from compliance.report.page import render_page
 from compliance.report.pictures import Picture
 from runs.bench.bench_record import BenchRecord, Best, Limits
 from runs.errors import InputError
@@ -20,7 +20,7 @@ NS = "{http://www.w3.org/2000/svg}"
 
 def shown(folder: Path, record: BenchRecord) -> str:
     """The text of the page, with single blanks."""
-    return " ".join(render(bench_page(folder, record), "bench_page.html").split())
+    return " ".join(render_page(bench_page(folder, record), "bench_page.html").split())
 
 
 def fills(picture: Picture, color: str) -> int:

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from compliance.accuracy.accuracy_files import scores_record
-from compliance.accuracy.accuracy_verdict import judge
+from compliance.accuracy.accuracy_verdict import judge_scores
 from compliance.accuracy.metrics import ROUGE
-from compliance.report.page import render
+from compliance.report.page import render_page
 from compliance.report.pictures import (
     BINS,
     CDF_POINTS,
     Picture,
-    Point,
+    PicturePoint,
     cdf,
     distribution,
-    points,
+    draw_points,
     time_series,
 )
 from compliance.report.report_page import CurvePoint, Page, curves, point_of_folder
@@ -48,9 +48,9 @@ def texts(picture: Picture) -> set[str]:
 
 
 def test_the_same_picture_has_the_same_bytes_and_a_name_is_text_whatever_it_holds() -> None:
-    rows = [Point("$a$ <b>&", 564_400.0), Point("y" * 80, 99.5, "Org")]
-    drawn = points("llama", rows, "% of the limit", 100)
-    assert drawn == points("llama", rows, "% of the limit", 100)
+    rows = [PicturePoint("$a$ <b>&", 564_400.0), PicturePoint("y" * 80, 99.5, "Org")]
+    drawn = draw_points("llama", rows, "% of the limit", 100)
+    assert drawn == draw_points("llama", rows, "% of the limit", 100)
     assert {"$a$ <b>&", "y" * 13 + "…" + "y" * 12, "Org"} <= texts(drawn)
     assert drawn.words == "llama, % of the limit: 2 results; named: Org 99.5"
 
@@ -188,7 +188,7 @@ def test_a_page_shows_run_folders_and_runs_over_http_on_one_curve(folders: Path,
 def test_margins_are_those_over_the_least_that_is_required() -> None:
     scores = {"rouge1": 39.0, "rouge2": 15.0, "rougeL": 24.0, "rougeLsum": 36.0, "gen_len": 100, "gen_num": 4}
     targets = {"rouge1": Target(38.0, 0.99, None), "rouge2": Target(16.0, 0.99, None)}
-    score_list, below = score_rows(scores_record(judge(ROUGE, scores, targets, "a test")))
+    score_list, below = score_rows(scores_record(judge_scores(ROUGE, scores, targets, "a test")))
     rows = {row["name"]: row for row in score_list}
     assert rows["rouge1"]["margin"] == pytest.approx(100 * (39 / (38 * 0.99) - 1))
     assert rows["rouge2"]["margin"] == pytest.approx(100 * (15 / (16 * 0.99) - 1))
@@ -213,5 +213,5 @@ def test_the_time_of_queries_is_shown_where_vllm_kept_it(tmp_path: Path) -> None
     engines = [{"client": None, "query_times": {"queries": 10, "queued_s": 1.0, "prefill_s": 1.0, "decode_s": 2.0}}]
     for observed, shown in ([], False), (engines, True):
         edit(RunDir(tmp_path / "run").manifest, observed={"engines": observed})
-        page = render(Page("Report", "now", [run_section(run.root, "run1", "run")]))
+        page = render_page(Page("Report", "now", [run_section(run.root, "run1", "run")]))
         assert ("50.0%, 200 ms per query" in page) == shown

@@ -12,7 +12,7 @@ from compliance.accuracy.metrics import Scores
 from compliance.results import result_verdict as verdict_module
 from compliance.results.find_results import find_results
 from compliance.results.official_rules import tokens_as_in_accuracy
-from compliance.results.result_verdict import RECORD_NAME, TEXT_NAME, as_text, write_verdict
+from compliance.results.result_verdict import RECORD_NAME, TEXT_NAME, result_text, write_verdict
 from compliance.results.scoring import ScoreSources
 from runs.errors import ExitCode, InputError, SetupError
 from runs.record.finished_run import ACCURACY, PERFORMANCE
@@ -90,7 +90,7 @@ def test_bare_logs_are_held_to_the_official_rules(runs: DummyRuns, tmp_path: Pat
     assert verdict.exit_code() == 1
     failed = " ".join(verdict.failures)
     assert all(text in failed for text in ("min_duration: ", " duration: ", "dataset size: 64 samples"))
-    assert "manifest.json is missing" in as_text(verdict)
+    assert "manifest.json is missing" in result_text(verdict)
 
 
 def test_both_runs_are_one_result(runs: DummyRuns, own_target: Scores, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_both_runs_are_one_result(runs: DummyRuns, own_target: Scores, tmp_path:
     runs.copy(home / "accuracy", "Server", "accuracy")
     verdict = judged(home)
     assert verdict.outcome == "PASS", verdict.reasons
-    text = as_text(verdict)
+    text = result_text(verdict)
     assert "scores recomputed from mlperf_log_accuracy.json" in text
     for name in ("rouge1", "rouge2", "rougeL", "rougeLsum", "gen_len", "gen_num"):
         assert f"  {name} {own_target[name]:.10g}, required" in text
@@ -165,7 +165,7 @@ def test_an_accuracy_run_is_scored_with_the_sources_that_are_given(
     with_sources = judged(run.root, sources=ScoreSources(Path(dataset), "bytes"))
     assert with_sources.exit_code() == 1  # too small to be official
     assert with_sources.parts[0].details["scores"]["rouge1"] == own_target["rouge1"]
-    assert "manifest.json is missing" in as_text(with_sources)
+    assert "manifest.json is missing" in result_text(with_sources)
     without = judged(run.root)
     assert without.exit_code() == 2
     assert without.error is not None
@@ -284,7 +284,9 @@ def test_without_a_round_the_seeds_name_it(runs: DummyRuns, monkeypatch: pytest.
     (part,) = verdict.parts
     assert part.round == "v5.1"
     assert [one.passed for one in part.findings if one.rule == "perf-seeds"] == [True]
-    assert "the official rules of round v5.1 (the round of the seeds; --round R applies another)" in as_text(verdict)
+    assert "the official rules of round v5.1 (the round of the seeds; --round R applies another)" in result_text(
+        verdict
+    )
 
 
 def test_scores_without_the_log_that_they_are_of_are_no_verdict(

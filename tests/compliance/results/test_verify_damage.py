@@ -11,7 +11,7 @@ import pytest
 
 from compliance.accuracy.metrics import Scores
 from compliance.results.log_arithmetic import detail_contradictions
-from compliance.results.result_verdict import TEXT_NAME, as_text
+from compliance.results.result_verdict import TEXT_NAME, result_text
 from runs.files.writing import sha256_of
 from runs.loadgen.detail_log import read_detail
 from runs.loadgen.summary_log import cross_check, read_summary
@@ -191,7 +191,7 @@ def test_what_cannot_be_scored_names_the_file_that_was_changed(runs: DummyRuns, 
     verdict = judged(run.root)
     assert verdict.exit_code() == 4
     assert {path for found in verdict.findings for path in found.files} == {run.accuracy_log}
-    assert f"{ACCURACY_LOG} was changed" in as_text(verdict)
+    assert f"{ACCURACY_LOG} was changed" in result_text(verdict)
 
 
 def test_the_official_truncation_changes_nothing(runs: DummyRuns, own_target: Scores, tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_the_official_truncation_changes_nothing(runs: DummyRuns, own_target: Sc
     run.accuracy_text.write_text(text)
     verdict = judged(run.root)
     assert verdict.outcome == "PASS", verdict.reasons
-    assert "truncated for submission" in as_text(verdict)
+    assert "truncated for submission" in result_text(verdict)
     for changed in (text.replace(digest, "0" * 64), text.replace("'rouge1': ", "'rouge1': 1")):
         run.accuracy_text.write_text(changed)
         verdict = judged(run.root)

@@ -15,7 +15,7 @@ import pytest
 from compliance.signoff import judge
 from compliance.signoff.claim import Claim, fields_read, read_claim
 from compliance.signoff.judge import sign_off
-from compliance.signoff.signoff_verdict import SCOPES, Scope
+from compliance.signoff.signoff_verdict import SCOPES, SignOffScope
 from runs.errors import ExitCode, InputError
 from runs.loadgen.detail_log import read_detail
 from runs.record import finished_run as run_module
@@ -75,7 +75,7 @@ def test_nothing_is_written_into_the_runs(runs: FrozenRuns, tmp_path: Path) -> N
     [("harness", None, False), ("bundle", None, True), ("harness", "closed", True), ("bundle", "open", False)],
 )
 def test_a_failure_of_the_tool_is_no_verdict(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scope: Scope, policy: Any, blocks: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scope: SignOffScope, policy: Any, blocks: bool
 ) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError("the tool is broken")
@@ -148,7 +148,7 @@ def test_a_claim_of_nulls_is_ignored_and_the_raw_files_count(runs: FrozenRuns) -
     ],
 )
 def test_a_claimed_number_that_differs_is_flagged_in_every_scope(
-    runs: FrozenRuns, scope: Scope, runs_of: tuple[str, ...], claim: dict[str, Any]
+    runs: FrozenRuns, scope: SignOffScope, runs_of: tuple[str, ...], claim: dict[str, Any]
 ) -> None:
     verdict = sign_off(scope, runs.paths(*runs_of), claim=Claim.model_validate(claim))
     assert (verdict.outcome, verdict.action) == ("FLAG", "flag")
@@ -167,7 +167,12 @@ def test_a_claimed_number_that_differs_is_flagged_in_every_scope(
     ],
 )
 def test_a_headline_larger_than_the_truth_is_corrected(
-    runs: FrozenRuns, scope: Scope, ref: tuple[str, ...], cand: tuple[str, ...], claim: dict[str, Any], headline: str
+    runs: FrozenRuns,
+    scope: SignOffScope,
+    ref: tuple[str, ...],
+    cand: tuple[str, ...],
+    claim: dict[str, Any],
+    headline: str,
 ) -> None:
     verdict = sign_off(scope, runs.paths(*ref), runs.paths(*cand), Claim.model_validate(claim))
     assert (verdict.outcome, verdict.action) == ("FLAG", "correct_headline")
@@ -199,7 +204,7 @@ def test_a_claim_smaller_than_the_truth_needs_no_other_headline(runs: FrozenRuns
     ],
 )
 def test_a_field_that_the_scope_does_not_read_is_a_note(
-    runs: FrozenRuns, scope: Scope, runs_of: tuple[str, ...], claim: dict[str, Any], unused: list[str] | None
+    runs: FrozenRuns, scope: SignOffScope, runs_of: tuple[str, ...], claim: dict[str, Any], unused: list[str] | None
 ) -> None:
     verdict = sign_off(scope, runs.paths(*runs_of), claim=Claim.model_validate(claim))
     fields = [one.numbers["fields"] for one in verdict.of("note") if one.rule == "G-2/unused_field"]

@@ -12,7 +12,7 @@ import pytest
 
 from compliance.signoff.signoff_verdict import SignOff
 from compliance.submission.build import SubmitOutcome
-from compliance.submission.source import read_documentation, read_source
+from compliance.submission.source import read_documentation, read_source_code
 from compliance.submission.submitted_accuracy import submitted_accuracy
 from compliance.trees.tree import REHEARSAL_FILE, REHEARSAL_MARK
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, SetupError
@@ -345,7 +345,7 @@ def ran(commit: str | None, changed: bool | None = False) -> list[Manifest]:
 def test_the_source_is_the_commit_that_ran(repository: Path) -> None:
     commit = git(repository, "rev-parse", "HEAD")
     (repository / "main.py").write_text("second\n")  # later than the runs
-    source = read_source(None, ran(commit), repository)
+    source = read_source_code(None, ran(commit), repository)
     assert source.files == {"main.py": b"first\n", "sub/tool.py": b"tool\n"}
     assert source.left_out == [".gitignore", "link"]
     assert commit in source.readme()
@@ -360,13 +360,13 @@ def test_a_source_that_cannot_be_had_is_asked_for(repository: Path) -> None:
         (ran(commit, changed=None), "uncommitted changes"),  # nobody knows
     ):
         with pytest.raises(SetupError, match=message) as caught:
-            read_source(None, manifests, repository)
+            read_source_code(None, manifests, repository)
         assert "--source DIR" in caught.value.fix
 
 
 def test_a_named_source_is_copied(repository: Path, tmp_path: Path) -> None:
     (repository / "main.py").write_text("second\n")
-    source = read_source(repository, ran("f" * 40, changed=True))
+    source = read_source_code(repository, ran("f" * 40, changed=True))
     assert source.files == {"main.py": b"second\n", "sub/tool.py": b"tool\n"}
     assert "with uncommitted changes" in source.readme()
     assert f"The runs used commit `{'f' * 40}` with uncommitted changes." in source.readme()
@@ -378,8 +378,8 @@ def test_a_named_source_is_copied(repository: Path, tmp_path: Path) -> None:
     (plain / "__pycache__" / "x.pyc").write_text("")
     (plain / ".env").write_text("secret")
     with pytest.raises(InputError, match="no files found"):
-        read_source(plain, ran(None))
+        read_source_code(plain, ran(None))
     (plain / "run.py").write_text("")
-    assert read_source(plain, ran(None)).files == {"run.py": b""}
+    assert read_source_code(plain, ran(None)).files == {"run.py": b""}
     with pytest.raises(InputError, match="not a directory"):
-        read_source(plain / "run.py", ran(None))
+        read_source_code(plain / "run.py", ran(None))

@@ -16,7 +16,7 @@ from compliance.judge.finding import Finding
 from compliance.results.scoring import ScoreSources
 from compliance.submission.build import SubmitOutcome
 from compliance.submission.build_inputs import gather
-from compliance.submission.gates import refusal
+from compliance.submission.gates import result_refusal
 from compliance.submission.refusal_causes import by_cause, cause_of
 from compliance.submission.weights import lacking, with_calibration
 from qsl.dataset import SYNTHETIC_MARK
@@ -352,7 +352,7 @@ def test_a_changed_result_is_refused(build: Submit, campaign: CampaignDir, case:
 
 def test_one_cause_is_one_group() -> None:
     def refused(rule: str, text: str, where: str = "b/Offline") -> Finding:
-        return refusal(rule, where, text, "")
+        return result_refusal(rule, where, text, "")
 
     def unofficial(reason: str, where: str = "b/Offline") -> Finding:
         return replace(refused("submit/not-official", reason, where), numbers={"cause": cause_of(reason)})

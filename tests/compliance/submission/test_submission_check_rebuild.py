@@ -11,10 +11,10 @@ import pytest
 from compliance.judge.finding import Finding
 from compliance.signoff.judge import sign_off
 from compliance.submission.build import SubmitOutcome
-from compliance.submission.rebuild import TreeInputs, compare_with_runs, index_runs
+from compliance.submission.rebuild import TreeInputs, compare_tree_with_runs, index_runs
 from compliance.submission.system import read_system_file
-from compliance.trees.check_tree import SystemSignOff, check_tree
-from compliance.trees.findings import place_of
+from compliance.trees.check_tree import SystemSignOff, check_submission_tree
+from compliance.trees.findings import file_text
 from compliance.trees.tree import REHEARSAL_FILE, REHEARSAL_MARK
 from runs.record.layout import CampaignDir
 from runs.rounds import CURRENT_ROUND
@@ -36,8 +36,8 @@ def tree(build: Submit, campaign: CampaignDir, tmp_path: Path, monkeypatch: pyte
 
 def held(tree: Path, runs: Path, **inputs: object) -> tuple[list[Finding], list[SystemSignOff]]:
     made_of = TreeInputs(index_runs([runs]), **{"source": tree.parent / "code", **inputs})  # type: ignore[arg-type]
-    alone = check_tree(tree, CURRENT_ROUND)  # which finds the runs too short
-    checked = compare_with_runs(alone, made_of)
+    alone = check_submission_tree(tree, CURRENT_ROUND)  # which finds the runs too short
+    checked = compare_tree_with_runs(alone, made_of)
     return [finding for finding in checked.findings if finding not in alone.findings], checked.signed or []
 
 
@@ -56,14 +56,14 @@ def test_a_tree_of_its_runs_is_clean(tree: Path, campaign: CampaignDir) -> None:
     for number in range(64):  # all of which would be held in memory
         (tree / f"closed/Org/documentation/calibration-{number}.md").write_text("x")
     (finding,) = held(tree, campaign.root)[0]
-    assert (finding.rule, place_of(finding)) == ("runs-differ", "closed/Org/documentation")
+    assert (finding.rule, file_text(finding)) == ("runs-differ", "closed/Org/documentation")
 
 
 def test_a_technique_that_the_gate_closes_is_reported(tree: Path, campaign: CampaignDir) -> None:
     for run in (one for result in results_of(campaign) for one in (result.performance, result.accuracy)):
         edit(run.manifest, asked={"mechanism": {"mechanism": "baseline", "mechanism_variant": "none"}})
     findings = [one for one in held(tree, campaign.root)[0] if one.rule == "gate/mechanism_misdeclared"]
-    assert {place_of(one) for one in findings} == {f"closed/Org/results/Box/{BENCHMARK}/{name}" for name in SCENARIOS}
+    assert {file_text(one) for one in findings} == {f"closed/Org/results/Box/{BENCHMARK}/{name}" for name in SCENARIOS}
     assert all("technique: effective technique: weight_quantization/fp8_w8a8" in one.found for one in findings)
 
 
@@ -89,12 +89,12 @@ def test_every_file_is_held_against_the_runs(tree: Path, campaign: CampaignDir) 
     (home / "src/loadgen.py").write_text("")
     (server / "measurements.json").unlink()
     findings, _ = held(tree, campaign.root)
-    differ = {place_of(finding) for finding in findings if finding.rule == "runs-differ"}
+    differ = {file_text(finding) for finding in findings if finding.rule == "runs-differ"}
     changed = [accuracy, summary, responses, cut, *(offline / name for name in ("measurements.json", "user.conf"))]
     changed += [offline / "README.md", server / "TEST06/verify_accuracy.txt", server / "measurements.json"]
     changed += [home / name for name in ("systems/Box.json", "src/mlperf-llama-vllm/main.py", "src/loadgen.py")]
     assert differ == {path.relative_to(tree).as_posix() for path in changed}
-    (system,) = (one for one in findings if one.rule == "runs-differ" and place_of(one).endswith("Box.json"))
+    (system,) = (one for one in findings if one.rule == "runs-differ" and file_text(one).endswith("Box.json"))
     assert '"accelerators_per_node": "8' in system.found
 
 
@@ -121,7 +121,7 @@ def test_what_no_submitter_has(tree: Path, campaign: CampaignDir) -> None:
         path = tree / name
         path.parent.mkdir(exist_ok=True)
         path.write_text("x")
-    assert {place_of(one) for one in held(tree, campaign.root)[0] if one.rule == "runs-differ"} == names
+    assert {file_text(one) for one in held(tree, campaign.root)[0] if one.rule == "runs-differ"} == names
 
 
 def test_a_rehearsal_without_its_marks(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_log_that_is_in_no_run(tree: Path, campaign: CampaignDir) -> None:
     detail = tree / "closed/Org/results/Box" / BENCHMARK / "Offline/performance/run_1/mlperf_log_detail.txt"
     detail.write_bytes(detail.read_bytes() + b" ")
     findings, (signed,) = held(tree, campaign.root)
-    assert ("log-not-in-runs", detail.relative_to(tree).as_posix()) in {(one.rule, place_of(one)) for one in findings}
+    assert ("log-not-in-runs", detail.relative_to(tree).as_posix()) in {(one.rule, file_text(one)) for one in findings}
     assert (signed.legs_found, signed.blocks) == (3, True)
     assert "--runs has 3 of 4 runs" in signed.headline
 
@@ -153,7 +153,7 @@ def test_code_that_cannot_be_had(tree: Path, campaign: CampaignDir) -> None:
     """The commit is not here: nothing is said of the code but that, and the other files are compared."""
     replace_in(tree / "closed/Org/systems/Box.json", '"cooling": "air"', '"cooling": "air" ')
     findings, _ = held(tree, campaign.root, source=None)
-    assert {(one.rule, place_of(one)) for one in findings} == {
+    assert {(one.rule, file_text(one)) for one in findings} == {
         ("runs-unread", "closed/Org/src"),
         ("runs-differ", "closed/Org/systems/Box.json"),
     }

@@ -10,10 +10,10 @@ import pytest
 
 from compliance.signoff.judge import sign_off
 from compliance.submission.build import SubmitOutcome
-from compliance.submission.rebuild import TreeInputs, compare_with_runs, index_runs
+from compliance.submission.rebuild import TreeInputs, compare_tree_with_runs, index_runs
 from compliance.submission.system import read_system_file
 from compliance.techniques.engine_facts import facts_of_run, misdeclared
-from compliance.trees.check_tree import check_tree
+from compliance.trees.check_tree import check_submission_tree
 from compliance.trees.official_checker import run_official
 from compliance.trees.system_fields import FIELDS, NETWORK_FIELDS
 from compliance.trees.tree import Division
@@ -72,11 +72,13 @@ def test_a_network_tree_has_what_the_rules_ask_for(build: Build, campaign: Campa
         text = (home / "results" / "Box" / BENCHMARK / scenario / "performance/run_1/mlperf_log_detail.txt").read_text()
         assert NETWORK_SUT in text
     made_of = TreeInputs(index_runs([campaign.root]), source=tmp_path / "code")
-    findings = compare_with_runs(check_tree(tmp_path / "tree", CURRENT_ROUND), made_of).findings
+    findings = compare_tree_with_runs(check_submission_tree(tmp_path / "tree", CURRENT_ROUND), made_of).findings
     broken = {one.rule for one in findings if one.severity == "error"}
     assert broken == {"rehearsal", "accuracy-target"}, findings  # nobody lowers the target of a tree
     (home / "documentation" / "calibration.md").write_bytes(b"")
-    assert "tree-documentation" in {one.rule for one in check_tree(tmp_path / "tree", CURRENT_ROUND).findings}
+    assert "tree-documentation" in {
+        one.rule for one in check_submission_tree(tmp_path / "tree", CURRENT_ROUND).findings
+    }
 
 
 def _said(tree: Path) -> str:
@@ -98,7 +100,7 @@ def test_the_official_checker_agrees_on_the_network_forms(build: Build, tmp_path
         changed = {key: value for key, value in {**content, **change}.items() if value is not None}
         path.write_text(json.dumps(changed))
         assert message in _said(tmp_path / "tree")
-        assert rule in {one.rule for one in check_tree(tmp_path / "tree", CURRENT_ROUND).findings}
+        assert rule in {one.rule for one in check_submission_tree(tmp_path / "tree", CURRENT_ROUND).findings}
         path.write_text(json.dumps(content))
 
 
@@ -114,7 +116,9 @@ def test_a_division_takes_systems_of_its_own_kind_only(build: Build, tmp_path: P
     outcome = build("open")
     assert outcome.findings == []
     assert json.loads((tmp_path / "tree/open/Org/systems/Box.json").read_bytes())["is_network"] == "true"
-    assert not [one for one in check_tree(tmp_path / "tree", CURRENT_ROUND).findings if "network" in one.rule]
+    assert not [
+        one for one in check_submission_tree(tmp_path / "tree", CURRENT_ROUND).findings if "network" in one.rule
+    ]
 
 
 _CLIENT = "observed.engines.0.client"

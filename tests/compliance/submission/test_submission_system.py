@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from compliance.submission.system import SystemDescription, describe, given_in, read_system_file
+from compliance.submission.system import SystemDescription, given_in, read_system_file, system_description
 from compliance.submission.this_machine import detect, detected_for, is_the_machine
 from compliance.submission.weights import FIELDS as MEASUREMENTS
 from compliance.submission.weights import measurements
@@ -32,7 +32,7 @@ def described(fields: dict[str, Any], record: Manifest | None = None, **more: An
         "suites": {"datacenter"},
         "system_file": read_system_file({"system": fields}),
     }
-    return describe([record or official_record()], **{**values, **more})
+    return system_description([record or official_record()], **{**values, **more})
 
 
 def example() -> dict[str, Any]:

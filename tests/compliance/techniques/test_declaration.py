@@ -15,7 +15,7 @@ from compliance.techniques.declaration import (
     Declaration,
     DeclaredFields,
     MechanismBlock,
-    declare,
+    declaration_of,
     from_environment,
     read_declaration_file,
 )
@@ -67,19 +67,19 @@ def test_fields_are_fourteen_and_the_environment_sets_each() -> None:
     numbers = [name for name in FIELD_NAMES if not str(DeclaredFields.model_fields[name].annotation).startswith("str")]
     assert (len(FIELD_NAMES), len(numbers)) == (14, 5)
     environment = {name.upper(): "1" for name in FIELD_NAMES}
-    declared = declare(from_environment({**environment, "SUPPORT_STATUS": "supported", "MECHANISM": "x"}))
+    declared = declaration_of(from_environment({**environment, "SUPPORT_STATUS": "supported", "MECHANISM": "x"}))
     assert declared.values == {name: 1 if name in numbers else "1" for name in FIELD_NAMES} | {"mechanism": "x"}
     assert (declared.issues, declared.support_status) == ((), "reviewed_preview")
 
 
 def test_earlier_sources_win_and_nothing_declared_is_a_baseline() -> None:
-    declared = declare(
+    declared = declaration_of(
         {"mechanism": "a", "mechanism_variant": None},
         {"mechanism": "b", "mechanism_variant": "b"},
         {"mechanism": "c", "mechanism_variant": "c", "mechanism_notes": "c"},
     )
     assert [declared.values[name] for name in ("mechanism", "mechanism_variant", "mechanism_notes")] == ["a", "b", "c"]
-    nothing = declare({}, {"mechanism": "  "})
+    nothing = declaration_of({}, {"mechanism": "  "})
     assert nothing.values == dict.fromkeys(FIELD_NAMES)
     assert (nothing.mechanism, nothing.support_status) == ("baseline", None)
 
@@ -106,7 +106,7 @@ def test_earlier_sources_win_and_nothing_declared_is_a_baseline() -> None:
     ],
 )
 def test_coercion(name: str, value: Any, taken: Any, reported: bool) -> None:
-    declared = declare({name: value})
+    declared = declaration_of({name: value})
     assert declared.given.get(name) == taken
     assert [issue.split()[0] for issue in declared.issues] == ([name] if reported else [])
 
@@ -215,7 +215,7 @@ def test_a_yaml_declaration_is_read_when_it_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("garbage", [{"mechanism": 4}, {"support_status": 4}, {"colour": "red"}, {}])
 def test_an_edited_record_is_read_like_any_other_row(garbage: dict[str, Any]) -> None:
-    declaration = declare().over(garbage)
+    declaration = declaration_of().over(garbage)
     assert declaration.values["mechanism"] in ("baseline", "4")
     assert declaration.support_status in ("supported", "reviewed_preview")
 
@@ -257,13 +257,13 @@ def row_of(run: Path, declaration: Declaration) -> dict[str, Any]:
 def test_the_row_takes_the_run_s_own_word_and_the_command_line_wins(frozen: FrozenRuns, tmp_path: Path) -> None:
     fields = {**FP8, "quality_eval_status": "pending", "support_status": "supported"}
     run = frozen.copy(tmp_path / "run", "off-1", ["set_manifest", "asked.mechanism", fields])
-    silent = row_of(run, declare())
+    silent = row_of(run, declaration_of())
     assert {name: silent[name] for name in fields} == fields
-    more = row_of(run, declare({"quality_eval_status": "completed", "support_status": "reviewed_preview"}))
+    more = row_of(run, declaration_of({"quality_eval_status": "completed", "support_status": "reviewed_preview"}))
     assert {name: more[name] for name in fields} == {
         **FP8, "quality_eval_status": "completed", "support_status": "reviewed_preview"
     }  # fmt: skip
-    plain = row_of(run, declare({"mechanism": "baseline"}))
+    plain = row_of(run, declaration_of({"mechanism": "baseline"}))
     assert (plain["mechanism"], plain["mechanism_variant"], plain["quality_eval_status"]) == ("baseline", None, None)
     assert plain["support_status"] == "supported"
     (issue,) = plain["mechanism_eval_validation"]["issues"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from compliance.trees.check_tree import check_tree
+from compliance.trees.check_tree import check_submission_tree
 from compliance.trees.tree import Place, Tree
 from runs.errors import InputError
 from runs.loadgen.detail_log import power_time, read_detail
@@ -318,7 +318,10 @@ MUTATIONS = NUMBERS | TOKENS | COPIES | AUDITED | TEXTS | RESPONSES | FACTS
 
 
 def findings_of(tree: Tree) -> set[tuple[str, ...]]:
-    return {(finding.rule, str(finding.files[0]), finding.found) for finding in check_tree(tree.root, ROUND).findings}
+    return {
+        (finding.rule, str(finding.files[0]), finding.found)
+        for finding in check_submission_tree(tree.root, ROUND).findings
+    }
 
 
 @pytest.fixture(scope="module")
@@ -343,7 +346,7 @@ def test_a_system_whose_names_fit_its_fields_is_silent(tmp_path: Path) -> None:
     shutil.copytree(any_tree().root, tmp_path / "tree")
     tree = Tree(tmp_path / "tree", ROUND)
     described(**_H200)(tree, place_of(tree, GPT))
-    assert not [one for one in check_tree(tree.root, ROUND).findings if one.rule.startswith("system-")]
+    assert not [one for one in check_submission_tree(tree.root, ROUND).findings if one.rule.startswith("system-")]
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
@@ -358,10 +361,10 @@ def test_a_changed_log_is_found(name: str, before: set[tuple[str, ...]], tmp_pat
 def test_a_run_of_another_tree_is_a_copy(tmp_path: Path) -> None:
     tree = any_tree()
     shutil.copytree(tree.performance(place_of(tree, SDXL)).root, tmp_path / "any" / "layout")
-    findings = check_tree(tree.root, ROUND, against=[tmp_path]).findings
+    findings = check_submission_tree(tree.root, ROUND, against=[tmp_path]).findings
     assert [one.rule for one in findings if str(tmp_path) in one.found] == ["log-duplicate"]
     with pytest.raises(InputError):
-        check_tree(tree.root, ROUND, against=[tmp_path / "nothing"])
+        check_submission_tree(tree.root, ROUND, against=[tmp_path / "nothing"])
 
 
 @pytest.mark.parametrize(("clip", "rules"), [(31.7, {"audit-fallback"}), (31.2, {"audit-fallback", "audit-verdict"})])

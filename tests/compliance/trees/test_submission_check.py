@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from compliance.judge.finding import Finding
-from compliance.trees.check_tree import check_tree
+from compliance.trees.check_tree import check_submission_tree
 from compliance.trees.copies import check_duplicates
-from compliance.trees.findings import place_of, presented
+from compliance.trees.findings import file_text, presented
 from compliance.trees.scenario import ScenarioOutcome
 from compliance.trees.tree import Place, Tree
 from compliance.trees.tree_evidence import RunIdentity
@@ -49,7 +49,7 @@ def clean(request: pytest.FixtureRequest) -> Iterator[tuple[Tree, set[Finding]]]
             tree = request.getfixturevalue(f"{request.param}_tree")
         if request.param == "short":
             trees.shorten_rules(monkeypatch)
-        yield tree, set(check_tree(tree.root, tree.round).findings)
+        yield tree, set(check_submission_tree(tree.root, tree.round).findings)
 
 
 def test_nothing_is_said_against_a_clean_tree(clean: tuple[Tree, set[Finding]]) -> None:
@@ -70,10 +70,12 @@ def test_every_change_is_found(
         pytest.skip("this tree has nothing of the kind")
     if "rehearsal" in mutation.rules and any(finding.rule == "rehearsal" for finding in clean_findings):
         pytest.skip("this tree is a rehearsal already")
-    findings = [finding for finding in check_tree(tree.root, tree.round).findings if finding not in clean_findings]
+    findings = [
+        finding for finding in check_submission_tree(tree.root, tree.round).findings if finding not in clean_findings
+    ]
     file = spoilt.relative_to(tree.root).as_posix()
     named = {finding.rule for finding in findings if Path(file) in finding.files}
-    assert named & set(mutation.rules), "\n".join(f"{f.rule} {place_of(f)}: {f.found}" for f in findings)
+    assert named & set(mutation.rules), "\n".join(f"{f.rule} {file_text(f)}: {f.found}" for f in findings)
 
 
 # Trees that differ ----------------------------------------------------------------------------------------------------
@@ -185,7 +187,7 @@ DIFFERENT: dict[str, tuple[Change, set[str], str]] = {
 def test_what_may_differ_in_a_tree(copied: Tree, case: str) -> None:
     change, rules, sentence = DIFFERENT[case]
     change(copied)
-    findings = check_tree(copied.root, copied.round).findings
+    findings = check_submission_tree(copied.root, copied.round).findings
     broken = {finding.rule for finding in findings}
     assert rules <= broken if case == "the network division" else rules == broken
     assert not sentence or any(sentence in finding.sentence for finding in findings)
@@ -194,7 +196,7 @@ def test_what_may_differ_in_a_tree(copied: Tree, case: str) -> None:
 def test_a_scenario_in_lower_case_is_accepted_where_it_is_the_only_one(copied: Tree) -> None:
     folder = copied.scenario(next(copied.places()))
     folder.rename(folder.with_name(folder.name.lower()))
-    assert {finding.severity for finding in check_tree(copied.root, copied.round).findings} == {"warning"}
+    assert {finding.severity for finding in check_submission_tree(copied.root, copied.round).findings} == {"warning"}
 
 
 def test_the_open_division_has_rules_of_its_own(copied: Tree) -> None:
@@ -207,9 +209,9 @@ def test_the_open_division_has_rules_of_its_own(copied: Tree) -> None:
     edit_text(copied.accuracy(server).accuracy_text, "'rouge1': '38.", "'rouge1': '37.")
     edit_detail(copied.performance(server), "result_validity", "INVALID")
     copied.scenario(server).parent.rename(copied.scenario(server).parent.with_name("my-model"))
-    assert "tree-benchmark" in {finding.rule for finding in check_tree(copied.root, CURRENT_ROUND).findings}
+    assert "tree-benchmark" in {finding.rule for finding in check_submission_tree(copied.root, CURRENT_ROUND).findings}
     (copied.root / "open" / "Example" / "model_mapping.json").write_text('{"my-model": "llama3.1-8b"}')
-    checked = check_tree(copied.root, CURRENT_ROUND)
+    checked = check_submission_tree(copied.root, CURRENT_ROUND)
     assert {finding.rule for finding in checked.findings} == {"perf-validity", "log-arithmetic", "log-summary"}
     free = [
         entry.rules for group in checked.rules_not_applied.values() for entry in group if "open division" in entry.why

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from compliance.mlperf_endpoints.find_folders import is_for_endpoints
-from compliance.trees.check_tree import WITHOUT_INPUT, Checked, check_tree
+from compliance.trees.check_tree import WITHOUT_INPUT, Checked, check_submission_tree
 from compliance.trees.descriptions import mapped_benchmark
 from compliance.trees.tree import Place, Tree
 from runs.mlperf_endpoints.layout import MARKS
@@ -50,7 +50,7 @@ def rules(checked: Checked) -> set[str]:
 
 
 def test_what_cannot_be_judged_is_said_of_each_result(tree: Tree) -> None:
-    checked = check_tree(tree.root, SHORT)
+    checked = check_submission_tree(tree.root, SHORT)
     assert rules(checked) == set()
     assert {place.rpartition("/")[2] for place in checked.rules_not_applied} == {"Offline", "Server"}
     for entries in checked.rules_not_applied.values():
@@ -72,7 +72,7 @@ def test_what_cannot_be_judged_is_said_of_each_result(tree: Tree) -> None:
 def test_rules_of_any_benchmark_are_held(tree: Tree, key: str, value: object, rule: str) -> None:
     server = next(place for place in tree.places() if place.scenario == "Server")
     tree_mutations.edit_detail(tree.performance(server), key, value)
-    assert rule in rules(check_tree(tree.root, SHORT))
+    assert rule in rules(check_submission_tree(tree.root, SHORT))
 
 
 @pytest.mark.parametrize(
@@ -98,12 +98,12 @@ def test_rules_of_any_benchmark_are_held(tree: Tree, key: str, value: object, ru
     ],
 )
 def test_what_the_table_asks_is_held(tree: Tree, changes: dict[str, object], rule: str) -> None:
-    assert rule in rules(check_tree(tree.root, short_round(**changes)))
+    assert rule in rules(check_submission_tree(tree.root, short_round(**changes)))
 
 
 def test_a_score_that_need_not_be_there(tree: Tree) -> None:
     optional = {"targets": {"any": {"mAP": {"low": None, "high": 1.0}}}}
-    assert rules(check_tree(tree.root, short_round(**optional))) == set()
+    assert rules(check_submission_tree(tree.root, short_round(**optional))) == set()
 
 
 def test_each_number_of_a_score_has_to_reach_the_target(tree: Tree) -> None:
@@ -112,34 +112,34 @@ def test_each_number_of_a_score_has_to_reach_the_target(tree: Tree) -> None:
     lower = {"accuracy-target", "accuracy-numbers"}  # ROUGE-2 is above ROUGE-1 then
     for score, broken in (("40.0", set()), ("1.0", lower), ("1.0.0", {"accuracy-text", "accuracy-numbers"})):
         text.write_text(f"{{'rouge1': {score}}}\n{content}")
-        assert rules(check_tree(tree.root, SHORT)) == broken
+        assert rules(check_submission_tree(tree.root, SHORT)) == broken
 
 
 def test_a_form_of_a_number_that_nobody_reads_is_no_fault(tree: Tree) -> None:
     text = tree.accuracy(next(tree.places())).accuracy_text
     text.write_text(f"{{'gen_other': np.int64(7)}}\n{text.read_text()}")
-    assert rules(check_tree(tree.root, SHORT)) == set()
+    assert rules(check_submission_tree(tree.root, SHORT)) == set()
 
 
 def test_the_runs_of_a_benchmark_may_be_of_two_data_sets_by_its_rules(tree: Tree) -> None:
     (place, *_) = tree.places()
     tree_mutations.edit_detail(tree.accuracy(place), "qsl_reported_total_count", 60)
-    assert "log-config" in rules(check_tree(tree.root, SHORT))
-    assert "log-config" not in rules(check_tree(tree.root, short_round(accuracy_samples={"any": 60})))
+    assert "log-config" in rules(check_submission_tree(tree.root, SHORT))
+    assert "log-config" not in rules(check_submission_tree(tree.root, short_round(accuracy_samples={"any": 60})))
 
 
 def test_user_conf_may_have_the_size_of_the_other_run(tree: Tree) -> None:
     place = next(place for place in tree.places() if place.scenario == "Server")
     conf = tree.user_conf(place)
     conf.write_text(f"{conf.read_text()}\n*.Server.performance_sample_count_override = 60\n")
-    assert "user-conf-differs" in rules(check_tree(tree.root, SHORT))
-    assert "user-conf-differs" not in rules(check_tree(tree.root, short_round(accuracy_samples={"any": 60})))
+    assert "user-conf-differs" in rules(check_submission_tree(tree.root, SHORT))
+    assert "user-conf-differs" not in rules(check_submission_tree(tree.root, short_round(accuracy_samples={"any": 60})))
 
 
 def test_another_share_of_a_model_that_runs_here_is_judged_as_that_is(tree: Tree) -> None:
     folder = tree.scenario(next(tree.places())).parent
     folder.rename(folder.with_name("llama2-70b-99"))
-    checked = check_tree(tree.root, ROUNDS["v6.0"])
+    checked = check_submission_tree(tree.root, ROUNDS["v6.0"])
     assert not [one.why for one in checked.not_judged if "not known" in one.why]
     assert "tree-benchmark" not in rules(checked)
 
@@ -148,7 +148,9 @@ def test_a_key_that_stands_twice_is_told_and_the_other_fields_are_checked(tree: 
     path = tree.measurements(next(tree.places()))
     text = path.read_text().strip()
     path.write_text('{"retraining": "", ' + text[1:].replace('"weight_data_types"', '"weight_data"'))
-    messages = [one.found for one in check_tree(tree.root, SHORT).findings if one.rule == "measurements-field"]
+    messages = [
+        one.found for one in check_submission_tree(tree.root, SHORT).findings if one.rule == "measurements-field"
+    ]
     assert any("'retraining' occurs twice" in said for said in messages)
     assert any("weight_data_types is missing" in said for said in messages)
 
@@ -160,23 +162,23 @@ def test_an_accuracy_run_tells_one_story(tree: Tree) -> None:
     for changed in (content * 2, content.replace("No errors", "3 ERRORS")):
         assert changed != content
         summary.write_text(changed)
-        assert "log-summary" in rules(check_tree(tree.root, SHORT))
+        assert "log-summary" in rules(check_submission_tree(tree.root, SHORT))
 
 
 def test_a_target_that_the_log_does_not_have(tree: Tree) -> None:
     server = next(place for place in tree.places() if place.scenario == "Server")
     conf = tree.user_conf(server)
     conf.write_text("*.Server.target_qps = 7\n")
-    assert "user-conf-differs" in rules(check_tree(tree.root, SHORT))
+    assert "user-conf-differs" in rules(check_submission_tree(tree.root, SHORT))
     # A line of a model whose name is not known may outweigh it.
     conf.write_text("*.Server.target_qps = 7\nsome-model.Server.target_qps = 500\n")
-    assert "user-conf-differs" not in rules(check_tree(tree.root, SHORT))
+    assert "user-conf-differs" not in rules(check_submission_tree(tree.root, SHORT))
 
 
 def test_a_log_that_is_missing_is_no_clean_result(tree: Tree) -> None:
     offline = next(place for place in tree.places() if place.scenario == "Offline")
     tree.accuracy(offline).detail.unlink()
-    checked = check_tree(tree.root, SHORT)
+    checked = check_submission_tree(tree.root, SHORT)
     assert rules(checked) == {"log-missing"}
     lacking = {one.why: one.rules for one in checked.rules_not_applied[str(offline)] if one.what == WITHOUT_INPUT}
     assert "accuracy-mode" in lacking["accuracy/mlperf_log_detail.txt"]
@@ -187,7 +189,7 @@ def test_a_closed_result_is_of_a_benchmark_of_the_round(tree: Tree, name: str, v
     (place, *_) = tree.places()
     folder = tree.scenario(place).parent
     folder.rename(folder.with_name(name))
-    assert ("tree-benchmark" in rules(check_tree(tree.root, SHORT))) is not valid
+    assert ("tree-benchmark" in rules(check_submission_tree(tree.root, SHORT))) is not valid
 
 
 @pytest.mark.parametrize(
@@ -204,12 +206,14 @@ def test_another_systems_log_is_a_duplicate_and_the_same_systems_other_target_is
     both = [folder.with_name("3d-unet-99"), folder.with_name("3d-unet-99.9")]
     shutil.copytree(folder, both[0])
     folder.rename(both[1])
-    assert "log-duplicate" not in rules(check_tree(tree.root, SHORT))
+    assert "log-duplicate" not in rules(check_submission_tree(tree.root, SHORT))
     copied_system = folder.parent.with_name("another-node")
     shutil.copytree(folder.parent, copied_system)
     description = tree.system(place.division, place.organization, place.system)
     shutil.copy(description, description.with_name("another-node.json"))
-    paths = [found.files[0] for found in check_tree(tree.root, SHORT).findings if found.rule == "log-duplicate"]
+    paths = [
+        found.files[0] for found in check_submission_tree(tree.root, SHORT).findings if found.rule == "log-duplicate"
+    ]
     assert paths
     assert len(paths) == len({path.parent for path in paths})  # one finding per run
 
@@ -220,17 +224,17 @@ def test_the_edge_may_infer_a_scenario_and_the_data_centre_may_not(tree: Tree) -
     tree_mutations.edit_detail(tree.performance(offline), "effective_scenario", "SingleStream")
     tree_mutations.edit_detail(tree.performance(offline), "requested_scenario", "SingleStream")
     assert singlestream.is_dir()
-    assert "perf-scenario" in rules(check_tree(tree.root, SHORT))
+    assert "perf-scenario" in rules(check_submission_tree(tree.root, SHORT))
     description = tree.system(offline.division, offline.organization, offline.system)
     tree_mutations.edit_object(description, system_type="edge")
-    assert "perf-scenario" not in rules(check_tree(tree.root, SHORT))
+    assert "perf-scenario" not in rules(check_submission_tree(tree.root, SHORT))
 
 
 def test_many_scenarios_are_checked_side_by_side_with_the_same_outcome(tree: Tree) -> None:
     server = next(place for place in tree.places() if place.scenario == "Server")
     tree_mutations.edit_detail(tree.performance(server), "result_validity", "INVALID")
-    alone = check_tree(tree.root, CURRENT_ROUND)
-    beside = check_tree(tree.root, CURRENT_ROUND, parallel_from=1)
+    alone = check_submission_tree(tree.root, CURRENT_ROUND)
+    beside = check_submission_tree(tree.root, CURRENT_ROUND, parallel_from=1)
     assert beside.findings == alone.findings
     assert beside.rules_not_applied == alone.rules_not_applied
 
@@ -246,7 +250,7 @@ def test_a_run_directory_of_endpoints_in_a_tree_leaves_it_a_tree(short_tree: Tre
     assert not is_for_endpoints(root)
     assert is_for_endpoints(folder)
     assert is_for_endpoints(folder.parent)
-    checked = check_tree(root, short_tree.round)
+    checked = check_submission_tree(root, short_tree.round)
     assert len(checked.places) == len(list(short_tree.places()))
     (foreign,) = [found for found in checked.findings if "MLPerf Endpoints" in found.found]
     assert (foreign.rule, foreign.severity, foreign.files[0]) == ("tree-unknown", "warning", folder.relative_to(root))

@@ -12,7 +12,7 @@ from compliance.judge.rule import all_rules
 from compliance.submission.rebuild import index_runs
 from compliance.trees import check_report
 from compliance.trees.check_report import head
-from compliance.trees.check_tree import check_tree
+from compliance.trees.check_tree import check_submission_tree
 from compliance.trees.official_checker import PACKAGE, run_official
 from compliance.trees.tree import Tree
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError
@@ -101,7 +101,9 @@ def test_power_is_read_during_the_run(tree: Tree, hours: int, watts: float, left
         path.parent.mkdir(exist_ok=True)
         if path.name != left_out:
             path.write_text(reading)
-    assert {one.rule for one in check_tree(tree.root, tree.round).findings} == ({broken_rule} if broken_rule else set())
+    assert {one.rule for one in check_submission_tree(tree.root, tree.round).findings} == (
+        {broken_rule} if broken_rule else set()
+    )
 
 
 def test_warnings_count_with_strict_only(tree: Tree) -> None:
@@ -123,7 +125,7 @@ def test_record_that_cannot_be_written(tree: Tree, tmp_path: Path) -> None:
 
 def test_other_round(tree: Tree) -> None:
     """Seeds of another round are named, and no path is a v5.1 one."""
-    checked = check_tree(tree.root, ROUNDS["v6.0"])
+    checked = check_submission_tree(tree.root, ROUNDS["v6.0"])
     findings = checked.findings
     assert {item.rule for item in findings} == {"perf-seeds", "accuracy-seeds"}
     assert all("seeds of v6.1" in item.found for item in findings)
@@ -213,7 +215,7 @@ def test_the_official_checker_refuses_short_runs(tree: Tree) -> None:
 def test_both_checkers_accept_published_results(tmp_path: Path) -> None:
     tree = trees.build_published_tree(tmp_path)
     result = run_official(Path(CHECKOUT), tree.root, ROUNDS["v5.1"])
-    assert check_tree(tree.root, ROUNDS["v5.1"]).findings == []
+    assert check_submission_tree(tree.root, ROUNDS["v5.1"]).findings == []
     assert result.ok, [message.text for message in result.messages]
     assert len(result.results) == 4
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from compliance.trees import findings, layout
-from compliance.trees.check_tree import check_tree
-from compliance.trees.findings import place_of
+from compliance.trees.check_tree import check_submission_tree
+from compliance.trees.findings import file_text
 from compliance.trees.tree import Tree
 from runs.errors import InputError
 from runs.record.layout import LOADGEN_LOGS
@@ -69,7 +69,7 @@ def write(path: Path, content: bytes) -> None:
 def test_one_content_everywhere(tmp_path: Path, content: bytes, division: str) -> None:
     for name in PATHS:
         write(tmp_path / division / "Example" / name, content)
-    broken = check_tree(tmp_path, CURRENT_ROUND).findings
+    broken = check_submission_tree(tmp_path, CURRENT_ROUND).findings
     assert {"log-damaged", "system-missing", "system-json", "system-field"} & {item.rule for item in broken}
 
 
@@ -93,9 +93,9 @@ def test_any_mixture(tmp_path: Path) -> None:
         (root / "closed").mkdir(exist_ok=True)
         (root / "closed" / os.fsdecode(b"\xff\n\x1b[31m name")).write_bytes(b"x")
         (root / "closed" / "loop").symlink_to(".", target_is_directory=True)
-        broken = check_tree(root, chance.choice(list(ROUNDS.values()))).findings
+        broken = check_submission_tree(root, chance.choice(list(ROUNDS.values()))).findings
         assert broken
-        assert all(place_of(item).isprintable() and item.found.isprintable() for item in broken)
+        assert all(file_text(item).isprintable() and item.found.isprintable() for item in broken)
         json.dumps([item.as_json() for item in broken]).encode()
 
 
@@ -106,7 +106,7 @@ def test_what_takes_long_is_cut_short(tmp_path: Path) -> None:
         write(folder / "measurements.json", json.dumps({"starting_weights_filename": sign * 100_000}).encode())
 
     def work(number: int) -> str:
-        return ",".join(sorted({found.rule for found in check_tree(tmp_path, CURRENT_ROUND).findings}))
+        return ",".join(sorted({found.rule for found in check_submission_tree(tmp_path, CURRENT_ROUND).findings}))
 
     with deep_folder(tmp_path / "closed/Example"):
         ((_, output),) = in_box(work, 1)
@@ -118,15 +118,15 @@ def test_findings_of_one_rule_are_counted_over_the_tree(tmp_path: Path, monkeypa
     monkeypatch.setattr(findings, "MAX_OF_A_RULE", 20)
     for number in range(50):
         write(tmp_path / f"closed/Example/src/.file {number}", b"")
-    broken = [item for item in check_tree(tmp_path, CURRENT_ROUND).findings if item.rule == "tree-dot-file"]
+    broken = [item for item in check_submission_tree(tmp_path, CURRENT_ROUND).findings if item.rule == "tree-dot-file"]
     assert len(broken) == 21
-    assert [item.sentence for item in broken if place_of(item) == "."] == ["30 more findings of this rule in the tree"]
+    assert [item.sentence for item in broken if file_text(item) == "."] == ["30 more findings of this rule in the tree"]
     entries = len([*tmp_path.rglob("*")])
     monkeypatch.setattr(layout, "MAX_ENTRIES", entries)
-    assert check_tree(tmp_path, CURRENT_ROUND).findings
+    assert check_submission_tree(tmp_path, CURRENT_ROUND).findings
     monkeypatch.setattr(layout, "MAX_ENTRIES", entries - 1)
     with pytest.raises(InputError, match=r"more than 52 files and directories \(50 in .*closed/Example/src"):
-        check_tree(tmp_path, CURRENT_ROUND)
+        check_submission_tree(tmp_path, CURRENT_ROUND)
 
 
 @pytest.mark.parametrize("make", [lambda path: None, lambda path: path.mkdir(), lambda path: path.write_text("x")])
@@ -134,10 +134,10 @@ def test_no_tree(tmp_path: Path, make: object) -> None:
     path = tmp_path / "tree"
     make(path)  # type: ignore[operator]
     with pytest.raises(InputError):
-        check_tree(path, CURRENT_ROUND)
+        check_submission_tree(path, CURRENT_ROUND)
 
 
 def test_a_tree_of_empty_directories_is_none(tmp_path: Path) -> None:
     Tree(tmp_path).results("closed", "Example").mkdir(parents=True)
     with pytest.raises(InputError, match="no files in closed"):
-        check_tree(tmp_path, CURRENT_ROUND)
+        check_submission_tree(tmp_path, CURRENT_ROUND)

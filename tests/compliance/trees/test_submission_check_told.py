@@ -12,8 +12,8 @@ from compliance.judge.rule import RULES, SOURCES, all_rules, find_rule
 from compliance.submission import rebuild
 from compliance.trees.causes import AUDITS, COPIES, FILES, LIMITS, SETTINGS, weight_of
 from compliance.trees.check_report import MAX_HEAD_LINES, head, print_report
-from compliance.trees.check_tree import BY_RUNS, Checked, catalog, check_tree
-from compliance.trees.findings import located, read_object, shown_lines
+from compliance.trees.check_tree import BY_RUNS, Checked, catalog, check_submission_tree
+from compliance.trees.findings import located, read_tree_object, shown_lines
 from compliance.trees.tree import Place, Tree
 from runs.rounds import ROUNDS
 from tests.support import trees
@@ -162,7 +162,7 @@ def test_the_lines_that_a_finding_is_about(tmp_path: Path) -> None:
 def test_each_rule_of_each_result_is_kept_broken_or_not_judged_for_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     trees.shorten_rules(monkeypatch)
     tree, _ = trees.short_tree()
-    checked = check_tree(tree.root, tree.round)
+    checked = check_submission_tree(tree.root, tree.round)
     catalogued = set(catalog())
     assert rules_of(rebuild) == BY_RUNS
     for place in checked.places:
@@ -202,7 +202,7 @@ def test_a_contrast_has_both_values_in_json() -> None:
 
 def test_a_key_twice_has_its_own_source_and_fix(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"a": 1,\n"a": 2}')
-    (finding,) = read_object(tmp_path / "a.json", "measurements-missing", "measurements-field")
+    (finding,) = read_tree_object(tmp_path / "a.json", "measurements-missing", "measurements-field")
     record = finding.as_json()
     assert record["source"].startswith("a rule of this harness")
     assert record["fix"] == "keep one line of 'a'"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from runs.bench.bench_comparison import UNDECLARED, Against, compare
+from runs.bench.bench_comparison import UNDECLARED, Against, compare_benches
 from runs.bench.bench_record import BenchRecord, Best, Conditions
 from tests.support.bench_records import bench_record, bench_run
 from tests.support.simulated_bench import simulated
@@ -23,13 +23,13 @@ def bench(label: str, speed: float = 40.0, *, system: dict[str, Any] | None = No
 
 
 def against(base: BenchRecord, candidate: BenchRecord) -> Against:
-    (comparison,) = compare([base, candidate]).against
+    (comparison,) = compare_benches([base, candidate]).against
     return comparison
 
 
 def test_no_sentence_is_made_if_a_condition_differs() -> None:
     with_own_data = bench("b").model_copy(update={"conditions": Conditions(equal={**EQUAL, "data": "own"}, system={})})
-    comparison = compare([bench("a"), with_own_data, bench("c")])
+    comparison = compare_benches([bench("a"), with_own_data, bench("c")])
     assert not comparison.is_comparable
     assert comparison.unequal == {"data": ["synthetic", "own", "synthetic"]}
     assert comparison.against == []
@@ -37,9 +37,9 @@ def test_no_sentence_is_made_if_a_condition_differs() -> None:
 
 def test_benches_without_an_equal_load_are_not_comparable() -> None:
     first, second = (bench(label, best=None, runs=[bench_run(1, rate)]) for label, rate in (("a", 10.0), ("b", 12.0)))
-    assert compare([first, second]).unequal == {"loads": ["10 queries/s", "12 queries/s"]}
+    assert compare_benches([first, second]).unequal == {"loads": ["10 queries/s", "12 queries/s"]}
     failed = bench_run(1, 10.0).model_copy(update={"verdict": "failed"})
-    assert not compare([first, bench("c", best=None, runs=[failed])]).is_comparable
+    assert not compare_benches([first, bench("c", best=None, runs=[failed])]).is_comparable
 
 
 def test_what_changed_is_listed_once_with_the_ratio() -> None:
@@ -91,7 +91,7 @@ def test_conditions_have_the_words_and_units_of_the_options() -> None:
         bench(label, percentile=percentile, conditions=Conditions(equal=equal | {"duration_s": duration}, system={}))
         for label, percentile, duration in (("a", None, 10.0), ("b", "p90", 60.0))
     )
-    assert compare([first, second.model_copy(update={"limits": None})]).unequal_texts() == {
+    assert compare_benches([first, second.model_copy(update={"limits": None})]).unequal_texts() == {
         "percentile of the limits": ["none", "p90"], "duration of a run": ["10 s", "60 s"],
         "limits": [str(first.limits), "none"],
     }  # fmt: skip

@@ -12,10 +12,10 @@ from runs.bench import measure
 from runs.bench.bench_record import NEEDED, BenchRun, Limits
 from runs.bench.measure import failed_run, measure_run, supported_percentile
 from runs.files.writing import sha256_of
-from runs.numbers.derive_result import result_of
+from runs.numbers.derive_result import derive_result
 from runs.record.finished_run import FinishedRun, finished_run
 from runs.record.layout import RunDir
-from runs.record.requests_log import read_requests
+from runs.record.requests_log import read_request_table
 from tests.support.dummy_runs import DummyRuns
 
 DUMMY_RUNS = DummyRuns()
@@ -32,7 +32,7 @@ def measured(folder: Path, **changes: object) -> BenchRun:
 
 def test_a_server_run_has_the_numbers_of_its_result() -> None:
     folder = DUMMY_RUNS("Server")
-    run, result = measured(folder, asked_qps=400.0, share=0.5), result_of(finished_run(RunDir(folder)))
+    run, result = measured(folder, asked_qps=400.0, share=0.5), derive_result(finished_run(RunDir(folder)))
     assert result.derived is not None
     assert (run.number, run.kind, run.scenario, run.asked_qps, run.share) == (3, "server", "Server", 400.0, 0.5)
     assert (run.run_dir, run.seal_sha256) == (folder.name, sha256_of(RunDir(folder).seal))
@@ -140,7 +140,7 @@ def test_a_late_client_makes_a_run_unclear(tmp_path: Path) -> None:
 
 def test_short_responses_are_counted() -> None:
     folder = DUMMY_RUNS("Server")
-    tokens = read_requests(RunDir(folder).requests).output_tokens
+    tokens = read_request_table(RunDir(folder).requests).output_tokens
     run = measured(folder, output_tokens=100)
     assert run.short_responses == int(np.count_nonzero(tokens < 100)) > 0
     assert run.reasons == [f"tokens: {run.short_responses} of 640 responses are shorter than requested"]

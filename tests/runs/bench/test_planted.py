@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runs.bench.bench_record import BenchRun, Kind, Limits
+from runs.bench.bench_record import BenchRun, Limits, LoadKind
 from runs.bench.measure import measure_run
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
@@ -29,7 +29,7 @@ CONF = """
 """
 
 
-def measured(run_dir: Path, kind: Kind = "server", tokens: int | None = None) -> BenchRun:
+def measured(run_dir: Path, kind: LoadKind = "server", tokens: int | None = None) -> BenchRun:
     return measure_run(
         run_dir, number=1, kind=kind, limits=Limits(ttft=2000, tpot=100), percentile="p90", output_tokens=tokens,
         folder=run_dir.parent,

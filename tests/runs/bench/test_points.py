@@ -15,7 +15,7 @@ from runs.bench.points import points_csv, vllm_file_name, vllm_result
 from runs.bench.single_run import bench_of_run
 from runs.errors import InputError
 from runs.record.layout import RunDir
-from runs.record.requests_log import RequestTable, read_requests
+from runs.record.requests_log import RequestTable, read_request_table
 from scenarios.bench.table import closing, token_gaps
 from scenarios.status.result_rows import COLUMNS
 from tests.support.dummy_runs import DummyRuns
@@ -88,7 +88,7 @@ def with_gaps(tmp_path: Path) -> tuple[BenchRun, RequestTable]:
     for line in lines:
         line["token_gaps_us"] = [(1_000, 3_000)[place % 2] for place in range(line["output_tokens"] - 1)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return bench_of_run(tmp_path / "run").runs[0], read_requests(path)
+    return bench_of_run(tmp_path / "run").runs[0], read_request_table(path)
 
 
 def test_the_time_between_tokens_is_measured_and_saved(tmp_path: Path) -> None:

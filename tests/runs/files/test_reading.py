@@ -20,7 +20,7 @@ from runs.loadgen.summary_log import read_summary
 from runs.loadgen.trace_log import read_trace
 from runs.record.engines.engine_log import read_engine_log
 from runs.record.manifest import read_manifest
-from runs.record.requests_log import RequestLogLine, encode, read_requests
+from runs.record.requests_log import RequestLogLine, encode_line, read_request_table
 from runs.wording import duration, printable
 from tests.runs.loadgen import test_accuracy_log, test_detail_log, test_summary_log, test_trace_log
 from tests.support.damage import damaged, deep_folder, input_error
@@ -103,8 +103,8 @@ FILES: dict[Callable[[Path], object], bytes] = {
     read_summary: test_summary_log.TEXT.encode(),
     read_accuracy_log: test_accuracy_log.WHOLE.encode(),
     read_trace: test_trace_log.WHOLE.encode(),
-    read_requests: b"".join(
-        encode(RequestLogLine(seq, 27, 812, 128, 10, 20, 30, "length", "ab" * 32)) for seq in range(3)
+    read_request_table: b"".join(
+        encode_line(RequestLogLine(seq, 27, 812, 128, 10, 20, 30, "length", "ab" * 32)) for seq in range(3)
     ),
 }
 

@@ -14,7 +14,7 @@ from pyarrow.parquet import write_table
 from compliance.accuracy.accuracy_text import read_scores
 from compliance.accuracy.metrics import metric_of
 from compliance.trees.audits import _STATED
-from qsl.cnn_dailymail.prepare import read_source
+from qsl.cnn_dailymail.prepare import read_articles
 from qsl.dataset_file import parse_rows
 from qsl.model_faults import tokenizer_faults
 from qsl.model_files import ModelFacts, special_ids
@@ -28,7 +28,7 @@ from runs.loadgen.detail_log import read_detail
 from runs.loadgen.summary_log import read_summary
 from runs.loadgen.trace_log import read_trace
 from runs.loadgen.user_conf import judge_conf
-from runs.record.requests_log import read_requests
+from runs.record.requests_log import read_request_table
 
 pytestmark = pytest.mark.long
 BENCHMARK = BENCHMARKS["llama3_1-8b"]
@@ -60,7 +60,7 @@ CASES: dict[str, tuple[Callable[[Path], object], Callable[[int], str]]] = {
     "accuracy log": (read_accuracy_log, lambda size: "[\n" + ENTRY * (size // 10) + "]\n"),
     "accuracy log, blanks": (read_accuracy_log, lambda size: "[" + "\n \t" * size),
     "trace": (read_trace, lambda size: "[" + '{"name": "Sample", ' * size),
-    "requests.jsonl": (read_requests, lambda size: '{"seq": 1}\n' * size),
+    "requests.jsonl": (read_request_table, lambda size: '{"seq": 1}\n' * size),
     "user.conf": (
         lambda path: judge_conf(path.read_text(), path, BENCHMARK, "Server"),
         lambda size: "*.*.a = 1 # \n" * (size // 10),
@@ -236,7 +236,7 @@ def test_a_parquet_file_ten_times_as_large(case: str, tmp_path: Path) -> None:
     times, path = [], tmp_path / "file.parquet"
     for size in (10_000, 100_000):
         PARQUET[case](path, size)
-        times.append(shortest(lambda path: read_source(str(path)), path))
+        times.append(shortest(lambda path: read_articles(str(path)), path))
     at_most(times[1], times[0])
 
 

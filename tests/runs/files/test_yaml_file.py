@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from runs.errors import InputError
-from runs.files.yaml_file import place_of, read_yaml, with_underscores
+from runs.files.yaml_file import line_of_key, read_yaml, with_underscores
 from scenarios.campaign.campaign_config import load_campaign
 from scenarios.launch.run_config import load_yaml, make_config, merged
 
@@ -51,9 +51,9 @@ def test_a_pipe_and_a_device_are_no_configuration(tmp_path: Path) -> None:
 
 def test_every_key_knows_its_line_until_the_command_line_wins(tmp_path: Path) -> None:
     values = load_yaml(written(tmp_path, "scenario: Server\n\ntarget-qps: 2\n"))
-    assert place_of(values, "target_qps") == f"{tmp_path}/run.yaml:3"
-    assert place_of(merged(values, {"target_qps": 3}), "target_qps") == ""
-    assert place_of(with_underscores({"a-b": 1}), "a_b") == ""
+    assert line_of_key(values, "target_qps") == f"{tmp_path}/run.yaml:3"
+    assert line_of_key(merged(values, {"target_qps": 3}), "target_qps") == ""
+    assert line_of_key(with_underscores({"a-b": 1}), "a_b") == ""
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ from runs.loadgen.detail_log import read_detail
 from runs.loadgen.replay import LARGEST_LIBRARY, REPLAYABLE, expected_order
 from runs.loadgen.schedule import poisson_offsets_ns, shuffled_library
 from runs.loadgen.trace_log import read_trace
-from runs.numbers.derive_result import result_of
-from runs.numbers.log_comparison import compare
-from runs.numbers.rederive import derive
+from runs.numbers.derive_result import derive_result
+from runs.numbers.log_comparison import compare_log
+from runs.numbers.rederive import derive_numbers
 from runs.record.finished_run import FinishedRun
 from runs.record.layout import RunDir
-from runs.record.requests_log import read_requests
+from runs.record.requests_log import read_request_table
 from tests.runs.conftest import server_queries
 from tests.support.editing import edit_detail
 from tests.support.loadgen_runs import ACCURACY, ALL, INVALID, ORDERS, VALID, Runs
@@ -24,7 +24,7 @@ from tests.support.loadgen_runs import ACCURACY, ALL, INVALID, ORDERS, VALID, Ru
 @pytest.mark.parametrize("name", VALID)
 def test_valid_runs_agree_with_their_records(loadgen_runs: Runs, name: str) -> None:
     run = loadgen_runs[name]
-    result = result_of(FinishedRun(run))
+    result = derive_result(FinishedRun(run))
     assert result.disagreements == []
     assert (result.verdict, result.reasons) == ("VALID", [])
     assert result.derived_from == ("requests" if name.endswith("no-trace") else "trace")
@@ -40,14 +40,14 @@ def test_valid_runs_agree_with_their_records(loadgen_runs: Runs, name: str) -> N
 def test_a_run_agrees_also_without_its_trace(loadgen_runs: Runs, name: str) -> None:
     run = loadgen_runs[name]
     detail = read_detail(run.detail)
-    derived = derive(detail, read_requests(run.requests), None)
+    derived = derive_numbers(detail, read_request_table(run.requests), None)
     assert derived.source == "requests"
-    assert compare(derived, detail) == []
+    assert compare_log(derived, detail) == []
 
 
 @pytest.mark.parametrize("name", INVALID)
 def test_invalid_runs_say_why(loadgen_runs: Runs, name: str) -> None:
-    result = result_of(FinishedRun(loadgen_runs[name]))
+    result = derive_result(FinishedRun(loadgen_runs[name]))
     assert result.verdict == "INVALID"
     assert result.disagreements == []
     assert any(INVALID[name][1] in reason for reason in result.reasons), result.reasons
@@ -56,24 +56,24 @@ def test_invalid_runs_say_why(loadgen_runs: Runs, name: str) -> None:
 @pytest.mark.parametrize("name", ACCURACY)
 def test_accuracy_runs_are_done(loadgen_runs: Runs, name: str) -> None:
     run = loadgen_runs[name]
-    result = result_of(FinishedRun(run))
+    result = derive_result(FinishedRun(run))
     assert (result.verdict, result.reasons, result.disagreements) == ("DONE", [], [])
     assert result.counts.samples == result.counts.samples_expected == 100
     tokens = {entry.seq_id: entry.token_count for entry in read_accuracy_log(run.accuracy_log)}
-    requests = read_requests(run.requests)
+    requests = read_request_table(run.requests)
     assert [tokens[seq] for seq in requests.seq.tolist()] == requests.output_tokens.tolist()
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_the_replay_gives_the_loaded_set_and_the_order(loadgen_runs: Runs, name: str) -> None:
     run = loadgen_runs[name]
-    detail, requests, trace = read_detail(run.detail), read_requests(run.requests), read_trace(run.trace)
+    detail, requests, trace = read_detail(run.detail), read_request_table(run.requests), read_trace(run.trace)
     expected = expected_order(detail, len(requests))
     assert expected.tolist() == requests.sample_index.tolist()
     if trace is not None:
         assert trace.sample_index.tolist() == expected.tolist()
     if name in ORDERS:
-        assert result_of(FinishedRun(run)).disagreements == []
+        assert derive_result(FinishedRun(run)).disagreements == []
 
 
 @pytest.mark.parametrize("name", [name for name, spec in ALL.items() if spec.scenario == "Server" and spec.trace])

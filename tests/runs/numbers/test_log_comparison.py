@@ -9,13 +9,13 @@ import pytest
 
 from runs.loadgen.detail_log import read_detail
 from runs.loadgen.trace_log import read_trace
-from runs.numbers.derive_result import result_of
-from runs.numbers.log_comparison import Allowance, compare
-from runs.numbers.rederive import Derived, derive, evaluate
+from runs.numbers.derive_result import derive_result
+from runs.numbers.log_comparison import Allowance, compare_log
+from runs.numbers.rederive import Derived, derive_numbers, evaluate_times
 from runs.numbers.result import Disagreement
 from runs.record.finished_run import FinishedRun
 from runs.record.layout import RunDir
-from runs.record.requests_log import read_requests
+from runs.record.requests_log import read_request_table
 from tests.support.editing import edit_detail, edit_requests
 from tests.support.loadgen_runs import Runs
 
@@ -25,7 +25,7 @@ Copy = Callable[[str], RunDir]
 def found_in(run: RunDir, *, with_trace: bool = True) -> list[Disagreement]:
     detail = read_detail(run.detail)
     trace = read_trace(run.trace) if with_trace else None
-    return compare(derive(detail, read_requests(run.requests), trace), detail)
+    return compare_log(derive_numbers(detail, read_request_table(run.requests), trace), detail)
 
 
 def slightly_other(value: Any) -> Any:
@@ -81,15 +81,15 @@ def test_beside_a_cliff_a_stop_that_our_stamps_did_not_see_moves_a_percentile_fa
 ) -> None:
     """Times come in two sizes where a container's share of the cores is cut off now and then."""
     run = loadgen_runs["server-no-trace"]
-    detail, table = read_detail(run.detail), read_requests(run.requests)
-    times = derive(detail, table, None).times
+    detail, table = read_detail(run.detail), read_request_table(run.requests)
+    times = derive_numbers(detail, table, None).times
     short = int(len(times) * 0.9)  # so many: the place of p90 is the first of the long ones
 
     def with_short_ones(count: int) -> Derived:
         places = np.arange(len(times))
         ttft_ns = np.where(places < count, 5_000_000, 500_000_000) + places
         changed = replace(times, ttft_ns=ttft_ns, latency_ns=ttft_ns + 90_000_000)
-        return evaluate(detail, changed, table.output_tokens)
+        return evaluate_times(detail, changed, table.output_tokens)
 
     stopped, undisturbed = with_short_ones(short + unseen), with_short_ones(short)
     stopped_ns, undisturbed_ns = stopped.numbers.ttft_ns, undisturbed.numbers.ttft_ns
@@ -102,7 +102,7 @@ def test_beside_a_cliff_a_stop_that_our_stamps_did_not_see_moves_a_percentile_fa
 def test_a_missing_request_is_found(copied_run: Copy, name: str) -> None:
     run = copied_run(name)
     edit_requests(run, 5)
-    assert any("seq 5" in str(item) for item in result_of(FinishedRun(run)).disagreements)
+    assert any("seq 5" in str(item) for item in derive_result(FinishedRun(run)).disagreements)
 
 
 CONDITIONS = ("result_validity", "result_perf_constraints_met", "early_stopping_met")
@@ -132,11 +132,11 @@ def test_without_a_trace_a_turned_verdict_is_found(
 @pytest.mark.parametrize("name", ["offline", "server", "single-stream-no-trace"])
 def test_edited_requests_are_found(copied_run: Copy, name: str) -> None:
     run = copied_run(name)
-    table = read_requests(run.requests)
+    table = read_request_table(run.requests)
     edit_requests(run, 0, output_tokens=int(table.output_tokens[0]) + 50)
     assert "output tokens" in {item.name for item in found_in(run)}
     edit_requests(run, 3, sample_index=1_000)
-    names = [item.name for item in result_of(FinishedRun(run)).disagreements]
+    names = [item.name for item in derive_result(FinishedRun(run)).disagreements]
     assert [one for one in names if one.startswith("sample index")] == [
         f"sample index at seq 3 ({source}; 1 differ)"
         for source in (*([] if name.endswith("no-trace") else ["trace"]), "replay of the seeds")

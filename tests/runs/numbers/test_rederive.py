@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from runs.errors import InputError
 from runs.loadgen.detail_log import DetailLog
-from runs.numbers.rederive import derive, evaluate, statistics, time_per_output_token_ns
+from runs.numbers.rederive import derive_numbers, evaluate_times, loadgen_statistics, time_per_output_token_ns
 from runs.numbers.timeline import Timeline, timeline
 from runs.record.requests_log import RequestTable
 
@@ -53,7 +53,7 @@ def table(issue: Any, first: Any, complete: Any, tokens: Any) -> RequestTable:
 
 def test_offline() -> None:
     times = Timeline("trace", column(0, 0), column(0, 0), column(SECOND, 2 * SECOND), None)
-    derived = evaluate(detail("Offline"), times, column(10, 30))
+    derived = evaluate_times(detail("Offline"), times, column(10, 30))
     numbers = derived.numbers
     assert (numbers.samples_per_second, numbers.tokens_per_second) == (1.0, 20.0)
     assert (derived.query_count, derived.sample_count, derived.duration_ns) == (1, 2, 2 * SECOND)
@@ -69,7 +69,7 @@ def test_offline() -> None:
 def test_server() -> None:
     # The query scheduled last completes before the one in front of it: the rates are taken over its own end.
     times = Timeline("trace", column(0, SECOND), column(5, SECOND + 5), column(4 * SECOND, SECOND), column(10, SECOND))
-    derived = evaluate(detail("Server"), times, column(5, 3))
+    derived = evaluate_times(detail("Server"), times, column(5, 3))
     numbers = derived.numbers
     assert numbers.samples_per_second == 0.5  # (2 - 1) / 2 s
     assert numbers.scheduled_samples_per_second == 1.0
@@ -84,7 +84,7 @@ def test_server() -> None:
 
 def test_single_stream() -> None:
     times = Timeline("trace", column(0, 2 * SECOND), column(0, 2 * SECOND), column(SECOND, SECOND), column(1, 1))
-    derived = evaluate(detail("SingleStream"), times, column(2, 2))
+    derived = evaluate_times(detail("SingleStream"), times, column(2, 2))
     assert derived.numbers.samples_per_second == 0.5
     assert derived.numbers.samples_per_second_without_overhead == 1.0
     assert not derived.early_stopping.met
@@ -101,12 +101,12 @@ def test_a_count_below_two_is_stored_as_none() -> None:
     spans = time_per_output_token_ns(column(100, 100, 100), column(30, 30, 30), column(0, 3, 8))
     assert spans.tolist() == [-70, 35, 10]
     times = Timeline("trace", column(0, 1), column(0, 1), column(100, 100), column(30, 30))
-    assert evaluate(detail("Server"), times, column(1, 3)).output_tokens == 3
+    assert evaluate_times(detail("Server"), times, column(1, 3)).output_tokens == 3
 
 
 @given(st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=300))
 def test_statistics_follow_loadgens_definition(values: list[int]) -> None:
-    numbers = statistics(np.array(values, dtype=np.int64))
+    numbers = loadgen_statistics(np.array(values, dtype=np.int64))
     ordered = sorted(values)
     assert (numbers.min, numbers.max) == (ordered[0], ordered[-1])
     assert numbers.p90 == ordered[int(len(values) * 0.9)]
@@ -136,6 +136,6 @@ def test_single_stream_times_begin_when_the_query_before_ends() -> None:
 def test_a_missing_first_token_is_named(scenario: str) -> None:
     records = table(column(1, 2), column(-1, 5), column(8, 9), column(2, 2))
     with pytest.raises(InputError, match=r"no first token for 1 of 2 samples \(first: seq 0\)"):
-        derive(detail(scenario), records, None)
+        derive_numbers(detail(scenario), records, None)
     with pytest.raises(InputError, match=r"the request log of the run of .* is empty"):
-        derive(detail(scenario), table(*[column()] * 4), None)
+        derive_numbers(detail(scenario), table(*[column()] * 4), None)

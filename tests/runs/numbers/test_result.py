@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from runs.errors import ExecutionError, HarnessError, InputError
 from runs.files.writing import write_json
 from runs.loadgen.detail_log import read_detail
-from runs.numbers.derive_result import result_of
+from runs.numbers.derive_result import derive_result
 from runs.numbers.invalid import Settings, invalid_reasons
 from runs.numbers.load import Load
 from runs.numbers.numbers import LatencyNumbers, reported_numbers
-from runs.numbers.rederive import derive
+from runs.numbers.rederive import derive_numbers
 from runs.numbers.result import read_result, write_result
 from runs.record.finished_run import FinishedRun
 from runs.record.layout import RunDir
@@ -56,14 +56,14 @@ def test_a_log_that_is_missing_or_breaks_off_is_an_unfinished_run(
     run = copied_run(name)
     change(run)
     with pytest.raises(ExecutionError, match=message):
-        result_of(FinishedRun(run))
+        derive_result(FinishedRun(run))
 
 
 def test_a_damaged_log_is_bad_input(copied_run: Copy) -> None:
     run = copied_run("server")
     run.detail.write_bytes(b"hello\n" + run.detail.read_bytes())
     with pytest.raises(InputError, match="line 1"):
-        result_of(FinishedRun(run))
+        derive_result(FinishedRun(run))
 
 
 @pytest.mark.parametrize(
@@ -77,14 +77,14 @@ def test_a_setting_that_gives_no_result_is_refused(copied_run: Copy, key: str, v
     run = copied_run("server-too-few")
     edit_detail(run, key, value)
     with pytest.raises(InputError, match=re.escape(message)):
-        result_of(FinishedRun(run))
+        derive_result(FinishedRun(run))
 
 
 def test_error_records_make_a_valid_run_invalid(copied_run: Copy) -> None:
     run = copied_run("server-one-token")
     for key in ("result_validity", "early_stopping_met", "result_perf_constraints_met"):
         edit_detail(run, key, "VALID" if key == "result_validity" else True)
-    result = result_of(FinishedRun(run))
+    result = derive_result(FinishedRun(run))
     assert (result.loadgen_verdict, result.verdict) == ("VALID", "INVALID")
     assert result.reasons[0].endswith("Number of tokens need to be greater than 1")
 
@@ -92,7 +92,7 @@ def test_error_records_make_a_valid_run_invalid(copied_run: Copy) -> None:
 def test_a_performance_run_without_results_is_invalid(copied_run: Copy) -> None:
     run = copied_run("offline-accuracy")
     edit_detail(run, "effective_test_mode", "PerformanceOnly")
-    result = result_of(FinishedRun(run))
+    result = derive_result(FinishedRun(run))
     assert result.verdict == "INVALID"
     assert "has no result" in result.reasons[0]
 
@@ -100,21 +100,21 @@ def test_a_performance_run_without_results_is_invalid(copied_run: Copy) -> None:
 def test_an_unknown_reason_is_quoted(copied_run: Copy) -> None:
     run = copied_run("server")
     edit_detail(run, "result_validity", "INVALID")
-    result = result_of(FinishedRun(run))
+    result = derive_result(FinishedRun(run))
     assert result.reasons == ["LoadGen reports INVALID: no reason given"]
     assert [item.name for item in result.disagreements if "summary" not in item.name] == ["result_validity"]
 
 
 def test_another_scenario_than_asked_is_a_disagreement(loadgen_runs: Runs) -> None:
-    result = result_of(FinishedRun(loadgen_runs["offline"]), scenario="Server")
+    result = derive_result(FinishedRun(loadgen_runs["offline"]), scenario="Server")
     assert [item.name for item in result.disagreements] == ["scenario"]
-    assert result_of(FinishedRun(loadgen_runs["offline"]), scenario="Offline").disagreements == []
+    assert derive_result(FinishedRun(loadgen_runs["offline"]), scenario="Offline").disagreements == []
 
 
 def test_without_requests_there_is_a_note_and_no_derivation(copied_run: Copy) -> None:
     run = copied_run("server")
     run.requests.unlink()
-    result = result_of(FinishedRun(run))
+    result = derive_result(FinishedRun(run))
     assert (result.verdict, result.derived, result.output_tokens_mean, result.counts.samples) == (
         "VALID",
         None,
@@ -127,7 +127,7 @@ def test_without_requests_there_is_a_note_and_no_derivation(copied_run: Copy) ->
 def test_empty_requests_are_a_disagreement(copied_run: Copy) -> None:
     run = copied_run("offline-no-trace")
     run.requests.write_bytes(b"")
-    assert any("the request log of the run" in str(item) for item in result_of(FinishedRun(run)).disagreements)
+    assert any("the request log of the run" in str(item) for item in derive_result(FinishedRun(run)).disagreements)
 
 
 @pytest.mark.parametrize(("replaced", "responses"), [([], 99), ([2], 100)], ids=["missing", "twice"])
@@ -135,7 +135,7 @@ def test_an_accuracy_run_without_one_response_is_invalid(copied_run: Copy, repla
     run = copied_run("offline-accuracy")
     lines = run.accuracy_log.read_text().splitlines()
     run.accuracy_log.write_text("\n".join([lines[0], *(lines[place] for place in replaced), *lines[2:]]))
-    result = result_of(FinishedRun(run))
+    result = derive_result(FinishedRun(run))
     assert result.verdict == "INVALID"
     assert f"contains {responses} responses to 99 samples, required: one response to each of 100" in result.reasons[0]
     assert [(item.reported, item.derived) for item in result.disagreements] == [(99, 100)] * (responses == 99)
@@ -143,16 +143,16 @@ def test_an_accuracy_run_without_one_response_is_invalid(copied_run: Copy, repla
 
 def test_the_mean_of_the_output_tokens(copied_run: Copy) -> None:
     run = copied_run("offline")
-    before = result_of(FinishedRun(run))
+    before = derive_result(FinishedRun(run))
     edit_requests(run, 0, output_tokens=1_000)
-    after = result_of(FinishedRun(run))
+    after = derive_result(FinishedRun(run))
     assert after.output_tokens_mean > before.output_tokens_mean > 1
 
 
 def test_a_result_is_read_back_also_from_another_version(copied_run: Copy) -> None:
     run = copied_run("server")
     edit_detail(run, "result_mean_latency_ns", 1)
-    result = result_of(FinishedRun(run), scenario="Interactive")
+    result = derive_result(FinishedRun(run), scenario="Interactive")
     assert result.scenario == "Interactive"
     assert result.disagreements
     write_result(run, result)
@@ -205,7 +205,7 @@ def test_random_damage_ends_in_a_result_or_an_error_of_ours(
             content = content[: place.start()] + data.draw(ODD_NUMBERS) + content[place.end() :]
         target.write_bytes(content)
     try:
-        result = result_of(FinishedRun(run))
+        result = derive_result(FinishedRun(run))
     except HarnessError as error:
         result = None
         message = error.message
@@ -228,7 +228,7 @@ def test_any_odd_value_ends_in_a_result_or_an_error_of_ours(copied_run: Copy, na
         for value in ODD[number % one_in :: one_in]:
             edit_detail(run, key, value)
             try:
-                result_of(FinishedRun(run))
+                derive_result(FinishedRun(run))
                 outcomes.add("result")
             except HarnessError as error:
                 outcomes.add(type(error).__name__)
@@ -304,7 +304,7 @@ def test_no_lower_rate_where_no_rate_meets_a_limit(
     for key, value in {flag: False, "result_validity": "INVALID", **limits}.items():
         edit_detail(run, key, value)
     finished = FinishedRun(run)
-    derived = derive(finished.detail, finished.requests, None) if mean_open is not None else None
+    derived = derive_numbers(finished.detail, finished.requests, None) if mean_open is not None else None
     if derived is not None:
         late: Any = SimpleNamespace(met=False, verdicts={"tpot": SimpleNamespace(met=False)}, queries_needed=1)
         derived = replace(derived, early_stopping=late)
@@ -325,7 +325,7 @@ def test_the_queries_of_an_audit_cannot_be_chosen(copied_run: Copy, by_audit: bo
     finished = FinishedRun(copied_run("server"))
     edit_detail(finished.dir, "early_stopping_met", False)
     finished = FinishedRun(finished.dir)
-    derived = derive(finished.detail, finished.requests, None)
+    derived = derive_numbers(finished.detail, finished.requests, None)
     late: Any = SimpleNamespace(met=False, verdicts={}, queries_needed=10**6)
     derived = replace(derived, early_stopping=late)
     reasons = invalid_reasons(finished.detail, reported_numbers(finished.detail), derived, {}, by_audit=by_audit)

@@ -12,7 +12,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from runs.errors import InputError
-from runs.record.requests_log import MAX_REASONS, NO_TIME, RequestLogLine, encode, read_requests
+from runs.record.requests_log import MAX_REASONS, NO_TIME, RequestLogLine, encode_line, read_request_table
 
 integers = st.integers(0, 2**63 - 1)
 records = st.builds(
@@ -40,8 +40,8 @@ GOOD = RequestLogLine(0, 27, 812, 128, 10, 20, 30, "length", "ab" * 32)
 @given(rows=st.lists(records, max_size=12, unique_by=lambda record: record.seq))
 def test_round_trip_in_order_of_issue(tmp_path: Path, rows: list[RequestLogLine]) -> None:
     path = tmp_path / "requests.jsonl"
-    path.write_bytes(b"".join(encode(row) for row in rows))
-    table = read_requests(path)
+    path.write_bytes(b"".join(encode_line(row) for row in rows))
+    table = read_request_table(path)
     rows.sort(key=lambda record: record.seq)
     assert len(table) == len(rows)
     assert table.seq.tolist() == [row.seq for row in rows]
@@ -61,34 +61,34 @@ def test_round_trip_in_order_of_issue(tmp_path: Path, rows: list[RequestLogLine]
 
 @pytest.mark.parametrize(("name", "value"), zip(NAMES, [-1, 1.5, True, [], {}, 2**63, -1, 1.5, True, [3]], strict=True))
 def test_a_bad_field_is_named_with_its_line(tmp_path: Path, name: str, value: Any) -> None:
-    raw = json.loads(encode(GOOD)) | {"seq": 1, name: value}
+    raw = json.loads(encode_line(GOOD)) | {"seq": 1, name: value}
     path = tmp_path / "requests.jsonl"
-    path.write_bytes(encode(GOOD) + json.dumps(raw).encode() + b"\n")
+    path.write_bytes(encode_line(GOOD) + json.dumps(raw).encode() + b"\n")
     with pytest.raises(InputError, match=rf"line 2 is not a line of a request log: .*\$\.{name}`"):
-        read_requests(path)
+        read_request_table(path)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (encode(GOOD) + encode(GOOD)[:50], "line 2 is not a line of a request log"),
-        (encode(GOOD) + b"\n", "line 2 is not a line of a request log"),
+        (encode_line(GOOD) + encode_line(GOOD)[:50], "line 2 is not a line of a request log"),
+        (encode_line(GOOD) + b"\n", "line 2 is not a line of a request log"),
         (b"[1, 2]\n", "line 1 is not a line of a request log"),
         (b"\xff\xfe\n", "line 1 is not a line of a request log"),
-        (encode(GOOD)[:-2] + b',"seq":3}\n', "line 1 contains a field twice"),
-        (encode(GOOD)[:-2] + b',"other":3}\n', "unknown field `other`"),
-        (encode(replace(GOOD, submit_ns=12))[:-2] + b',"submit_ns":13}\n', "line 1 contains a field twice"),
-        (encode(GOOD)[:-2] + b',"submit_ns":null}\n', "line 1 is not a line of a request log"),
+        (encode_line(GOOD)[:-2] + b',"seq":3}\n', "line 1 contains a field twice"),
+        (encode_line(GOOD)[:-2] + b',"other":3}\n', "unknown field `other`"),
+        (encode_line(replace(GOOD, submit_ns=12))[:-2] + b',"submit_ns":13}\n', "line 1 contains a field twice"),
+        (encode_line(GOOD)[:-2] + b',"submit_ns":null}\n', "line 1 is not a line of a request log"),
         (b"x" * 1_100_000, "line 1 is longer than 1,024 KiB"),
-        (encode(GOOD) * 2, "line 2: field 'seq' is 0, as on line 1"),
+        (encode_line(GOOD) * 2, "line 2: field 'seq' is 0, as on line 1"),
         *(
-            (encode(GOOD).replace(b'"%s":' % name, b'"x":'), "line 1 is not a line of a request log")
+            (encode_line(GOOD).replace(b'"%s":' % name, b'"x":'), "line 1 is not a line of a request log")
             for name in (b"seq", b"issue_ns")
         ),
-        (encode(replace(GOOD, output_sha256="G" * 64)), "line 1: output_sha256 is not 64 lower-case hex digits"),
-        (encode(replace(GOOD, finish_reason="r" * 200)), r"line 1 .*finish_reason"),
+        (encode_line(replace(GOOD, output_sha256="G" * 64)), "line 1: output_sha256 is not 64 lower-case hex digits"),
+        (encode_line(replace(GOOD, finish_reason="r" * 200)), r"line 1 .*finish_reason"),
         (
-            b"".join(encode(replace(GOOD, seq=seq, finish_reason=f"{seq}")) for seq in range(MAX_REASONS + 1)),
+            b"".join(encode_line(replace(GOOD, seq=seq, finish_reason=f"{seq}")) for seq in range(MAX_REASONS + 1)),
             r"line 101: more than 100 different values of finish_reason",
         ),
     ],
@@ -97,7 +97,7 @@ def test_damage_is_named(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "requests.jsonl"
     path.write_bytes(content)
     with pytest.raises(InputError, match=message):
-        read_requests(path)
+        read_request_table(path)
 
 
 def test_times_per_later_token_leave_out_requests_without_any(tmp_path: Path) -> None:
@@ -109,35 +109,35 @@ def test_times_per_later_token_leave_out_requests_without_any(tmp_path: Path) ->
         )
         for seq, tokens, first in rows
     ]  # fmt: skip
-    (tmp_path / "requests.jsonl").write_bytes(b"".join(map(encode, lines)))
-    table = read_requests(tmp_path / "requests.jsonl")
+    (tmp_path / "requests.jsonl").write_bytes(b"".join(map(encode_line, lines)))
+    table = read_request_table(tmp_path / "requests.jsonl")
     assert table.tpot_ns().tolist() == [400.0, 200.0]
     assert table.tpot_ns(table.seq == 3).tolist() == [200.0]
 
 
 def test_a_line_has_the_agreed_names() -> None:
-    assert tuple(json.loads(encode(GOOD))) == NAMES
-    assert tuple(json.loads(encode(replace(GOOD, submit_ns=12)))) == (*NAMES, "submit_ns")  # a closed loop
-    assert tuple(json.loads(encode(replace(GOOD, token_gaps_us=[9])))) == (*NAMES, "token_gaps_us")  # a server
+    assert tuple(json.loads(encode_line(GOOD))) == NAMES
+    assert tuple(json.loads(encode_line(replace(GOOD, submit_ns=12)))) == (*NAMES, "submit_ns")  # a closed loop
+    assert tuple(json.loads(encode_line(replace(GOOD, token_gaps_us=[9])))) == (*NAMES, "token_gaps_us")  # a server
 
 
 def test_gaps_count_only_if_all_responses_have_them(tmp_path: Path) -> None:
     path = tmp_path / "requests.jsonl"
-    path.write_bytes(encode(replace(GOOD, token_gaps_us=[9])) + encode(replace(GOOD, seq=1)))
-    assert read_requests(path).token_gaps is None
-    path.write_bytes(encode(replace(GOOD, token_gaps_us=[-1])))
+    path.write_bytes(encode_line(replace(GOOD, token_gaps_us=[9])) + encode_line(replace(GOOD, seq=1)))
+    assert read_request_table(path).token_gaps is None
+    path.write_bytes(encode_line(replace(GOOD, token_gaps_us=[-1])))
     with pytest.raises(InputError, match="token_gaps_us"):
-        read_requests(path)
+        read_request_table(path)
 
 
 def test_a_refusal_does_not_keep_what_was_read(tmp_path: Path) -> None:
     """Of 900,000 lines it was 700 MB in each error that somebody kept."""
     path = tmp_path / "requests.jsonl"
-    path.write_bytes(encode(GOOD) * 5000)
+    path.write_bytes(encode_line(GOOD) * 5000)
     tracemalloc.start()
     try:
         with pytest.raises(InputError) as raised:
-            read_requests(path)
+            read_request_table(path)
         kept, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -147,10 +147,10 @@ def test_a_refusal_does_not_keep_what_was_read(tmp_path: Path) -> None:
 def test_millions_of_requests_are_read_in_little_memory(tmp_path: Path) -> None:
     """The largest file has 3.6 million lines: with 290 bytes for each, judging it took more than 1 GB."""
     path, lines = tmp_path / "requests.jsonl", 20_000
-    path.write_bytes(b"".join(encode(replace(GOOD, seq=seq, output_sha256=f"{seq:064x}")) for seq in range(lines)))
+    path.write_bytes(b"".join(encode_line(replace(GOOD, seq=seq, output_sha256=f"{seq:064x}")) for seq in range(lines)))
     tracemalloc.start()
     try:
-        table = read_requests(path)
+        table = read_request_table(path)
         kept, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -162,9 +162,9 @@ def test_millions_of_requests_are_read_in_little_memory(tmp_path: Path) -> None:
 def test_which_replica_answered(tmp_path: Path) -> None:
     """None in a run with one engine."""
     path = tmp_path / "requests.jsonl"
-    lines = [encode(replace(GOOD, seq=seq, replica=replica)) for seq, replica in ((1, 0), (0, 2))]
+    lines = [encode_line(replace(GOOD, seq=seq, replica=replica)) for seq, replica in ((1, 0), (0, 2))]
     path.write_bytes(b"".join(lines))
-    replica = read_requests(path).replica
+    replica = read_request_table(path).replica
     assert replica.tolist() == [2, 0]
-    path.write_bytes(encode(GOOD).replace(b',"replica":null', b"") + encode(replace(GOOD, seq=1)))
-    assert read_requests(path).replica is None
+    path.write_bytes(encode_line(GOOD).replace(b',"replica":null', b"") + encode_line(replace(GOOD, seq=1)))
+    assert read_request_table(path).replica is None

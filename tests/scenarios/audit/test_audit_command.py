@@ -16,7 +16,7 @@ from runs.loadgen.detail_log import read_detail
 from runs.record.finished_run import FinishedRun
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
-from runs.record.requests_log import read_requests
+from runs.record.requests_log import read_request_table
 from scenarios.audit.audit_config import audit_options
 from scenarios.audit.run_audit import run_audit
 from tests.conftest import Finished, RunMain, StartMain, run_here
@@ -64,7 +64,7 @@ def test_the_runs_of_an_audit_are_what_they_should_be(run_main: RunMain, tmp_pat
     issued: set[int] = set()
     for number, label in enumerate(labels):
         run = RunDir(folder / label)
-        table, detail, manifest = read_requests(run.requests), read_detail(run.detail), read_manifest(run.manifest)
+        table, detail, manifest = read_request_table(run.requests), read_detail(run.detail), read_manifest(run.manifest)
         assert len(table) == 20
         assert manifest.plan.rows is not None
         assert detail.integer("qsl_reported_total_count") == len(manifest.plan.rows)

@@ -18,8 +18,8 @@ from runs.bench.bench_record import (
     Latency,
     Limits,
     OpenQueries,
-    RunVerdict,
-    read_bench,
+    RateVerdict,
+    read_bench_record,
 )
 from runs.errors import ExecutionError, ExitCode, Interrupted, SetupError
 from runs.record.manifest import read_manifest
@@ -79,7 +79,7 @@ class FakeRuns:
         number, kind, qps = options["number"], options["kind"], options["asked_qps"]
         folder = options.pop("folder")
         offline = kind == "offline"
-        verdict: RunVerdict = "maximum" if offline else "measured" if limits is None else "within"
+        verdict: RateVerdict = "maximum" if offline else "measured" if limits is None else "within"
         if qps is not None and qps > 0.95 * self.capacity_qps:
             verdict = "saturated"
         if self.unchecked and limits is not None:
@@ -115,7 +115,7 @@ def bench(folder: Path, *more: object) -> Finished:
 
 
 def record(folder: Path) -> BenchRecord:
-    return read_bench(folder / "bench" / BENCH_FILE)
+    return read_bench_record(folder / "bench" / BENCH_FILE)
 
 
 LADDER = ["00-warm-up", "01-offline", "02-server-10", "03-server-20", "04-server-30", "05-server-36"]
@@ -328,7 +328,7 @@ def test_real_runs_a_killed_bench_and_an_engine_that_ends(tmp_path: Path, start_
     killed = start_main(*command)
 
     def has_runs(number: int) -> bool:
-        return (folder / BENCH_FILE).exists() and len(read_bench(folder / BENCH_FILE).runs) >= number
+        return (folder / BENCH_FILE).exists() and len(read_bench_record(folder / BENCH_FILE).runs) >= number
 
     until(lambda: has_runs(1), "the first run", process=killed.process)
     (log,) = folder.glob("engine.log")
@@ -345,7 +345,7 @@ def test_real_runs_a_killed_bench_and_an_engine_that_ends(tmp_path: Path, start_
         if log in _files(process) and process.pid != resumed.process.pid:
             process.kill()
     finished = resumed.wait()
-    stored = read_bench(folder / BENCH_FILE)
+    stored = read_bench_record(folder / BENCH_FILE)
     assert finished.code == ExitCode.FAILED, finished.stdout
     # A busy machine delays the client, so that a run may be unclear.
     assert [run.verdict == "failed" for run in stored.runs] == [False, False, True, False]

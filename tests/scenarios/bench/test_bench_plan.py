@@ -19,12 +19,12 @@ from qsl.tokenizers import BYTES
 from runs.bench.bench_record import BENCH_FILE, BenchRecord, BenchRun, Conditions, Limits, write_bench
 from runs.bench.find_bench import bench_directory, find_bench, folder_of
 from runs.errors import InputError, SetupError
-from runs.record.requests_log import read_requests
-from scenarios.bench.ladder import RunSpec, Step, default_steps
+from runs.record.requests_log import read_request_table
+from scenarios.bench.ladder import LoadStep, PlannedBenchRun, default_steps
 from scenarios.bench.load import load_bench
 from scenarios.bench.options import Bench
 from scenarios.bench.prompts import BLOCK, Synthetic, read_prompts
-from scenarios.bench.run_files import repeated_rows, run_config
+from scenarios.bench.run_files import repeated_rows, write_run_files
 from scenarios.command_line.dispatch import main
 from scenarios.launch.parent import execute_run
 from scenarios.launch.plan import prepare
@@ -60,17 +60,20 @@ def test_a_bench_without_options() -> None:
     assert bench.equal_conditions()["input_tokens"] == "128"
     assert "no accelerator" in bench.notes[0]
     assert loaded(scenario="interactive").limits == Limits(ttft=500, tpot=30)
-    assert loaded(scenario="Offline").steps == (Step("offline"),)
+    assert loaded(scenario="Offline").steps == (LoadStep("offline"),)
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"rates": "10, 5"}, {"steps": (Step("server", qps=5), Step("server", qps=10))}),
-        ({"rates": "25%"}, {"steps": (Step("offline"), Step("server", share=0.25))}),
-        ({"rates": "inf"}, {"steps": (Step("offline"),), "is_adaptive": False}),
-        ({"concurrency": "8,1"}, {"steps": (Step("concurrency", concurrency=1), Step("concurrency", concurrency=8))}),
-        ({"max_concurrency": "4"}, {"steps": (Step("concurrency", concurrency=4),)}),
+        ({"rates": "10, 5"}, {"steps": (LoadStep("server", qps=5), LoadStep("server", qps=10))}),
+        ({"rates": "25%"}, {"steps": (LoadStep("offline"), LoadStep("server", share=0.25))}),
+        ({"rates": "inf"}, {"steps": (LoadStep("offline"),), "is_adaptive": False}),
+        (
+            {"concurrency": "8,1"},
+            {"steps": (LoadStep("concurrency", concurrency=1), LoadStep("concurrency", concurrency=8))},
+        ),
+        ({"max_concurrency": "4"}, {"steps": (LoadStep("concurrency", concurrency=4),)}),
         ({"limits": "ttft=200"}, {"limits": Limits(ttft=200)}),
         ({"limits": "none"}, {"limits": None}),
         ({"goodput": "ttft:500"}, {"limits": Limits(ttft=500)}),
@@ -99,9 +102,9 @@ def test_words_after_goodput_are_limits() -> None:
 def test_open_queries_are_bounded_at_a_rate(tmp_path: Path) -> None:
     bench = loaded(rates="5", max_concurrency="32", output_log_dir=str(tmp_path))
     assert "their latency includes the wait" in bench.notes[0]
-    server = run_config(bench, RunSpec(2, "server", 8, 0, 5.0))
+    server = write_run_files(bench, PlannedBenchRun(2, "server", 8, 0, 5.0))
     assert (server.admission, server.admission_queries) == ("fcfs", 32)
-    assert run_config(bench, RunSpec(1, "offline", 8, 0)).admission_queries is None
+    assert write_run_files(bench, PlannedBenchRun(1, "offline", 8, 0)).admission_queries is None
 
 
 def test_all_mistakes_are_reported_at_once() -> None:
@@ -190,7 +193,7 @@ def test_like_an_earlier_bench(tmp_path: Path) -> None:
     )  # fmt: skip
     write_bench(tmp_path, record)
     again = loaded(like=str(tmp_path))
-    assert again.steps == (Step("offline"), Step("server", qps=2.5), Step("server", qps=7.0))
+    assert again.steps == (LoadStep("offline"), LoadStep("server", qps=2.5), LoadStep("server", qps=7.0))
     assert again.like == record
     assert again.equal_conditions() == bench.equal_conditions()
     assert again.prompts.rows(0, 3) == bench.prompts.rows(0, 3)
@@ -401,10 +404,10 @@ def test_prompts_of_a_file(tmp_path: Path) -> None:
     assert [row["input"] for row in rows] == ["two", "three", "one"]
     assert [row["output_lengths"] for row in rows] == [[2, 9], [2, 5], [2, 5]]
     assert bytes(rows[0]["tok_input"][1:]) == b"two"
-    assert repeated_rows(bench, RunSpec(1, "offline", 3, 0)) == ""
-    assert repeated_rows(bench, RunSpec(3, "offline", 3, first_row=4)) == ""
+    assert repeated_rows(bench, PlannedBenchRun(1, "offline", 3, 0)) == ""
+    assert repeated_rows(bench, PlannedBenchRun(3, "offline", 3, first_row=4)) == ""
     warning = "prompts repeat from run 2 on, because the source has only 3 prompts"
-    assert repeated_rows(bench, RunSpec(2, "offline", 3, first_row=3)) == warning
+    assert repeated_rows(bench, PlannedBenchRun(2, "offline", 3, first_row=3)) == warning
     exact = loaded(dataset_path=str(path), output_len="5", ignore_eos=True)
     assert orjson.loads(exact.prompts.rows(1, 1)[0])["output_lengths"] == [9, 9]
 
@@ -452,13 +455,13 @@ def test_a_run_issues_each_row_once(tmp_path: Path, scenario: str, kind: Any, mo
     bench = loaded(scenario=scenario, output_log_dir=str(tmp_path), **more)
     percentile = "p90" if "ttft" in more.get("limits", "") else None
     queries = 70 if percentile else 5  # fewer than LoadGen's early stopping needs at its default percentile
-    spec = RunSpec(3, kind, queries, 0, 200.0 if kind == "server" else None, percentile=percentile)
+    spec = PlannedBenchRun(3, kind, queries, 0, 200.0 if kind == "server" else None, percentile=percentile)
     output = io.StringIO()
-    result = execute_run(run_config(bench, spec), Console(file=output, width=200)).result
+    result = execute_run(write_run_files(bench, spec), Console(file=output, width=200)).result
     assert result.verdict == "VALID", output.getvalue()
     assert not {"will be INVALID", "why:", "early stopping"} & set(output.getvalue().split("  "))
     folder = tmp_path / "runs" / ("03-server-200" if kind == "server" else "03-offline")
-    requests = read_requests(folder / "requests.jsonl")
+    requests = read_request_table(folder / "requests.jsonl")
     assert sorted(requests.sample_index.tolist()) == list(range(queries))
     assert set(requests.output_tokens.tolist()) == {32}
 
@@ -466,15 +469,15 @@ def test_a_run_issues_each_row_once(tmp_path: Path, scenario: str, kind: Any, mo
 def test_a_dataset_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scenarios.bench.run_files.MAX_BYTES", 1000)
     with pytest.raises(SetupError, match="run 1: 100 prompts exceed"):
-        run_config(loaded(output_log_dir=str(tmp_path)), RunSpec(1, "offline", 100, 0))
+        write_run_files(loaded(output_log_dir=str(tmp_path)), PlannedBenchRun(1, "offline", 100, 0))
 
 
 def test_each_response_has_the_length_of_its_row(tmp_path: Path) -> None:
     lines = [{"prompt": f"prompt {number}", "output_tokens": 2 + number} for number in range(7)]
     bench = loaded(dataset_path=str(file_of(tmp_path, *lines)), ignore_eos=True, output_log_dir=str(tmp_path / "bench"))
     bench = replace(bench, values=bench.values | {"replicas": "1"})  # the lengths also reach another process
-    config = run_config(bench, RunSpec(1, "offline", 7, 0))
+    config = write_run_files(bench, PlannedBenchRun(1, "offline", 7, 0))
     assert "the dataset limits the output tokens of each row" in prepare(config).unofficial_reasons
     execute_run(config, Console(file=io.StringIO()))
-    requests = read_requests(tmp_path / "bench/runs/01-offline/requests.jsonl")
+    requests = read_request_table(tmp_path / "bench/runs/01-offline/requests.jsonl")
     assert (requests.output_tokens == 2 + requests.sample_index).all()

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runs.bench.bench_record import NEEDED, BenchRecord, BenchRun, RunVerdict
+from runs.bench.bench_record import NEEDED, BenchRecord, BenchRun, RateVerdict
 from runs.errors import ExitCode
 from scenarios.bench.ladder import (
     LadderPlan,
-    RunSpec,
-    Step,
-    best_of,
+    LoadStep,
+    PlannedBenchRun,
+    best_rate,
     choose_percentile,
     next_run,
 )
@@ -23,8 +23,8 @@ from tests.support.bench_records import LIMITS, bench_record
 OFFLINE_QPS = 40.0
 
 
-def steps(*shares: float) -> tuple[Step, ...]:
-    return (Step("offline"), *(Step("server", share=share) for share in shares))
+def steps(*shares: float) -> tuple[LoadStep, ...]:
+    return (LoadStep("offline"), *(LoadStep("server", share=share) for share in shares))
 
 
 PLAN = LadderPlan(
@@ -32,7 +32,7 @@ PLAN = LadderPlan(
 )
 
 
-def measured(spec: RunSpec, verdict: RunVerdict) -> BenchRun:
+def measured(spec: PlannedBenchRun, verdict: RateVerdict) -> BenchRun:
     return BenchRun(
         number=spec.number,
         kind=spec.kind,
@@ -48,7 +48,7 @@ def measured(spec: RunSpec, verdict: RunVerdict) -> BenchRun:
     )
 
 
-def climb(plan: LadderPlan, verdict: Callable[[RunSpec], RunVerdict]) -> list[BenchRun]:
+def climb(plan: LadderPlan, verdict: Callable[[PlannedBenchRun], RateVerdict]) -> list[BenchRun]:
     runs: list[BenchRun] = []
     while (spec := next_run(plan, runs)) is not None:
         assert len(runs) < 100
@@ -57,7 +57,7 @@ def climb(plan: LadderPlan, verdict: Callable[[RunSpec], RunVerdict]) -> list[Be
     return runs
 
 
-def up_to(boundary: float) -> Callable[[RunSpec], RunVerdict]:
+def up_to(boundary: float) -> Callable[[PlannedBenchRun], RateVerdict]:
     return lambda spec: "within" if (spec.asked_qps or 0) <= boundary * OFFLINE_QPS else "saturated"
 
 
@@ -86,7 +86,7 @@ def test_a_rate_at_which_the_percentile_takes_too_long_is_not_tried() -> None:
 def test_the_best_rate_encloses_the_boundary(boundary: float, most: int) -> None:
     plan = replace(PLAN, max_runs=most)
     runs = climb(plan, up_to(boundary))
-    best = best_of(runs)
+    best = best_rate(runs)
     assert len(runs) <= most
     if best is None:
         assert most == 1
@@ -112,21 +112,21 @@ def test_a_bench_continues_from_any_of_its_runs() -> None:
 
 def test_an_unclear_or_failed_run_does_not_end_the_ascent_and_sets_no_rate() -> None:
     for verdict in ("unclear", "failed"):
-        odd: RunVerdict = verdict  # type: ignore[assignment]
+        odd: RateVerdict = verdict  # type: ignore[assignment]
         runs = climb(PLAN, lambda spec, odd=odd: odd if spec.share in (0.25, 0.9) else "within")
         assert [run.share for run in runs[1:]] == [0.25, 0.5, 0.75, 0.9, 0.75]
-        best = best_of(runs)
+        best = best_rate(runs)
         assert best is not None
         assert (best.low, best.high) == (30.0, None)
 
 
-def bench(verdicts: dict[float, RunVerdict], **fields: Any) -> BenchRecord:
+def bench(verdicts: dict[float, RateVerdict], **fields: Any) -> BenchRecord:
     """A bench with one run of 8 queries at each rate."""
     runs = [
-        measured(RunSpec(number, "server", 8, 0, qps), verdict).model_copy(update={"reasons": ["a reason"]})
+        measured(PlannedBenchRun(number, "server", 8, 0, qps), verdict).model_copy(update={"reasons": ["a reason"]})
         for number, (qps, verdict) in enumerate(verdicts.items(), start=1)
     ]
-    return bench_record(**{"runs": runs, "best": best_of(runs), "limits": LIMITS, "percentile": "p90"} | fields)
+    return bench_record(**{"runs": runs, "best": best_rate(runs), "limits": LIMITS, "percentile": "p90"} | fields)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def bench(verdicts: dict[float, RunVerdict], **fields: Any) -> BenchRecord:
     ],
 )  # fmt: skip
 def test_a_bench_without_a_decided_rate_has_no_best_rate(
-    verdicts: dict[float, RunVerdict], low: float | None, exit_code: ExitCode
+    verdicts: dict[float, RateVerdict], low: float | None, exit_code: ExitCode
 ) -> None:
     record = bench(verdicts)
     assert (record.best and record.best.low, record.exit_code) == (low, exit_code)
@@ -168,14 +168,14 @@ def test_the_reason_for_a_missing_best_rate_is_the_lowest_percentile() -> None:
         (["unclear"], ExitCode.REFUSED),
     ],
 )
-def test_the_exit_code_of_a_closed_loop(verdicts: list[RunVerdict], exit_code: ExitCode) -> None:
+def test_the_exit_code_of_a_closed_loop(verdicts: list[RateVerdict], exit_code: ExitCode) -> None:
     runs = [
-        measured(RunSpec(number, "concurrency", 70, 0, concurrency=number), verdict).model_copy(
+        measured(PlannedBenchRun(number, "concurrency", 70, 0, concurrency=number), verdict).model_copy(
             update={"reasons": ["a reason"]}
         )
         for number, verdict in enumerate(verdicts, start=1)
     ]
-    assert bench({}, runs=runs, best=best_of(runs)).exit_code == exit_code
+    assert bench({}, runs=runs, best=best_rate(runs)).exit_code == exit_code
 
 
 def test_a_violated_limit_leaves_the_curve_whole() -> None:
@@ -184,11 +184,11 @@ def test_a_violated_limit_leaves_the_curve_whole() -> None:
 
 
 def test_requested_loads_are_all_measured() -> None:
-    plan = replace(PLAN, steps=tuple(Step("server", qps=qps) for qps in (10.0, 20.0, 80.0)), is_adaptive=False)
+    plan = replace(PLAN, steps=tuple(LoadStep("server", qps=qps) for qps in (10.0, 20.0, 80.0)), is_adaptive=False)
     runs = climb(plan, up_to(0.3))
     assert [run.asked_qps for run in runs] == [10, 20, 80, 10]
     assert runs[-1].again
-    closed = replace(plan, steps=(Step("concurrency", concurrency=1), Step("concurrency", concurrency=8)))
+    closed = replace(plan, steps=(LoadStep("concurrency", concurrency=1), LoadStep("concurrency", concurrency=8)))
     assert [run.concurrency for run in climb(closed, lambda _: "measured")] == [1, 8]
 
 
@@ -202,12 +202,12 @@ def test_a_repetition_has_the_rates_of_the_first_one() -> None:
 
 
 def test_a_rate_is_within_if_most_of_its_runs_are() -> None:
-    plan = replace(PLAN, steps=(Step("server", qps=10.0),), is_adaptive=False)
+    plan = replace(PLAN, steps=(LoadStep("server", qps=10.0),), is_adaptive=False)
     once = climb(plan, lambda spec: "outside" if spec.again else "within")
-    best = best_of(once)
+    best = best_rate(once)
     assert best is not None
     assert (best.low, best.high) == (None, 10.0)
-    best = best_of(climb(replace(plan, repeats=3), lambda spec: "outside" if spec.repetition == 2 else "within"))
+    best = best_rate(climb(replace(plan, repeats=3), lambda spec: "outside" if spec.repetition == 2 else "within"))
     assert best is not None
     assert (best.low, best.high) == (10.0, None)
 

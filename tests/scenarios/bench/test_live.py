@@ -6,7 +6,7 @@ import time
 import pytest
 
 from runs.record.progress import Progress
-from scenarios.bench.ladder import RunSpec
+from scenarios.bench.ladder import PlannedBenchRun
 from scenarios.bench.live import LiveRun
 from scenarios.launch.rate_watch import Stopped
 from scenarios.terminal import Terminal
@@ -32,7 +32,7 @@ def follow(live: LiveRun, rate: float, seconds: int, queries: int) -> None:
 
 
 def run_at(rate: float, seconds: int = 60) -> LiveRun:
-    spec = RunSpec(1, "server", int(rate * seconds), 0, rate)
+    spec = PlannedBenchRun(1, "server", int(rate * seconds), 0, rate)
     return LiveRun(Terminal(file=io.StringIO(), force_terminal=False), "Server", spec, 60)
 
 
@@ -65,7 +65,7 @@ def test_a_small_overload_looks_saturated_and_drains() -> None:
 def test_plain_lines_are_few_and_only_of_the_warm_up(number: int, count: int) -> None:
     seconds = iter(float(second) for second in range(1000))
     output = io.StringIO()
-    spec = RunSpec(number, "server", 720, 0, 12.0)
+    spec = PlannedBenchRun(number, "server", 720, 0, 12.0)
     console = Terminal(file=output, force_terminal=False)
     live = LiveRun(console, "Server 50%", spec, 60, now_s=lambda: next(seconds))
     live(Progress("engine", time.time_ns(), 1, "Server", "performance"))

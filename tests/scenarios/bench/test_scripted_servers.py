@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runs.bench.bench_record import BENCH_FILE, BenchRecord, BenchRun, read_bench
+from runs.bench.bench_record import BENCH_FILE, BenchRecord, BenchRun, read_bench_record
 from runs.errors import ExitCode
 from scenarios.launch.run_page import SWITCH
 from tests.conftest import Finished, RunMain
@@ -46,7 +46,7 @@ def bench(run_main: RunMain, tmp_path: Path) -> Bench:
                 *options, environment={SWITCH: "1"},
             )  # fmt: skip
         page = (folder / "report.html").read_text()
-        return Measured(finished, read_bench(folder / BENCH_FILE), page)
+        return Measured(finished, read_bench_record(folder / BENCH_FILE), page)
 
     return measure
 

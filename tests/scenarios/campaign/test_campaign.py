@@ -19,7 +19,7 @@ from runs.record.layout import CampaignDir, ResultDir, RunDir
 from runs.record.manifest import read_manifest
 from scenarios.campaign.campaign_config import load_campaign
 from scenarios.campaign.campaign_plan import plan_campaign
-from scenarios.campaign.campaign_state import examine
+from scenarios.campaign.campaign_state import examine_scenario
 from scenarios.resumed import held
 from tests.conftest import RunMain, StartedMain, StartMain, run_here
 from tests.support.official import DATACENTER as DATACENTER_BENCHMARK
@@ -195,7 +195,7 @@ def test_a_run_in_progress_is_neither_done_nor_failed(done: Small) -> None:
         edit(folder / "manifest.json", **here)
     campaign = load_campaign(done.file, {"output_log_dir": done.place.root})
     runs = [run for run in plan_campaign(campaign, lambda text: None) if run.scenario == "Offline"]
-    states = examine(runs, "closed")[0]
+    states = examine_scenario(runs, "closed")[0]
     assert [(state.status, state.done) for state in states.values()] == [
         ("running", False), ("done", True), ("running", False)
     ]  # fmt: skip
@@ -212,7 +212,7 @@ def test_the_open_division_asks_for_no_score(
     done.write(DATACENTER, division=division)
     campaign = load_campaign(done.file, {"output_log_dir": done.place.root})
     runs = [run for run in plan_campaign(campaign, lambda text: None) if run.scenario == "Offline"]
-    state = examine(runs, division)[0]["accuracy"]
+    state = examine_scenario(runs, division)[0]["accuracy"]
     assert (state.status, "required: at least" in state.text) == (status, status == "negative"), state.text
 
 
@@ -226,7 +226,7 @@ def test_a_failing_and_a_negative_run_do_not_end_the_campaign(small: Small, run_
     assert f"first change the settings in {small.file}, or the system" in finished.stdout
     campaign = load_campaign(small.file, {"output_log_dir": small.place.root})
     runs = [run for run in plan_campaign(campaign, lambda text: None) if run.scenario == "Offline"]
-    audit = examine(runs, "closed")[0]["TEST06"]
+    audit = examine_scenario(runs, "closed")[0]["TEST06"]
     end = json.loads((small.result("Offline").audit("TEST06") / "ended.json").read_text())
     assert (audit.status, audit.text) == ("failed", end["message"])
     assert sorted(small.starts()) == [name for name in sorted(RUNS) if name.startswith("Server")]

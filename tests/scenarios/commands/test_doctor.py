@@ -10,9 +10,9 @@ from rich.console import Console
 
 from qsl.cache import CACHE_VARIABLE
 from runs.errors import ExitCode, InputError
-from scenarios.commands.doctor import print_report
+from scenarios.commands.doctor import print_findings
 from scenarios.launch import machine_checks
-from scenarios.launch.machine_checks import DoctorRequest, examine
+from scenarios.launch.machine_checks import DoctorRequest, examine_machine
 from sut.vllm.machine import NO_FLASHINFER, Machine
 
 GPU = {"vendor": "NVIDIA", "name": "H100", "memory.total": "81559", "driver_version": "570"}
@@ -49,7 +49,9 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def states(model: str | None = None, dataset: Path | None = None) -> dict[str, tuple[str, str]]:
-    return {finding.slug: (finding.severity, finding.text) for finding in examine(DoctorRequest(model, dataset))}
+    return {
+        finding.slug: (finding.severity, finding.text) for finding in examine_machine(DoctorRequest(model, dataset))
+    }
 
 
 def test_all_is_there(machine: Callable[..., None]) -> None:
@@ -108,7 +110,7 @@ def test_the_build_of_loadgen_is_reported(
 
 def report(code: ExitCode) -> str:
     text = io.StringIO()
-    assert print_report(Console(file=text, width=80), DoctorRequest()) == code
+    assert print_findings(Console(file=text, width=80), DoctorRequest()) == code
     return text.getvalue()
 
 

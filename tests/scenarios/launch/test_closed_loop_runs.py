@@ -12,7 +12,7 @@ from runs.bench.measure import measure_run
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
-from runs.record.requests_log import NO_TIME, RequestTable, read_requests
+from runs.record.requests_log import NO_TIME, RequestTable, read_request_table
 from tests.conftest import RunMain
 from tests.support import server_dialects as speak
 from tests.support.http_campaign import make_model
@@ -36,7 +36,7 @@ def test_two_replicas_share_the_open_queries(run_main: RunMain, tmp_path: Path) 
     more = ("--replicas", 2, "--concurrency", 6, "--dummy-slots", 2, "--dummy-ttft-ms", 8)
     finished = run_main(*arguments("Offline", out, *more, conf=CONF))
     assert finished.code == ExitCode.OK, finished.stderr
-    table = read_requests(RunDir(out).requests)
+    table = read_request_table(RunDir(out).requests)
     assert len(table) == 64
     _check(table, 6)
     assert table.replica is not None
@@ -90,7 +90,7 @@ def test_a_server_never_has_more_requests_than_allowed(run_main: RunMain, tmp_pa
             "--user-conf", conf, "--output-log-dir", out, "--concurrency", 4,
         )  # fmt: skip
     assert finished.code == ExitCode.OK, finished.stderr
-    table = read_requests(RunDir(out).requests)
+    table = read_request_table(RunDir(out).requests)
     _check(table, 4)
     assert most == 4
     assert not (table.first_token_ns == NO_TIME).any()

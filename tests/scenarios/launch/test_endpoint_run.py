@@ -16,7 +16,7 @@ import pytest
 from runs.errors import ExitCode
 from runs.loadgen.detail_log import read_detail
 from runs.record.manifest import read_manifest
-from runs.record.requests_log import read_requests
+from runs.record.requests_log import read_request_table
 from tests.conftest import RunMain, StartedMain, StartMain, run_here
 from tests.support import server_dialects as speak
 from tests.support.computing_server import Computing
@@ -89,7 +89,7 @@ def test_a_run_runs_to_its_end_and_its_secrets_are_nowhere(
     assert not [line for line, has_key in seen if has_key and not any(name in line for name in need_it)]
     manifest = read_manifest(tmp_path / "run" / "manifest.json")
     (observed,) = manifest.observed.clients
-    requests = read_requests(tmp_path / "run" / "requests.jsonl")
+    requests = read_request_table(tmp_path / "run" / "requests.jsonl")
     assert observed.answers == observed.issue_to_wire.count == len(requests)
     assert observed.read_to_loadgen.count == 2 * len(requests)  # the first token and the rest
     assert manifest.observed.read_to_loadgen.count == observed.read_to_loadgen.count
@@ -211,7 +211,7 @@ def test_two_servers_share_a_run_of_the_network_division(
     clients = manifest.observed.clients
     assert [client.server for client in clients] == [first.url, second.url] * 2
     assert all(client.on_this_machine and client.answers > 0 for client in clients)
-    assert sum(client.answers for client in clients) == len(read_requests(tmp_path / "run" / "requests.jsonl"))
+    assert sum(client.answers for client in clients) == len(read_request_table(tmp_path / "run" / "requests.jsonl"))
     assert manifest.engine.configuration["connections"] == 16
 
 
@@ -242,7 +242,7 @@ def test_a_run_over_https_with_a_private_authority(
     assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stderr
     (client,) = read_manifest(tmp_path / "run" / "manifest.json").observed.clients
     assert client.server.startswith("https://")
-    assert client.answers == client.answers_with_their_id == len(read_requests(tmp_path / "run/requests.jsonl"))
+    assert client.answers == client.answers_with_their_id == len(read_request_table(tmp_path / "run/requests.jsonl"))
 
 
 def _served(*programs: str) -> tuple[str, list[str]]:
@@ -304,7 +304,7 @@ def test_a_run_on_a_server_that_sends_text(
     assert {line for line in server.lines if line.startswith("POST")} == {f"POST {route}"}
     assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stderr
     run = tmp_path / "run"
-    manifest, requests = read_manifest(run / "manifest.json"), read_requests(run / "requests.jsonl")
+    manifest, requests = read_manifest(run / "manifest.json"), read_request_table(run / "requests.jsonl")
     assert not manifest.official
     assert any(
         "sends text (dialect openai-chat); a submission needs token IDs" in text for text in manifest.unofficial_reasons

@@ -12,7 +12,7 @@ from runs.attestation.attestation import broken_files, read_attestation
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
-from runs.record.requests_log import read_requests
+from runs.record.requests_log import read_request_table
 from tests.conftest import RunMain, StartedMain, StartMain
 from tests.support.patience import until
 from tests.support.run_commands import (
@@ -111,7 +111,7 @@ def test_child_killed(start_main: StartMain, tmp_path: Path) -> None:
     (out / ".progress.json.1.tmp").write_text("half a heart")  # as a writer leaves it that is killed while writing
     os.kill(run_pid(out), signal.SIGKILL)
     check_failed(started.wait(), out, ExitCode.FAILED, "killed by SIGKILL")
-    assert len(read_requests(RunDir(out).requests)) > 0  # completed requests are kept
+    assert len(read_request_table(RunDir(out).requests)) > 0  # completed requests are kept
     assert not socket_of(engine).parent.exists()
 
 

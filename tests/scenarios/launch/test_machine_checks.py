@@ -9,7 +9,7 @@ import pytest
 
 from runs.errors import ExitCode, HarnessError, InputError, SetupError
 from scenarios.launch import machine_checks
-from scenarios.launch.machine_checks import UNWANTED, DoctorRequest, examine
+from scenarios.launch.machine_checks import UNWANTED, DoctorRequest, examine_machine
 from scenarios.launch.plan import PreparedRun, prepare
 from scenarios.launch.run_config import make_config
 from sut.vllm import cpu
@@ -43,7 +43,7 @@ def plan(small_model: Path, make_dataset: MakeDataset) -> Callable[..., Prepared
 
 def found_by_doctor(model: Path) -> dict[str, list[str]]:
     texts: dict[str, list[str]] = {}
-    for finding in examine(DoctorRequest(model_path=str(model))):
+    for finding in examine_machine(DoctorRequest(model_path=str(model))):
         if finding.severity == "error":
             texts.setdefault(finding.rule, []).append(finding.text)
     return texts

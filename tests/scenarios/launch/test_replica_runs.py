@@ -13,8 +13,8 @@ import pytest
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
-from runs.record.requests_log import read_requests
-from sut.replicas.cluster_process import passed_on, shares
+from runs.record.requests_log import read_request_table
+from sut.replicas.cluster_process import passed_on, replicas_by_node
 from tests.conftest import ROOT, RunMain, StartedMain, StartMain, run_here
 from tests.support.patience import until
 from tests.support.ray_nodes import needs_ray
@@ -57,7 +57,7 @@ def test_responses_are_those_of_one_engine_and_all_is_on_record(run_main: RunMai
     assert finished.code == ExitCode.OK, finished.stderr
     assert digests(replicated_dir) == digests(single_dir)
     manifest = read_manifest(RunDir(replicated_dir).manifest)
-    table = read_requests(RunDir(replicated_dir).requests)
+    table = read_request_table(RunDir(replicated_dir).requests)
     answered = Counter(table.replica.tolist())
     assert [record.replica for record in manifest.replicas] == [0, 1]
     assert all(record.start_s > 0 for record in manifest.replicas)
@@ -66,7 +66,7 @@ def test_responses_are_those_of_one_engine_and_all_is_on_record(run_main: RunMai
     log = RunDir(replicated_dir).engine_log.read_text()
     assert all(f"replica {number}: process {manifest.replicas[number].pid}" in log for number in (0, 1))
     assert read_manifest(RunDir(single_dir).manifest).replicas == []
-    assert read_requests(RunDir(single_dir).requests).replica is None
+    assert read_request_table(RunDir(single_dir).requests).replica is None
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_an_address_where_nothing_responds(tmp_path: Path) -> None:
     ],
 )
 def test_replicas_are_shared_out_by_what_fits(fit: dict[int, int], count: int, expected: dict[int, int]) -> None:
-    assert shares(fit, count) == expected
+    assert replicas_by_node(fit, count) == expected
 
 
 def test_a_users_variables_are_passed_on_but_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:

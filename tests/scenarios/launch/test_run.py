@@ -19,7 +19,7 @@ from runs.numbers.result import read_result
 from runs.record.layout import LOADGEN_LOGS, RunDir
 from runs.record.manifest import Manifest, read_manifest
 from runs.record.observed import Contention
-from runs.record.requests_log import read_requests
+from runs.record.requests_log import read_request_table
 from sut.dummy.dummy_engine import DummyEngine
 from tests.conftest import Finished, StartedMain
 from tests.support.official import SAMPLING
@@ -154,7 +154,7 @@ def test_manifest(run: Run) -> None:
 
 
 def test_result_and_requests(run: Run) -> None:
-    result, table = read_result(run.dir.result), read_requests(run.dir.requests)
+    result, table = read_result(run.dir.result), read_request_table(run.dir.requests)
     assert result.disagreements == []
     assert result.scenario == run.scenario
     assert len(table) == result.counts.samples == result.counts.samples_expected

@@ -8,7 +8,7 @@ from runs.loadgen.schedule import poisson_offsets_ns
 from runs.record.progress import Progress, is_slower
 from runs.rounds import CURRENT_ROUND
 from scenarios.launch.display import progress_lines, slowness
-from scenarios.launch.run_pace import Pace
+from scenarios.launch.run_pace import DurationForecast
 from scenarios.launch.trial import AT_A_TIME, trial_settings
 
 Beat = tuple[int, int, int]  # time in s, issued, completed
@@ -34,7 +34,7 @@ def server(target_qps: float, count: int, capacity: float, latency_s: float) -> 
 
 
 def forecasts(scenario: str, seen: list[Beat], planned_s: float) -> list[tuple[int, float | None]]:
-    pace = Pace(scenario, seen[-1][2], planned_s)  # type: ignore[arg-type]
+    pace = DurationForecast(scenario, seen[-1][2], planned_s)  # type: ignore[arg-type]
     return [(now, pace.forecast_s(now, issued, completed)) for now, issued, completed in seen]
 
 

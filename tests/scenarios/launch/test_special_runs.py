@@ -12,7 +12,7 @@ from runs.numbers.result import read_result
 from runs.record.layout import LOADGEN_LOGS, RunDir
 from runs.record.manifest import read_manifest
 from runs.record.new_run import free_directory, taken
-from runs.record.requests_log import read_requests
+from runs.record.requests_log import read_request_table
 from tests.conftest import RunMain, run_here
 from tests.support.run_commands import USER_CONF, arguments, patched
 
@@ -75,7 +75,9 @@ def test_audit_takes_effect_and_is_not_official(run_main: RunMain, tmp_path: Pat
     run = RunDir(out)
     assert run.audit_config.read_text() == AUDIT_OF_ONE_SAMPLE
     # The index counts in LoadGen's shuffled set, not in the dataset.
-    assert set(read_requests(run.requests).sample_index.tolist()) == {read_detail(run.detail).get("loaded_qsl_set")[3]}
+    assert set(read_request_table(run.requests).sample_index.tolist()) == {
+        read_detail(run.detail).get("loaded_qsl_set")[3]
+    }
     manifest = read_manifest(run.manifest)
     assert any("audit" in reason for reason in manifest.unofficial_reasons)
     assert manifest.plan.audit

@@ -22,7 +22,7 @@ from runs.record.manifest import read_manifest, write_manifest
 from runs.record.progress import read_progress, write_progress
 from scenarios.resumed import held
 from scenarios.status.find import find_in
-from scenarios.status.snapshot import as_markdown, lines, take_snapshot
+from scenarios.status.snapshot import lines, snapshot_markdown, take_snapshot
 from scenarios.status.state import GroupStatus, run_status
 from tests.conftest import Finished, RunMain, StartMain, run_here
 from tests.support import warm
@@ -263,7 +263,7 @@ def test_pages_hold_what_a_path_may_hold(tmp_path: Path) -> None:
     odd.mkdir()
     (odd / "manifest.json").write_text("{}")
     snapshot = take_snapshot([odd])
-    row = as_markdown(snapshot).splitlines()[-1]
+    row = snapshot_markdown(snapshot).splitlines()[-1]
     assert row.count("\\|") >= 1
     assert row.endswith("|")
     assert lines(snapshot)

@@ -14,7 +14,7 @@ import yaml
 
 from compliance.judge.finding import stated
 from compliance.signoff.claim import Claim
-from compliance.signoff.signoff_verdict import Scope, SignOff
+from compliance.signoff.signoff_verdict import SignOff, SignOffScope
 from runs.errors import ExitCode
 from runs.numbers.result import read_result
 from runs.record.layout import SIGNOFF_LEDGER, RunDir
@@ -254,7 +254,7 @@ def test_other_responses_need_an_accuracy_run_of_each_side(
     small.conf.write_text(USER_CONF.replace("5000", "1000"))
     run_names: list[list[str]] = []
 
-    def sign_off(scope: Scope, ref: list[Path], cand: list[Path], claim: Claim) -> SignOff:
+    def sign_off(scope: SignOffScope, ref: list[Path], cand: list[Path], claim: Claim) -> SignOff:
         run_names.append([path.name for path in (*ref, *cand)])
         differ = [stated("C-3/diverges_needs_accuracy_probe", "other responses")]
         return SignOff(scope, 0.5, "open", findings=[] if settled and len(run_names) > 1 else differ)

@@ -13,7 +13,7 @@ from rich.console import Console
 from compliance.report.curves import tune_rates
 from runs.errors import InputError
 from runs.record.progress import Progress
-from runs.record.requests_log import RequestLogLine, encode
+from runs.record.requests_log import RequestLogLine, encode_line
 from scenarios.launch.plan import prepare
 from scenarios.launch.rate_watch import RateWatch, Stopped
 from scenarios.launch.run_config import make_config
@@ -25,7 +25,7 @@ from scenarios.tune.journal import (
     TuneRun,
     tried_of,
 )
-from scenarios.tune.option_search import queries_in_time, shortened
+from scenarios.tune.option_search import queries_in_time, shortened_runs
 from scenarios.tune.rates import Tried
 from scenarios.tune.tune_config import load_tune
 from scenarios.tune.tune_runs import TuneRuns
@@ -138,7 +138,7 @@ def line(seq: int, ttft_ms: int) -> bytes:
     """A record as the run's process writes it."""
     issue_ns = 10**18 + seq * 1_000_000
     first_ns = issue_ns + ttft_ms * 1_000_000
-    return encode(RequestLogLine(seq, seq, 5, 3, issue_ns, first_ns, first_ns + 2_000_000, "stop", "0" * 64))
+    return encode_line(RequestLogLine(seq, seq, 5, 3, issue_ns, first_ns, first_ns + 2_000_000, "stop", "0" * 64))
 
 
 def test_a_probe_is_ended_by_the_late_query_too_many(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def planned(tmp_path: Path, rows: int, make_dataset: Callable[..., Path], conf: 
 def test_runs_of_a_search_do_not_take_whole_data_sets(tmp_path: Path, make_dataset: Callable[..., Path]) -> None:
     runs = planned(tmp_path, 2_000, make_dataset, "*.Server.target_qps = 1\n")
     assert runs.count(20).samples == 14_000  # 600 s, rounded up to 2,000
-    short = shortened(runs)
+    short = shortened_runs(runs)
     assert short.count(20).samples == 1_280  # 60 s, rounded up to 256
     assert short.count(2).samples == 1_024
     # LoadGen's settings agree.
@@ -231,14 +231,14 @@ def test_runs_of_a_search_do_not_take_whole_data_sets(tmp_path: Path, make_datas
 
 def test_small_sets_and_short_runs_stay_as_they_are(tmp_path: Path, make_dataset: Callable[..., Path]) -> None:
     runs = planned(tmp_path, 100, make_dataset, "*.Server.min_duration = 60000\n")
-    assert shortened(runs) is runs
+    assert shortened_runs(runs) is runs
     runs = planned(
         tmp_path / "other",
         100,
         lambda *prompts: make_dataset(*prompts, name="b.json"),
         "*.Server.min_duration = 90000\n",
     )
-    short = shortened(runs)
+    short = shortened_runs(runs)
     assert (runs.count(50).samples, short.count(50).samples) == (4_600, 3_100)
     assert short.set_size == runs.set_size == 100
 

@@ -10,7 +10,7 @@ import pytest
 
 from runs.errors import InputError
 from scenarios.launch.run_config import make_config
-from scenarios.tune.journal import Options, TuneRun, best_of
+from scenarios.tune.journal import EngineOptions, TuneRun, best_probe
 from scenarios.tune.option_search import RESOLUTION, WORTH_SHARE, Ask, OptionTrials, open_study, worth_of
 from scenarios.tune.option_space import ALLOWED, Space, applied, make_space, shown
 from scenarios.tune.tune_config import load_tune
@@ -27,10 +27,10 @@ SPACE = Space(
     }
 )
 MAX_TRIALS = 30
-Capacity = Callable[[Options], float]
+Capacity = Callable[[EngineOptions], float]
 
 
-def capacity(options: Options) -> float:
+def capacity(options: EngineOptions) -> float:
     """Replicas help much, a policy with a bound that fits helps a little, small batches hurt, the rest does nothing."""
     rate = 80.0
     if options.get("data_parallel_size") == 2:
@@ -80,7 +80,7 @@ def search(
     return probes
 
 
-def settings_tried(probes: list[TuneRun]) -> list[Options]:
+def settings_tried(probes: list[TuneRun]) -> list[EngineOptions]:
     """Those of each trial, in their order."""
     by_trial = {one.trial: one.options for one in probes if one.phase != "worth"}
     return list(by_trial.values())
@@ -88,7 +88,7 @@ def settings_tried(probes: list[TuneRun]) -> list[Options]:
 
 def test_the_best_settings_are_found_and_cost_few_full_runs() -> None:
     probes = search(capacity)
-    best = best_of(probes)
+    best = best_probe(probes)
     assert SPACE.count() == 650  # 2 · (off and 3 policies with 4 bounds each) · 5 · 5, each with a rate of its own
     assert len(settings_tried(probes)) == 1 + MAX_TRIALS
     assert best.target_qps > 0.95 * capacity(BEST)
@@ -111,7 +111,7 @@ def test_a_search_that_is_ended_after_every_probe_goes_on_from_its_file(tmp_path
     settings = settings_tried(probes)
     assert len(settings) == 1 + most
     assert all(settings.count(one) == 1 for one in settings)
-    best = best_of(probes)
+    best = best_probe(probes)
     assert best.options["data_parallel_size"] == 2
     study = optuna.load_study(
         study_name="search",
@@ -134,18 +134,18 @@ def test_a_study_that_was_killed_or_damaged(tmp_path: Path) -> None:
 def test_an_option_without_effect_is_left_out() -> None:
     """It may get into the best settings by chance, but not stay there."""
 
-    def of(options: Options) -> float:
+    def of(options: EngineOptions) -> float:
         return 50.0 * (1.5 if options.get("max_num_seqs") == 64 else 1.0)
 
     probes = search(of)
-    best = best_of(probes)
+    best = best_probe(probes)
     assert best.options == {"max_num_seqs": 64}
     assert 75 / (1 + RESOLUTION) <= best.target_qps <= 75
 
 
 def test_what_each_option_is_worth() -> None:
     probes = search(capacity)
-    best = best_of(probes)
+    best = best_probe(probes)
     for name in best.options:
         worth = worth_of(SPACE, name, probes, best)
         without = capacity(worth["without"]["options"])
@@ -161,7 +161,7 @@ def test_nothing_valid_with_the_defaults_ends_the_search() -> None:
     probes = search(lambda _: 0.0)
     assert {one.phase for one in probes} == {"defaults"}
     assert len(probes) == 8
-    assert best_of(probes) is None
+    assert best_probe(probes) is None
 
 
 def test_settings_that_the_engine_refuses_are_neither_best_nor_asked_again() -> None:
@@ -169,7 +169,7 @@ def test_settings_that_the_engine_refuses_are_neither_best_nor_asked_again() -> 
         return probe(ask, capacity_of, fails="data_parallel_size" in ask.options)
 
     probes = search(capacity, response=refuse_copies)
-    best = best_of(probes)
+    best = best_probe(probes)
     assert "data_parallel_size" not in best.options
     refused = [one.options for one in probes if one.verdict is None]
     assert refused
@@ -190,7 +190,7 @@ def test_a_small_space_is_searched_whole() -> None:
     probes = search(lambda options: float(options.get("dummy_slots", 6)) * 10, space)
     settings = settings_tried(probes)
     assert sorted(map(str, settings)) == sorted(map(str, space.combinations()))
-    best = best_of(probes)
+    best = best_probe(probes)
     assert best.options == {"dummy_slots": 8}
 
 

@@ -12,9 +12,9 @@ from runs.files.writing import write_json
 from runs.loadgen.detail_log import DetailLog, read_detail
 from runs.loadgen.summary_log import _comparable, _headline_key, _normalize
 from runs.numbers.numbers import LATENCIES, RATE_KEYS, latency_keys
-from runs.numbers.rederive import derive
+from runs.numbers.rederive import derive_numbers
 from runs.record.layout import ResultDir, RunDir
-from runs.record.requests_log import read_requests
+from runs.record.requests_log import read_request_table
 from tests.signoff.forge.manifest_faults import shift_requests
 from tests.support.editing import each_record, edit_lines, read_records, write_records
 
@@ -164,7 +164,7 @@ def rebuild(run: RunDir, seed: int) -> None:
 
     each_record(run, outside)
     detail = read_detail(run.detail)
-    derived = derive(detail, read_requests(run.requests), None)
+    derived = derive_numbers(detail, read_request_table(run.requests), None)
     run.requests.write_bytes(kept)
     results: dict[str, int | float] = {}
     for name, key in RATE_KEYS[detail.scenario].items():

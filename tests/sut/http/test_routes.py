@@ -3,7 +3,7 @@
 import pytest
 
 from runs.errors import InputError, SetupError
-from scenarios.launch.machine_checks import DoctorRequest, examine
+from scenarios.launch.machine_checks import DoctorRequest, examine_machine
 from sut.http.address import ServerAddress, with_route
 from sut.http.http_engine import EndpointEngine
 from sut.http.tokenizer import BYTES
@@ -108,6 +108,6 @@ async def test_a_server_with_another_root_of_the_api_is_measured() -> None:
 def test_doctor_uses_the_route_of_the_url_and_prints_no_none(route: str, dialect: str) -> None:
     with serving(HttpServer((COMPLETIONS, CHAT), speak_text, None)) as server:
         doctor_request = DoctorRequest(api_server=f"{server.url}{route}")
-        texts = [finding.text for finding in examine(doctor_request) if finding.rule == "machine/server"]
+        texts = [finding.text for finding in examine_machine(doctor_request) if finding.rule == "machine/server"]
     assert f"dialect {dialect}, model model" in texts[0]
     assert not [text for text in texts if "None" in text]

@@ -14,7 +14,7 @@ from runs.record.observed import ServerClient
 from sut.engine import EngineObserved, Request
 from sut.http.address import ServerAddress
 from sut.http.http_engine import EndpointEngine
-from sut.http.tokenizer import BYTES, load_tokenizer
+from sut.http.tokenizer import BYTES, load_text_tokenizer
 from tests.support import text_server as text
 from tests.support.http_campaign import make_model
 from tests.support.http_server import PAUSE_S, HttpServer, Reply, json_reply
@@ -83,7 +83,7 @@ async def failure(speak: Speak, model: str, **more: Any) -> HarnessError:
 @pytest.mark.parametrize("streaming", [True, False])
 @pytest.mark.parametrize("dialect", PATHS)
 async def test_text_becomes_the_tokens_of_the_model(dialect: str, streaming: bool, model: str) -> None:
-    tokenizer = load_tokenizer(model)
+    tokenizer = load_text_tokenizer(model)
     async with (
         text_server(dialect) as server,
         started(server.url, streaming=streaming, model_path=model, sampling=EXACT) as engine,  # the dialect is detected
@@ -297,10 +297,10 @@ async def test_a_server_of_token_ids_needs_the_models_tokenizer_and_every_field(
 
 
 def test_a_prompts_text_keeps_its_special_tokens_except_the_leading_one(model: str, tmp_path: Path) -> None:
-    tokenizer = load_tokenizer(model)
+    tokenizer = load_text_tokenizer(model)
     ids = [0, *tokenizer.encode("a "), 1, *tokenizer.encode("b")]
     assert tokenizer.decode(ids) == "a <eos>b"
-    assert load_tokenizer(BYTES).decode([256, *b"ab", 257]) == "ab"
+    assert load_text_tokenizer(BYTES).decode([256, *b"ab", 257]) == "ab"
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(InputError, match="its tokenizer cannot be loaded"):
-        load_tokenizer(str(tmp_path))
+        load_text_tokenizer(str(tmp_path))

@@ -17,7 +17,7 @@ from runs.record.fingerprint import AUDITED, fingerprint
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, read_manifest
 from runs.record.progress import Progress
-from runs.record.requests_log import read_requests
+from runs.record.requests_log import read_request_table
 from scenarios.launch.parent import KEPT_REASON, execute_run
 from scenarios.launch.run_config import make_config
 from sut.replicas.kept_engine import MAX_RESTARTS, EngineKeeper
@@ -77,7 +77,7 @@ def test_a_run_counts_only_its_own_tokens_while_it_runs(run: Run) -> None:
     slow = {"dummy_ttft_ms": 500.0, "dummy_slots": 8}  # multiple heartbeats see a part of the responses
     run("first", "Offline", **slow)
     second = run("second", "Offline", watch=lambda progress: counts.append(progress.output_tokens), **slow)
-    assert 0 < max(counts) <= read_requests(second.requests).output_tokens.sum()
+    assert 0 < max(counts) <= read_request_table(second.requests).output_tokens.sum()
 
 
 def test_it_is_the_system_that_a_run_of_its_own_has(run: Run) -> None:
@@ -100,7 +100,7 @@ def test_requests_of_a_run_that_was_stopped_do_not_reach_the_next(run: Run) -> N
     conf = LONG_USER_CONF + "*.Offline.min_query_count = 1\n*.Offline.sample_concatenate_permutation = 0\n"
     second = run("next", "Offline", conf=conf + "*.Offline.target_qps = 0.001\n", **slow)
     assert number_on_engine(manifest(second)) == 2
-    table = read_requests(second.requests)
+    table = read_request_table(second.requests)
     assert (table.complete_ns - table.issue_ns).max() < 60e9  # behind nothing of the first run
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from runs.errors import SetupError
-from sut.vllm.machine import Machine, numa_nodes, one_node, shares
-from sut.vllm.parallel import GIB, MEMORY_SHARE, WORKING_BYTES, Layout, Need, choose_layout, copy_need
+from sut.vllm.machine import Machine, core_shares, numa_nodes, one_node
+from sut.vllm.parallel import GIB, MEMORY_SHARE, WORKING_BYTES, Layout, MemoryNeed, choose_layout, copy_need
 from sut.vllm.vllm_kind import VllmKind, VllmOptions
 from tests.conftest import ROOT
 from tests.support.records import run_facts
@@ -27,17 +27,17 @@ def size(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def need(size: str, folder: Path, *, weights: int = 2, cache: int = 2) -> Need:
+def need(size: str, folder: Path, *, weights: int = 2, cache: int = 2) -> MemoryNeed:
     (folder / "config.json").write_text(json.dumps(LLAMA_8B if size == "8B" else LLAMA_70B))
     return copy_need(folder, PARAMETERS[size], LONGEST_TOKENS[size], value_bytes=weights, cache_value_bytes=cache)
 
 
 def test_what_a_copy_needs(tmp_path: Path) -> None:
-    assert need("8B", tmp_path) == Need(16_060_522_496, 131_072 * 2668 * 32)
+    assert need("8B", tmp_path) == MemoryNeed(16_060_522_496, 131_072 * 2668 * 32)
     assert need("8B", tmp_path, cache=1).cache_bytes == 65_536 * 2668 * 32
     available = int(2 * (24 * GIB * MEMORY_SHARE - WORKING_BYTES))
-    assert Need(available - 5, 5).fits(2, 24 * GIB)
-    assert not Need(available, 5).fits(2, 24 * GIB)
+    assert MemoryNeed(available - 5, 5).fits(2, 24 * GIB)
+    assert not MemoryNeed(available, 5).fits(2, 24 * GIB)
 
 
 def test_weights_that_are_stored_quantized_need_what_they_take_on_disk(tmp_path: Path) -> None:
@@ -48,9 +48,9 @@ def test_weights_that_are_stored_quantized_need_what_they_take_on_disk(tmp_path:
 
 
 def test_a_model_of_another_make_is_told_by_its_weights_alone(tmp_path: Path) -> None:
-    assert copy_need(None, 5, 10, value_bytes=2, cache_value_bytes=2) == Need(0, 0)
+    assert copy_need(None, 5, 10, value_bytes=2, cache_value_bytes=2) == MemoryNeed(0, 0)
     (tmp_path / "config.json").write_text("{}")
-    assert copy_need(tmp_path, 5, 10, value_bytes=2, cache_value_bytes=2) == Need(10, 0)
+    assert copy_need(tmp_path, 5, 10, value_bytes=2, cache_value_bytes=2) == MemoryNeed(10, 0)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_nodes_as_the_kernel_tells_them(tmp_path: Path) -> None:
 
 
 def test_equal_shares_from_one_node_each() -> None:
-    parts = shares(list(range(8)), 4, TWO_NODES)
+    parts = core_shares(list(range(8)), 4, TWO_NODES)
     assert parts == [[0, 2], [4, 6], [1, 3], [5, 7]]
     assert [one_node(part, TWO_NODES) for part in parts] == [0, 0, 1, 1]
 
@@ -137,7 +137,7 @@ def test_one_node_is_no_choice() -> None:
 
 def test_more_replicas_than_cores() -> None:
     with pytest.raises(SetupError, match="--replicas 3: the machine has 2 cores"):
-        shares([0, 1], 3, {})
+        core_shares([0, 1], 3, {})
 
 
 def test_a_process_is_kept_on_its_cores() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 
 from runs.loadgen.schedule import poisson_offsets_ns
-from runs.record.requests_log import read_requests
+from runs.record.requests_log import read_request_table
 from tools.gpu.harness import Load, MeasuredRun, finish, run, server_load, start
 from tools.gpu.inputs import large_model, small_model
 from tools.gpu.stage import Stage
@@ -93,7 +93,7 @@ def hottest(path: Path, count: int = 8) -> list[str]:
 def report_lateness(stage: Stage, name: str, finished: MeasuredRun) -> None:
     """Report the delay of LoadGen's issues against the schedule, which follows from the seed."""
     settings = finished.result.in_force
-    issued_ns = np.sort(read_requests(finished.run.requests).issue_ns)
+    issued_ns = np.sort(read_request_table(finished.run.requests).issue_ns)
     planned_ns = poisson_offsets_ns(settings.schedule_rng_seed, settings.target_qps, len(issued_ns))
     late_ms = (issued_ns - issued_ns[0] - planned_ns) / 1e6
     late_ms -= late_ms.min()

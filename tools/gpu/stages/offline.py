@@ -10,7 +10,7 @@ from typing import Any
 
 from qsl.dataset import load_dataset
 from runs.files.writing import write_json
-from runs.record.requests_log import read_requests
+from runs.record.requests_log import read_request_table
 from tools.gpu.harness import Load, MeasuredRun, offline_load, run
 from tools.gpu.inputs import Inputs, large_model
 from tools.gpu.stage import Precision, Skipped, Stage
@@ -69,7 +69,7 @@ def generate_rate(stage: Stage, name: str, finished: MeasuredRun, inputs: Inputs
         raise Skipped("a rehearsal with the dummy engine has no vLLM")
     plan = engine_plan(stage.folder, inputs)
     rows = load_dataset(inputs["dataset_path"], count=inputs["total_sample_count"]).prompts
-    prompts = [rows[index] for index in read_requests(finished.run.requests).sample_index]
+    prompts = [rows[index] for index in read_request_table(finished.run.requests).sample_index]
     model, options, environment = Path(plan.model_path), plan.engine_options, plan.environment
     limit_s, warm_up = max(1.0, stage.left_s), min(len(prompts), WARM_UP_ANEW)
     folder = stage.folder / name

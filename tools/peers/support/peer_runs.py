@@ -11,10 +11,10 @@ from typing import Any
 from runs.errors import ExecutionError, ExitCode
 from runs.harness import HARNESS_ROOT
 from runs.numbers.numbers import Numbers
-from runs.numbers.result import Result, read_result
+from runs.numbers.result import RunNumbers, read_result
 from runs.record.layout import RunDir
 from runs.record.manifest import RunPlan
-from runs.record.requests_log import RequestTable, read_requests
+from runs.record.requests_log import RequestTable, read_request_table
 from scenarios.launch.plan import prepare
 from scenarios.launch.run_config import make_config
 
@@ -26,7 +26,7 @@ class Finished:
     """A finished run."""
 
     run: RunDir
-    result: Result
+    result: RunNumbers
     requests: RequestTable
 
     @property
@@ -68,7 +68,7 @@ def execute_run(run: RunDir, options: dict[str, Any], conf: dict[str, object]) -
     with started_run(run, options, conf) as process, contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(RUN_TIMEOUT_S)
     check_end(process, run, ExitCode.OK, ExitCode.NEGATIVE)
-    return Finished(run, read_result(run.result), read_requests(run.requests))
+    return Finished(run, read_result(run.result), read_request_table(run.requests))
 
 
 @contextlib.contextmanager
