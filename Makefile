@@ -72,7 +72,7 @@ redteam: setup
 
 # Repeat the recorded runs of the tests after a change of the manifest's version. Requires an idle machine.
 record-runs: setup
-	$(PY) -m tests.support.make_recorded_runs
+	$(PY) -m tests.support.runs.make_recorded_runs
 
 # Write the findings of every command on every recorded input to tests/frozen. Takes ten minutes.
 freeze: setup

@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import once, patience, warm
+from tests.support import once
+from tests.support.processes import patience, warm
 
 os.environ.setdefault("MLPERF_LLAMA_VLLM_REPORT", "0")  # a run's page takes a second to draw; its tests ask for it
 

@@ -13,7 +13,7 @@ import pytest
 import mlperf_llama_vllm as api
 from runs.bench.bench_record import BenchRecord, Conditions, write_bench
 from tests.conftest import ROOT
-from tests.support.recorded import RESULTS, recorded
+from tests.support.runs.recorded import RESULTS, recorded
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from runs.errors import ExitCode
 from tests.conftest import ROOT
-from tests.support.docs import WORKED_EXAMPLE
+from tests.support.documents.documentation import WORKED_EXAMPLE
 
 DESIGN = ROOT / "docs/audits-design.md"
 PACKAGES = ("compliance", "configs", "qsl", "runs", "scenarios", "sut")

@@ -9,7 +9,7 @@ import pytest
 from compliance.judge.rule import all_rules
 from scenarios.command_line.dispatch import COMMANDS
 from tests.conftest import ROOT
-from tests.support.docs import DOCUMENTS, CommandLine, command_lines, parse
+from tests.support.documents.documentation import DOCUMENTS, CommandLine, command_lines, parse
 from tools import command_page
 from tools.false_alarms import BEGIN, END, PAGE, own_rules
 from tools.peers.__main__ import peers

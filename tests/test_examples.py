@@ -11,7 +11,7 @@ import pytest
 import mlperf_llama_vllm as api
 from runs.bench.bench_record import BenchRecord, BenchRun, Conditions, Latency, write_bench
 from tests.conftest import ROOT
-from tests.support.recorded import RESULTS, recorded
+from tests.support.runs.recorded import RESULTS, recorded
 
 RESULT = RESULTS["Offline"]
 

@@ -14,7 +14,7 @@ from runs.harness import HARNESS_VERSION
 from scenarios.launch import parent as run_module
 from scenarios.launch.run_config import RunConfig
 from tests.conftest import ROOT, Finished, RunMain, StartMain, run_here
-from tests.support.run_commands import arguments, patched
+from tests.support.runs.run_commands import arguments, patched
 
 BARE_PYTHON = [str(sys._base_executable), "-S"]  # type: ignore[attr-defined] # no package is found by it
 

@@ -26,8 +26,8 @@ from runs.record.observed import Loadgen
 from runs.record.requests_log import read_request_table
 from scripts.loadgen_build import RECORD, BuildError, choose, describe_build, find_compiler
 from tests.conftest import ROOT
-from tests.support.null_sut import Spec
-from tests.support.records import record
+from tests.support.engines.null_sut import Spec
+from tests.support.runs.records import record
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SDIST_SHA256 = "a2e85d09e3cc0c606f89bfe1fbf97537c8b5b238ae0afbd923ad9c710fcf2ca8"
@@ -256,7 +256,7 @@ def run_with(packages: Path | None, spec: Spec, folder: Path) -> RunDir:
     """Run LoadGen from a folder of packages, or from this environment."""
     (folder / "spec.json").write_text(json.dumps(asdict(spec)))
     subprocess.run(
-        [sys.executable, ROOT / "tests" / "support" / "null_sut.py", folder / "spec.json"],
+        [sys.executable, ROOT / "tests" / "support" / "engines" / "null_sut.py", folder / "spec.json"],
         env={**os.environ, "PYTHONPATH": str(packages or "")}, check=True,
     )  # fmt: skip
     return RunDir(Path(spec.outdir))

@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 
 from runs.harness import HARNESS_VERSION
 from tests.conftest import OF_A_FILE, ROOT
-from tests.support.docs import parse
+from tests.support.documents.documentation import parse
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from scenarios.command_line.dispatch import cli
 from scenarios.commands import COMMANDS
 from tests.conftest import ROOT
-from tests.support.docs import DOCUMENTS, WORKED_EXAMPLE
+from tests.support.documents.documentation import DOCUMENTS, WORKED_EXAMPLE
 
 HISTORY = {"CHANGELOG.md"}  # entries keep the words of their time
 

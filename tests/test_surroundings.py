@@ -19,10 +19,10 @@ from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from scenarios.command_line.dispatch import COMMANDS
 from tests.conftest import ROOT, StartMain, run_here
-from tests.support.dummy_runs import DummyRuns
-from tests.support.patience import finish, until
-from tests.support.run_commands import USER_CONF, arguments, patched, progress
-from tests.support.warm import hear_signals
+from tests.support.processes.patience import finish, until
+from tests.support.processes.warm import hear_signals
+from tests.support.runs.dummy_runs import DummyRuns
+from tests.support.runs.run_commands import USER_CONF, arguments, patched, progress
 
 DUMMY = ["--engine", "dummy", "--user-conf", "short.conf"]
 RUN = ["run", "--scenario", "Server", *DUMMY]

@@ -17,7 +17,7 @@ import yaml
 
 from qsl.embedded.default_model import ensure_default_model
 from tests.conftest import ROOT
-from tests.support.docs import CommandLine, command_lines
+from tests.support.documents.documentation import CommandLine, command_lines
 
 ROWS = 128
 WALK = ROOT / "docs" / "tutorial.md"

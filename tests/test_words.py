@@ -31,7 +31,7 @@ INTERFACES = {
 FIELDS = {
     "compliance/signoff/*.py": {"lever", "levers", "lever_class", "lever_evidence", "lever_decomposition"},
     "tests/compliance/signoff/*.py": {"lever", "levers", "lever_class", "lever_decomposition"},
-    "tests/support/virtual_tune.py": {"levers"},
+    "tests/support/simulated/virtual_tune.py": {"levers"},
     "compliance/trees/check_tree.py": {"legs_found"},
     "tests/compliance/submission/*.py": {"legs_found"},
     "compliance/*.py": {"answers", "answers_sha256"},

@@ -14,10 +14,10 @@ from compliance.submission.build_inputs import SubmitRequest
 from compliance.submission.system import read_system_file
 from runs.record.layout import CampaignDir
 from runs.rounds import CURRENT_ROUND
-from tests.support.dummy_runs import DummyRuns
 from tests.support.official import targets_at
-from tests.support.signoff_fixtures import FrozenRuns
-from tests.support.submission_runs import CALIBRATION, SYSTEM, campaign_copy
+from tests.support.runs.dummy_runs import DummyRuns
+from tests.support.runs.signoff_fixtures import FrozenRuns
+from tests.support.runs.submission_runs import CALIBRATION, SYSTEM, campaign_copy
 
 Submit = Callable[..., SubmitOutcome]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from runs.files.writing import sha256_of
 from runs.loadgen.detail_log import read_detail
 from runs.record.manifest import RECORD_VERSION, read_manifest
-from tests.support.make_recorded_runs import made_of
-from tests.support.recorded import MADE_OF, datasets, recorded
+from tests.support.runs.make_recorded_runs import made_of
+from tests.support.runs.recorded import MADE_OF, datasets, recorded
 
 ANEW = "make record-runs"
 

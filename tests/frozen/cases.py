@@ -18,8 +18,8 @@ from tests.frozen.judge import ask, rule_ids
 from tests.redteam.matrix import KINDS
 from tests.redteam.virtual_audits import AUDITS, audited
 from tests.signoff import backtest
-from tests.support.cheats import STORE
-from tests.support.recorded import RESULTS, recorded
+from tests.support.engines.cheats import STORE
+from tests.support.runs.recorded import RESULTS, recorded
 
 FROZEN = Path(__file__).parent
 T = TypeVar("T")

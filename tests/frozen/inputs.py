@@ -36,16 +36,17 @@ from tests.honest.pair import Pair
 from tests.honest.variations import LATE, OFFLINE_TOO, STEPPED, VARIATIONS
 from tests.scenarios.commands.test_gate_command import ROWS
 from tests.signoff import backtest
-from tests.support import any_tree, trees
-from tests.support.dummy_runs import OURS, DummyRuns
-from tests.support.editing import edit_detail, reseal, set_at
-from tests.support.endpoints_client import unpack
-from tests.support.loadgen_runs import ALL
+from tests.support.files.editing import edit_detail, reseal, set_at
+from tests.support.mlperf_endpoints.endpoints_client import unpack
 from tests.support.official import change_benchmarks, reachable
 from tests.support.once import kept
-from tests.support.recorded import NULL, OVER_HTTP, RESULTS, recorded
-from tests.support.submission_runs import BENCHMARK, CALIBRATION, SAMPLES, SYSTEM
-from tests.support.tree_mutations import MUTATIONS
+from tests.support.runs.dummy_runs import OURS, DummyRuns
+from tests.support.runs.loadgen_runs import ALL
+from tests.support.runs.recorded import NULL, OVER_HTTP, RESULTS, recorded
+from tests.support.runs.submission_runs import BENCHMARK, CALIBRATION, SAMPLES, SYSTEM
+from tests.support.trees.clean_trees import any_tree
+from tests.support.trees.clean_trees import clean_trees as trees
+from tests.support.trees.tree_mutations import MUTATIONS
 from tests.untrusted.mutations import CONTENTS, KINDS
 from tests.untrusted.test_tamperings import TAMPERINGS, VLLM, log_cut
 

@@ -17,8 +17,8 @@ from compliance.signoff.judge import sign_off
 from tests.conftest import StartedMain
 from tests.honest.pair import Pair
 from tests.honest.variations import LATE, OFFLINE_TOO, STEPPED, VARIATIONS
-from tests.support import warm
-from tests.support.dummy_runs import USER_CONF, DummyRuns
+from tests.support.processes import warm
+from tests.support.runs.dummy_runs import USER_CONF, DummyRuns
 
 # Rules that only inform the reader, or state that the machine was too busy for a comparison.
 FLAGGED = {

@@ -8,7 +8,7 @@ import pytest
 
 from compliance.signoff.judge import sign_off
 from tests.conftest import ROOT
-from tests.support.run_commands import USER_CONF
+from tests.support.runs.run_commands import USER_CONF
 
 pytestmark = pytest.mark.long
 

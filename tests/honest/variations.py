@@ -23,7 +23,7 @@ from tests.honest.pair import Pair, manifest_of
 from tests.signoff.forge.faults import set_detail
 from tests.signoff.forge.forged_runs import rebuild, scale_clock
 from tests.signoff.forge.manifest_faults import shift_requests, stretch_requests
-from tests.support.editing import each_record, read_records, reseal, set_record
+from tests.support.files.editing import each_record, read_records, reseal, set_record
 
 Variation = Callable[[Pair], Path | None]
 OFFLINE_TOO = frozenset({"new-year", "moved", "busy", "renamed-host", "two-localhosts"})

@@ -18,7 +18,7 @@ from qsl.embedded.articles import (
 from qsl.embedded.default_model import MODEL_SHA256
 from qsl.tokenizers import ByteTokenizer
 from runs.errors import SetupError
-from tests.support.small_tokenizer import make_tokenizer
+from tests.support.engines.small_tokenizer import make_tokenizer
 
 
 @pytest.fixture(autouse=True)

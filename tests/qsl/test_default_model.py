@@ -17,7 +17,7 @@ from qsl.tokenizers import load_tokenizer
 from runs.errors import InputError, SetupError
 from scripts.get_model import main as get_model
 from tests.qsl.test_tokenizers import assert_alike
-from tests.support.patience import finish
+from tests.support.processes.patience import finish
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "get_model.py"

@@ -13,7 +13,7 @@ import pytest
 from qsl.open_orca import FIRST_RESPONSE_ID, encode_rows, official_rows, own_rows, question_prompt
 from qsl.tokenizers import ByteTokenizer
 from runs.errors import InputError
-from tests.support import orca
+from tests.support.runs import orca
 
 TABLE = {"input": ["b", "a"], "tok_input": [[3], [1, 2]], "output": ["y", "x"], "origin": ["cot", "niv"]}
 ROWS = [{"input": "b", "tok_input": [3], "output": "y"}, {"input": "a", "tok_input": [1, 2], "output": "x"}]

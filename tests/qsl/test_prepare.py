@@ -22,8 +22,8 @@ from scripts import prepare_dataset
 from scripts.make_rehearsal_dataset import main as rehearse
 from scripts.prepare_dataset import main
 from tests.conftest import ROOT
-from tests.support import orca
-from tests.support.small_tokenizer import make_tokenizer
+from tests.support.engines.small_tokenizer import make_tokenizer
+from tests.support.runs import orca
 
 ARTICLES = ['One, with "quotes"\nand lines.', "NA", "{braces} — dash", "Four\tfour"]
 HIGHLIGHTS = ["H one .\nH more .", "H two .", "null", "H four ."]

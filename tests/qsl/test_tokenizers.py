@@ -20,7 +20,7 @@ from qsl.tokenizers import BOS_ID, EOS_ID, ByteTokenizer, Tokenizer, load_tokeni
 from runs.errors import InputError
 from runs.files.reading import MIB
 from tests.conftest import ROOT
-from tests.support.small_tokenizer import make_tiny_llama, make_tokenizer
+from tests.support.engines.small_tokenizer import make_tiny_llama, make_tokenizer
 
 
 def test_the_prompt_is_the_official_one() -> None:

@@ -17,8 +17,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from runs.errors import ExitCode
-from tests.support import warm
-from tests.support.cheats import CHEAT, SAVING
+from tests.support.engines.cheats import CHEAT, SAVING
+from tests.support.processes import warm
 
 SAVINGS = (0, 5, 10, 15, 25, 40, 100)  # percent of the time of a repeated prompt
 ROWS = (64, 400, 5_000)

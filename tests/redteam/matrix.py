@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from runs.errors import ExitCode
-from tests.support import warm
-from tests.support.cheats import CHEAT, CHEAT_KINDS, STORE
+from tests.support.engines.cheats import CHEAT, CHEAT_KINDS, STORE
+from tests.support.processes import warm
 from tests.untrusted.judges import call
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -29,8 +29,8 @@ from tests.redteam.matrix import (
     run_audit,
 )
 from tests.redteam.virtual_audits import AUDITS
-from tests.support.cheats import CHEAT_KINDS, HONEST_QUERIES, STORE, CheatContext, Service, make_cheat
-from tests.support.fakes import FakeSink
+from tests.support.engines.cheats import CHEAT_KINDS, HONEST_QUERIES, STORE, CheatContext, Service, make_cheat
+from tests.support.engines.fakes import FakeSink
 
 # The document says why.
 UNSEEN = {

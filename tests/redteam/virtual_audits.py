@@ -22,9 +22,9 @@ from runs.record.requests_log import RequestLogLine, encode_line
 from sut.dummy.dummy_engine import DummyEngine
 from sut.engine import Request
 from tests.redteam.matrix import CAUGHT, NO_VERDICT, PASSES, REFUSED, SAMPLES
-from tests.support.audit_runs import entry, request_of, write_run
-from tests.support.cheats import Cheat, CheatContext, CheatingEngine, Service, make_cheat
-from tests.support.virtual import Answered, JumpingLoop, issue_all, issued, schedule_ns
+from tests.support.engines.cheats import Cheat, CheatContext, CheatingEngine, Service, make_cheat
+from tests.support.runs.audit_runs import entry, request_of, write_run
+from tests.support.simulated.virtual_time import Answered, JumpingLoop, issue_all, issued, schedule_ns
 
 AUDITS = ("output_caching", "TEST06", "output_consistency", "output_length")
 TARGET_QPS = 40.0  # queries/s of a Server run

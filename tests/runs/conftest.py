@@ -8,12 +8,12 @@ import pytest
 
 from runs.loadgen.counts import CountSettings, count_run
 from runs.record.layout import RunDir
-from tests.support.loadgen_runs import Runs
+from tests.support.runs.loadgen_runs import Runs
 
 
 @pytest.fixture(scope="session")
 def loadgen_runs() -> Runs:
-    """Real runs by name (`tests.support.loadgen_runs`). Read them only; take `copied_run` to change one."""
+    """Real runs by name (`tests.support.runs.loadgen_runs`). Read them only; take `copied_run` to change one."""
     return Runs()
 
 

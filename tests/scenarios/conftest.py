@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.model_folder import make_model
+from tests.support.engines.model_folder import make_model
 
 
 @pytest.fixture

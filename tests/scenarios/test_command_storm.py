@@ -7,13 +7,13 @@ import sys
 import pytest
 
 from tests.conftest import ROOT
-from tests.support.command_storm import COMMANDS
+from tests.support.processes.command_storm import COMMANDS
 
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(10, marks=pytest.mark.long)])
 def test_a_command_ends(rounds: int) -> None:
     cases = rounds * len(COMMANDS)
-    command = [sys.executable, "-m", "tests.support.command_storm", str(cases)]
+    command = [sys.executable, "-m", "tests.support.processes.command_storm", str(cases)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout, done.stderr
     storm = json.loads(done.stdout)

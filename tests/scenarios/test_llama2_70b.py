@@ -20,9 +20,9 @@ from runs.record.layout import CampaignDir
 from runs.record.manifest import read_manifest
 from runs.rounds import CURRENT_ROUND
 from tests.conftest import run_here
-from tests.support import orca
 from tests.support.official import change_benchmarks
-from tests.support.submission_runs import SYSTEM, edit
+from tests.support.runs import orca
+from tests.support.runs.submission_runs import SYSTEM, edit
 
 STANDARD, INTERACTIVE = BENCHMARKS["llama2-70b"], BENCHMARKS["llama2-70b-interactive"]
 SCENARIOS = ("Offline", "Server", "Interactive")

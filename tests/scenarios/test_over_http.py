@@ -7,9 +7,9 @@ import pytest
 
 from runs.errors import ExitCode
 from tests.conftest import StartMain
-from tests.support.computing_server import Computing
-from tests.support.http_campaign import make_model
-from tests.support.http_server import HttpServer, serving
+from tests.support.runs.http_campaign import make_model
+from tests.support.servers.computing_server import Computing
+from tests.support.servers.http_server import HttpServer, serving
 
 CONF = """
 *.Offline.target_qps = 50

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from tests.signoff.backtest import ARCHIVE
 from tests.signoff.backtest import RUNS as IN_ARCHIVE
-from tests.support import warm
-from tests.support.cheats import CHEAT
-from tests.support.make_recorded_runs import pack
+from tests.support.engines.cheats import CHEAT
+from tests.support.processes import warm
+from tests.support.runs.make_recorded_runs import pack
 
 USER_CONF = """
 *.Offline.min_duration = 200

@@ -28,7 +28,7 @@ KEPT_S = 2 * 24 * 3600.0
 # Packages that a run imports.
 RUN = (
     *("main.py", "runs", "qsl", "sut", "scenarios/launch", "scenarios/command_line", "compliance/accuracy"),
-    *("tests/support/cheats.py", "tests/support/warm.py", "tests/support/null_sut.py"),
+    *("tests/support/engines/cheats.py", "tests/support/processes/warm.py", "tests/support/engines/null_sut.py"),
 )
 
 Make = Callable[[Path], object]

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.fakes import Stage
+from tests.support.engines.fakes import Stage
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sut.admission import STEPPED_BACK, Admission, AdmissionPolicy
 from sut.engine import EngineLimits, Request
 from sut.feed import AHEAD_STEPS, MIN_AHEAD, Feed
-from tests.support.fakes import Clock
+from tests.support.engines.fakes import Clock
 
 
 class Driven:

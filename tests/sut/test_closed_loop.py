@@ -4,10 +4,10 @@ import pytest
 
 from sut.dummy.dummy_engine import DummyEngine
 from sut.feed import ClosedLoop
-from tests.support import virtual
-from tests.support.fakes import PROMPTS, Stage
+from tests.support.engines.fakes import PROMPTS, Stage
 from tests.support.official import SAMPLING
-from tests.support.records import most_open
+from tests.support.runs.records import most_open
+from tests.support.simulated import virtual_time as virtual
 
 QUERIES = 70  # more than one slice of the loop
 

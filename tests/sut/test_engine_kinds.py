@@ -11,7 +11,7 @@ from sut.engine_kind import EngineKind
 from sut.engines import DEFAULT, KINDS, EngineOptions, engine_kind, refuse_options_of_others
 from sut.vllm.machine import Machine
 from sut.vllm.vllm_kind import VllmKind, VllmOptions
-from tests.support.records import run_facts
+from tests.support.runs.records import run_facts
 
 FACTS = run_facts()
 

@@ -15,7 +15,7 @@ from sut.admission import Admission
 from sut.engine import EngineLimits, Request
 from sut.feed import MIN_AHEAD, Feed
 from sut.loadgen_sut import MAX_QUERIES, MAX_RESPONSES, int32_ids
-from tests.support.fakes import HANDLE, PROMPTS, Clock, FakeLoadgen, Sample, Stage
+from tests.support.engines.fakes import HANDLE, PROMPTS, Clock, FakeLoadgen, Sample, Stage
 
 
 def test_a_query_reaches_the_engine_in_order(stage: Stage) -> None:

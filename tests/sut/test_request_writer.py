@@ -14,8 +14,8 @@ from runs.errors import ExecutionError
 from runs.record.requests_log import RequestLogLine, encode_line, read_request_table
 from sut.engine import Request
 from sut.request_writer import FinishedRequest, LatencyHistogram, RequestLogWriter, partial_path, rescue_partial
-from tests.support.fakes import FakeSink
-from tests.support.patience import until
+from tests.support.engines.fakes import FakeSink
+from tests.support.processes.patience import until
 
 MS = 1_000_000
 COMPLETE_NS = 1_500 * MS

@@ -18,7 +18,7 @@ from sut.watchdog import (
     engine_is_working,
     process_tree_cpu_s,
 )
-from tests.support.fakes import Clock
+from tests.support.engines.fakes import Clock
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from runs.errors import ExecutionError
 from runs.record.layout import RunDir
 from runs.record.requests_log import read_request_table
 from sut.vllm.machine import Machine
-from tests.support.patience import until
-from tests.support.small_tokenizer import make_tokenizer
+from tests.support.engines.small_tokenizer import make_tokenizer
+from tests.support.processes.patience import until
 from tools.peers import endpoints_client, null_path, real_size, sizes
 from tools.peers.__main__ import main
 from tools.peers.report import PeerPart, at_least, at_most

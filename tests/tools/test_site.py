@@ -9,7 +9,7 @@ import yaml
 
 import mlperf_llama_vllm
 from tests.conftest import ROOT
-from tests.support.browser import BROWSER, needs_browser
+from tests.support.documents.browser import BROWSER, needs_browser
 from tools.site.__main__ import FILES
 
 SETTINGS = ROOT / "tools" / "site" / "mkdocs.yml"

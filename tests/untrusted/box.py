@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from tests.support.patience import IDLE_S, POLL_S, Patience
+from tests.support.processes.patience import IDLE_S, POLL_S, Patience
 
 GIB = 1 << 30
 LIMIT_S = 60

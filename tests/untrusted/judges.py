@@ -7,7 +7,7 @@ from pathlib import Path
 
 from runs.errors import ExitCode
 from scenarios.command_line.dispatch import main
-from tests.support.submission_runs import SYSTEM
+from tests.support.runs.submission_runs import SYSTEM
 
 SUBMITTED = ("--organization", "O", "--system-name", "S")
 CONTRACTED = {int(code) for code in ExitCode} - {int(ExitCode.INTERRUPTED)}

@@ -10,9 +10,9 @@ import pytest
 
 from runs.record.layout import RunDir
 from tests.conftest import ROOT
-from tests.support import trees
-from tests.support.dummy_runs import DummyRuns
-from tests.support.editing import reseal
+from tests.support.files.editing import reseal
+from tests.support.runs.dummy_runs import DummyRuns
+from tests.support.trees.clean_trees import clean_trees as trees
 from tests.untrusted.box import in_box
 from tests.untrusted.judges import call, of_runs, wrong
 from tests.untrusted.mutations import KINDS, clear, mutate

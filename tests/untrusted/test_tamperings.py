@@ -23,9 +23,9 @@ from runs.record.layout import RunDir
 from tests.honest.pair import Pair
 from tests.signoff.forge.faults import set_detail, set_summary, take
 from tests.signoff.forge.forged_runs import rebuild
-from tests.support.dummy_runs import DummyRuns
-from tests.support.editing import each_record, edit_lines, reseal, set_at
-from tests.support.signoff_fixtures import FrozenRuns
+from tests.support.files.editing import each_record, edit_lines, reseal, set_at
+from tests.support.runs.dummy_runs import DummyRuns
+from tests.support.runs.signoff_fixtures import FrozenRuns
 
 Json = dict[str, Any]
 Change = Callable[[RunDir], object]

@@ -13,10 +13,10 @@ import pytest
 from qsl.cache import CACHE_VARIABLE
 from qsl.dataset import Dataset, load_dataset
 from qsl.embedded.articles import bundled_dataset
-from tests.support.greedy import Response, make_model_and_responses, read_responses
-from tests.support.nltk_data import nltk_sentences
+from tests.support.engines.greedy import Response, make_model_and_responses, read_responses
+from tests.support.engines.ray_nodes import SharedNodes, TwoNodes
+from tests.support.files.nltk_data import nltk_sentences
 from tests.support.once import once, session_folder
-from tests.support.ray_nodes import SharedNodes, TwoNodes
 from tests.vllm.vllm_runs import Runs
 
 

@@ -14,7 +14,7 @@ from rouge_score import rouge_scorer
 
 from qsl.dataset import Dataset
 from runs.loadgen.accuracy_log import read_accuracy_log
-from tests.support.greedy import Response
+from tests.support.engines.greedy import Response
 from tests.vllm.vllm_runs import ACCURACY, RUNS, FinishedRun, Runs, Spec, each
 
 pytestmark = pytest.mark.vllm

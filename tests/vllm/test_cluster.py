@@ -17,9 +17,9 @@ from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from runs.record.requests_log import read_request_table
 from tests.conftest import RunMain, StartedMain, StartMain
-from tests.support.patience import until
-from tests.support.ray_nodes import HEAD, SECOND, SharedNodes, TwoNodes, needs_ray
-from tests.support.run_commands import (
+from tests.support.engines.ray_nodes import HEAD, SECOND, SharedNodes, TwoNodes, needs_ray
+from tests.support.processes.patience import until
+from tests.support.runs.run_commands import (
     LONG_USER_CONF,
     alive,
     arguments,

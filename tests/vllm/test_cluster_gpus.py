@@ -13,8 +13,8 @@ from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from tests.conftest import ROOT, StartedMain
-from tests.support.ray_nodes import TwoNodes, needs_ray
-from tests.support.run_commands import arguments
+from tests.support.engines.ray_nodes import TwoNodes, needs_ray
+from tests.support.runs.run_commands import arguments
 
 pytestmark = [pytest.mark.vllm, needs_ray]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from runs.errors import ExitCode
-from tests.support.ray_nodes import TwoNodes, needs_ray
+from tests.support.engines.ray_nodes import TwoNodes, needs_ray
 from tests.vllm.vllm_runs import execute_run, run_command
 
 pytestmark = [pytest.mark.vllm, needs_ray]

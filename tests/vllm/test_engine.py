@@ -18,11 +18,11 @@ from scenarios.launch.run_config import make_config
 from sut.engine import Engine, EngineReport, Request
 from sut.engines import make_engine
 from sut.vllm.vllm_engine import VllmEngine
-from tests.support.engine_turn import engine_turn
-from tests.support.fakes import FakeSink
-from tests.support.greedy import Response
+from tests.support.engines.engine_turn import engine_turn
+from tests.support.engines.fakes import FakeSink
+from tests.support.engines.greedy import Response
 from tests.support.official import SAMPLING
-from tests.support.patience import patiently
+from tests.support.processes.patience import patiently
 
 pytestmark = pytest.mark.vllm
 

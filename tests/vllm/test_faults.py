@@ -10,9 +10,9 @@ from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from runs.record.requests_log import read_request_table
 from tests.conftest import RunMain, StartedMain, StartMain
-from tests.support.engine_turn import engine_turn
-from tests.support.patience import until
-from tests.support.run_commands import alive, check_failed, is_running, progress, run_pid
+from tests.support.engines.engine_turn import engine_turn
+from tests.support.processes.patience import until
+from tests.support.runs.run_commands import alive, check_failed, is_running, progress, run_pid
 from tests.vllm.vllm_runs import run_words
 
 pytestmark = pytest.mark.vllm

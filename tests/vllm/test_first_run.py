@@ -4,7 +4,7 @@ from pathlib import Path
 
 from qsl.dataset import Dataset
 from runs.errors import ExitCode
-from tests.support.greedy import Response
+from tests.support.engines.greedy import Response
 from tests.vllm.vllm_runs import check_responses, execute_run, run_command
 
 # As many queries as there are samples, and limits that any machine keeps: the verdict tells nothing of its speed.

@@ -21,9 +21,9 @@ from scenarios.launch.parent import execute_run
 from scenarios.launch.plan import prepare
 from scenarios.launch.run_config import RunConfig, make_config
 from sut.replicas.kept_engine import EngineKeeper
-from tests.support.engine_turn import engine_turn
-from tests.support.greedy import TIE, Response
-from tests.support.run_commands import digests
+from tests.support.engines.engine_turn import engine_turn
+from tests.support.engines.greedy import TIE, Response
+from tests.support.runs.run_commands import digests
 
 pytestmark = pytest.mark.vllm
 

@@ -9,8 +9,8 @@ from qsl.dataset import load_dataset
 from runs.errors import ExitCode
 from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.record.manifest import read_manifest
-from tests.support import orca
-from tests.support.nltk_data import nltk_sentences
+from tests.support.files.nltk_data import nltk_sentences
+from tests.support.runs import orca
 from tests.vllm.test_accuracy import reference_scores
 from tests.vllm.vllm_runs import FinishedRun, execute_run, run_command
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from runs.errors import ExitCode
-from tests.support.greedy import TIE, Response
+from tests.support.engines.greedy import TIE, Response
 from tests.vllm.vllm_runs import execute_run, run_command
 
 pytestmark = pytest.mark.vllm

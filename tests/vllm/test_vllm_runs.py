@@ -16,7 +16,7 @@ from runs.record.manifest import read_manifest
 from runs.record.observed import QueryTimes
 from runs.rounds import CURRENT_ROUND
 from tests.conftest import ROOT, run_here
-from tests.support.greedy import Response
+from tests.support.engines.greedy import Response
 from tests.support.official import SAMPLING
 from tests.vllm.vllm_runs import (
     OFFLINE,

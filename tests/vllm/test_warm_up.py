@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from runs.harness import HARNESS_ROOT
-from tests.support.engine_turn import engine_turn
-from tests.support.patience import finish
+from tests.support.engines.engine_turn import engine_turn
+from tests.support.processes.patience import finish
 from tests.vllm.warm_up_program import LIMITS
 
 pytestmark = pytest.mark.vllm

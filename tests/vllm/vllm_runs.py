@@ -20,11 +20,11 @@ from runs.errors import ExitCode
 from runs.harness import HARNESS_ROOT
 from runs.record.layout import RunDir
 from runs.record.requests_log import RequestTable, read_request_table
-from tests.support.engine_turn import engine_turn
-from tests.support.greedy import TIE, Response
+from tests.support.engines.engine_turn import engine_turn
+from tests.support.engines.greedy import TIE, Response
 from tests.support.official import SAMPLING
 from tests.support.once import once
-from tests.support.patience import finish
+from tests.support.processes.patience import finish
 
 
 @dataclass(frozen=True)

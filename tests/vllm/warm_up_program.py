@@ -17,8 +17,8 @@ from scenarios.launch.plan import prepare
 from scenarios.launch.run_config import make_config
 from scenarios.launch.warmup import RequestGroup, warm_up
 from sut.vllm.vllm_engine import OneProcessVllmEngine
+from tests.support.engines.small_tokenizer import make_tiny_llama
 from tests.support.official import SAMPLING
-from tests.support.small_tokenizer import make_tiny_llama
 
 LIMITS = {"max_num_seqs": 24, "max_num_batched_tokens": 1024}
 WORK_SIZES = (1, 3, 24, 30)  # queries at a time, the last more than fit

@@ -20,8 +20,8 @@ from compliance.accuracy.rouge import score_pair
 from compliance.accuracy.scores import DecodedResponse, begin_scoring, score_texts
 from compliance.accuracy.scoring_pool import ScoringPool
 from runs.errors import ExecutionError, InputError
-from tests.support.nltk_data import nltk_sentences
-from tests.support.patience import finish
+from tests.support.files.nltk_data import nltk_sentences
+from tests.support.processes.patience import finish
 
 ROOT = Path(__file__).resolve().parents[3]
 TEXTS = [

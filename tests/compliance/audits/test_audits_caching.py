@@ -17,8 +17,8 @@ from compliance.audits.discovery import AUDITS, find_audit
 from compliance.audits.options import AuditRequest
 from compliance.audits.run_artifacts import RunArtifacts
 from runs.errors import ExecutionError, ExitCode, InputError, SetupError
-from tests.support.audit_runs import request_of, write_run
-from tests.support.recorded import recorded
+from tests.support.runs.audit_runs import request_of, write_run
+from tests.support.runs.recorded import recorded
 
 TEST = find_audit("output_caching")
 LENGTHS = (100, 50)  # prompt and output tokens of each row

@@ -11,7 +11,7 @@ from compliance.audits.discovery import find_audit
 from compliance.audits.options import AuditRequest
 from compliance.audits.run_artifacts import RunArtifacts
 from runs.errors import ExecutionError, InputError
-from tests.support.audit_runs import entry, request_of, write_run
+from tests.support.runs.audit_runs import entry, request_of, write_run
 
 RESPONSES = [[sample + 1, *range(100, 119)] for sample in range(20)]  # 20 samples of 20 tokens
 

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from tests.support.caching_power import (
+from tests.support.simulated.caching_power import (
     CACHES,
     CHEATS,
     DISTURBANCES,

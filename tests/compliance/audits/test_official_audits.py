@@ -18,8 +18,8 @@ from compliance.audits.run_artifacts import RunArtifacts
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
 from runs.record.layout import RunDir
-from tests.support.audit_runs import entry, logged, request_of, write_run
 from tests.support.published import CHECKOUT, PUBLISHED, needs_checkout, needs_published
+from tests.support.runs.audit_runs import entry, logged, request_of, write_run
 
 STOPS = (128001, 128008, 128009)
 BOS = (128000,)

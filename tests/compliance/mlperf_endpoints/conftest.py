@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.endpoints_client import unpack
+from tests.support.mlperf_endpoints.endpoints_client import unpack
 
 
 @pytest.fixture(scope="package")

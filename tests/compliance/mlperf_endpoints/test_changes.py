@@ -12,7 +12,8 @@ from compliance.mlperf_endpoints.load import replayed_order
 from compliance.mlperf_endpoints.verdict import judge_folder
 from runs.errors import ExitCode
 from runs.mlperf_endpoints.layout import EVENTS, FILES, REPORT, SAMPLES, SNAPSHOT, SUMMARY
-from tests.support.endpoints_changes import (
+from tests.support.mlperf_endpoints.endpoints_client import write_data
+from tests.support.mlperf_endpoints.folder_changes import (
     Change,
     Lines,
     at,
@@ -31,7 +32,6 @@ from tests.support.endpoints_changes import (
     times,
     update,
 )
-from tests.support.endpoints_client import write_data
 
 ISSUED, FIRST, COMPLETE = "sample.issued", "sample.recv_first", "sample.complete"
 MS = 1_000_000

@@ -10,7 +10,7 @@ import yaml
 from compliance.mlperf_endpoints.submission import check_folders
 from main import main as run_command
 from runs.errors import ExitCode
-from tests.support.endpoints_changes import Change, at, both, in_config, in_json, times
+from tests.support.mlperf_endpoints.folder_changes import Change, at, both, in_config, in_json, times
 
 POINT, SUMMARY = "point.yaml", "result_summary.json"
 

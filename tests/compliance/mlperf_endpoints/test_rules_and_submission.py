@@ -17,9 +17,9 @@ from main import main as run_command
 from runs.errors import ExecutionError, ExitCode, InputError
 from runs.mlperf_endpoints.folder import EndpointsRun
 from runs.mlperf_endpoints.layout import SUMMARY
-from tests.support.endpoints_changes import Change, at, both, in_config, in_json
-from tests.support.endpoints_client import write_data
-from tests.support.json_shapes import differences
+from tests.support.documents.json_shapes import differences
+from tests.support.mlperf_endpoints.endpoints_client import write_data
+from tests.support.mlperf_endpoints.folder_changes import Change, at, both, in_config, in_json
 
 CopyOf = Callable[[str], Path]
 NAME, RUNTIME, PATTERN = "model_params/name", "settings/runtime", "settings/load_pattern"

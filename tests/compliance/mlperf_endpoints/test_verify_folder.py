@@ -19,8 +19,8 @@ from runs.errors import ExitCode
 from runs.mlperf_endpoints.folder import read_folder
 from runs.mlperf_endpoints.layout import CONFIG, FILES, SAMPLES, SNAPSHOT, SUMMARY
 from scenarios.status.snapshot import take_snapshot
-from tests.support.endpoints_changes import at, in_config, in_events, in_json, places, update
-from tests.support.endpoints_client import CASES, client_program, make
+from tests.support.mlperf_endpoints.endpoints_client import CASES, client_program, make
+from tests.support.mlperf_endpoints.folder_changes import at, in_config, in_events, in_json, places, update
 
 BYTES = "bytes"  # the tokenizer that the recorded runs counted with
 CopyOf = Callable[[str], Path]

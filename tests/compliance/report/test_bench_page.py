@@ -12,8 +12,8 @@ from compliance.report.page import render_page
 from compliance.report.pictures import Picture
 from runs.bench.bench_record import BenchRecord, Best, Limits
 from runs.errors import InputError
-from tests.support.bench_records import bench_record, bench_run, latency, write_folder
-from tests.support.recorded import recorded
+from tests.support.runs.bench_records import bench_record, bench_run, latency, write_folder
+from tests.support.runs.recorded import recorded
 
 NS = "{http://www.w3.org/2000/svg}"
 

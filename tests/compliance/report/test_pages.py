@@ -22,8 +22,8 @@ from runs.record.finished_run import PERFORMANCE
 from runs.record.layout import RunDir
 from runs.rounds import ROUNDS
 from tests.conftest import Finished
-from tests.support.browser import lay_out, needs_browser
-from tests.support.dummy_runs import DummyRuns
+from tests.support.documents.browser import lay_out, needs_browser
+from tests.support.runs.dummy_runs import DummyRuns
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
 

@@ -30,11 +30,11 @@ from runs.mlperf_endpoints.layout import SUMMARY
 from runs.record.layout import RunDir
 from runs.record.requests_log import RequestTable
 from scenarios.status.shown_runs import write_page
-from tests.support.dummy_runs import DummyRuns
-from tests.support.endpoints_client import unpack
-from tests.support.recorded import OVER_HTTP, recorded
-from tests.support.records import request_table
-from tests.support.submission_runs import edit
+from tests.support.mlperf_endpoints.endpoints_client import unpack
+from tests.support.runs.dummy_runs import DummyRuns
+from tests.support.runs.recorded import OVER_HTTP, recorded
+from tests.support.runs.records import request_table
+from tests.support.runs.submission_runs import edit
 
 FAST = CurvePoint("fast", "8", 900.0, 20.0, 2.0)
 SLOW = CurvePoint("slow", "1", 100.0, 30.0, 4.0)

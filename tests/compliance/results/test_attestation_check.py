@@ -13,9 +13,9 @@ from runs.files.writing import sha256_of
 from runs.record.layout import LOADGEN_LOGS, RunDir
 from runs.record.manifest import read_manifest
 from runs.record.unattested import NotAttestedError
-from tests.support.dummy_runs import DummyRuns, judged
-from tests.support.editing import reseal, set_at, set_record
-from tests.support.signoff_fixtures import FrozenRuns
+from tests.support.files.editing import reseal, set_at, set_record
+from tests.support.runs.dummy_runs import DummyRuns, judged
+from tests.support.runs.signoff_fixtures import FrozenRuns
 
 
 @pytest.fixture

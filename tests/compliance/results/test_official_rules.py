@@ -12,7 +12,7 @@ from runs.benchmarks import BENCHMARKS
 from runs.numbers.numbers import LatencyNumbers, Numbers
 from runs.record.layout import RunDir
 from runs.rounds import CURRENT_ROUND, ROUNDS, Round
-from tests.support.signoff_fixtures import FrozenRuns
+from tests.support.runs.signoff_fixtures import FrozenRuns
 
 NAME = "llama2-70b-99.9"
 ENTRY = CURRENT_ROUND.table.benchmarks[NAME]

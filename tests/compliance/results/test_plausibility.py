@@ -34,11 +34,11 @@ from runs.record.layout import RunDir
 from runs.record.observed import FOREIGN_SHARE
 from runs.record.requests_log import RequestTable
 from tests.signoff.forge.forged_runs import rebuild
-from tests.support.dummy_runs import DummyRuns
-from tests.support.editing import each_record, set_record
+from tests.support.files.editing import each_record, set_record
 from tests.support.official import DATACENTER
-from tests.support.records import request_table
-from tests.support.signoff_fixtures import FrozenRuns
+from tests.support.runs.dummy_runs import DummyRuns
+from tests.support.runs.records import request_table
+from tests.support.runs.signoff_fixtures import FrozenRuns
 
 MS = 1_000_000
 

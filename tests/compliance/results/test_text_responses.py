@@ -19,7 +19,7 @@ from runs.record.engines.servers import unofficial_servers
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest
 from scenarios.audit.run_audit import _refuse_text
-from tests.support.recorded import OVER_HTTP, recorded
+from tests.support.runs.recorded import OVER_HTTP, recorded
 
 TEXT = {
     "is_tokenized": True, "responses_with_usage": 64, "tokens_by_usage": 8000, "tokens_by_tokenizer": 7900,

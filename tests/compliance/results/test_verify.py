@@ -18,9 +18,9 @@ from runs.errors import ExitCode, InputError, SetupError
 from runs.record.finished_run import ACCURACY, PERFORMANCE
 from runs.rounds import ROUNDS
 from tests.conftest import Finished
-from tests.support.dummy_runs import DummyRuns, judged
-from tests.support.editing import set_record
-from tests.support.recorded import recorded
+from tests.support.files.editing import set_record
+from tests.support.runs.dummy_runs import DummyRuns, judged
+from tests.support.runs.recorded import recorded
 
 RunMain = Callable[..., Finished]
 

@@ -19,9 +19,9 @@ from runs.numbers.numbers import reported_numbers
 from runs.record.layout import RunDir
 from tests.conftest import Finished
 from tests.signoff.forge.faults import scale_reported
-from tests.support.dummy_runs import DummyRuns, judged
-from tests.support.editing import edit_detail, reseal, set_at, set_record
-from tests.support.loadgen_runs import ALL, Runs
+from tests.support.files.editing import edit_detail, reseal, set_at, set_record
+from tests.support.runs.dummy_runs import DummyRuns, judged
+from tests.support.runs.loadgen_runs import ALL, Runs
 
 SUMMARY, DETAIL, ACCURACY_LOG = "mlperf_log_summary.txt", "mlperf_log_detail.txt", "mlperf_log_accuracy.json"
 OURS = ("manifest.json", "requests.jsonl", "result.json", "accuracy.txt")

@@ -15,8 +15,8 @@ from qsl.tokenizers import load_tokenizer
 from runs.errors import InputError
 from runs.loadgen.accuracy_log import AccuracyEntry
 from runs.record.layout import RunDir
-from tests.support.dummy_runs import DummyRuns, judged
-from tests.support.small_tokenizer import make_tokenizer
+from tests.support.engines.small_tokenizer import make_tokenizer
+from tests.support.runs.dummy_runs import DummyRuns, judged
 
 RESPONSES = ["The river rose on Tuesday.", "Dr. Marsh testified.", "Nobody answered!"]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

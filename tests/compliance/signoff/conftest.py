@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.signoff_fixtures import FrozenRuns
+from tests.support.runs.signoff_fixtures import FrozenRuns
 
 
 @pytest.fixture(scope="session")

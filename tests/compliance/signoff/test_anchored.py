@@ -23,9 +23,9 @@ from runs.record.manifest import Manifest, read_manifest
 from tests.conftest import run_here
 from tests.signoff.forge.faults import set_manifest
 from tests.signoff.forge.manifest_faults import shorten_requests
-from tests.support.editing import SIGNER, reseal
-from tests.support.signoff_fixtures import FrozenRuns
-from tests.support.tsa import Authority, served
+from tests.support.files.editing import SIGNER, reseal
+from tests.support.files.tsa import Authority, served
+from tests.support.runs.signoff_fixtures import FrozenRuns
 
 OTHER_KEY = signer_of(Ed25519PrivateKey.generate())
 RUNS = ("srv-1", "srv-acc")  # runs of one result

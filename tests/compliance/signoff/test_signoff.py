@@ -22,9 +22,9 @@ from runs.record import finished_run as run_module
 from runs.record.layout import RunDir
 from scenarios.commands.signoff import MAX_DIRECTORIES
 from tests.conftest import ROOT, run_here
-from tests.support.editing import edit_detail, reseal
+from tests.support.files.editing import edit_detail, reseal
 from tests.support.published import PUBLISHED, needs_published
-from tests.support.signoff_fixtures import FrozenRuns, slugs
+from tests.support.runs.signoff_fixtures import FrozenRuns, slugs
 
 READERS = ("read_detail", "read_summary", "read_requests", "read_accuracy_log", "read_trace", "read_engine_log")
 SHORT_S = 0.05

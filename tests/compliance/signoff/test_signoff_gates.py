@@ -34,8 +34,8 @@ from compliance.signoff.signoff_verdict import NOISE_BAND_PCT, SignOff
 from runs.files.writing import write_json
 from runs.record.engines.engine_log import EngineLog
 from runs.record.fingerprint import BOTH_MODES, differences
-from tests.support.records import request_table
-from tests.support.signoff_fixtures import FrozenRuns, as_word, evidence, slugs
+from tests.support.runs.records import request_table
+from tests.support.runs.signoff_fixtures import FrozenRuns, as_word, evidence, slugs
 
 TOKENS = "tokens_per_second"
 

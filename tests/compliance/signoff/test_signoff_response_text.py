@@ -20,8 +20,8 @@ from qsl.dataset import load_dataset
 from qsl.tokenizers import ByteTokenizer
 from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.record.layout import RunDir
-from tests.support.editing import change_responses, reseal
-from tests.support.signoff_fixtures import FrozenRuns, slugs
+from tests.support.files.editing import change_responses, reseal
+from tests.support.runs.signoff_fixtures import FrozenRuns, slugs
 
 RUNS = ("off-1", "off-2", "off-acc")
 BLANK, MODEL_SIZE = ord(" "), ByteTokenizer.vocab_size

@@ -19,11 +19,11 @@ from runs.files.writing import write_json
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, read_manifest
 from runs.record.observed import FOREIGN_SHARE, Contention
-from tests.support.editing import each_record, read_records
-from tests.support.mechanism_rows import manifest, weights
-from tests.support.recorded import recorded
-from tests.support.signoff_fixtures import FrozenRuns, as_word, evidence
-from tests.support.submission_runs import CONFIGURATION
+from tests.support.files.editing import each_record, read_records
+from tests.support.runs.recorded import recorded
+from tests.support.runs.signoff_fixtures import FrozenRuns, as_word, evidence
+from tests.support.runs.submission_runs import CONFIGURATION
+from tests.support.runs.technique_rows import manifest, weights
 
 FIRST_NS, TOKEN_NS = 2_000_000, 1_000_000
 WINDOW_S, CORES = 4.0, 2

@@ -26,9 +26,9 @@ from runs.machine.accelerator_facts import ACCELERATOR_FACTS
 from runs.record.layout import CampaignDir, ResultDir, RunDir
 from tests.signoff.forge.faults import inject, set_manifest
 from tests.signoff.forge.manifest_faults import shorten_requests
-from tests.support.editing import read_records, reseal, set_at, set_record, write_records
-from tests.support.recorded import recorded
-from tests.support.signoff_fixtures import FrozenRuns, as_word, evidence, slugs
+from tests.support.files.editing import read_records, reseal, set_at, set_record, write_records
+from tests.support.runs.recorded import recorded
+from tests.support.runs.signoff_fixtures import FrozenRuns, as_word, evidence, slugs
 
 RUNS = ("ss-1", "ss-acc", "srv-1", "srv-acc")
 ANOTHER = {**dict.fromkeys(("vendor", *ACCELERATOR_FACTS)), "name": "another"}  # an accelerator

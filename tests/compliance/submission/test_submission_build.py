@@ -20,11 +20,11 @@ from runs.record.layout import CampaignDir, RunDir
 from runs.record.manifest import Manifest
 from runs.rounds import ROUNDS
 from scenarios.commands.submit import submit
-from tests.support.json_shapes import differences
+from tests.support.documents.json_shapes import differences
 from tests.support.official import SEEDS
 from tests.support.published import CHECKOUT, needs_checkout
-from tests.support.records import official_record
-from tests.support.submission_runs import BENCHMARK, SYSTEM, claim_official, results_of, sign_off_all
+from tests.support.runs.records import official_record
+from tests.support.runs.submission_runs import BENCHMARK, SYSTEM, claim_official, results_of, sign_off_all
 
 Submit = Callable[..., SubmitOutcome]
 SCENARIO_FILES = {

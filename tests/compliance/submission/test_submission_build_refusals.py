@@ -25,11 +25,10 @@ from runs.errors import ExecutionError, ExitCode, InputError
 from runs.record.layout import CampaignDir, ResultDir, RunDir
 from runs.rounds import ROUNDS
 from scenarios.commands.submit import _refusals
-from tests.support.editing import reseal
-from tests.support.mechanism_rows import weights
+from tests.support.files.editing import reseal
 from tests.support.official import DATACENTER, change_benchmarks
-from tests.support.records import official_record
-from tests.support.submission_runs import (
+from tests.support.runs.records import official_record
+from tests.support.runs.submission_runs import (
     BENCHMARK,
     CALIBRATION,
     OFFICIAL,
@@ -39,6 +38,7 @@ from tests.support.submission_runs import (
     results_of,
     sign_off_all,
 )
+from tests.support.runs.technique_rows import weights
 
 Submit = Callable[..., SubmitOutcome]
 Json = dict[str, Any]

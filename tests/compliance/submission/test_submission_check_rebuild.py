@@ -20,7 +20,15 @@ from runs.record.layout import CampaignDir
 from runs.rounds import CURRENT_ROUND
 from tests.honest.pair import Pair
 from tests.honest.variations import VARIATIONS, run_at
-from tests.support.submission_runs import BENCHMARK, SCENARIOS, SYSTEM, claim_official, edit, results_of, sign_off_all
+from tests.support.runs.submission_runs import (
+    BENCHMARK,
+    SCENARIOS,
+    SYSTEM,
+    claim_official,
+    edit,
+    results_of,
+    sign_off_all,
+)
 
 Submit = Callable[..., SubmitOutcome]
 

@@ -22,11 +22,11 @@ from runs.loadgen.detail_log import NETWORK_SUT
 from runs.record.layout import CampaignDir
 from runs.record.manifest import read_manifest
 from runs.rounds import CURRENT_ROUND
-from tests.support.dummy_runs import judged
-from tests.support.editing import set_record
+from tests.support.files.editing import set_record
 from tests.support.published import CHECKOUT, needs_checkout
-from tests.support.recorded import OVER_HTTP
-from tests.support.submission_runs import BENCHMARK, SCENARIOS, SYSTEM, campaign_copy, edit
+from tests.support.runs.dummy_runs import judged
+from tests.support.runs.recorded import OVER_HTTP
+from tests.support.runs.submission_runs import BENCHMARK, SCENARIOS, SYSTEM, campaign_copy, edit
 
 GIVEN = {**SYSTEM, "framework": "vLLM 0.32.0", "other_software_stack": "Linux"}
 NETWORK = {

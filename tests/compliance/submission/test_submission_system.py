@@ -19,9 +19,9 @@ from runs.errors import InputError
 from runs.machine.environment import host_facts
 from runs.record.manifest import ClusterNode, ClusterPlan, Manifest, ReplicasPlan
 from tests.conftest import ROOT
-from tests.support.mechanism_rows import weights as weights_part
 from tests.support.published import CHECKOUT, needs_checkout
-from tests.support.records import GPU, HOST, official_record
+from tests.support.runs.records import GPU, HOST, official_record
+from tests.support.runs.technique_rows import weights as weights_part
 
 
 def described(fields: dict[str, Any], record: Manifest | None = None, **more: Any) -> SystemDescription:

@@ -27,9 +27,9 @@ from runs.errors import ExitCode, InputError
 from runs.record.layout import RunDir
 from scenarios.launch.run_config import load_yaml, make_config
 from tests.conftest import ROOT, Finished
-from tests.support.mechanism_rows import eagle3, fp8, row
-from tests.support.run_commands import arguments
-from tests.support.signoff_fixtures import FrozenRuns, as_word
+from tests.support.runs.run_commands import arguments
+from tests.support.runs.signoff_fixtures import FrozenRuns, as_word
+from tests.support.runs.technique_rows import eagle3, fp8, row
 
 REGISTRIES = load_registries()
 FP8 = {"mechanism": "kv_quantization", "mechanism_variant": "fp8_e4m3"}

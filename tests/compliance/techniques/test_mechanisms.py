@@ -25,8 +25,8 @@ from compliance.techniques.technique_registry import (
 )
 from runs.errors import InputError
 from runs.record.layout import RunDir
-from tests.support.mechanism_rows import eagle3, fp8, int8, judged, manifest, row, write_engine_log
-from tests.support.records import run_plan
+from tests.support.runs.records import run_plan
+from tests.support.runs.technique_rows import eagle3, fp8, int8, judged, manifest, row, write_engine_log
 
 REGISTRIES = load_registries()
 

@@ -14,7 +14,7 @@ from compliance.techniques.quality_results import declared_change, read_results
 from compliance.techniques.row import MechanismRow
 from compliance.techniques.technique_registry import load_registries
 from runs.errors import InputError
-from tests.support.mechanism_rows import eagle3, fp8
+from tests.support.runs.technique_rows import eagle3, fp8
 
 REGISTRIES = load_registries()
 PLAIN = {"metric": "ruler_avg_score", "value": 0.927, "n": 6500, "baseline": 0.931}

@@ -17,9 +17,9 @@ from compliance.trees.tree import Place, Tree
 from runs.errors import InputError
 from runs.loadgen.detail_log import power_time, read_detail
 from runs.record.layout import RunDir
-from tests.support.any_tree import ROUND, any_tree
-from tests.support.editing import edit_detail
-from tests.support.tree_mutations import edit_object, edit_text
+from tests.support.files.editing import edit_detail
+from tests.support.trees.any_tree import ROUND, any_tree
+from tests.support.trees.tree_mutations import edit_object, edit_text
 
 SDXL, RESNET, STREAMS, GPT = (
     "stable-diffusion-xl/Server",

@@ -19,10 +19,10 @@ from runs.benchmark import Scenario
 from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir
 from runs.rounds import CURRENT_ROUND, ROUNDS
-from tests.support import trees
-from tests.support.editing import edit_detail
+from tests.support.files.editing import edit_detail
 from tests.support.published import PUBLISHED_MARKS
-from tests.support.tree_mutations import MUTATIONS, Mutation, edit_object, edit_text
+from tests.support.trees.clean_trees import clean_trees as trees
+from tests.support.trees.tree_mutations import MUTATIONS, Mutation, edit_object, edit_text
 
 Change = Callable[[Tree], object]
 # Another clean tree to spoil, and its round: a directory that `submit` built.

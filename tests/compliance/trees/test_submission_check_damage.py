@@ -14,7 +14,7 @@ from compliance.trees.tree import Tree
 from runs.errors import InputError
 from runs.record.layout import LOADGEN_LOGS
 from runs.rounds import CURRENT_ROUND, ROUNDS
-from tests.support.damage import deep_folder
+from tests.support.files.damage import deep_folder
 from tests.untrusted.box import in_box
 
 PATHS = (

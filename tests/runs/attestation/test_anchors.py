@@ -19,8 +19,8 @@ from runs.attestation.anchors import (
 from runs.attestation.attestation import Attestation, Predicate, read_attestation
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.record.layout import RunDir
-from tests.support.editing import reseal
-from tests.support.tsa import Authority, openssl, served
+from tests.support.files.editing import reseal
+from tests.support.files.tsa import Authority, openssl, served
 
 
 @pytest.fixture

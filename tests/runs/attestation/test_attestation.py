@@ -20,7 +20,7 @@ from runs.attestation.statements import attest, last_statement
 from runs.errors import InputError, SetupError
 from runs.files.writing import sha256_of
 from runs.record.layout import RunDir
-from tests.support.editing import SIGNER
+from tests.support.files.editing import SIGNER
 
 Json = dict[str, Any]
 

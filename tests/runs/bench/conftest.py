@@ -1,6 +1,6 @@
 import pytest
 
-from tests.support.punctual import punctual_issue
+from tests.support.runs.punctual import punctual_issue
 
 __all__ = ["punctual_issue"]
 

@@ -7,8 +7,8 @@ import pytest
 
 from runs.bench.bench_comparison import UNDECLARED, Against, compare_benches
 from runs.bench.bench_record import BenchRecord, Best, Conditions
-from tests.support.bench_records import bench_record, bench_run
-from tests.support.simulated_bench import simulated
+from tests.support.runs.bench_records import bench_record, bench_run
+from tests.support.simulated.simulated_bench import simulated
 
 EQUAL = {"data": "synthetic", "limits": "TTFT 2000 ms"}
 RATES = (10.0, 20.0, 30.0, 36.0)

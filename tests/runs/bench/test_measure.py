@@ -16,7 +16,7 @@ from runs.numbers.derive_result import derive_result
 from runs.record.finished_run import FinishedRun, finished_run
 from runs.record.layout import RunDir
 from runs.record.requests_log import read_request_table
-from tests.support.dummy_runs import DummyRuns
+from tests.support.runs.dummy_runs import DummyRuns
 
 DUMMY_RUNS = DummyRuns()
 EASY = Limits(ttft=2000, tpot=100)

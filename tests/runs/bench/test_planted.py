@@ -14,12 +14,12 @@ from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from runs.wording import milliseconds
 from tests.conftest import RunMain
-from tests.support.computing_server import Computing
-from tests.support.dummy_runs import DummyRuns
-from tests.support.http_campaign import make_model
-from tests.support.http_server import HttpServer, serving
-from tests.support.recorded import OVER_HTTP, recorded
-from tests.support.run_commands import arguments
+from tests.support.runs.dummy_runs import DummyRuns
+from tests.support.runs.http_campaign import make_model
+from tests.support.runs.recorded import OVER_HTTP, recorded
+from tests.support.runs.run_commands import arguments
+from tests.support.servers.computing_server import Computing
+from tests.support.servers.http_server import HttpServer, serving
 
 CONF = """
 *.Server.target_qps = {rate}

@@ -18,7 +18,7 @@ from runs.record.layout import RunDir
 from runs.record.requests_log import RequestTable, read_request_table
 from scenarios.bench.table import closing, token_gaps
 from scenarios.status.result_rows import COLUMNS
-from tests.support.dummy_runs import DummyRuns
+from tests.support.runs.dummy_runs import DummyRuns
 
 DUMMY_RUNS = DummyRuns()
 

@@ -8,7 +8,7 @@ import pytest
 from runs.files.writing import write_atomic
 from runs.record.layout import SIGNOFF_LEDGER
 from tests.conftest import run_here
-from tests.support.dummy_runs import DummyRuns
+from tests.support.runs.dummy_runs import DummyRuns
 
 runs = DummyRuns()
 Call = tuple[str, Path]

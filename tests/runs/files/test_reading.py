@@ -23,7 +23,7 @@ from runs.record.manifest import read_manifest
 from runs.record.requests_log import RequestLogLine, encode_line, read_request_table
 from runs.wording import duration, printable
 from tests.runs.loadgen import test_accuracy_log, test_detail_log, test_summary_log, test_trace_log
-from tests.support.damage import damaged, deep_folder, input_error
+from tests.support.files.damage import damaged, deep_folder, input_error
 
 
 def test_an_object_is_read(tmp_path: Path) -> None:

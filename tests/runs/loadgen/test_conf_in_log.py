@@ -3,7 +3,7 @@
 from runs.loadgen.conf_in_log import mismatches
 from runs.loadgen.conf_lines import stored_lines
 from runs.loadgen.detail_log import read_detail
-from tests.support.loadgen_runs import Runs
+from tests.support.runs.loadgen_runs import Runs
 
 KEY = "llama3_1-8b"
 

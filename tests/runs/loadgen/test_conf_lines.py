@@ -23,7 +23,7 @@ from runs.loadgen.conf_lines import (
     with_setting,
 )
 from runs.loadgen.user_conf import judge_conf
-from tests.support.read_with_loadgen import Read, loadgen_reader, same
+from tests.support.files.read_with_loadgen import Read, loadgen_reader, same
 
 KEY = "llama3_1-8b"
 EDGE = "llama3_1-8b-edge"

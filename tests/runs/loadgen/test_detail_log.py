@@ -13,7 +13,7 @@ from runs.errors import InputError
 from runs.files.reading import DETAIL_LOG
 from runs.loadgen.detail_log import MAX_KEPT_RECORDS, NEWEST, TruncatedLogError, read_detail, unchanged_sources
 from runs.record.layout import RunDir
-from tests.support.editing import edit_detail
+from tests.support.files.editing import edit_detail
 
 SEEDS = {"qsl": 2085463073848966840, "sample_index": 2747215439041700203, "schedule": 16159082839903944936}
 

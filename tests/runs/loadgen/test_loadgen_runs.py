@@ -17,8 +17,8 @@ from runs.record.finished_run import FinishedRun
 from runs.record.layout import RunDir
 from runs.record.requests_log import read_request_table
 from tests.runs.conftest import server_queries
-from tests.support.editing import edit_detail
-from tests.support.loadgen_runs import ACCURACY, ALL, INVALID, ORDERS, VALID, Runs
+from tests.support.files.editing import edit_detail
+from tests.support.runs.loadgen_runs import ACCURACY, ALL, INVALID, ORDERS, VALID, Runs
 
 
 @pytest.mark.parametrize("name", VALID)

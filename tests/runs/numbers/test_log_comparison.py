@@ -16,8 +16,8 @@ from runs.numbers.result import Disagreement
 from runs.record.finished_run import FinishedRun
 from runs.record.layout import RunDir
 from runs.record.requests_log import read_request_table
-from tests.support.editing import edit_detail, edit_requests
-from tests.support.loadgen_runs import Runs
+from tests.support.files.editing import edit_detail, edit_requests
+from tests.support.runs.loadgen_runs import Runs
 
 Copy = Callable[[str], RunDir]
 

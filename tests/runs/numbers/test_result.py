@@ -22,9 +22,9 @@ from runs.numbers.rederive import derive_numbers
 from runs.numbers.result import read_result, write_result
 from runs.record.finished_run import FinishedRun
 from runs.record.layout import RunDir
-from tests.support.damage import damaged
-from tests.support.editing import edit_detail, edit_requests
-from tests.support.loadgen_runs import Runs
+from tests.support.files.damage import damaged
+from tests.support.files.editing import edit_detail, edit_requests
+from tests.support.runs.loadgen_runs import Runs
 
 Copy = Callable[[str], RunDir]
 

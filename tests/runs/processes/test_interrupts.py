@@ -18,8 +18,8 @@ from runs.processes.interrupts import critical, ensured
 from runs.processes.listening import listening
 from runs.processes.time_limit import OutOfTime, within
 from tests.conftest import ROOT
-from tests.support.patience import finish
-from tests.support.warm import hear_signals
+from tests.support.processes.patience import finish
+from tests.support.processes.warm import hear_signals
 
 HEAD = """
 import os, signal, sys, time

@@ -10,16 +10,16 @@ from contextlib import contextmanager
 import pytest
 
 from tests.conftest import ROOT
-from tests.support.patience import finish
-from tests.support.waiting_workers import INTERRUPTED, WORKERS
-from tests.support.warm import hear_signals
+from tests.support.processes.patience import finish
+from tests.support.processes.waiting_workers import INTERRUPTED, WORKERS
+from tests.support.processes.warm import hear_signals
 
 
 @contextmanager
 def command(context: str) -> Iterator[tuple["subprocess.Popen[str]", list[int]]]:
     """It, in a process group of its own, and the IDs of its workers."""
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.support.waiting_workers", context],
+        [sys.executable, "-m", "tests.support.processes.waiting_workers", context],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         preexec_fn=hear_signals,
     ) as process:  # fmt: skip

@@ -14,7 +14,7 @@ from runs.record.engines.server_notes import late_client, late_ends
 from runs.record.liveness import unfinished
 from runs.record.manifest import Manifest
 from runs.record.observed import EngineSeen, LatenessSummary, Observed, QueryTimes, ServerClient
-from tests.support.records import observed, record
+from tests.support.runs.records import observed, record
 
 LIMITS = {"TTFT": 2_000_000_000, "TPOT": 100_000_000}
 

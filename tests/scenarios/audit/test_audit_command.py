@@ -20,10 +20,10 @@ from runs.record.requests_log import read_request_table
 from scenarios.audit.audit_config import audit_options
 from scenarios.audit.run_audit import run_audit
 from tests.conftest import Finished, RunMain, StartMain, run_here
-from tests.support.cheats import CHEAT
-from tests.support.dummy_runs import DummyRuns
-from tests.support.patience import until
-from tests.support.run_commands import patched
+from tests.support.engines.cheats import CHEAT
+from tests.support.processes.patience import until
+from tests.support.runs.dummy_runs import DummyRuns
+from tests.support.runs.run_commands import patched
 
 
 def arguments(test: str, scenario: str, out: Path, *more: object) -> list[object]:

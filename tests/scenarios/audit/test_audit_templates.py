@@ -14,9 +14,9 @@ from runs.loadgen.conf_lines import read_stored
 from runs.loadgen.user_conf import judge_conf, read_conf_text
 from runs.record.layout import RunDir
 from tests.conftest import ROOT, RunMain
-from tests.support.audit_runs import request_of
 from tests.support.published import CHECKOUT, needs_checkout
-from tests.support.run_commands import arguments
+from tests.support.runs.audit_runs import request_of
+from tests.support.runs.run_commands import arguments
 
 FOLDER = ROOT / "configs" / "audits"
 REFERENCE = "output_caching-reference"

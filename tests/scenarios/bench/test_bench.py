@@ -28,7 +28,7 @@ from scenarios.bench.run_bench import UNOFFICIAL
 from scenarios.launch.run_config import RunConfig
 from scenarios.launch.run_page import SWITCH
 from tests.conftest import Finished, StartMain, run_here
-from tests.support.patience import until
+from tests.support.processes.patience import until
 
 CAPACITY_QPS = 40.0
 

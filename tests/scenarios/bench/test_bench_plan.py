@@ -29,9 +29,9 @@ from scenarios.command_line.dispatch import main
 from scenarios.launch.parent import execute_run
 from scenarios.launch.plan import prepare
 from scenarios.launch.run_config import make_config
-from tests.support import server_dialects as speak
-from tests.support.http_server import HttpServer, serving
-from tests.support.text_server import text_server
+from tests.support.servers import server_dialects as speak
+from tests.support.servers.http_server import HttpServer, serving
+from tests.support.servers.text_server import text_server
 
 
 def loaded(

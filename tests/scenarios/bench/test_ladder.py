@@ -18,7 +18,7 @@ from scenarios.bench.ladder import (
     choose_percentile,
     next_run,
 )
-from tests.support.bench_records import LIMITS, bench_record
+from tests.support.runs.bench_records import LIMITS, bench_record
 
 OFFLINE_QPS = 40.0
 

@@ -11,8 +11,8 @@ from runs.bench.bench_record import BENCH_FILE, BenchRecord, BenchRun, read_benc
 from runs.errors import ExitCode
 from scenarios.launch.run_page import SWITCH
 from tests.conftest import Finished, RunMain
-from tests.support.http_server import serving
-from tests.support.scripted_server import scripted_server
+from tests.support.servers.http_server import serving
+from tests.support.servers.scripted_server import scripted_server
 
 pytestmark = pytest.mark.long  # each bench has two or three runs, on a server in this process
 

@@ -25,9 +25,9 @@ from tests.conftest import RunMain, StartedMain, StartMain, run_here
 from tests.support.official import DATACENTER as DATACENTER_BENCHMARK
 from tests.support.official import change_benchmarks
 from tests.support.once import once
-from tests.support.patience import until
-from tests.support.run_commands import LONG_USER_CONF, USER_CONF, alive, progress, run_pid
-from tests.support.submission_runs import edit
+from tests.support.processes.patience import until
+from tests.support.runs.run_commands import LONG_USER_CONF, USER_CONF, alive, progress, run_pid
+from tests.support.runs.submission_runs import edit
 
 DATACENTER: dict[str, Any] = {
     "benchmark": "llama3.1-8b",

@@ -21,7 +21,7 @@ from scenarios.commands import COMMAND_GROUPS
 from scenarios.launch.run_config import RunConfig, make_config
 from scenarios.spellings import _KEYS, _SPELLINGS, ACCEPTED, field_and_key
 from tests.conftest import run_here
-from tests.support.docs import parse as typed
+from tests.support.documents.documentation import parse as typed
 
 # The reference implementation's flags.
 REFERENCE_FLAGS = [

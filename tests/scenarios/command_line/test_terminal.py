@@ -17,8 +17,8 @@ from scenarios.command_line.command_output import SteadyStream
 from scenarios.command_line.dispatch import main
 from scenarios.terminal import Terminal
 from tests.conftest import ROOT
-from tests.support.editing import edit_detail
-from tests.support.trees import short_tree
+from tests.support.files.editing import edit_detail
+from tests.support.trees.clean_trees import short_tree
 
 HOSTILE = "a\x1b]0;title\x07b\x9b31m\rc\x7f"
 

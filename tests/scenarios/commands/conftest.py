@@ -10,7 +10,7 @@ from compliance.techniques.declaration import FIELD_NAMES
 from runs.benchmark import Target
 from runs.record.layout import ResultDir
 from tests.conftest import run_here
-from tests.support.dummy_runs import DummyRuns
+from tests.support.runs.dummy_runs import DummyRuns
 
 
 @pytest.fixture(scope="module")

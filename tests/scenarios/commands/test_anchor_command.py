@@ -11,9 +11,9 @@ from runs.attestation.signing_key import load_signer
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from tests.conftest import RunMain, run_here
-from tests.support.editing import SIGNER, reseal
-from tests.support.run_commands import USER_CONF
-from tests.support.tsa import Authority, openssl, served
+from tests.support.files.editing import SIGNER, reseal
+from tests.support.files.tsa import Authority, openssl, served
+from tests.support.runs.run_commands import USER_CONF
 
 
 @pytest.fixture

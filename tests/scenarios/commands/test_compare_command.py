@@ -8,9 +8,9 @@ import pytest
 from runs.bench.bench_record import BenchRecord, Conditions
 from runs.record.layout import RunDir
 from tests.conftest import Finished, run_here
-from tests.support.bench_records import bench_record, write_folder
-from tests.support.dummy_runs import DummyRuns
-from tests.support.submission_runs import edit
+from tests.support.runs.bench_records import bench_record, write_folder
+from tests.support.runs.dummy_runs import DummyRuns
+from tests.support.runs.submission_runs import edit
 
 
 @pytest.fixture(autouse=True)

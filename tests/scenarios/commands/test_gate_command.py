@@ -12,9 +12,9 @@ from compliance.techniques.technique_registry import REGISTRY_DIR
 from runs.benchmark import Target
 from runs.record.layout import ResultDir
 from tests.conftest import ROOT
-from tests.support.dummy_runs import DummyRuns
-from tests.support.editing import say_in_manifest
+from tests.support.files.editing import say_in_manifest
 from tests.support.official import reachable
+from tests.support.runs.dummy_runs import DummyRuns
 
 FP8 = ("--mechanism", "kv_quantization", "--mechanism-variant", "fp8_e4m3", "--quality-eval-id", "mlperf_cnndm_rouge")
 COMPLETED = (*FP8, "--quality-eval-status", "completed", "--support-status", "supported", "--strict")

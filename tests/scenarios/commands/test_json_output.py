@@ -11,10 +11,10 @@ import pytest
 from runs.record.layout import ResultDir, RunDir
 from scenarios.command_line.dispatch import COMMANDS
 from tests.conftest import ROOT, Finished, RunMain, run_here
-from tests.support.dummy_runs import DummyRuns
-from tests.support.json_shapes import differences, shapes
-from tests.support.run_commands import USER_CONF, arguments
-from tests.support.submission_runs import edit
+from tests.support.documents.json_shapes import differences, shapes
+from tests.support.runs.dummy_runs import DummyRuns
+from tests.support.runs.run_commands import USER_CONF, arguments
+from tests.support.runs.submission_runs import edit
 
 
 def output_of(finished: Finished) -> dict[str, Any]:

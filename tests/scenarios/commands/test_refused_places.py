@@ -8,7 +8,7 @@ import pytest
 
 from runs.errors import ExitCode
 from tests.conftest import run_here
-from tests.support.dummy_runs import DummyRuns
+from tests.support.runs.dummy_runs import DummyRuns
 
 COMMANDS = (
     "report {}",

@@ -23,8 +23,8 @@ from runs.record.manifest import read_manifest
 from scenarios.audit.remeasure import Sign, remeasured
 from scenarios.launch.run_config import RunConfig
 from tests.conftest import RunMain, run_here
-from tests.support.run_commands import arguments
-from tests.support.signoff_fixtures import FrozenRuns
+from tests.support.runs.run_commands import arguments
+from tests.support.runs.signoff_fixtures import FrozenRuns
 
 CONF = """
 *.SingleStream.target_latency = 8

@@ -16,10 +16,10 @@ from runs.benchmark import Target
 from runs.record.layout import ResultDir, RunDir
 from runs.rounds import CURRENT_ROUND
 from tests.conftest import ROOT, run_here
-from tests.support.dummy_runs import DummyRuns
-from tests.support.editing import reseal, say_in_manifest
+from tests.support.files.editing import reseal, say_in_manifest
 from tests.support.official import reachable
-from tests.support.recorded import OVER_HTTP, RESULTS, recorded
+from tests.support.runs.dummy_runs import DummyRuns
+from tests.support.runs.recorded import OVER_HTTP, RESULTS, recorded
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from runs.record.requests_log import NO_TIME, RequestTable, read_request_table
 from tests.conftest import RunMain
-from tests.support import server_dialects as speak
-from tests.support.http_campaign import make_model
-from tests.support.http_server import HttpServer, Reply, serving
-from tests.support.records import most_open
-from tests.support.run_commands import arguments, progress
+from tests.support.runs.http_campaign import make_model
+from tests.support.runs.records import most_open
+from tests.support.runs.run_commands import arguments, progress
+from tests.support.servers import server_dialects as speak
+from tests.support.servers.http_server import HttpServer, Reply, serving
 
 CONF = "*.Offline.min_duration = 1\n*.Offline.min_query_count = 64\n*.Offline.target_qps = 50\n"
 

@@ -13,7 +13,7 @@ from runs.record.progress import Progress
 from runs.rounds import TokenLimits
 from scenarios.launch.display import Display, LogTail, progress_lines, time_to_go_s
 from scenarios.launch.summary import number_lines
-from tests.support.dummy_runs import DummyRuns
+from tests.support.runs.dummy_runs import DummyRuns
 
 
 def server(**more: object) -> Progress:

@@ -18,13 +18,13 @@ from runs.loadgen.detail_log import read_detail
 from runs.record.manifest import read_manifest
 from runs.record.requests_log import read_request_table
 from tests.conftest import RunMain, StartedMain, StartMain, run_here
-from tests.support import server_dialects as speak
-from tests.support.computing_server import Computing
-from tests.support.http_campaign import make_model
-from tests.support.http_server import PAUSE_S, HttpServer, Reply, json_reply, serving
-from tests.support.patience import until
-from tests.support.run_commands import check_failed
-from tests.support.text_server import speak_text
+from tests.support.processes.patience import until
+from tests.support.runs.http_campaign import make_model
+from tests.support.runs.run_commands import check_failed
+from tests.support.servers import server_dialects as speak
+from tests.support.servers.computing_server import Computing
+from tests.support.servers.http_server import PAUSE_S, HttpServer, Reply, json_reply, serving
+from tests.support.servers.text_server import speak_text
 
 KEY = "sk-a-key-of-the-tests"
 HEADER, FIELD = "a-header-of-the-tests", "a-field-of-the-tests"
@@ -252,7 +252,8 @@ def _served(*programs: str) -> tuple[str, list[str]]:
         ports = [probe.getsockname()[1] for probe in probes]
     urls = ",".join(f"http://127.0.0.1:{port}" for port in ports)
     commands = [
-        f"python -m tests.support.computing_server {port} {more}" for port, more in zip(ports, programs, strict=True)
+        f"python -m tests.support.servers.computing_server {port} {more}"
+        for port, more in zip(ports, programs, strict=True)
     ]
     return urls, [word for command in commands for word in ("--serve", command)]
 

@@ -15,8 +15,8 @@ from runs.files.reserve import DiskReserve
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from tests.conftest import RunMain, StartMain, run_here
-from tests.support.patience import until
-from tests.support.run_commands import (
+from tests.support.processes.patience import until
+from tests.support.runs.run_commands import (
     LONG_USER_CONF,
     SLOW_START,
     alive,

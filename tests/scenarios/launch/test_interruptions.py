@@ -14,8 +14,8 @@ from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from runs.record.requests_log import read_request_table
 from tests.conftest import RunMain, StartedMain, StartMain
-from tests.support.patience import until
-from tests.support.run_commands import (
+from tests.support.processes.patience import until
+from tests.support.runs.run_commands import (
     LONG_USER_CONF,
     SLOW_START,
     alive,

@@ -16,7 +16,7 @@ from sut.vllm import cpu
 from sut.vllm.machine import Machine
 from sut.vllm.vllm_kind import VllmKind
 from tests.conftest import run_here
-from tests.support.model_folder import BROKEN, INDEX, PARTS, POINTER, changed, config, weights, without
+from tests.support.engines.model_folder import BROKEN, INDEX, PARTS, POINTER, changed, config, weights, without
 
 MakeDataset = Callable[..., Path]
 

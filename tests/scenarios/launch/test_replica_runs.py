@@ -16,9 +16,9 @@ from runs.record.manifest import read_manifest
 from runs.record.requests_log import read_request_table
 from sut.replicas.cluster_process import passed_on, replicas_by_node
 from tests.conftest import ROOT, RunMain, StartedMain, StartMain, run_here
-from tests.support.patience import until
-from tests.support.ray_nodes import needs_ray
-from tests.support.run_commands import LONG_USER_CONF, alive, arguments, check_failed, digests, progress, run_pid
+from tests.support.engines.ray_nodes import needs_ray
+from tests.support.processes.patience import until
+from tests.support.runs.run_commands import LONG_USER_CONF, alive, arguments, check_failed, digests, progress, run_pid
 
 
 def in_replicas(folder: Path, code: str) -> dict[str, str]:

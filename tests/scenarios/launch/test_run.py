@@ -24,7 +24,7 @@ from sut.dummy.dummy_engine import DummyEngine
 from tests.conftest import Finished, StartedMain
 from tests.support.official import SAMPLING
 from tests.support.once import kept
-from tests.support.run_commands import USER_CONF, arguments, progress
+from tests.support.runs.run_commands import USER_CONF, arguments, progress
 
 OURS = {"seal.json", "manifest.json", "requests.jsonl", "user.conf", "engine.log", "progress.json", "result.json"}
 ACCURACY_FILES = {"accuracy.txt", "accuracy.json"}

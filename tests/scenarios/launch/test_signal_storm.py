@@ -1,6 +1,6 @@
 """Signals at random times: the command ends within the grace time, with no process, no folder and no record left open.
 
-`python -m tests.support.signal_storm 20000` sends more.
+`python -m tests.support.processes.signal_storm 20000` sends more.
 """
 
 import json
@@ -10,12 +10,12 @@ import sys
 import pytest
 
 from tests.conftest import ROOT
-from tests.support.signal_storm import GRACE_S
+from tests.support.processes.signal_storm import GRACE_S
 
 
 @pytest.mark.parametrize("cases", [100, pytest.param(5_000, marks=pytest.mark.long)])
 def test_a_supervisor_ends(cases: int) -> None:
-    command = [sys.executable, "-m", "tests.support.signal_storm", str(cases)]
+    command = [sys.executable, "-m", "tests.support.processes.signal_storm", str(cases)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout, done.stderr
     storm = json.loads(done.stdout)

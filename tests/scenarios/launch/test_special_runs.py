@@ -14,7 +14,7 @@ from runs.record.manifest import read_manifest
 from runs.record.new_run import free_directory, taken
 from runs.record.requests_log import read_request_table
 from tests.conftest import RunMain, run_here
-from tests.support.run_commands import USER_CONF, arguments, patched
+from tests.support.runs.run_commands import USER_CONF, arguments, patched
 
 
 def test_loadgens_files_stay_as_loadgen_left_them(run_main: RunMain, tmp_path: Path) -> None:

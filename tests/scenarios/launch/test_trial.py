@@ -25,7 +25,7 @@ from scenarios.launch.run_config import EMBEDDED_CONF, OWN_DATA_CONF, USER_CONF,
 from scenarios.launch.trial import TRIAL_CONF, trial_settings
 from scenarios.tune.tune_config import load_tune
 from tests.conftest import ROOT, RunMain, run_here
-from tests.support.run_commands import arguments
+from tests.support.runs.run_commands import arguments
 
 HOUR_NS = 3_600_000_000_000
 

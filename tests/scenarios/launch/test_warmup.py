@@ -12,8 +12,8 @@ from scenarios.launch.trial import Measured
 from scenarios.launch.warmup import random_prompts, warm_up
 from sut.dummy.dummy_engine import DummyEngine
 from sut.engine import EngineLimits, EngineReport, Request
-from tests.support import virtual
 from tests.support.official import SAMPLING
+from tests.support.simulated import virtual_time as virtual
 
 # All longer than the shortest of a warm-up.
 PROMPTS = [[index % 250 + 1] * length for index, length in enumerate(range(9, 109))]

@@ -10,9 +10,9 @@ import pytest
 from qsl.weights import read_weights
 from scenarios.quantize.scheme import ENVIRONMENT
 from tests.conftest import StartMain, run_here
-from tests.support.json_shapes import differences
-from tests.support.patience import until
-from tests.support.small_tokenizer import make_tiny_llama
+from tests.support.documents.json_shapes import differences
+from tests.support.engines.small_tokenizer import make_tiny_llama
+from tests.support.processes.patience import until
 
 # Stands for the interpreter of the other environment: knows the packages' versions, and "quantizes" by writing INT8.
 INTERPRETER = """#!{python}

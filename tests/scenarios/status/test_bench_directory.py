@@ -11,8 +11,8 @@ from runs.bench.single_run import bench_of_run
 from runs.errors import ExitCode
 from runs.what_is import what_is
 from tests.conftest import run_here
-from tests.support.dummy_runs import DummyRuns
-from tests.support.punctual import punctual_issue
+from tests.support.runs.dummy_runs import DummyRuns
+from tests.support.runs.punctual import punctual_issue
 
 __all__ = ["punctual_issue"]
 

@@ -12,11 +12,11 @@ from PIL import Image
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from tests.conftest import run_here
-from tests.support.browser import lay_out, needs_browser, screenshot
-from tests.support.dummy_runs import DummyRuns
-from tests.support.run_commands import USER_CONF
-from tests.support.submission_runs import edit
-from tests.support.virtual_tune import VirtualRuns
+from tests.support.documents.browser import lay_out, needs_browser, screenshot
+from tests.support.runs.dummy_runs import DummyRuns
+from tests.support.runs.run_commands import USER_CONF
+from tests.support.runs.submission_runs import edit
+from tests.support.simulated.virtual_tune import VirtualRuns
 
 
 @pytest.fixture(scope="module")

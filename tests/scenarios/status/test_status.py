@@ -25,11 +25,11 @@ from scenarios.status.find import find_in
 from scenarios.status.snapshot import lines, snapshot_markdown, take_snapshot
 from scenarios.status.state import GroupStatus, run_status
 from tests.conftest import Finished, RunMain, StartMain, run_here
-from tests.support import warm
-from tests.support.dummy_runs import DummyRuns
-from tests.support.patience import until
-from tests.support.run_commands import LONG_USER_CONF, SLOW_START, alive, arguments, patched, progress, run_pid
-from tests.support.submission_runs import edit
+from tests.support.processes import warm
+from tests.support.processes.patience import until
+from tests.support.runs.dummy_runs import DummyRuns
+from tests.support.runs.run_commands import LONG_USER_CONF, SLOW_START, alive, arguments, patched, progress, run_pid
+from tests.support.runs.submission_runs import edit
 
 
 def said(finished: Finished) -> dict[str, Any]:

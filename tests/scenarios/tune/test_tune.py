@@ -23,8 +23,8 @@ from runs.record.tune_dir import TuneDir
 from scenarios.resumed import held
 from scenarios.status.snapshot import take_snapshot
 from tests.conftest import Finished, RunMain, run_here
-from tests.support.json_shapes import differences
-from tests.support.virtual_tune import VirtualRuns
+from tests.support.documents.json_shapes import differences
+from tests.support.simulated.virtual_tune import VirtualRuns
 
 USER_CONF = """
 # the settings of the real run

@@ -19,7 +19,7 @@ from runs.files.writing import write_json
 from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir
 from tests.signoff.forge import forged_runs, manifest_faults
-from tests.support.editing import edit_lines, reseal, set_at
+from tests.support.files.editing import edit_lines, reseal, set_at
 
 Json = dict[str, Any]
 

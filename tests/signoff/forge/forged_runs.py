@@ -16,7 +16,7 @@ from runs.numbers.rederive import derive_numbers
 from runs.record.layout import ResultDir, RunDir
 from runs.record.requests_log import read_request_table
 from tests.signoff.forge.manifest_faults import shift_requests
-from tests.support.editing import each_record, edit_lines, read_records, write_records
+from tests.support.files.editing import each_record, edit_lines, read_records, write_records
 
 Json = dict[str, Any]
 _STAMPS = ("issue_ns", "first_token_ns", "complete_ns")

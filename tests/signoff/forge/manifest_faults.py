@@ -7,7 +7,7 @@ from runs.loadgen.detail_log import read_detail
 from runs.loadgen.schedule import poisson_offsets_ns
 from runs.loadgen.trace_log import read_trace
 from runs.record.layout import RunDir
-from tests.support.editing import change_responses, each_record, read_records, write_records
+from tests.support.files.editing import change_responses, each_record, read_records, write_records
 
 Json = dict[str, Any]
 _SEED = 7  # seed of the random faults, constant in every back-test

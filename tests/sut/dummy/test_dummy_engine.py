@@ -16,9 +16,9 @@ from sut.dummy.dummy_kind import SHORTEST_OUTPUT
 from sut.dummy.fault import FAULT_KINDS, Fault, FaultKind
 from sut.engine import Request
 from sut.engines import make_engine
-from tests.support import virtual
-from tests.support.fakes import FakeSink
+from tests.support.engines.fakes import FakeSink
 from tests.support.official import SAMPLING
+from tests.support.simulated import virtual_time as virtual
 
 PROMPT = [1, 2, *range(100, 160)]
 

@@ -10,12 +10,12 @@ from runs.benchmark import SamplingPolicy
 from runs.errors import ExecutionError
 from sut.engine import EngineReport, Request
 from sut.http.http_engine import EndpointEngine
-from tests.support import server_dialects as speak
-from tests.support.fakes import FakeSink
-from tests.support.http_box import Box
-from tests.support.http_server import HttpServer
-from tests.support.http_tricks import Row
-from tests.support.patience import patiently
+from tests.support.engines.fakes import FakeSink
+from tests.support.processes.patience import patiently
+from tests.support.servers import server_dialects as speak
+from tests.support.servers.http_box import Box
+from tests.support.servers.http_server import HttpServer
+from tests.support.servers.http_tricks import Row
 
 SAMPLING = SamplingPolicy(temperature=0.0, top_p=1.0, top_k=1, seed=42, min_tokens=1, max_tokens=8)
 PROMPTS = [[11, 12, 13], [21], [31, 32], [41, 42, 43, 44]]

@@ -1,4 +1,4 @@
-"""What a server may do to a response beside what tests/support/http_tricks.py has; and a server that does it."""
+"""Faults of servers that tests/support/servers/http_tricks.py does not have, and a server with these faults."""
 
 import contextlib
 import gzip
@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from sut.http.http_engine import EndpointEngine
-from tests.support import server_dialects as speak
-from tests.support.http_server import RESET, HttpServer, Raw, Reply, Step, event, json_reply
+from tests.support.servers import server_dialects as speak
+from tests.support.servers.http_server import RESET, HttpServer, Raw, Reply, Step, event, json_reply
 from tests.sut.http.endpoint_runs import PROMPTS, started
 
 Change = Callable[[list[Step]], list[Step] | Reply]

@@ -7,9 +7,9 @@ import pytest
 
 from sut.http.address import ServerAddress
 from sut.http.connection import FIRST_DELAY_S, ConnectionPool
-from tests.support import server_dialects as speak
-from tests.support.http_server import PAUSE_S, HttpServer, Raw, Reply, Step, response_ids
-from tests.support.http_tricks import ROWS
+from tests.support.servers import server_dialects as speak
+from tests.support.servers.http_server import PAUSE_S, HttpServer, Raw, Reply, Step, response_ids
+from tests.support.servers.http_tricks import ROWS
 from tests.sut.http.endpoint_runs import PROMPTS, failure_seen, probe_server, responses, started
 from tests.sut.http.faults import Change, cut, faulty, in_events
 

@@ -9,9 +9,9 @@ from runs.errors import SetupError
 from sut.engine import Request
 from sut.http.address import Access
 from sut.http.http_engine import EndpointEngine
-from tests.support import server_dialects as speak
-from tests.support.http_server import HttpServer, Speak, response_ids
-from tests.support.patience import patiently
+from tests.support.processes.patience import patiently
+from tests.support.servers import server_dialects as speak
+from tests.support.servers.http_server import HttpServer, Speak, response_ids
 from tests.sut.http.endpoint_runs import PROMPTS, SAMPLING, SERVERS, Listener, ask_all, started
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from sut.http import exchange
 from sut.http.http_engine import EndpointEngine
-from tests.support import server_dialects as speak
-from tests.support.http_server import HANG, PAUSE_S, RESET, HttpServer, Raw, Reply, Step, serving
+from tests.support.servers import server_dialects as speak
+from tests.support.servers.http_server import HANG, PAUSE_S, RESET, HttpServer, Raw, Reply, Step, serving
 from tests.sut.http.endpoint_runs import PROMPTS, SERVERS, failure_of, failure_seen, responses, started
 from tests.sut.http.faults import FAULTS, IN_ALL_DIALECTS, Change, HonestUntilTimed, cut, faulty, in_events
 

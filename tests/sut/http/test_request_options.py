@@ -18,9 +18,9 @@ from sut.http.dialects import DIALECTS
 from sut.http.secret_options import body_fields, body_reference, header_reference, header_values, without_secrets
 from sut.http.tokenizer import BYTES
 from tests.conftest import run_here
-from tests.support import server_dialects as speak
-from tests.support.http_server import HttpServer, Reply, json_reply
-from tests.support.text_server import speak_text, text_server
+from tests.support.servers import server_dialects as speak
+from tests.support.servers.http_server import HttpServer, Reply, json_reply
+from tests.support.servers.text_server import speak_text, text_server
 from tests.sut.http.endpoint_runs import PROMPTS, SAMPLING, SERVERS, failure_of, responses, started
 
 SECRET = "a-secret-of-the-tests"

@@ -7,8 +7,8 @@ from scenarios.launch.machine_checks import DoctorRequest, examine_machine
 from sut.http.address import ServerAddress, with_route
 from sut.http.http_engine import EndpointEngine
 from sut.http.tokenizer import BYTES
-from tests.support.http_server import HttpServer, serving
-from tests.support.text_server import speak_text
+from tests.support.servers.http_server import HttpServer, serving
+from tests.support.servers.text_server import speak_text
 from tests.sut.http.endpoint_runs import PROMPTS, SAMPLING, responses, started
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"

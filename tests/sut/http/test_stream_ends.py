@@ -12,12 +12,12 @@ from sut.engine import Request
 from sut.http.exchange import EventStream
 from sut.http.http_engine import EndpointEngine
 from sut.http.tokenizer import BYTES
-from tests.support import text_server as text
-from tests.support.http_campaign import make_model
-from tests.support.http_server import PAUSE_S, RESET, Reply, Step, event
-from tests.support.patience import patiently
-from tests.support.server_dialects import DONE
-from tests.support.text_server import PATHS, Body, chunk, text_server
+from tests.support.processes.patience import patiently
+from tests.support.runs.http_campaign import make_model
+from tests.support.servers import text_server as text
+from tests.support.servers.http_server import PAUSE_S, RESET, Reply, Step, event
+from tests.support.servers.server_dialects import DONE
+from tests.support.servers.text_server import PATHS, Body, chunk, text_server
 from tests.sut.http.endpoint_runs import PROMPTS, SAMPLING, SERVERS, Listener, failure_of, responses, started
 from tests.sut.http.test_text import EXACT, Noting, asked, speaking
 

@@ -15,11 +15,11 @@ from sut.engine import EngineObserved, Request
 from sut.http.address import ServerAddress
 from sut.http.http_engine import EndpointEngine
 from sut.http.tokenizer import BYTES, load_text_tokenizer
-from tests.support import text_server as text
-from tests.support.http_campaign import make_model
-from tests.support.http_server import PAUSE_S, HttpServer, Reply, json_reply
-from tests.support.patience import patiently
-from tests.support.text_server import PATHS, response_text, text_server
+from tests.support.processes.patience import patiently
+from tests.support.runs.http_campaign import make_model
+from tests.support.servers import text_server as text
+from tests.support.servers.http_server import PAUSE_S, HttpServer, Reply, json_reply
+from tests.support.servers.text_server import PATHS, response_text, text_server
 from tests.sut.http.endpoint_runs import (
     PROMPTS,
     SAMPLING,

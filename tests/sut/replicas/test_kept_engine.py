@@ -22,9 +22,9 @@ from scenarios.launch.parent import KEPT_REASON, execute_run
 from scenarios.launch.run_config import make_config
 from sut.replicas.kept_engine import MAX_RESTARTS, EngineKeeper
 from tests.conftest import ROOT
-from tests.support.dummy_runs import DummyRuns, judged
-from tests.support.patience import until
-from tests.support.run_commands import LONG_USER_CONF, USER_CONF, digests, is_running
+from tests.support.processes.patience import until
+from tests.support.runs.dummy_runs import DummyRuns, judged
+from tests.support.runs.run_commands import LONG_USER_CONF, USER_CONF, digests, is_running
 
 Run = Callable[..., RunDir]
 

@@ -16,8 +16,8 @@ from sut.replicas.pool import PREFILL_WEIGHT, ReplicaHandle, lightest
 from sut.replicas.processes import LocalProcesses
 from sut.replicas.replica import Session
 from sut.watchdog import WORKING_FACTOR, Watchdog
-from tests.support.fakes import Clock
-from tests.support.records import run_plan
+from tests.support.engines.fakes import Clock
+from tests.support.runs.records import run_plan
 
 
 class Wire:

@@ -9,7 +9,7 @@ import pytest
 import zmq
 
 from sut.replicas.transport import MAX_MESSAGES, KeyPair, RunSocket, Transport, replica_socket
-from tests.support.patience import patiently
+from tests.support.processes.patience import patiently
 
 
 async def until(condition: Callable[[], bool]) -> None:

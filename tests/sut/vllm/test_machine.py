@@ -10,7 +10,7 @@ from runs.errors import SetupError
 from sut.vllm.cpu import FEWEST_TOKENS, cpu_batch_limits
 from sut.vllm.machine import NO_FLASHINFER, Machine, ask_vllm
 from sut.vllm.vllm_kind import VllmKind, VllmOptions
-from tests.support.records import run_facts
+from tests.support.runs.records import run_facts
 
 FACTS = run_facts(parameters=0)
 PLATFORM = """

@@ -14,7 +14,7 @@ from sut.vllm.machine import Machine, core_shares, numa_nodes, one_node
 from sut.vllm.parallel import GIB, MEMORY_SHARE, WORKING_BYTES, Layout, MemoryNeed, choose_layout, copy_need
 from sut.vllm.vllm_kind import VllmKind, VllmOptions
 from tests.conftest import ROOT
-from tests.support.records import run_facts
+from tests.support.runs.records import run_facts
 
 LLAMA_8B = {"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "hidden_size": 4096}
 LLAMA_70B = {"num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8, "hidden_size": 8192}

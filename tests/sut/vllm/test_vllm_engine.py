@@ -13,7 +13,7 @@ from runs.errors import ExecutionError
 from sut.admission import STEPPED_BACK
 from sut.engine import Request
 from sut.vllm.vllm_engine import OneProcessVllmEngine, VllmEngine
-from tests.support.fakes import FakeSink
+from tests.support.engines.fakes import FakeSink
 from tests.support.official import SAMPLING
 
 PROMPT = [5, 6, 7]

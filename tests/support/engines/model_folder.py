@@ -1,0 +1,168 @@
+"""A model folder as far as it is read before an engine starts, and what can be wrong with one."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.support.engines.small_tokenizer import make_tokenizer
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 3522658\n"
+INDEX = "model.safetensors.index.json"
+PARTS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
+VOCABULARY, POSITIONS = 300, 200
+
+
+def make_model(folder: Path) -> Path:
+    """A model with 300 IDs, 200 positions, two parts of weights, and a tokenizer of 258 IDs."""
+    make_tokenizer(folder)
+    write(folder / "config.json", config())
+    write(folder / "generation_config.json", {"bos_token_id": 0, "eos_token_id": [1, 2]})
+    tensors = ("model.embed_tokens.weight", "lm_head.weight")
+    for part, name in zip(PARTS, tensors, strict=True):
+        (folder / part).write_bytes(weights(name))
+    write(folder / INDEX, {"weight_map": dict(zip(tensors, PARTS, strict=True))})
+    return folder
+
+
+def config(**changes: Any) -> dict[str, Any]:
+    return {
+        "vocab_size": VOCABULARY,
+        "max_position_embeddings": POSITIONS,
+        "architectures": ["LlamaForCausalLM"],
+        **changes,
+    }
+
+
+def weights(name: str, kind: str = "BF16", rows: int = VOCABULARY) -> bytes:
+    """A safetensors file with one tensor of `rows` numbers."""
+    size = rows * {"BF16": 2, "F8_E4M3": 1}[kind]
+    header = json.dumps({name: {"dtype": kind, "shape": [rows, 1], "data_offsets": [0, size]}}).encode()
+    return len(header).to_bytes(8, "little") + header + bytes(size)
+
+
+def write(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value))
+
+
+def changed(name: str, content: bytes | Any) -> Callable[[Path], None]:
+    """Replaces a file; what is no bytes is written as JSON."""
+
+    def change(folder: Path) -> None:
+        if isinstance(content, bytes):
+            (folder / name).write_bytes(content)
+        else:
+            write(folder / name, content)
+
+    return change
+
+
+def without(*names: str) -> Callable[[Path], None]:
+    """Removes files."""
+
+    def change(folder: Path) -> None:
+        for name in names:
+            (folder / name).unlink()
+
+    return change
+
+
+def cut(folder: Path) -> None:
+    content = (folder / PARTS[1]).read_bytes()
+    (folder / PARTS[1]).write_bytes(content[:-1])
+
+
+def linked(name: str, target: str) -> Callable[[Path], None]:
+    """Replaces a file by a link."""
+
+    def change(folder: Path) -> None:
+        (folder / name).unlink()
+        (folder / name).symlink_to(target)
+
+    return change
+
+
+def only(*names: str) -> Callable[[Path], None]:
+    """Removes everything, and writes empty objects of these names."""
+
+    def change(folder: Path) -> None:
+        for path in folder.iterdir():
+            path.unlink()
+        for name in names:
+            write(folder / name, {})
+
+    return change
+
+
+def directory(name: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        (folder / name).unlink()
+        (folder / name).mkdir()
+
+    return change
+
+
+def pickled(folder: Path) -> None:
+    """Weights as pytorch_model.bin, which is a pointer."""
+    without(*PARTS, INDEX)(folder)
+    (folder / "pytorch_model.bin").write_bytes(POINTER)
+
+
+def by_sentencepiece(folder: Path) -> None:
+    """A tokenizer as tokenizer.model, which is a pointer."""
+    without("tokenizer.json")(folder)
+    (folder / "tokenizer.model").write_bytes(POINTER)
+
+
+def stop_id_of_the_config(folder: Path) -> None:
+    without("generation_config.json")(folder)
+    write(folder / "config.json", config(eos_token_id=-1))
+
+
+def vocabulary(number: object) -> dict[str, Any]:
+    return {"model": {"vocab": {"a": number}}}
+
+
+# Change of a model's folder → message.
+BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
+    "no config": (without("config.json"), "config.json: No such file"),
+    "empty config": (changed("config.json", b""), "config.json cannot be read: it is empty"),
+    "no JSON": (changed("config.json", b"<!DOCTYPE html>"), "config.json cannot be read: it is not JSON"),
+    "no architecture": (changed("config.json", config(architectures=None)), "architectures is missing"),
+    "no vocabulary": (changed("config.json", config(vocab_size="many")), "vocab_size is missing or not a number"),
+    "data type": (changed("config.json", config(torch_dtype="bf17")), "torch_dtype bf17: PyTorch has no such"),
+    "config in a circle": (linked("config.json", "config.json"), "config.json: Too many levels of symbolic links"),
+    "stop id": (
+        changed("generation_config.json", {"eos_token_id": [1, 300]}),
+        "eos_token_id 300 is outside the vocabulary of 300 IDs",
+    ),
+    "stop words": (changed("generation_config.json", {"eos_token_id": "</s>"}), "eos_token_id is </s>, not token IDs"),
+    "stop id of the config": (stop_id_of_the_config, "eos_token_id -1 is outside"),
+    "no tokenizer": (without("tokenizer.json", "tokenizer_config.json"), "has no tokenizer (tokenizer.json, "),
+    "tokenizer pointer": (changed("tokenizer.json", POINTER), "json is not a tokenizer: it is a git-lfs pointer"),
+    "sentencepiece pointer": (by_sentencepiece, "tokenizer.model is not a tokenizer: it is a git-lfs pointer"),
+    "empty tokenizer": (changed("tokenizer.json", b""), "tokenizer.json is not a tokenizer: it is empty"),
+    "another tokenizer": (changed("tokenizer.json", {}), "tokenizer.json is not a tokenizer: it has no 'model'"),
+    "tokens without numbers": (changed("tokenizer.json", vocabulary("x")), "has an ID that is not a whole number from"),
+    "token below 0": (changed("tokenizer.json", vocabulary(-1)), "has an ID that is not a whole number from 0"),
+    "no tokens": (changed("tokenizer.json", {"model": {"vocab": {}}}), "json is not a tokenizer: it has no tok"),
+    "tokenizer settings": (changed("tokenizer_config.json", POINTER), "tokenizer_config.json cannot be read: it is a"),
+    "too many tokens": (changed("config.json", config(vocab_size=257)), "tokenizer.json has IDs up to 257, but"),
+    "missing part": (without(PARTS[1]), f"missing files: {PARTS[1]}, which {INDEX} lists"),
+    "part pointer": (changed(PARTS[0], POINTER), f"{PARTS[0]} contains no weights: it is a git-lfs pointer"),
+    "empty part": (changed(PARTS[0], b""), f"{PARTS[0]} contains no weights: it is empty"),
+    "cut part": (cut, f"{PARTS[1]} is not a safetensors file: "),
+    "part elsewhere": (linked(PARTS[1], "../blobs/1"), f"{PARTS[1]}: it is a link to ../blobs/1, which does not exist"),
+    "folder as a part": (directory(PARTS[1]), f"{PARTS[1]}: it is a directory"),
+    "other rows": (changed(PARTS[0], weights("model.embed_tokens.weight", rows=299)), "has the shape [299, 1], but"),
+    "index pointer": (changed(INDEX, POINTER), f"{INDEX} cannot be read: it is a git-lfs pointer"),
+    "empty index": (changed(INDEX, {}), "lists no weight files"),
+    "missing part without an index": (
+        without(PARTS[0], INDEX),
+        f"missing files: {PARTS[0]}, according to the names of the other weight files",
+    ),
+    "no weights": (without(*PARTS, INDEX), "has no weights (*.safetensors)"),
+    "pickle pointer": (pickled, "pytorch_model.bin contains no weights: it is a git-lfs pointer"),
+    "adapter": (only("adapter_config.json", "adapter_model.safetensors"), "has only a LoRA adapter, not a model"),
+    "GGUF": (only("llama-q4.gguf"), "has only GGUF files, which vLLM does not load"),
+}  # fmt: skip

@@ -1,0 +1,78 @@
+"""Runs of the dummy engine for everything that judges: recorded ones, others made once, and copies to damage."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+from compliance.results.find_results import find_results
+from compliance.results.result_verdict import ResultVerdict, result_text, verify_result
+from runs.errors import ExitCode
+from runs.record.layout import RunDir
+from tests.support.files.editing import reseal
+from tests.support.once import kept
+from tests.support.processes import warm
+from tests.support.runs.make_recorded_runs import DUMMY, USER_CONF
+from tests.support.runs.recorded import RESULTS, recorded
+
+OURS = (
+    *("manifest.json", "requests.jsonl", "result.json", "accuracy.json", "progress.json"),
+    *("engine.log", "user.conf", "seal.json"),
+)
+
+
+class DummyRuns:
+    """Runs by their scenario, and, where they are not recorded, their further options."""
+
+    def __init__(self, conf: str = USER_CONF) -> None:
+        self._conf = conf
+
+    def __call__(self, scenario: str, mode: str = "performance") -> Path:
+        """The run's directory. Read it only."""
+        if self._conf == USER_CONF and scenario in RESULTS:
+            return recorded() / RESULTS[scenario] / ("performance/run_1" if mode == "performance" else mode)
+        name = f"{scenario}-{mode}-{crc32(self._conf.encode())}"
+        return kept(name, lambda home: _make(home, scenario, mode, self._conf)) / mode
+
+    def copy(self, target: Path, scenario: str, mode: str = "performance", *, bare: bool = False) -> RunDir:
+        """A copy to change; `bare` leaves LoadGen's logs alone, and accuracy.txt."""
+        shutil.copytree(self(scenario, mode), target)
+        if bare:
+            for name in OURS:
+                (target / name).unlink(missing_ok=True)
+        return RunDir(target)
+
+
+def judged(*folders: Path, **options: Any) -> ResultVerdict:
+    """The verdict of `verify` on one result; its text and its record can be written whatever it is."""
+    (result,) = find_results(list(folders))
+    verdict = verify_result(result, **options)
+    json.dumps(verdict.record())
+    line = result_text(verdict).splitlines()[3]
+    assert line.startswith(("TEST PASS", "no target applies")) == (verdict.exit_code() == ExitCode.OK)
+    return verdict
+
+
+def _make(home: Path, scenario: str, mode: str, settings: str) -> None:
+    conf = home / "user.conf"
+    conf.write_text(settings)
+    scenario, *more = scenario.split()  # further options behind it
+    command = ["--scenario", scenario, *more, "--engine", "dummy", "--user-conf", conf]
+    command += ["--accuracy"] if mode == "accuracy" else []
+    if not more or (scenario == "Offline" and "--dummy-ttft-ms" not in more):
+        command += DUMMY.get(scenario, "").split()
+    make_run(command, home / mode, home)
+    # A pair of runs may be of different days, and of different commits: they say the same of it.
+    run = RunDir(home / mode)
+    manifest = json.loads(run.manifest.read_bytes())
+    manifest["observed"]["harness"] |= {"git_commit": "0" * 40, "git_changed": False}
+    run.manifest.write_text(json.dumps(manifest, indent=2))
+    reseal(run)
+
+
+def make_run(arguments: Sequence[object], out: Path, folder: Path) -> None:
+    """Run `main.py ARGUMENTS…` in a folder; its run, in `out`, has to be a good one."""
+    code, stdout, stderr = warm.run([*arguments, "--output-log-dir", out], folder)
+    assert code == ExitCode.OK, stdout + stderr

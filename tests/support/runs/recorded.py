@@ -1,0 +1,61 @@
+"""Recorded runs: the fixture of everything that judges. `make record-runs` makes them anew (make_recorded_runs.py).
+
+They are real runs of this product through the real LoadGen, stored in recorded.tar.xz. Unpacked, they name places of
+this machine, and are sealed with the key of the tests.
+"""
+
+import json
+import tarfile
+from pathlib import Path
+
+from qsl.embedded.articles import bundled_dataset
+from runs.record.layout import RunDir
+from tests.support.files.editing import reseal
+from tests.support.once import kept
+
+ARCHIVE = Path(__file__).with_name("recorded.tar.xz")
+# In the archive, for paths of the machine that the runs are read on.
+HOME = "/recorded-legs"
+MADE_OF = "made-of.json"
+# Where the runs of a result are; Offline and Server are results of one campaign.
+RESULTS = {
+    "Offline": "campaign/llama3.1-8b/Offline",
+    "Server": "campaign/llama3.1-8b/Server",
+    "SingleStream": "results/SingleStream",
+    "Interactive": "results/Interactive",
+}
+NULL = "null"  # runs around a system that sleeps
+OVER_HTTP = "over-http"  # a campaign against a server
+
+
+def recorded() -> Path:
+    """The folder of all recorded runs. Read it only."""
+    return kept(
+        "recorded", _unpack, ("tests/support/runs/recorded.tar.xz", "tests/support/files/editing.py", "runs", "qsl")
+    )
+
+
+def _unpack(folder: Path) -> None:
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(folder, filter="data")
+    places = {HOME: str(folder), **datasets(folder)}
+    for path in ours(folder):
+        text = path.read_text()
+        for placeholder, place in places.items():
+            text = text.replace(placeholder, json.dumps(place)[1:-1])
+        path.write_text(text)
+    for seal in folder.rglob("seal.json"):
+        reseal(RunDir(seal.parent))
+
+
+def datasets(folder: Path) -> dict[str, str]:
+    """The bundled articles, tokenized for the runs of the dummy engine and for those over HTTP."""
+    return {
+        "/recorded-dataset.json": str(bundled_dataset("bytes")),
+        "/recorded-dataset-over-http.json": str(bundled_dataset(str(folder / OVER_HTTP / "model"))),
+    }
+
+
+def ours(folder: Path) -> list[Path]:
+    """The files in which a path may stand: none of LoadGen's."""
+    return [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("mlperf_log_")]
