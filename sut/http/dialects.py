@@ -102,6 +102,7 @@ class Dialect:
     own_fields: Mapping[str, Any] = field(default_factory=dict)  # fields outside the sampling parameters
     sends_text: bool = False  # True if prompts and responses are text
     openai_fields: bool = False  # True if `model` and `stream_options` are sent
+    counts_each_chunk: bool = False  # True if the server can report the number of tokens so far in each chunk
     two_chunks: bool = False  # True if the server streams at intervals, so that a response arrives in two chunks
     min_tokens_holds_stop_ids: bool = True  # min_tokens also holds back stop IDs, not only the model's EOS
     renew_unused: bool = False  # True if the server closes unused connections
@@ -140,7 +141,7 @@ class Dialect:
             named["stream_interval"] = sampling.max_tokens + 1
         fields = {**({"sampling_params": named} if self.nested else named), **self.own_fields, "stream": streaming}
         if self.openai_fields:
-            fields |= {"model": model} | ({"stream_options": {"include_usage": True}} if streaming else {})
+            fields |= {"model": model} | ({"stream_options": self._stream_options()} if streaming else {})
         fields = {name: value for name, value in fields.items() if name not in omitted}
         if text_of is None:
             return BodyTemplate(fields, self.prompt_field, self.id_field)
@@ -151,6 +152,11 @@ class Dialect:
             self.id_field,
             lambda ids: [{"role": "user", "content": text_of(ids)}] if is_chat else text_of(ids),
         )
+
+    def _stream_options(self) -> dict[str, bool]:
+        # Token IDs are counted as they arrive. Only text needs the server's count in each chunk.
+        counts = {"continuous_usage_stats": True} if self.sends_text and self.counts_each_chunk else {}
+        return {"include_usage": True, **counts}
 
     def not_asked(self, sampling: SamplingPolicy, omitted: Collection[str] = ()) -> list[str]:
         """Return notes on the sampling parameters that are not sent."""
@@ -400,6 +406,7 @@ VLLM = Dialect(
     id_field="request_id",
     own_fields={"add_special_tokens": False, "return_token_ids": True},
     openai_fields=True,
+    counts_each_chunk=True,
     two_chunks=True,
 )
 # vLLM's token-in-token-out route, available with `--enable-scale-out` or `--tokens-only`, generates no text.

@@ -242,10 +242,13 @@ async def choose_dialect(address: ServerAddress, access: Access, owner: str | No
         if not chosen.sends_text:
             return chosen
         if await _has_route(address, access, chosen.path):
-            # The server decides how it handles connections, in every dialect.
+            # These are the same in every dialect of the server.
             habits = owner_dialect or chosen
             return dataclasses.replace(
-                chosen, renew_unused=habits.renew_unused, closes_after_a_stream=habits.closes_after_a_stream
+                chosen,
+                renew_unused=habits.renew_unused,
+                closes_after_a_stream=habits.closes_after_a_stream,
+                counts_each_chunk=habits.counts_each_chunk,
             )
     if not is_named:
         raise SetupError(f"server {address.url} has no route of a supported dialect", "correct the address")

@@ -180,6 +180,17 @@ async def test_a_fault_is_counted_and_reported(name: str, model: str) -> None:
     assert all(events[0][1] == events[1][1][0][0] for events in reported)
 
 
+@pytest.mark.parametrize(("owner", "counts"), [("vllm", {"continuous_usage_stats": True}), ("somebody", {})])
+async def test_only_vllm_is_requested_to_count_the_tokens_of_each_chunk(
+    owner: str, counts: dict[str, bool], model: str
+) -> None:
+    async with text_server("openai-chat", owner=owner) as server:
+        url = server.url + PATHS["openai-chat"]
+        async with started(url, streaming=True, model_path=model, sampling=EXACT) as engine:
+            await responses(engine, PROMPTS)
+    assert server.requests[-1]["stream_options"] == {"include_usage": True, **counts}
+
+
 async def test_without_a_tokenizer_loadgen_gets_zeros(model: str) -> None:
     """As many as the server reports tokens; without usage as many as chunks came, which is an estimate."""
     reported, observed, client = await asked(text.several_at_first, BYTES)
