@@ -66,7 +66,7 @@ class Circumstances:
                 loop_lag=lag.p99_ms if lag else None,
             ),
             cached_share=None if cached is None else cached / max(1, int(prompt_tokens.sum())),
-            tokens=output_tokens(servers, int(output_tokens.sum())),
+            tokens=counted_output_tokens(servers, int(output_tokens.sum())),
             # A server on this machine is one of the other processes, so their share says nothing about contention.
             contention=None
             if any(one.on_this_machine for one in servers) or not isinstance(observed.contention, Contention)
@@ -164,7 +164,7 @@ def _cached_tokens(servers: list[ServerClient]) -> int | None:
     return cached
 
 
-def output_tokens(servers: list[ServerClient], counted: int) -> OutputTokens:
+def counted_output_tokens(servers: list[ServerClient], counted: int) -> OutputTokens:
     """Return the number of output tokens of all responses: as the servers report it, and as received."""
     if texts := [one.text for one in servers if one.text is not None]:
         has_usage = all(one.has_usage for one in servers)
