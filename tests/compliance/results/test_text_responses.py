@@ -13,7 +13,7 @@ from compliance.audits.options import AuditRequest
 from compliance.audits.run_artifacts import RunArtifacts
 from compliance.results.run_evidence import RunEvidence
 from compliance.results.run_verdict import judge_run
-from runs.bench.circumstances import output_tokens
+from runs.bench.circumstances import counted_output_tokens
 from runs.errors import SetupError
 from runs.record.engines.servers import unofficial_servers
 from runs.record.layout import RunDir
@@ -97,8 +97,8 @@ def test_a_run_on_text_is_not_eligible_whatever_is_declared() -> None:
 def test_a_bench_has_the_counts_of_server_and_tokenizer() -> None:
     run_dir = _run("accuracy")
     answers = sum(client.answers for client in _sent_text(run_dir).observed.clients)
-    counts = output_tokens(_sent_text(run_dir, responses_with_usage=answers).observed.clients, 7900)
+    counts = counted_output_tokens(_sent_text(run_dir, responses_with_usage=answers).observed.clients, 7900)
     assert (counts.server, counts.counted, counts.estimated) == (8000, 7900, False)
     manifest = _sent_text(run_dir, responses_with_usage=0, is_tokenized=False, responses_estimated=9)
-    counts = output_tokens(manifest.observed.clients, 70)
+    counts = counted_output_tokens(manifest.observed.clients, 70)
     assert (counts.server, counts.counted, counts.estimated) == (None, None, True)
