@@ -56,7 +56,7 @@ class FoldersChecked(Verdict):
 
     root: Path
     runs: list[EndpointsRun] = field(default_factory=list)  # readable run directories
-    point_folders: list[str] = field(default_factory=list)  # points of a submission tree
+    points: list[str] = field(default_factory=list)  # points of a submission tree
     verdicts: dict[str, Outcome] = field(default_factory=dict)  # directory → verdict of `verify --official`
     official: dict[str, Any] | None = None  # program, outcome and messages of endpoints-submission-cli
 
