@@ -44,8 +44,8 @@ from tests.support.runs.dummy_runs import OURS, DummyRuns
 from tests.support.runs.loadgen_runs import ALL
 from tests.support.runs.recorded import NULL, OVER_HTTP, RESULTS, recorded
 from tests.support.runs.submission_runs import BENCHMARK, CALIBRATION, SAMPLES, SYSTEM
-from tests.support.trees.clean_trees import any_tree
-from tests.support.trees.clean_trees import clean_trees as trees
+from tests.support.trees import any_tree
+from tests.support.trees import clean_trees as trees
 from tests.support.trees.tree_mutations import MUTATIONS
 from tests.untrusted.mutations import CONTENTS, KINDS
 from tests.untrusted.test_tamperings import TAMPERINGS, VLLM, log_cut

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.trees.clean_trees import clean_trees as trees
+from tests.support.trees import clean_trees as trees
 from tools.compare_rounds import main
 
 

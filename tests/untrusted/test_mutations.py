@@ -12,7 +12,7 @@ from runs.record.layout import RunDir
 from tests.conftest import ROOT
 from tests.support.files.editing import reseal
 from tests.support.runs.dummy_runs import DummyRuns
-from tests.support.trees.clean_trees import clean_trees as trees
+from tests.support.trees import clean_trees as trees
 from tests.untrusted.box import in_box
 from tests.untrusted.judges import call, of_runs, wrong
 from tests.untrusted.mutations import KINDS, clear, mutate

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from compliance.trees.tree import Tree
-from tests.support.trees.clean_trees import clean_trees as trees
+from tests.support.trees import clean_trees as trees
 
 
 @pytest.fixture(scope="session")

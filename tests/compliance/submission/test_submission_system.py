@@ -10,10 +10,16 @@ import yaml
 
 from compliance.submission.system import SystemDescription, given_in, read_system_file, system_description
 from compliance.submission.this_machine import detect, detected_for, is_the_machine
-from compliance.submission.weights import FIELDS as MEASUREMENTS
 from compliance.submission.weights import measurements
 from compliance.trees.descriptions import _check_fields
-from compliance.trees.system_fields import FIELDS, GIVEN, NAMES, NETWORK_NAMES, REPLACE_ME
+from compliance.trees.system_fields import (
+    FIELDS,
+    GIVEN,
+    MEASUREMENT_FIELDS,
+    NAMES,
+    NETWORK_NAMES,
+    REPLACE_ME,
+)
 from compliance.trees.tree import REHEARSAL_MARK
 from runs.errors import InputError
 from runs.machine.environment import host_facts
@@ -63,7 +69,7 @@ def test_an_example_of_every_field_is_a_whole_description_of_plain_texts() -> No
 def test_the_shipped_file_shows_every_field() -> None:
     content = shipped(commented=True)
     assert set(content["system"]) == {*NAMES, *NETWORK_NAMES} - set(GIVEN)
-    assert set(content["measurements"]) == set(MEASUREMENTS)
+    assert set(content["measurements"]) == set(MEASUREMENT_FIELDS)
     filled = {name: "available" if value == REPLACE_ME else value for name, value in content["system"].items()}
     read_system_file({**content, "system": filled})
 

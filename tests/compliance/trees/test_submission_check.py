@@ -21,7 +21,7 @@ from runs.record.layout import RunDir
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from tests.support.files.editing import edit_detail
 from tests.support.published import PUBLISHED_MARKS
-from tests.support.trees.clean_trees import clean_trees as trees
+from tests.support.trees import clean_trees as trees
 from tests.support.trees.tree_mutations import MUTATIONS, Mutation, edit_object, edit_text
 
 Change = Callable[[Tree], object]

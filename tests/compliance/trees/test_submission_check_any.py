@@ -12,8 +12,8 @@ from compliance.trees.descriptions import mapped_benchmark
 from compliance.trees.tree import Place, Tree
 from runs.mlperf_endpoints.layout import MARKS
 from runs.rounds import CURRENT_ROUND, ROUNDS, Round, RoundTable
-from tests.support.trees.clean_trees import clean_trees as trees
-from tests.support.trees.clean_trees import tree_mutations
+from tests.support.trees import clean_trees as trees
+from tests.support.trees import tree_mutations
 
 OTHER = "gpt-oss-120b"
 

@@ -21,7 +21,7 @@ from runs.rounds import CURRENT_ROUND, ROUNDS
 from scenarios.commands.check import check
 from tests.support.documents.json_shapes import differences
 from tests.support.published import CHECKOUT, needs_checkout, needs_published
-from tests.support.trees.clean_trees import clean_trees as trees
+from tests.support.trees import clean_trees as trees
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENT = ROOT / "docs" / "check-rules.md"

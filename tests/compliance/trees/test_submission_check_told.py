@@ -16,7 +16,7 @@ from compliance.trees.check_tree import BY_RUNS, Checked, catalog, check_submiss
 from compliance.trees.findings import located, read_tree_object, shown_lines
 from compliance.trees.tree import Place, Tree
 from runs.rounds import ROUNDS
-from tests.support.trees.clean_trees import clean_trees as trees
+from tests.support.trees import clean_trees as trees
 
 ONE, TWO, OTHER = (
     Place("closed", who, system, "llama3.1-8b", "Offline") for who, system in (("Org", "a"), ("Org", "b"), ("Us", "c"))
