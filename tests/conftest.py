@@ -35,7 +35,7 @@ OF_A_TEST = 0.1
 OF_A_FILE = {
     "vllm/test_first_run.py": 60, "scenarios/launch/test_endpoint_run.py": 40, "scenarios/tune/test_tune.py": 35,
     "scenarios/launch/test_replica_runs.py": 30, "scenarios/campaign/test_campaign.py": 30, "test_setup.py": 25,
-    "scenarios/launch/test_faults.py": 25, "frozen/test_frozen.py": 25, "test_surroundings.py": 20,
+    "scenarios/launch/test_faults.py": 25, "frozen/test_frozen.py": 25, "test_unusual_environments.py": 20,
     "test_bad_inputs.py": 20, "sut/replicas/test_kept_engine.py": 20, "sut/http/test_faults.py": 20,
     "scenarios/launch/test_interruptions.py": 20, "scenarios/test_llama2_70b.py": 15,
     "compliance/trees/test_submission_check.py": 20, "scenarios/commands/test_signoff_command.py": 15,

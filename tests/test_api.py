@@ -21,13 +21,13 @@ def result() -> Path:
     return recorded() / RESULTS["Offline"]
 
 
-def test_every_example_of_the_docstrings(result: Path) -> None:
+def test_docstring_examples_are_correct(result: Path) -> None:
     done = doctest.testmod(api, extraglobs={"result": result})
     assert done.failed == 0
     assert done.attempted >= 10
 
 
-def test_every_name_is_described() -> None:
+def test_each_public_name_has_a_docstring() -> None:
     for name in api.__all__:
         assert getattr(api, name).__doc__, name
     assert {name for name in vars(api) if getattr(vars(api)[name], "__module__", "") == api.__name__} >= (
@@ -35,7 +35,7 @@ def test_every_name_is_described() -> None:
     )
 
 
-def test_a_run_and_its_verdict_agree(result: Path) -> None:
+def test_an_opened_run_and_its_verdict_agree(result: Path) -> None:
     run = api.open_run(result / "accuracy")
     assert (run.mode, run.verdict, run.numbers) == ("AccuracyOnly", "DONE", {})
     assert run.manifest is not None
@@ -50,7 +50,7 @@ def test_a_run_and_its_verdict_agree(result: Path) -> None:
         api.verify(result, in_round="v9")
 
 
-def test_a_bench(tmp_path: Path) -> None:
+def test_a_bench_is_read(tmp_path: Path) -> None:
     conditions = Conditions(equal={}, system={})
     record = BenchRecord(
         status="running", label="a", command=[], target="m", conditions=conditions, limits=None, percentile=None,
@@ -60,7 +60,7 @@ def test_a_bench(tmp_path: Path) -> None:
     assert api.read_bench(tmp_path)["label"] == "a"
 
 
-def test_a_run_is_started_and_a_refused_one_is_an_error(tmp_path: Path) -> None:
+def test_a_run_is_started_and_a_refused_one_raises(tmp_path: Path) -> None:
     options = ("--scenario", "Offline", "--engine", "dummy", "--output-log-dir", tmp_path / "run")
     assert api.run(*options).verdict == "VALID"
     with pytest.raises(api.HarnessError, match="already has a run") as refused:
@@ -91,7 +91,7 @@ def pip(*arguments: object) -> None:
     subprocess.run(words, check=True)
 
 
-def test_the_wheel_brings_one_package_and_all_its_files(wheel: Path) -> None:
+def test_the_wheel_contains_one_package_with_all_files(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names} == {
         "mlperf_llama_vllm",
@@ -108,7 +108,7 @@ def test_the_wheel_brings_one_package_and_all_its_files(wheel: Path) -> None:
     assert not any(line.split()[1].startswith(("vllm", "torch")) for line in needed)
 
 
-def test_an_installed_wheel_beside_modules_of_the_same_names(wheel: Path, result: Path, tmp_path: Path) -> None:
+def test_an_installed_wheel_ignores_user_modules_of_the_same_names(wheel: Path, result: Path, tmp_path: Path) -> None:
     """Its packages are found although the directory of the user's script has modules with their names."""
     pip("install", "--no-deps", "--target", tmp_path / "site", wheel)
     assert {path.name for path in (tmp_path / "site").glob("[!_]*") if ".dist-info" not in path.name} == {

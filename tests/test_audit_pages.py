@@ -30,7 +30,7 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_worked_example_runs_as_written(copy: Path) -> None:
+def test_the_documented_audit_runs_as_written(copy: Path) -> None:
     """Two new files, and no edit of another."""
     page = WORKED_EXAMPLE.read_text()
     blocks = re.findall(r"^Write `([\w/.]+)`:\n\n```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
@@ -52,7 +52,7 @@ def test_the_worked_example_runs_as_written(copy: Path) -> None:
     assert "--repeats 10: not an option of TEST06" in refused.stderr
 
 
-def test_the_worked_example_keeps_the_style(tmp_path: Path) -> None:
+def test_the_documented_audit_has_the_code_style(tmp_path: Path) -> None:
     page = WORKED_EXAMPLE.read_text()
     for number, block in enumerate(re.findall(r"```python\n(.*?)```", page, re.DOTALL)):
         file = tmp_path / f"block_{number}.py"
@@ -63,7 +63,7 @@ def test_the_worked_example_keeps_the_style(tmp_path: Path) -> None:
             assert done.returncode == 0, done.stdout.decode()
 
 
-def test_the_design_names_tests_and_files_that_exist() -> None:
+def test_tests_and_files_named_by_the_design_exist() -> None:
     text = DESIGN.read_text()
     assert len(text.split()) <= 700
     rows = [line for line in text.splitlines() if line.startswith("| ")][1:]

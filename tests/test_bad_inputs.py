@@ -170,14 +170,18 @@ def refused(words: list[str], value: str, here: Path, capsys: pytest.CaptureFixt
 
 @pytest.mark.parametrize("kind", FILES)
 @pytest.mark.parametrize("option", OPTIONS)
-def test_a_file_that_is_none(option: str, kind: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_option_refuses_a_path_that_is_not_its_file(
+    option: str, kind: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     FILES[kind](here / kind)
     refused([*OPTIONS[option], kind], kind, here, capsys)
 
 
 @pytest.mark.parametrize("kind", FILES)
 @pytest.mark.parametrize("option", FOLDERS)
-def test_a_place_that_is_none(option: str, kind: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_command_refuses_a_path_that_is_not_its_directory(
+    option: str, kind: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     FILES[kind](here / kind)
     if (option, kind) in FINE:
         assert main.main([*FOLDERS[option], kind]) == 0
@@ -186,13 +190,15 @@ def test_a_place_that_is_none(option: str, kind: str, here: Path, capsys: pytest
 
 
 @pytest.mark.parametrize("words", VALUES, ids=lambda words: "-".join((words[0], *words[-2:]))[:60])
-def test_a_value_that_is_none(words: list[str], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_option_refuses_an_invalid_value(words: list[str], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     value = "" if words[-1] in (*NO_VALUE_TO_NAME, "1e400", "1e300", "1e9") else words[-1].partition("=")[0]
     refused(words, value, here, capsys)
 
 
 @pytest.mark.parametrize("command", ["run", "tune", "campaign"])
-def test_a_name_in_a_file_that_no_path_has(command: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_null_byte_in_a_configured_path_is_refused(
+    command: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = "scenario: Server\n" if command != "campaign" else "benchmark: llama3.1-8b\nscenarios: {Offline: {}}\n"
     (here / "f.yaml").write_text(text + 'engine: dummy\noutput_log_dir: "a\\0b"\n')
     refused([command, "--dry-run", "--config", "f.yaml"], "null byte", here, capsys)

@@ -44,12 +44,12 @@ OTHERS = (
 MAIN = ("main.py", "mlperf-llama-vllm")
 
 
-def test_the_front_page_is_short() -> None:
+def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().split()) <= 900
 
 
 @pytest.mark.parametrize("line", LINES, ids=str)
-def test_every_command_can_be_typed(line: CommandLine) -> None:
+def test_documented_commands_are_valid(line: CommandLine) -> None:
     if line.head in MAIN:
         parse(line.arguments)
     elif line.head == "make":
@@ -69,7 +69,7 @@ def test_the_page_of_commands_has_the_first_sentence_of_each() -> None:
     assert command_page.documented() == command_page.table(), "run: python -m tools.command_page"
 
 
-def test_every_command_has_a_page() -> None:
+def test_each_command_is_documented() -> None:
     assert {parse(line.arguments) for line in LINES if line.head in MAIN} >= set(COMMANDS)
 
 
@@ -88,7 +88,7 @@ def test_links_and_named_files_exist(path: Path) -> None:
         assert (ROOT / named).exists(), f"{path.name} names {named}"
 
 
-def test_pages_that_a_message_names_exist() -> None:
+def test_pages_named_by_messages_exist() -> None:
     """Messages, help and comments of the product."""
     for package in PACKAGES:
         for file in (ROOT / package).rglob("*.py"):
@@ -97,7 +97,7 @@ def test_pages_that_a_message_names_exist() -> None:
                 assert (ROOT / "docs" / page).is_file(), f"{file.relative_to(ROOT)} names docs/{page}"
 
 
-def test_each_rule_of_ours_has_its_false_alarms() -> None:
+def test_each_own_rule_has_a_count_of_false_alarms() -> None:
     """The counts themselves need checkouts of the rounds. A rule without counts is no error."""
     _, _, rest = PAGE.read_text().partition(BEGIN)
     section = rest.partition(END)[0]

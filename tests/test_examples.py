@@ -25,7 +25,7 @@ def example(name: str) -> ModuleType:
     return module
 
 
-def test_each_example_is_here_and_in_the_documentation() -> None:
+def test_each_example_is_tested_and_documented() -> None:
     page = (ROOT / "docs" / "python-api.md").read_text()
     for path in (ROOT / "examples").glob("*.py"):
         assert f"`examples/{path.name}`" in page

@@ -3,7 +3,7 @@
 from tests.conftest import ROOT
 
 
-def test_modules_are_imported_by_name_in_few_places() -> None:
+def test_dynamic_imports_are_in_the_listed_modules_only() -> None:
     packages = ("compliance", "qsl", "runs", "scenarios", "sut")
     files = [path for package in packages for path in (ROOT / package).rglob("*.py")]
     assert {str(path.relative_to(ROOT)) for path in files if "import_module(" in path.read_text()} == {

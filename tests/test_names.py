@@ -51,7 +51,7 @@ def test_local_names_say_what_they_hold(package: str) -> None:
     assert vague == []
 
 
-def test_vague_names_are_found_outside_of_short_comprehensions() -> None:
+def test_vague_names_are_reported_outside_of_short_comprehensions() -> None:
     code = "def f(of):\n    found = [one for one in of]\n    for one in of:\n        pass\n"
     assert list(vague_names(ast.parse(code))) == [(1, "of"), (2, "found"), (3, "one")]
     assert not list(vague_names(ast.parse("def compared(found, required):\n    return found == required\n")))

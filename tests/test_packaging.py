@@ -37,7 +37,7 @@ def locked(name: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("engine", ["cpu", "gpu"])
-def test_a_lock_is_what_its_inputs_ask_for(engine: str) -> None:
+def test_each_lock_matches_its_inputs(engine: str) -> None:
     versions = locked(engine)
     requirements = [*PROJECT["dependencies"], *EXTRAS[engine], *EXTRAS["ray"], *EXTRAS["dev"]]
     if engine == "cpu":
@@ -51,7 +51,7 @@ def test_a_lock_is_what_its_inputs_ask_for(engine: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["cpu", "gpu", "uv", "docs", "loadgen"])
-def test_each_package_of_a_lock_has_hashes(name: str) -> None:
+def test_each_locked_package_has_hashes(name: str) -> None:
     lines = (ROOT / "requirements" / f"{name}.lock").read_text().splitlines()
     for line, after in zip(lines, [*lines[1:], ""], strict=True):
         if line[:1] not in ("#", " ", ""):
@@ -59,7 +59,7 @@ def test_each_package_of_a_lock_has_hashes(name: str) -> None:
             assert after.startswith("    --hash=sha256:")
 
 
-def test_nothing_that_a_locked_package_requires_is_left_out() -> None:
+def test_requirements_of_locked_packages_are_locked() -> None:
     """As far as this environment has them: of packages whose requirements differ by platform, a lock knows one list."""
     versions = locked("cpu")
     left_out = {"torch", *tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["uv"]["exclude-dependencies"]}
@@ -73,11 +73,11 @@ def test_nothing_that_a_locked_package_requires_is_left_out() -> None:
                 assert canonicalize_name(requirement.name) in {*versions, *left_out}, f"{name} requires {requirement}"
 
 
-def test_the_long_test_files_exist() -> None:
+def test_files_in_the_duration_table_exist() -> None:
     assert all((ROOT / "tests" / name).is_file() for name in OF_A_FILE)
 
 
-def test_a_version_is_said_once() -> None:
+def test_repeated_versions_are_equal() -> None:
     """Where a text names the version of a package that pyproject.toml names too, they agree."""
     assert PROJECT["version"] == HARNESS_VERSION
     (ray,) = EXTRAS["ray"]
@@ -92,7 +92,7 @@ def names(*requirements: str) -> set[str]:
     return {canonicalize_name(Requirement(one).name) for one in requirements}
 
 
-def test_each_dependency_has_one_line() -> None:
+def test_each_dependency_has_one_documented_line() -> None:
     text = (ROOT / "docs" / "dependencies.md").read_text()
     rows = re.findall(r"(?m)^\| ([\w-]+) \| ([^|]+) \| ([^|]+) \|$", text)
     rows = [row for row in rows if row[0] != "package"]
@@ -157,14 +157,14 @@ def instructions() -> list[tuple[str, str]]:
     return [(word, rest) for word, _, rest in (line.partition(" ") for line in text.splitlines()) if word]
 
 
-def test_the_image_has_the_locked_vllm() -> None:
+def test_the_image_has_the_locked_vllm_version() -> None:
     base = next(rest for word, rest in instructions() if word == "ARG" and rest.startswith("BASE="))
     assert base.endswith(f":v{locked('gpu')['vllm'][0]}")
     assert ("COPY", ". .") in instructions()
 
 
 @pytest.mark.long
-def test_the_steps_of_the_image(tmp_path: Path) -> None:
+def test_the_image_steps_install_the_harness(tmp_path: Path) -> None:
     """Run where there is a vLLM already: a Python that sees this environment's packages stands for the base image's."""
     checkout = tmp_path / "harness"
     tracked = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, check=True).stdout
@@ -203,7 +203,7 @@ def templates(content: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", ["kubernetes-job.yaml", "raycluster.yaml"])
-def test_an_example_for_a_cluster(name: str) -> None:
+def test_kubernetes_examples_have_consistent_volumes(name: str) -> None:
     content = example(name)
     for template in templates(content):
         volumes = {volume["name"] for volume in template["spec"]["volumes"]}
@@ -213,7 +213,7 @@ def test_an_example_for_a_cluster(name: str) -> None:
                 assert parse(container["args"]) == "run"
 
 
-def test_the_page_on_kubernetes_quotes_the_examples() -> None:
+def test_the_kubernetes_page_quotes_the_examples() -> None:
     page = (ROOT / "docs" / "kubernetes.md").read_text()
     job = (ROOT / "configs" / "kubernetes-job.yaml").read_text()
     quoted = re.findall(r"(?ms)^```yaml\n(.*?)^```$", page)
@@ -234,7 +234,7 @@ def test_the_page_on_kubernetes_quotes_the_examples() -> None:
 
 
 @pytest.mark.long
-def test_the_examples_by_the_schemas_of_kubernetes(tmp_path: Path) -> None:
+def test_kubernetes_examples_match_the_official_schemas(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "home")], check=True)
     python = str(tmp_path / "home" / "bin" / "python")
     subprocess.run([python, "-m", "pip", "install", "-q", "kubernetes-validate==1.37.0"], check=True)
@@ -261,7 +261,7 @@ def test_the_examples_by_the_schemas_of_kubernetes(tmp_path: Path) -> None:
         ("mlperf-llama-vllm store exp", "export"),
     ],
 )
-def test_completion(typed: str, offered: str) -> None:
+def test_shell_completion_proposes_commands_and_options(typed: str, offered: str) -> None:
     words = shlex.split(typed)
     shell = {"COMP_WORDS": typed, "COMP_CWORD": str(len(words) - 1), "_MLPERF_LLAMA_VLLM_COMPLETE": "bash_complete"}
     code = "import sys, main; sys.argv[0] = 'mlperf-llama-vllm'; sys.exit(main.entry())"
@@ -276,7 +276,7 @@ def test_completion(typed: str, offered: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("extra", ["cpu", "gpu"])
-def test_uv_finds_a_version_of_everything(extra: str, tmp_path: Path) -> None:
+def test_uv_resolves_all_dependencies(extra: str, tmp_path: Path) -> None:
     """Resolved for this Python and not installed, which is gigabytes; without the index that may be out of reach."""
     project = tmp_path / "project"
     project.mkdir()

@@ -97,13 +97,13 @@ def replaced_words(text: str, name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name_of)
-def test_the_words_are_the_field_s(path: Path) -> None:
+def test_pages_use_the_terms_of_the_glossary(path: Path) -> None:
     replaced = replaced_words("\n".join(prose(path)), name_of(path))
     assert not replaced, "\n".join(replaced)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_words_of_the_help_are_the_field_s(name: str) -> None:
+def test_help_texts_use_the_terms_of_the_glossary(name: str) -> None:
     text = CliRunner().invoke(cli, [name, "--help-all"]).output
     assert "Usage" in text
     replaced = replaced_words(re.sub(r"\S*(?:seal\.json|MECHANISM|mechanisms?)\S*", "", " ".join(text.split())), name)
@@ -125,7 +125,7 @@ def test_a_page_has_a_title_and_a_command(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [*DOCUMENTS, WORKED_EXAMPLE], ids=name_of)
-def test_the_rows_of_a_table_have_its_columns(path: Path) -> None:
+def test_rows_of_a_table_have_equal_columns(path: Path) -> None:
     text = re.sub(r"(?ms)^ *```.*?^ *```$", "", path.read_text())
     for table in re.findall(r"(?m)(?:^\|.*\n)+", text):
         columns = {len(re.findall(r"(?<!\\)\|", re.sub(r"`[^`]*`", "", row))) for row in table.splitlines()}
@@ -133,7 +133,7 @@ def test_the_rows_of_a_table_have_its_columns(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", FIRST_PAGES)
-def test_a_first_page_is_short(name: str) -> None:
+def test_first_pages_are_short(name: str) -> None:
     assert len((ROOT / name).read_text().split()) <= MAX_WORDS_OF_A_FIRST_PAGE
 
 
@@ -143,7 +143,7 @@ def test_each_page_is_within_two_clicks() -> None:
     assert {path.resolve() for path in (*DOCUMENTS, WORKED_EXAMPLE)} - {ROOT / "README.md"} <= first | second
 
 
-def test_exceptions_are_needed() -> None:
+def test_each_exception_is_needed() -> None:
     """An exception that no page needs any more goes."""
     for name, words in EXCEPTIONS.items():
         if name in COMMANDS:

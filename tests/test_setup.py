@@ -62,7 +62,7 @@ def bare_python(tmp_path: Path) -> Path:
     return tmp_path / "bare" / "bin" / "python"
 
 
-def test_what_cannot_be_set_up_is_refused_before_anything_is_removed(
+def test_an_impossible_setup_is_refused_before_removing_files(
     set_up: SetUp, checkout: Path, bare_python: Path, tmp_path: Path
 ) -> None:
     refusals = {
@@ -79,7 +79,7 @@ def test_what_cannot_be_set_up_is_refused_before_anything_is_removed(
     assert not (checkout / ".venv").exists()
 
 
-def test_accelerators_without_a_locked_vllm_are_not_taken_for_none(set_up: SetUp, checkout: Path) -> None:
+def test_accelerators_without_a_locked_vllm_are_refused(set_up: SetUp, checkout: Path) -> None:
     (checkout / "runs" / "machine" / "accelerators.py").write_text(
         'def accelerators(): return [{"vendor": "AMD"}] * 8\n'
     )
@@ -89,7 +89,7 @@ def test_accelerators_without_a_locked_vllm_are_not_taken_for_none(set_up: SetUp
 
 
 @pytest.mark.long
-def test_an_environment_around_what_is_installed(
+def test_installed_packages_of_a_vendor_are_reused(
     set_up: SetUp, checkout: Path, bare_python: Path, tmp_path: Path
 ) -> None:
     """An interpreter that has everything, this one's packages, stands for a vendor's."""
@@ -109,7 +109,7 @@ def test_an_environment_around_what_is_installed(
     assert (checkout / ".venv" / "stamp").stat().st_mtime_ns == stamp.st_mtime_ns
 
 
-def test_what_is_lacking_is_asked_for_and_nothing_else(set_up: SetUp, bare_python: Path) -> None:
+def test_only_missing_packages_are_requested(set_up: SetUp, bare_python: Path) -> None:
     vendors = Path(sysconfig.get_path("purelib", vars={"base": str(bare_python.parents[1])}))
 
     for path in Path(sysconfig.get_path("purelib")).iterdir():
@@ -128,7 +128,7 @@ def listed(**settings: str) -> str:
     return "".join(f":env:.{key.replace('_', '-')}={value!r}\n" for key, value in settings.items())
 
 
-def test_each_source_of_pip_is_one_of_uv(tmp_path: Path) -> None:
+def test_package_sources_of_pip_are_passed_to_uv(tmp_path: Path) -> None:
     (tmp_path / "wheels").mkdir()
     wheels = (tmp_path / "wheels").as_uri()
     listing = (
@@ -161,9 +161,7 @@ def test_each_source_of_pip_is_one_of_uv(tmp_path: Path) -> None:
     assert environment("", {"A": "b"}) == {"A": "b"}
 
 
-def test_a_folder_that_does_not_exist_is_named_without_what_else_is_configured(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_package_folder_is_named_without_secrets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     environment(listed(find_links=f"{tmp_path}/none", extra_index_url="https://user:word@index/simple"), {})
     reported = capsys.readouterr()
     assert f"{tmp_path}/none: does not exist" in reported.err
@@ -182,7 +180,7 @@ def test_a_folder_that_does_not_exist_is_named_without_what_else_is_configured(
         },
     ],
 )
-def test_what_the_user_says_to_uv_holds(variables: dict[str, str]) -> None:
+def test_uv_variables_of_the_user_take_precedence(variables: dict[str, str]) -> None:
     listing = listed(
         index_url="https://i", extra_index_url="https://e", find_links="https://f", cert="/d", no_index="1"
     )
@@ -195,7 +193,7 @@ def test_what_the_user_says_to_uv_holds(variables: dict[str, str]) -> None:
     assert not without_index(listed(no_index="0"), {})
 
 
-def test_what_uvs_configuration_files_say_holds(tmp_path: Path) -> None:
+def test_uv_configuration_files_take_precedence(tmp_path: Path) -> None:
     (tmp_path / "uv").mkdir()
     (tmp_path / "uv" / "uv.toml").write_text('[pip]\nindex-url = "https://mine"\n')
     variables = {"XDG_CONFIG_HOME": str(tmp_path)}
@@ -336,7 +334,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
     return made
 
 
-def test_locks_name_every_file_by_its_hash(shop: Shop) -> None:
+def test_locks_have_a_hash_of_each_file(shop: Shop) -> None:
     locks = {}
     for name in ("cpu", "gpu", "uv", "docs", "loadgen"):
         text = (shop.checkout / "requirements" / f"{name}.lock").read_text()
@@ -351,7 +349,7 @@ def test_locks_name_every_file_by_its_hash(shop: Shop) -> None:
     assert set(locks["loadgen"]) == {"pybind11"}
 
 
-def test_packages_come_through_uv_from_folders_that_pip_is_told(shop: Shop) -> None:
+def test_uv_installs_packages_from_folders_of_pip(shop: Shop) -> None:
     environment = shop.checkout / ".venv"
     (packages,) = environment.glob("lib/python*/site-packages")
     reported = {path.name: (path / "INSTALLER").read_text().strip() for path in packages.glob("*.dist-info")}
@@ -364,7 +362,7 @@ def test_packages_come_through_uv_from_folders_that_pip_is_told(shop: Shop) -> N
     assert {"mlperf-llama-vllm", "vllm"} <= {path.name for path in (environment / "bin").iterdir()}
 
 
-def test_a_set_up_that_was_killed_is_put_right(shop: Shop) -> None:
+def test_an_interrupted_setup_is_repaired(shop: Shop) -> None:
     environment, before = shop.checkout / ".venv", shop.checkout / ".venv-before"
     stamp = shop.stamp.read_text()
     environment.rename(before)  # killed while it built: what was there before comes back, and is what is wanted
@@ -387,7 +385,7 @@ def other_set_up(shop: Shop) -> Iterator[Callable[[], None]]:
 
 
 @pytest.mark.skipif(shutil.which("flock") is None, reason="no flock: set-ups do not wait for each other")
-def test_two_set_ups_run_one_after_the_other(shop: Shop, other_set_up: Callable[[], None]) -> None:
+def test_concurrent_setups_run_one_after_the_other(shop: Shop, other_set_up: Callable[[], None]) -> None:
     with subprocess.Popen(
         ["sh", "scripts/setup.sh"],
         cwd=shop.checkout,
@@ -402,7 +400,7 @@ def test_two_set_ups_run_one_after_the_other(shop: Shop, other_set_up: Callable[
         assert second.wait() == 0
 
 
-def test_a_changed_file_is_refused_by_its_name(shop: Shop) -> None:
+def test_a_changed_package_file_is_refused(shop: Shop) -> None:
     """By pip, which installs where there is no uv. What was there before stays."""
     stamp, good = shop.stamp.read_text(), shop.loadgen.read_bytes()
     setup = shop.checkout / "scripts" / "setup.sh"
@@ -485,7 +483,7 @@ def test_pip_builds_loadgen_where_uv_is_missing(shop: Shop) -> None:
 
 
 @pytest.mark.long
-def test_without_uv_pip_installs_the_same(shop: Shop) -> None:
+def test_pip_installs_the_same_packages_without_uv(shop: Shop) -> None:
     with (shop.checkout / "scripts" / "setup.sh").open("a") as file:
         file.write("# changed\n")
     done = shop.run("setup.sh", uv=False, LOADGEN="wheel")
@@ -549,7 +547,7 @@ def fetch_published(cache: Path, *arguments: str) -> "subprocess.CompletedProces
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_what_tests_read_is_fetched_and_nothing_else(remote: tuple[str, str], tmp_path: Path) -> None:
+def test_only_the_published_files_that_tests_read_are_fetched(remote: tuple[str, str], tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     assert fetch_published(cache, *remote).returncode == 0
     (folder,) = cache.iterdir()
@@ -558,7 +556,7 @@ def test_what_tests_read_is_fetched_and_nothing_else(remote: tuple[str, str], tm
     assert (again.returncode, "is there already" in again.stdout) == (0, True)
 
 
-def test_nothing_is_left_of_what_was_not_fetched_whole(remote: tuple[str, str], tmp_path: Path) -> None:
+def test_an_incomplete_fetch_leaves_no_files(remote: tuple[str, str], tmp_path: Path) -> None:
     for url, commit in ((remote[0], "0" * 40), ("file:///nowhere", remote[1])):
         done = fetch_published(tmp_path / "cache", url, commit)
         assert done.returncode != 0

@@ -37,7 +37,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_files_that_a_command_writes_are_found_after_the_test(folder: Path, name: str) -> None:
+def test_files_written_into_shared_runs_are_reported(folder: Path, name: str) -> None:
     assert once.find_changes(by_directory=True) == []
     change, path = CHANGES[name]
     change(folder)
@@ -45,13 +45,13 @@ def test_files_that_a_command_writes_are_found_after_the_test(folder: Path, name
     assert once.find_changes() == []  # once, for the test that changed it
 
 
-def test_a_file_edited_in_place_is_found_after_the_last_test_of_the_file(folder: Path) -> None:
+def test_a_file_edited_in_place_is_reported(folder: Path) -> None:
     path = folder / "run" / "manifest.json"
     path.write_text("[]")
     assert once.find_changes() == [str(path)]
 
 
-def test_a_changed_folder_is_made_again_unless_a_process_uses_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_folder_is_recreated_when_unused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     once.remove_unusable()
     (folder / "run" / "signoffs.jsonl").touch()
     once.remove_unusable()

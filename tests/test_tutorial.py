@@ -114,7 +114,7 @@ def edit_files(folder: Path) -> None:
 
 
 @pytest.mark.long
-def test_the_walk(home: Path) -> None:
+def test_the_tutorial_runs_as_written(home: Path) -> None:
     seen = []
     for line in command_lines(WALK):
         if line.head in SKIPPED:

@@ -90,7 +90,7 @@ def is_interface(path: str, text: str, match: re.Match[str]) -> bool:
     return token in INTERFACES or is_key or is_field(path, token) or is_case
 
 
-def test_replaced_words_are_interfaces() -> None:
+def test_replaced_words_occur_only_in_interfaces() -> None:
     violations = [
         f"{path}:{text.count(chr(10), 0, match.start()) + 1}: {match.group()}"
         for path, text in texts()
@@ -100,7 +100,7 @@ def test_replaced_words_are_interfaces() -> None:
     assert violations == []
 
 
-def test_spellings() -> None:
+def test_replaced_phrases_do_not_occur() -> None:
     violations = [
         f"{path}:{text.count(chr(10), 0, match.start()) + 1}: {match.group()}"
         for path, text in texts()
@@ -119,7 +119,7 @@ def names(path: Path) -> Iterator[tuple[int, str]]:
             yield line, name
 
 
-def test_names() -> None:
+def test_replaced_words_do_not_occur_in_names() -> None:
     violations = [
         f"{path}:{line}: {name}"
         for path, _ in texts()

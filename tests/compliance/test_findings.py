@@ -17,19 +17,19 @@ from runs.errors import HarnessError
 from tests.signoff.backtest import read_cases, run_cases
 
 
-def test_a_rule_that_the_catalog_does_not_have_is_an_error() -> None:
+def test_a_finding_of_an_unknown_rule_is_an_error() -> None:
     with pytest.raises(UnknownRuleError, match="no-such-rule"):
         compared("no-such-rule", True, "found", "required", text="name")
 
 
-def test_an_id_is_of_one_rule() -> None:
+def test_each_rule_id_belongs_to_one_rule() -> None:
     rule = all_rules()["perf-validity"]
     with pytest.raises(UnknownRuleError, match="perf-validity"):
         decides("tree", (rule.id, "error", "", "", ""))(lambda: None)
     assert find_rule("perf-validity") is rule
 
 
-def test_every_rule_that_is_written_out_is_in_the_catalog() -> None:
+def test_each_rule_named_in_code_is_in_the_catalog() -> None:
     """Also where no test breaks it: a finding of an unknown rule is no verdict."""
     makers = {"compared", "stated", "Question"}
     written = set()
@@ -43,7 +43,7 @@ def test_every_rule_that_is_written_out_is_in_the_catalog() -> None:
     assert written - all_rules().keys() == set()
 
 
-def test_every_rule_that_is_left_out_somewhere_is_a_rule_on_runs() -> None:
+def test_rules_omitted_in_a_division_are_rules_on_runs() -> None:
     on_runs = {rule.id for rule in all_rules().values() if rule.kind in ON_RUNS}
     assert on_runs >= NOT_IN_OPEN
     reported = {rule_id for rule_id in on_runs if counts_in(rule_id, "closed")}
@@ -55,7 +55,7 @@ PATTERNS = {"match", "search", "fullmatch", "findall", "finditer", "sub"}
 METHODS = {"startswith", "endswith", "find", "index", "partition", "rpartition", "split"}
 
 
-def test_nothing_is_decided_by_words() -> None:
+def test_no_decision_depends_on_the_text_of_a_finding() -> None:
     """No finding's or error's text is compared or taken apart."""
     decided = set()
     for path in Path(compliance.__file__).parent.rglob("*.py"):
@@ -97,6 +97,6 @@ def wordless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("one_in", [10, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.usefixtures("wordless")
-def test_frozen_cases_keep_verdict_and_reason_without_a_word(one_in: int) -> None:
+def test_verdicts_of_frozen_cases_do_not_depend_on_texts(one_in: int) -> None:
     cases = read_cases()[::one_in]
     assert [outcome.case.name for outcome in run_cases(cases) if not outcome.right] == []

@@ -26,7 +26,7 @@ def name_of(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=name_of)
-def test_results_are_read_and_judged(path: Path) -> None:
+def test_published_results_are_read_and_judged(path: Path) -> None:
     (result,) = find_results([path])
     verdict = verify_result(result)
     json.dumps(verdict.record())
@@ -60,7 +60,7 @@ def failed_checks(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", TEST06_LOGS, ids=name_of)
-def test_strict_test06(path: Path) -> None:
+def test_published_test06_logs_pass_the_strict_checks(path: Path) -> None:
     entries = read_accuracy_log(path)
     failed = failed_checks(path)
     if not entries:

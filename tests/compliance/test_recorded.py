@@ -13,11 +13,11 @@ from tests.support.runs.recorded import MADE_OF, datasets, recorded
 ANEW = "make record-runs"
 
 
-def test_recorded_runs_are_those_that_the_script_makes_today() -> None:
+def test_recorded_runs_are_those_of_the_recording_script() -> None:
     assert json.loads((recorded() / MADE_OF).read_text()) == made_of(), ANEW
 
 
-def test_recorded_runs_have_the_records_version_and_the_articles_of_today() -> None:
+def test_recorded_runs_have_the_current_version_and_dataset() -> None:
     paths = list(recorded().rglob("manifest.json"))
     assert len(paths) >= 16
     digests = {place: sha256_of(Path(place)) for place in datasets(recorded()).values()}

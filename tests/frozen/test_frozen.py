@@ -16,7 +16,7 @@ def _is_empty(message: str) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_some_inputs(command: str) -> None:
+def test_findings_of_selected_inputs_equal_the_frozen_facts(command: str) -> None:
     frozen = from_text(file_of(command).read_text())
     _is_empty(difference(frozen, found_by(some_of(command))))
     _is_empty(names_of(cases_of(command), frozen))
@@ -24,13 +24,13 @@ def test_some_inputs(command: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("command", COMMANDS)
-def test_all_inputs(command: str) -> None:
+def test_findings_of_all_inputs_equal_the_frozen_facts(command: str) -> None:
     frozen = from_text(file_of(command).read_text())
     _is_empty(difference(frozen, found_by(cases_of(command))))
 
 
 @pytest.mark.parametrize("command", golden.INPUTS)
-def test_printed_texts_are_equal_to_the_files(command: str) -> None:
+def test_printed_texts_equal_the_golden_files(command: str) -> None:
     before, after = golden.read(command), golden.texts(command)
     assert before.keys() == after.keys()
     for name, text in after.items():
@@ -60,7 +60,7 @@ def test_rules_are_compared_over_all_cases() -> None:
     ]
 
 
-def test_what_is_found_as_before_is_told_apart() -> None:
+def test_moved_findings_are_distinguished_from_new_ones() -> None:
     before = Facts(["error perf-ttft a/log.txt:3 {p99}", "not judged in a/b, without input, x is missing: perf-tpot"])
     after = Facts(["error perf-ttft a/log.txt:4 {p99}", "not judged in a/b, without input, no x: perf-tpot"])
     report = difference({"one": before}, {"one": after})

@@ -80,7 +80,7 @@ def accepted(judge: Judge, scenario: str, root: Path, folder: Path, name: str = 
 
 
 @pytest.mark.parametrize(("name", "scenario"), CASES, ids=[f"{name}-{scenario}" for name, scenario in CASES])
-def test_an_honest_result_is_accepted(judge: Judge, tmp_path: Path, name: str, scenario: str) -> None:
+def test_honest_variations_are_accepted(judge: Judge, tmp_path: Path, name: str, scenario: str) -> None:
     pair = judge.copy(scenario, tmp_path / "made" / "result")
     root = ({**VARIATIONS, **LATE, **STEPPED})[name](pair) or pair.root
     try:
@@ -95,7 +95,7 @@ SCENARIOS = ("SingleStream", "Interactive", "Offline", "Server")
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_each_scenario_as_it_is(judge: Judge, tmp_path: Path, scenario: str) -> None:
+def test_unchanged_results_of_each_scenario_are_accepted(judge: Judge, tmp_path: Path, scenario: str) -> None:
     accepted(judge, scenario, judge.copy(scenario, tmp_path / "result").root, tmp_path)
 
 
@@ -136,7 +136,7 @@ RUNS: dict[str, tuple[str, str]] = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", RUNS)
-def test_an_unusual_run_is_accepted(judge: Judge, tmp_path: Path, name: str) -> None:
+def test_unusual_run_settings_are_accepted(judge: Judge, tmp_path: Path, name: str) -> None:
     options, settings = RUNS[name]
     root = judge.copy(options, tmp_path / "result", DummyRuns(settings)).root
     outcome, broken = judge.verified(root)
@@ -161,7 +161,7 @@ def _surroundings(name: str, folder: Path) -> Mapping[str, str]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", LOCALES)
-def test_runs_may_be_run_and_judged_in_any_language_and_zone(tmp_path: Path, name: str) -> None:
+def test_runs_in_each_locale_and_time_zone_are_accepted(tmp_path: Path, name: str) -> None:
     around = _surroundings(name, tmp_path)
     conf, root = tmp_path / "user.conf", tmp_path / "result"
     conf.write_text(USER_CONF)
@@ -174,7 +174,9 @@ def test_runs_may_be_run_and_judged_in_any_language_and_zone(tmp_path: Path, nam
     assert signed.code == 0, signed.stdout + signed.stderr
 
 
-def test_from_where_it_is_named(judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_named_by_relative_paths_are_accepted(
+    judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pair = judge.copy("Server", tmp_path / "result")
     monkeypatch.chdir(pair.performance.root)
     for named in ("../..", f"..{os.sep}..{os.sep}", f"{pair.root}/./accuracy/.."):

@@ -24,7 +24,7 @@ NAMESPACES = ("unshare", "--mount", "--net")
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_a_machine_that_tells_little(tmp_path: Path, name: str) -> None:
+def test_runs_on_hosts_that_hide_their_facts_are_signed_off(tmp_path: Path, name: str) -> None:
     (empty := tmp_path / "empty").touch()
     (conf := tmp_path / "user.conf").write_text(USER_CONF)
     hide = MACHINES[name].replace("EMPTY", str(empty))

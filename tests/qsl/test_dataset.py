@@ -58,7 +58,7 @@ def refusal(path: Path, **options: int) -> InputError:
 
 
 @pytest.mark.parametrize("shape", ["array", "indented", "lines", "pandas", "bom", "one line", "more columns"])
-def test_accepted_shapes_give_the_same_rows(file: Path, shape: str) -> None:
+def test_all_accepted_file_formats_give_equal_rows(file: Path, shape: str) -> None:
     rows = ROWS[:1] if shape == "one line" else ROWS
     match shape:
         case "array":
@@ -82,7 +82,7 @@ def test_accepted_shapes_give_the_same_rows(file: Path, shape: str) -> None:
     assert references.prompt_tokens.tolist() == list(map(len, dataset.prompts))
 
 
-def test_hash_is_of_the_whole_file_and_count_takes_the_first_rows(file: Path) -> None:
+def test_count_takes_the_first_rows_and_keeps_the_hash_of_the_file(file: Path) -> None:
     from runs.files.writing import sha256_of
 
     write(file, ROWS)
@@ -117,13 +117,15 @@ def test_hash_is_of_the_whole_file_and_count_takes_the_first_rows(file: Path) ->
         (0, "tok_input", [5, 2**63], "ID 9223372036854775808 at position 1"),
     ],
 )
-def test_bad_cells_name_row_column_and_value(file: Path, row: int, column: str, value: object, words: str) -> None:
+def test_invalid_cells_are_named_with_row_and_column(
+    file: Path, row: int, column: str, value: object, words: str
+) -> None:
     message = refusal(write(file, changed(row, column, value))).message
     assert f"row {row}, column {column!r}" in message
     assert words in message
 
 
-def test_ids_must_lie_in_the_vocabulary(file: Path) -> None:
+def test_ids_outside_the_vocabulary_are_refused(file: Path) -> None:
     write(file, ROWS)
     assert load_dataset(file, vocab_size=301).prompts == IDS
     error = refusal(file, vocab_size=300)
@@ -131,14 +133,14 @@ def test_ids_must_lie_in_the_vocabulary(file: Path) -> None:
     assert "another model" in error.fix
 
 
-def test_prompts_must_fit_the_engine(file: Path) -> None:
+def test_prompts_longer_than_the_engine_accepts_are_refused(file: Path) -> None:
     write(file, ROWS)
     assert len(load_dataset(file, max_prompt_tokens=4)) == 3
     assert "row 2, column 'tok_input': 4 tokens" in refusal(file, max_prompt_tokens=3).message
 
 
 @pytest.mark.parametrize("column", ["input", "tok_input", "output"])
-def test_missing_columns(file: Path, column: str) -> None:
+def test_missing_columns_are_named(file: Path, column: str) -> None:
     rows = [dict(row) for row in ROWS]
     del rows[1][column]
     message = refusal(write(file, rows)).message
@@ -148,19 +150,19 @@ def test_missing_columns(file: Path, column: str) -> None:
 
 
 @pytest.mark.parametrize("column", ["input", "tok_input", "output"])
-def test_columns_of_different_rows(file: Path, column: str) -> None:
+def test_columns_with_different_rows_are_refused(file: Path, column: str) -> None:
     table = json.loads(pd.DataFrame(ROWS).to_json())
     del table[column]["1"]
     assert "do not have the same rows" in refusal(write(file, table)).message
 
 
 @pytest.mark.parametrize("value", [5, "text", None, [1, 2], [[1]], {"input": 5}, {}, [], [{}]])
-def test_json_of_another_shape(file: Path, value: object) -> None:
+def test_json_of_another_structure_is_refused(file: Path, value: object) -> None:
     refusal(write(file, value))
 
 
 @pytest.mark.parametrize("shape", ["array", "indented", "columns"])
-def test_every_cut_is_called_a_cut(file: Path, shape: str) -> None:
+def test_truncated_files_are_reported_as_cut(file: Path, shape: str) -> None:
     match shape:
         case "array":
             text = json.dumps(ROWS, ensure_ascii=False)
@@ -176,7 +178,7 @@ def test_every_cut_is_called_a_cut(file: Path, shape: str) -> None:
         assert f"byte {length} " in message
 
 
-def test_cut_json_lines_name_the_line(file: Path) -> None:
+def test_truncated_json_lines_are_reported_with_their_line(file: Path) -> None:
     data = "\n".join(json.dumps(row) for row in ROWS).encode()
     file.write_bytes(data[:-9])
     message = refusal(file).message
@@ -202,7 +204,7 @@ def test_cut_json_lines_name_the_line(file: Path) -> None:
         (gzip.compress(b"[]", mtime=0), "gzip"),
     ],
 )
-def test_broken_files(file: Path, content: bytes, words: str) -> None:
+def test_damaged_files_are_refused(file: Path, content: bytes, words: str) -> None:
     file.write_bytes(content)
     assert words in refusal(file).message
 
@@ -214,7 +216,7 @@ class _Bomb:
 
 @pytest.mark.parametrize("protocol", [0, 2, 5])
 @pytest.mark.parametrize("name", ["data.pkl", "data.json", "data.pickle.gz", "data.json.gz"])
-def test_pickles_are_refused_and_never_run(
+def test_pickles_are_refused_and_never_executed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protocol: int, name: str
 ) -> None:
     monkeypatch.setenv("BOMB", str(tmp_path / "exploded"))
@@ -229,7 +231,7 @@ def test_pickles_are_refused_and_never_run(
 
 @settings(max_examples=200)
 @given(data=st.data())
-def test_random_damage_gives_an_input_error_or_rows(file: Path, data: st.DataObject) -> None:
+def test_randomly_damaged_files_are_refused_or_read(file: Path, data: st.DataObject) -> None:
     content = bytearray(json.dumps(ROWS).encode())
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
@@ -242,7 +244,7 @@ def test_random_damage_gives_an_input_error_or_rows(file: Path, data: st.DataObj
     assert all(type(i) is int and i >= 0 for prompt in dataset.prompts for i in prompt)
 
 
-def test_rows_are_not_checked_again_in_a_file_that_was_checked(file: Path) -> None:
+def test_an_already_checked_file_is_not_checked_again(file: Path) -> None:
     write(file, changed(1, "tok_input", [1, -7]))
     digest = sha256(file.read_bytes()).hexdigest()
     assert load_dataset(file, checked_sha256=digest).prompts[1] == [1, -7]
@@ -255,7 +257,7 @@ def test_rows_are_not_checked_again_in_a_file_that_was_checked(file: Path) -> No
 DATASET = Dataset(Path("d.json"), "0" * 64, [[1, 2], [3], [4, 5, 6]], ["a", "b", "c"])
 
 
-def test_samples_stay_whatever_loadgen_gives_back() -> None:
+def test_unloaded_samples_stay_available() -> None:
     seen: list[BaseException] = []
     library = SampleLibrary(DATASET, seen.append)
     library.load([0, 2])
@@ -265,7 +267,7 @@ def test_samples_stay_whatever_loadgen_gives_back() -> None:
 
 
 @pytest.mark.parametrize("index", [3, -1])
-def test_an_index_out_of_range_is_reported_and_not_raised(index: int) -> None:
+def test_an_index_out_of_range_is_reported_without_exception(index: int) -> None:
     seen: list[BaseException] = []
     library = SampleLibrary(DATASET, seen.append)
     library.load([0, index])
@@ -274,7 +276,7 @@ def test_an_index_out_of_range_is_reported_and_not_raised(index: int) -> None:
     assert f"sample {index}" in error.message
 
 
-def test_whoever_is_told_of_errors_does_no_harm() -> None:
+def test_an_exception_in_the_error_callback_is_ignored() -> None:
     reported: list[BaseException] = []
 
     def broken(error: BaseException) -> None:
@@ -288,7 +290,7 @@ def test_whoever_is_told_of_errors_does_no_harm() -> None:
 
 
 @pytest.mark.parametrize("value", [None, 5, [1], [0, 3], [4, 3], [1, True], [1, 2.0]])
-def test_output_lengths_are_checked(tmp_path: Path, value: object) -> None:
+def test_invalid_output_lengths_are_refused(tmp_path: Path, value: object) -> None:
     row = {"input": "a", "tok_input": [1], "output": "b"}
     path = tmp_path / "data.json"
     path.write_text(json.dumps([row | {"output_lengths": [1, 3]}, row | {"output_lengths": [2, 2]}]))

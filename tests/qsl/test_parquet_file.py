@@ -48,19 +48,19 @@ def refusal(path: Path) -> str:
 
 
 @pytest.mark.parametrize("rows", [5_000_000_000, -5])
-def test_a_footer_that_claims_absurd_rows(tmp_path: Path, rows: int) -> None:
+def test_an_impossible_number_of_rows_is_refused(tmp_path: Path, rows: int) -> None:
     path = tmp_path / "a.parquet"
     path.write_bytes(claiming(write(path), ROWS, rows))
     assert f"{rows:,} rows" in refusal(path)
 
 
-def test_a_footer_that_claims_more_rows_than_there_are(tmp_path: Path) -> None:
+def test_more_claimed_rows_than_stored_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     path.write_bytes(claiming(write(path), ROWS, 5_000_000))
     refusal(path)
 
 
-def test_sizes_that_are_too_large(tmp_path: Path) -> None:
+def test_claimed_sizes_above_the_limit_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     content = write(path)
     size = pyarrow.parquet.read_metadata(path).row_group(0).column(0).total_uncompressed_size
@@ -73,7 +73,7 @@ def test_sizes_that_are_too_large(tmp_path: Path) -> None:
     assert "cannot be read as parquet" in refusal(path)
 
 
-def test_one_long_text_that_many_rows_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_text_shared_by_many_rows_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.parquet"
     assert len(write(path, "x" * 100_000)) < 10_000
     monkeypatch.setattr(parquet_file, "SOURCE_FILE", Bounds(50 * MIB))
@@ -81,7 +81,7 @@ def test_one_long_text_that_many_rows_share(tmp_path: Path, monkeypatch: pytest.
     assert read_articles(str(path), 2).articles == ["x" * 100_000] * 2
 
 
-def test_files_that_are_cut_or_changed(tmp_path: Path) -> None:
+def test_truncated_and_changed_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     content = write(path)
     for end in (3, 100, len(content) // 2, len(content) - 1):
@@ -93,7 +93,7 @@ def test_files_that_are_cut_or_changed(tmp_path: Path) -> None:
             read_articles(str(path))
 
 
-def test_only_columns_of_text_are_read(tmp_path: Path) -> None:
+def test_only_text_columns_are_read(tmp_path: Path) -> None:
     path, many = tmp_path / "a.parquet", ["é" * (one % 5) + f"text {one}" for one in range(10_000)]
     mixed = pyarrow.table({"article": many, "highlights": pyarrow.array(many, pyarrow.large_string())})
     pyarrow.parquet.write_table(mixed, path, row_group_size=3_000)

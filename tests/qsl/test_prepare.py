@@ -49,13 +49,13 @@ def save(data: pd.DataFrame, path: Path) -> Path:
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".tsv", ".json", ".jsonl"])
-def test_every_kind_of_file_gives_the_same_articles(tmp_path: Path, suffix: str) -> None:
+def test_all_file_formats_give_equal_articles(tmp_path: Path, suffix: str) -> None:
     source = read_articles(str(save(table(), tmp_path / f"a{suffix}")))
     assert source.articles == ARTICLES
     assert source.highlights == HIGHLIGHTS
 
 
-def test_count_takes_the_first_rows_and_leaves_the_rest_unchecked(tmp_path: Path) -> None:
+def test_count_takes_the_first_rows_without_checking_the_rest(tmp_path: Path) -> None:
     path = str(save(table(highlights=["a", "b", None, "d"]), tmp_path / "a.parquet"))
     source = read_articles(path, 2)
     assert (source.articles, source.highlights) == (ARTICLES[:2], ["a", "b"])
@@ -72,7 +72,9 @@ def test_count_takes_the_first_rows_and_leaves_the_rest_unchecked(tmp_path: Path
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".json"])
 @pytest.mark.parametrize(("column", "row"), [("article", 1), ("highlights", 3)])
 @pytest.mark.parametrize("cell", ["", "  ", None])
-def test_empty_cells_name_row_and_column(tmp_path: Path, suffix: str, column: str, row: int, cell: str | None) -> None:
+def test_empty_cells_are_named_with_row_and_column(
+    tmp_path: Path, suffix: str, column: str, row: int, cell: str | None
+) -> None:
     cells: list[Any] = list(ARTICLES if column == "article" else HIGHLIGHTS)
     cells[row] = cell
     path = save(table(**{column: cells}), tmp_path / f"a{suffix}")
@@ -81,7 +83,7 @@ def test_empty_cells_name_row_and_column(tmp_path: Path, suffix: str, column: st
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
-def test_cells_that_are_no_text(tmp_path: Path, suffix: str) -> None:
+def test_cells_that_are_not_text_are_refused(tmp_path: Path, suffix: str) -> None:
     path = save(table(article=[1, 2, 3, 4]), tmp_path / f"a{suffix}")
     with pytest.raises(InputError, match=r"row 0, column 'article': the cell is 1, not a string"):
         read_articles(str(path))
@@ -108,7 +110,7 @@ def test_cells_that_are_no_text(tmp_path: Path, suffix: str) -> None:
         ("a.pkl", b"\x80\x04.", "suffix '.pkl'"),
     ],
 )
-def test_broken_sources(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+def test_damaged_source_files_are_refused(tmp_path: Path, name: str, content: bytes, words: str) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(InputError) as caught:
@@ -118,7 +120,7 @@ def test_broken_sources(tmp_path: Path, name: str, content: bytes, words: str) -
     assert caught.value.fix
 
 
-def test_rows_are_those_of_the_reference_one_by_one(tmp_path: Path) -> None:
+def test_prepared_rows_equal_those_of_the_reference(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(str(make_tokenizer(tmp_path)))
     articles = [f"Article {n} {{input}} naïve" * (n % 7 + 1) for n in range(600)]  # more than two batches
     seen: list[int] = []
@@ -130,7 +132,7 @@ def test_rows_are_those_of_the_reference_one_by_one(tmp_path: Path) -> None:
     assert seen[-1] == 600
 
 
-def test_the_file_is_read_alike_by_us_and_by_pandas(tmp_path: Path) -> None:
+def test_a_prepared_file_is_read_by_the_harness_and_by_pandas(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     prepared = write_rows(path, encode_rows(ARTICLES, HIGHLIGHTS, ByteTokenizer()))
     dataset = load_dataset(path, vocab_size=258)
@@ -144,7 +146,7 @@ def test_the_file_is_read_alike_by_us_and_by_pandas(tmp_path: Path) -> None:
     assert prepared.mean_prompt_tokens == pytest.approx(sum(map(len, dataset.prompts)) / 4)
 
 
-def test_a_failure_half_way_leaves_the_old_file(tmp_path: Path) -> None:
+def test_an_interrupted_preparation_keeps_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     path.write_text("old")
 
@@ -158,7 +160,7 @@ def test_a_failure_half_way_leaves_the_old_file(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["out.json"]
 
 
-def test_the_script_writes_a_data_set_and_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_script_writes_and_reports_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, output = save(table(), tmp_path / "a.csv"), tmp_path / "out.json"
     assert main(["--source", str(source), "--model-path", "bytes", "--output", str(output), "--count", "3"]) == 0
     dataset = load_dataset(output)
@@ -187,7 +189,7 @@ def test_the_script_writes_a_data_set_and_reports(tmp_path: Path, capsys: pytest
         ({"--lg-model-name": "llama2-70b", "--source": "a.pkl"}, "a.pkl"),
     ],
 )
-def test_the_script_refuses_with_exit_2_and_writes_nothing(
+def test_the_script_refuses_invalid_options_with_exit_code_2(
     changes: dict[str, str],
     words: str,
     tmp_path: Path,
@@ -222,7 +224,7 @@ def test_an_existing_file_is_replaced_only_on_request(
     assert program is rehearse or program([*words[:-1], "/dev/null"]) == 0
 
 
-def test_a_file_that_appears_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_created_during_the_preparation_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     output = tmp_path / "out.json"
 
     def rows(*arguments: object) -> Iterator[dict[str, Any]]:
@@ -235,7 +237,7 @@ def test_a_file_that_appears_meanwhile_stays(tmp_path: Path, monkeypatch: pytest
     assert output.read_text() == "of another program"
 
 
-def test_the_name_of_scripts_in_circulation(
+def test_the_former_script_name_and_options_are_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -249,7 +251,7 @@ def test_the_name_of_scripts_in_circulation(
     assert "--model-path meta-llama/Llama-3.1-8B-Instruct" in capsys.readouterr().err
 
 
-def test_the_articles_of_a_list_in_its_order(tmp_path: Path) -> None:
+def test_articles_are_selected_in_the_order_of_a_list(tmp_path: Path) -> None:
     source = save(table(id=["a", "b", "c", "d"]), tmp_path / "a.parquet")
     ids = tmp_path / "list.txt"
     for text, articles in (("c\na\nc\n", [ARTICLES[2], ARTICLES[0], ARTICLES[2]]), ("", None), ("a\nx", None)):
@@ -264,13 +266,13 @@ def test_the_articles_of_a_list_in_its_order(tmp_path: Path) -> None:
 NOWHERE = "http://127.0.0.1:9"  # the discard port: nobody listens
 
 
-def test_offline_is_said_before_anything_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hub_access_is_refused_if_offline_mode_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(SetupError, match="HF_HUB_OFFLINE is set"):
         need_hub("a model")
 
 
-def test_a_hub_that_does_not_respond(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_hub_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.setenv("HF_ENDPOINT", NOWHERE)
     for find in (find_model, load_tokenizer):
@@ -279,7 +281,7 @@ def test_a_hub_that_does_not_respond(monkeypatch: pytest.MonkeyPatch) -> None:
     assert from_hub("a model", lambda local: local)  # content of the cache
 
 
-def test_a_hub_that_refuses_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_refuses_a_request_counts_as_reachable(monkeypatch: pytest.MonkeyPatch) -> None:
     with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:  # knows no HEAD: 501
         threading.Thread(target=server.handle_request, daemon=True).start()
         monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
@@ -287,7 +289,7 @@ def test_a_hub_that_refuses_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
         assert from_hub("a model", lambda local: local) is False
 
 
-def test_without_the_hub_the_program_ends_with_3(
+def test_a_missing_hub_ends_with_exit_code_3(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

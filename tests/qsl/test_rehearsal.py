@@ -29,17 +29,17 @@ def rows() -> Articles:
     return make_rows(600, OneIdAWord(), seed=0)
 
 
-def test_same_arguments_same_rows(rows: Articles) -> None:
+def test_equal_arguments_give_equal_rows(rows: Articles) -> None:
     assert make_rows(20, OneIdAWord(), seed=0).articles == rows.articles[:20]
     assert make_rows(20, OneIdAWord(), seed=1).articles != rows.articles[:20]
     assert len(set(rows.articles)) == len(rows.articles) == len(rows.highlights)
 
 
-def test_every_row_says_what_it_is(rows: Articles) -> None:
+def test_each_row_is_marked_as_synthetic(rows: Articles) -> None:
     assert all(summary.endswith(f"{SYNTHETIC_MARK} {number} .") for number, summary in enumerate(rows.highlights))
 
 
-def test_prompt_lengths_are_about_the_official_ones(rows: Articles) -> None:
+def test_prompt_lengths_are_close_to_the_official_ones(rows: Articles) -> None:
     lengths = [len(article.split()) for article in rows.articles]
     assert 800 < statistics.fmean(lengths) < 900
     assert min(lengths) > SHORTEST_PROMPT_TOKENS * 0.8
@@ -47,7 +47,7 @@ def test_prompt_lengths_are_about_the_official_ones(rows: Articles) -> None:
 
 
 @pytest.mark.parametrize("target", [DATACENTER.targets, EDGE.targets], ids=["datacenter", "edge"])
-def test_the_lead_of_an_article_scores_as_a_model_would(rows: Articles, target: Mapping[str, Target]) -> None:
+def test_the_first_characters_of_an_article_score_as_a_model(rows: Articles, target: Mapping[str, Target]) -> None:
     """The reference model's responses have 611 characters in the mean; above 1.1 scores are no longer credible."""
     scores = score_pairs(list(zip((one[:600] for one in rows.articles), rows.highlights, strict=True)))
     for name in ROUGE_NAMES:
@@ -55,7 +55,7 @@ def test_the_lead_of_an_article_scores_as_a_model_would(rows: Articles, target: 
         assert 0.99 <= share <= 1.1, name
 
 
-def test_script_writes_a_data_set_that_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_script_writes_a_loadable_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "rehearsal-small.json"
     assert main(["--model-path", "bytes", "--output", str(path), "--count", "30"]) == 0
     assert "rows: 30, synthetic" in capsys.readouterr().out
@@ -72,7 +72,9 @@ def test_script_writes_a_data_set_that_loads(tmp_path: Path, capsys: pytest.Capt
         ("rehearsal.json", 0, "--count 0"),
     ],
 )
-def test_script_refuses(tmp_path: Path, name: str, count: int, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_script_refuses_invalid_arguments(
+    tmp_path: Path, name: str, count: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["--model-path", "bytes", "--output", str(tmp_path / name), "--count", str(count)]) == 2
     assert words in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

@@ -23,7 +23,7 @@ from tests.conftest import ROOT
 from tests.support.engines.small_tokenizer import make_tiny_llama, make_tokenizer
 
 
-def test_the_prompt_is_the_official_one() -> None:
+def test_the_prompt_equals_the_official_template() -> None:
     assert article_prompt("TEXT") == (
         "Summarize the following news article in 128 tokens. Please output the summary only, without any other text."
         "\n\nArticle:\nTEXT\n\nSummary:"
@@ -33,7 +33,7 @@ def test_the_prompt_is_the_official_one() -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_bytes_round_trip(text: str) -> None:
+def test_byte_tokenizer_encodes_and_decodes_any_text(text: str) -> None:
     tokenizer = ByteTokenizer()
     ids = tokenizer.encode(text)
     assert ids[0] == BOS_ID
@@ -41,7 +41,7 @@ def test_bytes_round_trip(text: str) -> None:
     assert tokenizer.batch_decode([[*ids, EOS_ID]]) == [text]
 
 
-def test_bytes_decode_arrays_specials_and_damage() -> None:
+def test_byte_tokenizer_decodes_arrays_special_ids_and_damage() -> None:
     tokenizer = load_tokenizer("bytes")
     assert tokenizer.vocab_size == 258
     ids = np.array([BOS_ID, 72, 105, EOS_ID], dtype=np.int32)
@@ -53,7 +53,7 @@ def test_bytes_decode_arrays_specials_and_damage() -> None:
             tokenizer.batch_decode([[bad]])
 
 
-def test_batches_lists_and_arrays_are_alike(tmp_path: Path) -> None:
+def test_batches_lists_and_arrays_are_encoded_equally(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(str(make_tokenizer(tmp_path)))
     texts = ["The quick fox.", "same length..!", "", "naïve — “quotes” 12", "x" * 5000, "a\n\nb"]
     lists = [tokenizer.encode(text) for text in texts]
@@ -85,7 +85,7 @@ TEXTS = ["The quick fox .", "", "naïve — “quotes” 12", "<eos>x<pad>", "it
     ],
     ids=str,
 )
-def test_a_tokenizer_is_what_autotokenizer_makes_of_the_folder(
+def test_tokenizers_equal_those_of_autotokenizer(
     tmp_path: Path, config: dict[str, str], clean_up: bool, more: dict[str, Any]
 ) -> None:
     from transformers import AutoTokenizer
@@ -98,7 +98,7 @@ def test_a_tokenizer_is_what_autotokenizer_makes_of_the_folder(
     assert_alike(load_tokenizer(str(folder)), AutoTokenizer.from_pretrained(folder))
 
 
-def test_a_model_made_here_has_the_tokenizer_that_autotokenizer_makes(tmp_path: Path) -> None:
+def test_the_tokenizer_of_a_generated_model_equals_that_of_autotokenizer(tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
     articles = [one.article for one in bundled_articles()[:20]]
@@ -115,7 +115,7 @@ def assert_alike(tokenizer: Tokenizer, reference: Any, more: Sequence[str] = ())
     assert tokenizer.batch_decode(ids) == [reference.decode(one, skip_special_tokens=True) for one in ids]
 
 
-def test_a_llama_is_decoded_without_pytorch_and_transformers(tmp_path: Path) -> None:
+def test_a_llama_tokenizer_loads_without_pytorch_and_transformers(tmp_path: Path) -> None:
     folder = make_tokenizer(tmp_path)
     (folder / "config.json").write_text('{"model_type": "llama"}')
     code = f"import sys; from qsl.tokenizers import load_tokenizer as load; load({str(folder)!r}).encode_batch(['a'])"
@@ -126,7 +126,7 @@ def test_a_llama_is_decoded_without_pytorch_and_transformers(tmp_path: Path) -> 
     assert done.stdout.strip() == "[]"
 
 
-def test_a_missing_or_broken_tokenizer_is_an_input_error(tmp_path: Path) -> None:
+def test_a_missing_or_damaged_tokenizer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not exist"):
         load_tokenizer(str(tmp_path / "none"))
     with pytest.raises(InputError, match="no tokenizer could be loaded"):
@@ -146,7 +146,7 @@ def test_a_missing_or_broken_tokenizer_is_an_input_error(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "vocab.json", "chat_template.jinja"])
-def test_a_file_of_a_tokenizer_has_a_bounded_size(tmp_path: Path, name: str) -> None:
+def test_tokenizer_files_above_the_size_limit_are_refused(tmp_path: Path, name: str) -> None:
     folder = make_tokenizer(tmp_path)
     with (folder / name).open("ab") as stream:
         stream.truncate(64 * MIB + 1)
@@ -154,7 +154,7 @@ def test_a_file_of_a_tokenizer_has_a_bounded_size(tmp_path: Path, name: str) -> 
         load_tokenizer(str(folder))
 
 
-def test_a_large_tokenizer_is_read_by_all(tmp_path: Path) -> None:
+def test_a_large_tokenizer_file_is_read(tmp_path: Path) -> None:
     """That of Gemma has 33 MB."""
     folder = make_tokenizer(tmp_path)
     path = folder / "tokenizer.json"
@@ -164,7 +164,7 @@ def test_a_large_tokenizer_is_read_by_all(tmp_path: Path) -> None:
     assert load_tokenizer(str(folder)).vocab_size == 258
 
 
-def test_fingerprint_follows_the_files(tmp_path: Path) -> None:
+def test_the_fingerprint_changes_with_the_tokenizer_files(tmp_path: Path) -> None:
     folder = make_tokenizer(tmp_path)
     before = tokenizer_fingerprint(str(folder))
     assert before == tokenizer_fingerprint(str(folder))
@@ -182,11 +182,11 @@ def model(folder: Path, **files: Any) -> ModelFacts:
     return ModelFacts("model", folder, None, 300, 64, "Llama", {"eos_token_id": 9, "bos_token_id": 8})
 
 
-def test_without_a_model_they_are_those_of_the_byte_tokenizer() -> None:
+def test_special_ids_without_model_are_those_of_the_byte_tokenizer() -> None:
     assert special_ids(None) == SpecialIds((EOS_ID,), (BOS_ID,))
 
 
-def test_all_come_from_the_models_files(tmp_path: Path) -> None:
+def test_special_ids_are_read_from_the_model_files(tmp_path: Path) -> None:
     added = [{"id": number, "special": number != 13} for number in (10, 11, 12, 13, 14)]
     facts = model(
         tmp_path, generation_config={"eos_token_id": [11, 12], "bos_token_id": 10}, tokenizer={"added_tokens": added}
@@ -195,7 +195,7 @@ def test_all_come_from_the_models_files(tmp_path: Path) -> None:
     assert special_ids(facts) == SpecialIds(stop=(11, 12), begin=(10,), other=(14,))
 
 
-def test_config_counts_where_there_is_no_generation_config(tmp_path: Path) -> None:
+def test_special_ids_are_read_from_config_if_generation_config_is_missing(tmp_path: Path) -> None:
     assert special_ids(model(tmp_path)) == SpecialIds((9,), (8,))
 
 
@@ -212,7 +212,7 @@ def test_config_counts_where_there_is_no_generation_config(tmp_path: Path) -> No
         ("tokenizer", {"added_tokens": [{"id": "5", "special": True}]}, "not a whole number"),
     ],
 )
-def test_damaged_files_are_named(tmp_path: Path, name: str, content: Any, message: str) -> None:
+def test_damaged_model_files_are_named(tmp_path: Path, name: str, content: Any, message: str) -> None:
     with pytest.raises(InputError, match=message) as refused:
         special_ids(model(tmp_path, **{name: content}))
     assert f"{name}.json" in refused.value.message

@@ -87,7 +87,7 @@ def model(folder: Path, kind: str, quantization: dict[str, Any] | None = None, p
         ("float8_e5m2", 1, None, "unknown (F8_E5M2)"),
     ],
 )
-def test_precision_and_numbers(
+def test_precision_and_number_of_parameters_are_read(
     tmp_path: Path, kind: str, packed: int, quantization: dict[str, Any] | None, precision: str
 ) -> None:
     weights = read_weights(model(tmp_path, kind, quantization, packed))
@@ -97,12 +97,12 @@ def test_precision_and_numbers(
 
 
 @pytest.mark.parametrize("key", ["llama3_1-8b", "llama2-70b"])
-def test_the_numbers_of_parameters_follow_from_the_shapes(key: str) -> None:
+def test_numbers_of_parameters_follow_from_the_shapes(key: str) -> None:
     model = BENCHMARKS[key].model
     assert model.parameters == parameters_of(model.shape)
 
 
-def test_weights_that_were_left_out(tmp_path: Path) -> None:
+def test_missing_weights_are_reported(tmp_path: Path) -> None:
     weights = read_weights(model(tmp_path, "bfloat16"))
     fewer = weights.model_copy(update={"parameters": weights.parameters - 8})
     assert "the weights have" in model_reasons(SMALL, weights.shape, fewer)[0]
@@ -114,7 +114,7 @@ def test_weights_that_were_left_out(tmp_path: Path) -> None:
         assert "weights are missing" in model_reasons(SMALL, weights.shape, weights)[0]
 
 
-def test_plain_weights_are_those_that_were_published() -> None:
+def test_only_published_weights_count_as_unchanged() -> None:
     part = Weights(
         files=4, tensors=291, parameters=OFFICIAL.parameters, dtypes={"BF16": OFFICIAL.parameters},
         precision="bfloat16", quantized=False, sparse=False, shape=dict(OFFICIAL.shape), headers_sha256="0" * 64,
@@ -129,20 +129,20 @@ def test_plain_weights_are_those_that_were_published() -> None:
     assert model_reasons(OFFICIAL, part.shape, quantized, {}) == []  # nobody publishes what a submitter quantizes
 
 
-def test_the_data_set_is_the_file_that_is_distributed() -> None:
+def test_only_the_distributed_dataset_is_official() -> None:
     for key in ("llama3_1-8b", "llama3_1-8b-interactive", "llama3_1-8b-edge"):
         assert data_set_reasons(BENCHMARKS[key], BENCHMARKS[key].data_sha256 or "") == []
         assert "MLCommons distributes" in data_set_reasons(BENCHMARKS[key], "0" * 64)[0]
     assert data_set_reasons(BENCHMARKS["llama2-70b"], "any") == []
 
 
-def test_a_folder_without_weights_has_none(tmp_path: Path) -> None:
+def test_a_folder_without_weights_has_no_parameters(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     assert (read_weights(tmp_path).parameters, read_weights(tmp_path).precision) == (0, "none")
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * 20, b"\2\0\0\0\0\0\0\0[]", b"\7\0\0\0\0\0\0\0" + b'{"a":1}'])
-def test_a_file_that_is_none_is_bad_input(content: bytes, tmp_path: Path) -> None:
+def test_an_invalid_safetensors_file_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.safetensors").write_bytes(content)
     with pytest.raises(
@@ -165,7 +165,7 @@ def header(**changes: Any) -> bytes:
         {"data_offsets": ["0", "16"]}, {"data_offsets": [0, 2**70]}, {"dtype": "F32"},
     ],
 )  # fmt: skip
-def test_a_header_that_claims_what_is_not_there(changes: dict[str, Any], tmp_path: Path) -> None:
+def test_a_header_that_contradicts_the_file_is_refused(changes: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     path = tmp_path / "model.safetensors"
     path.write_bytes(header())
@@ -187,7 +187,7 @@ ODD: list[Any] = [
 
 
 @pytest.mark.parametrize("quantization", ODD)
-def test_a_configuration_of_another_form(quantization: Any, tmp_path: Path) -> None:
+def test_unknown_quantization_settings_are_never_plain(quantization: Any, tmp_path: Path) -> None:
     """It says nothing that can be told, or is refused; a model with such a word in it is never a plain one."""
     (tmp_path / "model.safetensors").write_bytes(header())
     for config, beside in ((quantization, {}), (None, {"quantization": quantization})):
@@ -200,7 +200,7 @@ def test_a_configuration_of_another_form(quantization: Any, tmp_path: Path) -> N
             assert read_weights(tmp_path).quantized
 
 
-def test_a_file_is_hashed_whatever_its_name_says(tmp_path: Path) -> None:
+def test_files_are_hashed_by_content(tmp_path: Path) -> None:
     """As the hub's cache has it: a link to a blob that is named by its hash, here by another."""
     blob = tmp_path / ("a" * 64)
     blob.write_bytes(b"other weights")

@@ -41,7 +41,7 @@ UNSEEN = {
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_the_document_has_every_cheat_and_what_may_be_said(scenario: str) -> None:
+def test_the_document_lists_each_cheat_with_valid_outcomes(scenario: str) -> None:
     rows = documented(scenario)
     assert tuple(rows) == KINDS[scenario]
     assert {said for row in rows.values() for said in row.values()} <= {PASSES, CAUGHT, STOPPED, REFUSED, NO_VERDICT}
@@ -52,7 +52,7 @@ def test_the_document_has_every_cheat_and_what_may_be_said(scenario: str) -> Non
 
 
 @pytest.mark.parametrize("kind", CHEAT_KINDS)
-def test_every_cheat_is_described_and_changes_what_is_served(
+def test_each_cheat_is_described_and_changes_the_service(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that no check sees, too."""
@@ -75,7 +75,7 @@ REPLAYED = [(scenario, kind) for scenario in SCENARIOS for kind in KINDS[scenari
 
 
 @pytest.mark.parametrize(("scenario", "kind"), REPLAYED)
-def test_the_audits_say_the_same_in_virtual_time(
+def test_audits_in_virtual_time_equal_the_document(
     scenario: Scenario, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcomes = {}
@@ -92,7 +92,7 @@ def test_the_audits_say_the_same_in_virtual_time(
 
 @pytest.mark.long
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_the_tables_are_true(scenario: str, tmp_path: Path) -> None:
+def test_checks_with_the_real_loadgen_equal_the_document(scenario: str, tmp_path: Path) -> None:
     assert examine_all(scenario, tmp_path) == documented(scenario)
 
 
@@ -104,7 +104,7 @@ SCENARIOS_OF = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("test", SCENARIOS_OF)
-def test_honest_systems_pass_each_audit(test: str, tmp_path: Path) -> None:
+def test_honest_systems_pass_each_audit_repeatedly(test: str, tmp_path: Path) -> None:
     """output_length judges the runs of output_consistency."""
     folders = [tmp_path / str(number) for number in range(REPETITIONS)]
     scenarios = islice(cycle(SCENARIOS_OF[test]), REPETITIONS)

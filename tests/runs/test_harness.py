@@ -11,7 +11,7 @@ from runs.harness import git
 from tests.conftest import ROOT
 
 
-def test_git_takes_no_lock(tmp_path: Path) -> None:
+def test_reading_the_git_state_takes_no_lock(tmp_path: Path) -> None:
     def do(*arguments: str) -> None:
         subprocess.run(["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=e", *arguments], check=True)
 
@@ -27,7 +27,7 @@ def test_git_takes_no_lock(tmp_path: Path) -> None:
     assert (tmp_path / ".git" / "index").read_bytes() != index  # as it does when it may
 
 
-def test_the_commit_of_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commit_of_a_checkout_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkout, unrelated = tmp_path / "checkout", tmp_path / "other"
     subprocess.run(["git", "clone", "-q", "--no-hardlinks", str(ROOT), str(checkout)], check=True)
     commit = git(checkout, "rev-parse", "HEAD").decode().strip()

@@ -25,7 +25,7 @@ def name_of(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", DETAILS, ids=name_of)
-def test_details_and_summaries_parse_and_agree(path: Path) -> None:
+def test_published_details_and_summaries_agree(path: Path) -> None:
     detail = read_detail(path)
     assert detail.finished
     assert detail.error_count == 0
@@ -40,7 +40,7 @@ def test_details_and_summaries_parse_and_agree(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", DETAILS, ids=name_of)
-def test_the_replay_gives_the_published_sets_and_schedules(path: Path) -> None:
+def test_the_replay_equals_published_samples_and_schedules(path: Path) -> None:
     detail = read_detail(path)
     seeds = detail.seeds
     size = detail.integer("effective_performance_sample_count")
@@ -54,14 +54,14 @@ def test_the_replay_gives_the_published_sets_and_schedules(path: Path) -> None:
         assert reported == pytest.approx((count - 1) / last_s, rel=1e-5)
 
 
-def test_early_stopping_of_a_published_single_stream_run() -> None:
+def test_early_stopping_equals_a_published_single_stream_run() -> None:
     details = [read_detail(path) for path in DETAILS]
     texts = [str(detail.get("early_stopping_ttft_result")) for detail in details if detail.scenario == "SingleStream"]
     assert any(f"Would discard {late_queries_allowed(5_000, 0.9) - 1} highest" in text for text in texts)
 
 
 @pytest.mark.parametrize("path", sorted(PUBLISHED.rglob("mlperf_log_accuracy.json")), ids=name_of)
-def test_accuracy_logs_parse_or_say_that_they_are_truncated(path: Path) -> None:
+def test_published_accuracy_logs_are_read_or_reported_as_truncated(path: Path) -> None:
     if b"..." in path.read_bytes():
         with pytest.raises(InputError, match="truncated for submission"):
             read_accuracy_log(path)

@@ -44,7 +44,7 @@ LINES = {
 
 
 @pytest.mark.parametrize(("name", "benchmark"), ENTRIES)
-def test_an_entry_is_complete(name: str, benchmark: str) -> None:
+def test_each_benchmark_entry_is_complete_with_sources(name: str, benchmark: str) -> None:
     entry = table_of(name).benchmarks[benchmark]
     fields = set(entry.model_fields_set) - {"sources"}
     assert fields == set(entry.sources)
@@ -61,12 +61,12 @@ def test_an_entry_is_complete(name: str, benchmark: str) -> None:
         assert entry.accuracy_samples_of(scenario) > 0
 
 
-def test_the_rounds_that_are_known_have_a_table() -> None:
+def test_each_supported_round_has_a_table() -> None:
     assert {path.stem for path in TABLES.glob("v*.json")} == set(ROUNDS) == set(CONF_COMMITS)
     assert all(table_of(name).round == name for name in ROUNDS)
 
 
-def test_what_a_set_of_scenarios_lacks() -> None:
+def test_missing_scenarios_of_a_benchmark_are_named() -> None:
     llama = table_of("v6.1").benchmarks["llama2-70b-99.9"]
     assert llama.missing(["Offline"], "datacenter") == ["Interactive or Server"]
     assert llama.missing(["Offline", "Interactive"], "datacenter") == []
@@ -76,7 +76,7 @@ def test_what_a_set_of_scenarios_lacks() -> None:
     assert yolo.model == table_of("v6.0").benchmarks["yolo-99"].model
 
 
-def test_values_that_differ_by_scenario() -> None:
+def test_values_may_differ_by_scenario() -> None:
     qwen = table_of("v6.1").benchmarks["qwen3-vl-235b-a22b"]
     assert (qwen.accuracy_samples_of("Interactive"), qwen.accuracy_samples_of("Offline")) == (8000, 48289)
     assert qwen.targets_of("Interactive") != qwen.targets_of("Server")
@@ -86,20 +86,20 @@ def test_values_that_differ_by_scenario() -> None:
 
 
 @pytest.mark.parametrize("score", LINES)
-def test_how_accuracy_txt_states_a_score(score: str) -> None:
+def test_each_score_line_of_an_evaluation_is_read(score: str) -> None:
     for line in LINES[score]:
         match = score_patterns()[score].match(line)
         assert float(match[1]) > 0
     assert not score_patterns()[score].match(f"x{score}=np.float64(1.0)")
 
 
-def test_every_score_has_a_line_here() -> None:
+def test_each_score_has_an_example_line() -> None:
     assert set(LINES) == set(score_patterns())
 
 
 @pytest.mark.parametrize("key", BENCHMARKS)
 @pytest.mark.parametrize("name", [name for name in ROUNDS if name != "v5.0"])
-def test_our_benchmarks_are_those_of_the_table(key: str, name: str) -> None:
+def test_registered_benchmarks_equal_their_table_entries(key: str, name: str) -> None:
     """A result of an earlier round is judged by the current round's numbers where no round is named."""
     benchmark, table = BENCHMARKS[key], table_of(name)
     entry = table.benchmarks[benchmark.submission_name]
@@ -126,7 +126,7 @@ def constants() -> dict[str, Any]:
 
 @needs_checkout
 @pytest.mark.parametrize("name", ROUNDS)
-def test_a_table_is_what_the_script_makes(name: str) -> None:
+def test_each_table_equals_the_output_of_its_script(name: str) -> None:
     path = TABLES / f"{name}.json"
     before = json.loads(path.read_text())
     assert written(Table(name, Path(CHECKOUT), None, before).make()) == path.read_text()
@@ -134,7 +134,7 @@ def test_a_table_is_what_the_script_makes(name: str) -> None:
 
 @needs_checkout
 @pytest.mark.parametrize("name", ROUNDS)
-def test_a_table_has_the_checkers_numbers(name: str) -> None:
+def test_each_table_equals_the_numbers_of_the_official_checker(name: str) -> None:
     """The script reads the file's text; here the file itself says what it gives."""
     config, table = constants()["MODEL_CONFIG"][name], table_of(name)
     assert set(table.benchmarks) == set(config["models"])
@@ -154,14 +154,14 @@ def test_a_table_has_the_checkers_numbers(name: str) -> None:
 
 
 @needs_checkout
-def test_a_round_has_the_checkers_seeds() -> None:
+def test_seeds_of_each_round_equal_those_of_the_official_checker() -> None:
     for name, mlperf_round in ROUNDS.items():
         assert constants()["MODEL_CONFIG"][name]["seeds"] == vars(mlperf_round.seeds)
 
 
 @needs_checkout
 @pytest.mark.parametrize("score", LINES)
-def test_a_score_is_read_as_the_checker_reads_it(score: str) -> None:
+def test_scores_are_read_as_by_the_official_checker(score: str) -> None:
     pattern = re.compile(constants()["ACC_PATTERN"][score])
     all_lines = [line for lines in LINES.values() for line in lines]
     for line in (*all_lines, *(line.upper() for line in all_lines), *(f"  {line}" for line in all_lines)):
@@ -169,7 +169,7 @@ def test_a_score_is_read_as_the_checker_reads_it(score: str) -> None:
         assert (match and match[1]) == (expected and expected[1]), line
 
 
-def test_a_round_names_our_benchmarks_too() -> None:
+def test_each_benchmark_directory_has_a_round() -> None:
     for directory, name in DIRECTORIES.items():
         rounds = [one for one in ROUNDS.values() if name in one.benchmarks]
         assert rounds
@@ -178,7 +178,7 @@ def test_a_round_names_our_benchmarks_too() -> None:
 
 @needs_checkout
 @pytest.mark.parametrize("key", BENCHMARKS)
-def test_numbers_of_loadgens_own_settings(key: str) -> None:
+def test_settings_equal_those_of_the_official_mlperf_conf(key: str) -> None:
     text = (Path(CHECKOUT) / "loadgen/mlperf.conf").read_text()
     lines = re.findall(rf"^{re.escape(key)}\.(\S+?)\s*=\s*(\d+)", text, re.MULTILINE)
     settings, benchmark = {name: int(value) for name, value in lines}, BENCHMARKS[key]
@@ -192,13 +192,13 @@ def test_numbers_of_loadgens_own_settings(key: str) -> None:
         assert re.search(rf"^\*\.\*\.{name} = {seed}$", text, re.MULTILINE)
 
 
-def test_a_scenario_without_a_key_is_the_first_benchmarks() -> None:
+def test_the_default_benchmark_of_a_scenario_is_the_first_one() -> None:
     assert default_benchmark("Interactive").loadgen_key == "llama3_1-8b-interactive"
     assert submitted_benchmark("llama2-70b-99.9", "Interactive").loadgen_key == "llama2-70b-interactive"
     assert submitted_benchmark("llama3_1-8b", "Server").loadgen_key == "llama3_1-8b"
 
 
-def test_directories_name_one_benchmark_each() -> None:
+def test_each_directory_name_means_one_benchmark() -> None:
     assert set(DIRECTORIES.values()) == set(SUBMISSIONS)
     for name, entry in SUBMISSIONS.items():
         assert {
@@ -206,12 +206,12 @@ def test_directories_name_one_benchmark_each() -> None:
         } == {name}
 
 
-def test_shares_follow_another_reference() -> None:
+def test_limits_of_scores_are_shares_of_the_reference() -> None:
     targets = {"score": Target(40.0, 0.99, None), "length": Target(100.0, 0.9, 1.1), "count": Target(7)}
     assert [(one.low, one.high) for one in targets.values()] == [(39.6, None), (90.0, 110.00000000000001), (7, 7)]
 
 
-def test_a_limit_of_the_rules_that_is_not_the_checkers_is_named() -> None:
+def test_limits_that_differ_from_the_official_checker_are_named() -> None:
     table = table_of("v6.1")
     llama, unet = (table.benchmarks[name] for name in ("llama3.1-8b", "3d-unet-99"))
     assert "has 42.5566)" in llama.in_rules("Server", "accuracy-target ROUGE1")

@@ -38,7 +38,7 @@ def run(run_id: str, **values: Any) -> dict[str, Any]:
     return {"run_id": run_id, **defaults, **values}
 
 
-def test_a_legacy_database_is_brought_up_to_date_and_keeps_every_row(tmp_path: Path) -> None:
+def test_a_legacy_database_is_migrated_with_all_rows(tmp_path: Path) -> None:
     path = legacy(tmp_path / "old.sqlite")
     with ResultStore.opened(path) as store:
         rows = store.rows()
@@ -58,7 +58,7 @@ def test_a_legacy_database_is_brought_up_to_date_and_keeps_every_row(tmp_path: P
         assert {row["mechanism"]: row["runs"] for row in store.grouped(["mechanism"])} == {None: 3, "baseline": 1}
 
 
-def test_an_older_table_that_asks_for_more_than_runs_have_is_told(tmp_path: Path) -> None:
+def test_an_older_table_with_additional_required_columns_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "old.sqlite"
     connection = sqlite3.connect(path)
     connection.execute(f"CREATE TABLE {TABLE} (run_id TEXT, rack TEXT NOT NULL)")
@@ -76,7 +76,7 @@ def test_a_new_store_has_every_column_and_its_types(tmp_path: Path) -> None:
     assert len(set(COLUMN_NAMES)) == len(COLUMN_NAMES)
 
 
-def test_what_is_no_store_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_store_is_refused_and_unchanged(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not exist"), ResultStore.opened(tmp_path / "none"):
         pass
     assert not (tmp_path / "none").exists()
@@ -99,7 +99,7 @@ def test_what_is_no_store_is_refused_and_left_alone(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*-journal"))
 
 
-def test_a_run_with_other_values_needs_replace_and_nothing_is_stored_without(tmp_path: Path) -> None:
+def test_a_run_with_changed_values_requires_replace(tmp_path: Path) -> None:
     with ResultStore.opened(tmp_path / "db", create=True) as store:
         assert store.ingest([run("a", rouge1=38.0)]) == ["added"]
         before = store.rows()
@@ -117,7 +117,7 @@ def test_a_run_with_other_values_needs_replace_and_nothing_is_stored_without(tmp
         assert [row["rouge1"] for row in store.rows()] == [39.0, None]
 
 
-def test_two_writers_at_once_lose_nothing(tmp_path: Path) -> None:
+def test_concurrent_writers_lose_no_rows(tmp_path: Path) -> None:
     path = tmp_path / "db"
 
     def write(name: str) -> None:
@@ -155,7 +155,7 @@ def test_groups_count_all_runs_and_average_valid_ones(tmp_path: Path) -> None:
                 store.grouped([column])
 
 
-def test_where_and_find(tmp_path: Path) -> None:
+def test_rows_are_selected_by_column_and_found_by_prefix(tmp_path: Path) -> None:
     with ResultStore.opened(tmp_path / "db", create=True) as store:
         store.ingest([run("abc1", tp=2), run("abc2", scenario="Server"), run("abc")])
         assert [row["run_id"] for row in store.rows({"scenario": "Server"})] == ["abc2"]
@@ -170,7 +170,7 @@ def test_where_and_find(tmp_path: Path) -> None:
                 store.find(unclear)
 
 
-def test_comparison_tells_conditions_from_techniques() -> None:
+def test_a_comparison_separates_conditions_from_techniques() -> None:
     options = '{"dtype": "float32", "kv_cache_dtype": "%s", "max_num_seqs": %d}'
     base = run("a", engine_options=options % ("auto", 64), throughput_tok_s=100.0, hostname="one")
     same = run("b", engine_options=options % ("fp8", 64), throughput_tok_s=150.0, hostname="one", kv_cache_dtype="fp8")
@@ -187,7 +187,7 @@ def test_comparison_tells_conditions_from_techniques() -> None:
     assert [one["name"] for one in cached["conditions"]] == ["enable_prefix_caching"]
 
 
-def test_the_conditions_are_those_of_compare() -> None:
+def test_condition_columns_are_those_of_the_compare_command() -> None:
     facts = {
         "lg_model_name": "benchmark", "sample_count": "loadgen.samples", "sampling": "sampling.seed",
         "enable_prefix_caching": "engine_options.enable_prefix_caching", "target_qps": "scenario",

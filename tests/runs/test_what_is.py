@@ -43,7 +43,7 @@ def test_a_directory_is_named_with_the_commands_that_read_it(
     assert str(error.fix).startswith(fix.replace("{}", str(root)).replace("`main.py", f"`{PROGRAM}"))
 
 
-def test_a_directorys_own_marks_decide_before_its_subdirectories(tmp_path: Path) -> None:
+def test_marks_of_a_directory_take_precedence_over_its_subdirectories(tmp_path: Path) -> None:
     (tmp_path / "open" / "Example" / "events").mkdir(parents=True)
     (tmp_path / "open" / "Example" / "events" / "events.jsonl").touch()
     assert what_is(tmp_path).kind == "tree"
@@ -51,7 +51,7 @@ def test_a_directorys_own_marks_decide_before_its_subdirectories(tmp_path: Path)
     assert what_is(tmp_path / "open").inside == tmp_path / "open" / "Example" / "events"
 
 
-def test_other_paths(tmp_path: Path) -> None:
+def test_files_and_missing_paths_are_described(tmp_path: Path) -> None:
     (tmp_path / LOADGEN_LOGS[0]).touch()
     assert what_is(tmp_path / "none").text == "does not exist"
     place = what_is(tmp_path / LOADGEN_LOGS[0])
@@ -61,7 +61,7 @@ def test_other_paths(tmp_path: Path) -> None:
     assert what_is(tmp_path / "a" / "notes").fix == ""
 
 
-def test_the_fix_for_runs_of_endpoints_names_a_run_and_the_directory(tmp_path: Path) -> None:
+def test_the_fix_for_endpoints_runs_names_a_run_and_the_directory(tmp_path: Path) -> None:
     (tmp_path / "accuracy").mkdir()
     (tmp_path / "accuracy" / "events.jsonl").touch()
     fix = what_is(tmp_path).fix

@@ -11,7 +11,7 @@ from tests.support.processes.command_storm import COMMANDS
 
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(10, marks=pytest.mark.long)])
-def test_a_command_ends(rounds: int) -> None:
+def test_each_command_ends_after_signals_at_random_times(rounds: int) -> None:
     cases = rounds * len(COMMANDS)
     command = [sys.executable, "-m", "tests.support.processes.command_storm", str(cases)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -33,7 +33,7 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> CampaignDir:
     return orca.make_campaign(tmp_path_factory.mktemp("orca"))
 
 
-def test_loadgen_has_its_limits_and_its_data_set(campaign: CampaignDir) -> None:
+def test_loadgen_logs_have_the_limits_of_the_benchmark(campaign: CampaignDir) -> None:
     for scenario, key in zip(SCENARIOS, ("llama2-70b", "llama2-70b", "llama2-70b-interactive"), strict=True):
         run = campaign.result(orca.BENCHMARK, scenario).performance
         detail, plan = read_detail(run.detail), read_manifest(run.manifest).plan
@@ -46,7 +46,9 @@ def test_loadgen_has_its_limits_and_its_data_set(campaign: CampaignDir) -> None:
             assert detail.get("requested_server_tpot_latency") == limits.tpot_ms * 1_000_000
 
 
-def test_a_tree_is_built(campaign: CampaignDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_submission_tree_is_built_and_checked(
+    campaign: CampaignDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With a register of numbers that short runs reach: the dummy's own scores are the reference."""
     text = campaign.result(orca.BENCHMARK, "Offline").accuracy.accuracy_text.read_text()
     targets = STANDARD.targets_for(read_scores(ROUGE_AND_TOKENS, text))
@@ -74,7 +76,7 @@ def test_a_tree_is_built(campaign: CampaignDir, tmp_path: Path, monkeypatch: pyt
     assert {finding.rule for finding in checked.findings} == {"rehearsal"}
 
 
-def test_signoff_judges_the_runs(campaign: CampaignDir, tmp_path: Path) -> None:
+def test_runs_are_signed_off(campaign: CampaignDir, tmp_path: Path) -> None:
     result = campaign.result(orca.BENCHMARK, "Server")
     runs = ("--ref", result.performance.root, "--ref", result.accuracy.root)
     finished = run_here("signoff", "--scope", "bundle", *runs, "--out", tmp_path / "verdict.json")

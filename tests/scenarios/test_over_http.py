@@ -19,7 +19,7 @@ CONF = """
 
 
 @pytest.mark.long
-def test_a_box_that_responds_from_a_cache_is_caught(start_main: StartMain, tmp_path: Path) -> None:
+def test_a_caching_server_fails_the_audit(start_main: StartMain, tmp_path: Path) -> None:
     """An honest server passes the audit in the recorded campaign over HTTP."""
     (tmp_path / "user.conf").write_text(CONF)
     with serving(HttpServer("/v1/completions", Computing(2.5, keeps=True), "vllm")) as server:
@@ -32,7 +32,7 @@ def test_a_box_that_responds_from_a_cache_is_caught(start_main: StartMain, tmp_p
     assert json.loads(record.read_bytes())["passed"] is False
 
 
-def test_a_first_look_at_a_server_names_its_dialect_and_model(start_main: StartMain) -> None:
+def test_doctor_names_dialect_and_model_of_a_server(start_main: StartMain) -> None:
     speaks = Computing(0.0, counts=False)
     with serving(HttpServer("/v1/completions", speaks, "vllm", model="model\x1b]0;owned\x07")) as server:
         finished = start_main("doctor", "--api-server", server.url).wait()

@@ -67,7 +67,7 @@ def show_sixty(admission: Driven, admitted: list[Request], clock: Clock) -> None
         admission.prefilled(admitted[-1])
 
 
-def test_the_bound_holds_the_rest_back_until_a_first_token_shows() -> None:
+def test_fcfs_holds_queries_until_a_first_token() -> None:
     admission, admitted, _ = make("fcfs", 100)
     for seq in range(4):
         admission.offer(query(seq, 40))
@@ -79,7 +79,7 @@ def test_the_bound_holds_the_rest_back_until_a_first_token_shows() -> None:
     assert seqs(admitted) == [0, 1, 2]
 
 
-def test_the_bound_on_queries_holds_until_one_is_answered() -> None:
+def test_the_query_limit_holds_until_a_query_completes() -> None:
     admission, admitted, _ = make("fcfs", 1_000, queries=2)
     for seq in range(4):
         admission.offer(query(seq, 10))
@@ -92,7 +92,7 @@ def test_the_bound_on_queries_holds_until_one_is_answered() -> None:
     assert seqs(admitted) == [0, 1, 2, 3]
 
 
-def test_priority_holds_the_hopeless_back_too_where_queries_are_bounded() -> None:
+def test_priority_delays_late_queries_if_queries_are_limited() -> None:
     admission, admitted, clock = make("priority", 1_000, limit_ns=1_000, queries=1)
     admission.offer(query(0, 10))
     admission.offer(query(1, 10))
@@ -105,7 +105,7 @@ def test_priority_holds_the_hopeless_back_too_where_queries_are_bounded() -> Non
     assert seqs(admitted) == [0, 2, 1]
 
 
-def test_shortest_takes_the_shortest_and_keeps_the_order_of_equals() -> None:
+def test_shortest_admits_short_prompts_first_in_stable_order() -> None:
     admission, admitted, _ = make("shortest", 50)
     for seq, tokens in enumerate((50, 40, 30, 30)):
         admission.offer(query(seq, tokens))
@@ -114,7 +114,7 @@ def test_shortest_takes_the_shortest_and_keeps_the_order_of_equals() -> None:
     assert seqs(admitted) == [0, 2, 3, 1]
 
 
-def test_deadline_lets_the_hopeless_step_back_but_serves_them() -> None:
+def test_deadline_delays_late_queries_but_serves_them() -> None:
     admission, admitted, clock = make("deadline", 50, limit_ns=1_000)
     admission.offer(query(0, 50, issue_ns=0))
     admission.offer(query(1, 50, issue_ns=0))
@@ -127,7 +127,7 @@ def test_deadline_lets_the_hopeless_step_back_but_serves_them() -> None:
     assert seqs(admitted) == [0, 2, 1]
 
 
-def test_deadline_counts_the_prompts_that_are_ahead() -> None:
+def test_deadline_counts_the_prompt_tokens_ahead() -> None:
     admission, admitted, clock = make("deadline", 100, limit_ns=1_000)
     show_sixty(admission, admitted, clock)
     now_ns = clock.now
@@ -140,7 +140,7 @@ def test_deadline_counts_the_prompts_that_are_ahead() -> None:
     assert seqs(admitted)[60:] == [60, 63, 61]
 
 
-def test_priority_hands_the_hopeless_over_at_once_and_lets_the_engine_put_them_last() -> None:
+def test_priority_admits_late_queries_with_the_lowest_priority() -> None:
     admission, admitted, clock = make("priority", 100, limit_ns=1_000)
     show_sixty(admission, admitted, clock)
     now_ns = clock.now
@@ -162,7 +162,7 @@ def test_priority_hands_the_hopeless_over_at_once_and_lets_the_engine_put_them_l
     st.lists(st.tuples(st.integers(1, 200), st.integers(0, 2_000)), min_size=1, max_size=60),
     st.randoms(use_true_random=False),
 )
-def test_every_query_is_admitted_once_and_the_bound_is_kept(
+def test_each_query_is_admitted_once_within_the_limit(
     policy: AdmissionPolicy, bound: int, queries: list[tuple[int, int]], chooser: object
 ) -> None:
     admission, admitted, clock = make(policy, bound)
@@ -201,17 +201,17 @@ def fill(feed: Feed, first: int, tokens: int, most: int = 10_000) -> list[Reques
     return taken
 
 
-def test_as_many_wait_ahead_as_are_computed() -> None:
+def test_as_many_queries_wait_as_are_computed() -> None:
     feed = Feed(EngineLimits(queries=256))
     assert len(fill(feed, 0, 100)) == 512
 
 
-def test_prompts_ahead_are_bounded_by_the_steps_that_compute_them() -> None:
+def test_waiting_prompts_are_limited_by_the_steps_that_compute_them() -> None:
     feed = Feed(EngineLimits(queries=256, step_tokens=2_048))
     assert len(fill(feed, 0, 870)) == 256 + -(-AHEAD_STEPS * 2_048 // 870)
 
 
-def test_an_engine_without_a_limit_is_given_everything() -> None:
+def test_an_engine_without_limit_receives_all_queries() -> None:
     assert len(fill(Feed(EngineLimits(step_tokens=512)), 0, 1_000, most=5_000)) == 5_000
 
 
@@ -221,7 +221,7 @@ def test_an_engine_without_a_limit_is_given_everything() -> None:
     st.lists(st.integers(1, 3_000), min_size=1, max_size=300),
     st.randoms(use_true_random=False),
 )
-def test_the_engine_never_waits_and_the_bounds_hold(
+def test_the_feed_keeps_the_engine_busy_within_its_limits(
     limit: int, step_tokens: int, lengths: list[int], chooser: random.Random
 ) -> None:
     """An engine that computes `limit` queries, those handed over first, and answers them in any order."""

@@ -13,7 +13,7 @@ QUERIES = 70  # more than one slice of the loop
 
 
 @pytest.mark.parametrize("limit", [1, 3, 40])
-def test_a_loop_of_n_is_an_engine_with_n_slots(limit: int) -> None:
+def test_a_closed_loop_of_n_equals_an_engine_with_n_slots(limit: int) -> None:
     def completions(slots: int, admission: ClosedLoop | None) -> list[int]:
         order = [place % len(PROMPTS) for place in range(QUERIES)]
         answered = virtual.issue_all(

@@ -21,17 +21,17 @@ def kind(request: pytest.FixtureRequest) -> EngineKind[Any]:
     return KINDS[request.param]
 
 
-def test_a_kind_goes_by_one_name_everywhere(kind: EngineKind[Any]) -> None:
+def test_each_engine_kind_has_one_name(kind: EngineKind[Any]) -> None:
     assert engine_kind(kind.name) is kind
     assert kind.name in ENGINE_RECORDS
     assert DEFAULT in KINDS
 
 
-def test_a_kinds_options_are_options_of_a_run(kind: EngineKind[Any]) -> None:
+def test_options_of_an_engine_kind_are_options_of_a_run(kind: EngineKind[Any]) -> None:
     assert kind.options.model_fields.keys() <= EngineOptions.model_fields.keys()
 
 
-def test_the_defaults_make_a_plan_of_plain_data(kind: EngineKind[Any]) -> None:
+def test_default_options_give_a_serializable_plan(kind: EngineKind[Any]) -> None:
     least = {"endpoint": {"api_server": "http://localhost:8000"}}  # options without a default
     options = kind.options(**least.get(kind.name, {}))
     plan = kind.plan(options, FACTS)
@@ -48,7 +48,7 @@ def test_options_of_another_kind_are_refused(kind: EngineKind[Any]) -> None:
     refuse_options_of_others(kind, EngineOptions(**default[kind.name]))
 
 
-def test_an_unknown_kind_is_refused_and_its_record_owes_the_most() -> None:
+def test_an_unknown_kind_is_refused_and_has_all_obligations() -> None:
     with pytest.raises(SetupError, match="unknown engine 'other'"):
         engine_kind("other")
     unknown = EngineRecord()
@@ -69,14 +69,14 @@ def test_an_unknown_kind_is_refused_and_its_record_owes_the_most() -> None:
         ({"max_num_seqs": 8}, None),
     ],
 )
-def test_vllm_options_that_break_a_rule_are_told(argument: dict[str, Any], words: str | None) -> None:
+def test_vllm_options_against_the_rules_make_a_run_ineligible(argument: dict[str, Any], words: str | None) -> None:
     kind = VllmKind(lambda: Machine("cuda", 1, [0]))
     reasons = kind.plan(VllmOptions(engine_arg=argument), FACTS).unofficial_reasons
     assert [words in reason for reason in reasons] == [True] if words else reasons == []
 
 
 @pytest.mark.parametrize("machine", [Machine("cpu", 0, [0, 1]), Machine("cuda", 4, [0, 1])])
-def test_the_early_environment_is_the_plans_where_nothing_hangs_on_the_run(machine: Machine) -> None:
+def test_the_early_environment_equals_the_planned_one(machine: Machine) -> None:
     kind = VllmKind(lambda: machine, lambda: machine)
     for options in (
         VllmOptions(),

@@ -44,7 +44,7 @@ def started(loop: Loop) -> LagMeter:
     return meter
 
 
-def test_every_moment_that_the_loop_missed_counts(loop: Loop) -> None:
+def test_each_missed_moment_of_the_loop_is_counted(loop: Loop) -> None:
     meter = started(loop)
     for step in range(1, 100):
         loop.turn_at(50 + step * INTERVAL_S + 0.001)
@@ -56,7 +56,7 @@ def test_every_moment_that_the_loop_missed_counts(loop: Loop) -> None:
     assert lag.p99_ms == pytest.approx(980, rel=0.03)  # the bins are 2 % wide
 
 
-def test_the_first_moment_is_the_start_and_none_is_after_the_end(loop: Loop) -> None:
+def test_the_first_moment_is_the_start_of_the_meter(loop: Loop) -> None:
     meter = LagMeter(loop, loop.time)  # type: ignore[arg-type]
     assert meter.so_far() is None
     meter.start()
@@ -84,7 +84,7 @@ except SetupError as error:
 """
 
 
-def test_the_limit_is_raised_to_the_hard_one_and_no_further() -> None:
+def test_the_limit_of_open_files_is_raised_to_its_maximum() -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     done = subprocess.run([sys.executable, "-c", OPENS_FILES], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [

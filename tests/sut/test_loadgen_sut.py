@@ -18,7 +18,7 @@ from sut.loadgen_sut import MAX_QUERIES, MAX_RESPONSES, int32_ids
 from tests.support.engines.fakes import HANDLE, PROMPTS, Clock, FakeLoadgen, Sample, Stage
 
 
-def test_a_query_reaches_the_engine_in_order(stage: Stage) -> None:
+def test_queries_reach_the_engine_in_order(stage: Stage) -> None:
     requests = stage.issue(2, 0) + stage.issue(3)
     assert [request.prompt_ids for request in requests] == [PROMPTS[2], PROMPTS[0], PROMPTS[3]]
     assert [request.seq for request in requests] == [0, 1, 2]
@@ -29,7 +29,7 @@ def test_a_query_reaches_the_engine_in_order(stage: Stage) -> None:
     assert stage.loadgen.calls == []
 
 
-def test_nothing_happens_on_loadgens_thread() -> None:
+def test_queries_are_not_processed_on_the_thread_of_loadgen() -> None:
     stage = Stage()
     stage.sut.issue_queries([Sample(HANDLE, 1)])
     assert stage.sut.outstanding == 1  # counted at once: a loop that hangs is seen as a stall
@@ -39,7 +39,7 @@ def test_nothing_happens_on_loadgens_thread() -> None:
     stage.loop.close()
 
 
-def test_first_token_once_then_completion_once(stage: Stage) -> None:
+def test_first_token_and_completion_are_reported_once(stage: Stage) -> None:
     (request,) = stage.issue(0)
     stage.sut.first_token(request, 7)
     stage.sut.complete(request, [7, 8, 128_255], "stop", 3)
@@ -55,7 +55,7 @@ def test_first_token_once_then_completion_once(stage: Stage) -> None:
     assert hashlib.sha256(ids).digest() == hashlib.sha256(b"\7\0\0\0\10\0\0\0\xff\xf4\1\0").digest()
 
 
-def test_offline_wants_no_first_token() -> None:
+def test_offline_reports_no_first_token() -> None:
     stage = Stage(report_first_token=False)
     (request,) = stage.issue(0)
     stage.sut.first_token(request, 7)
@@ -64,7 +64,7 @@ def test_offline_wants_no_first_token() -> None:
     stage.loop.close()
 
 
-def test_completions_in_any_order(stage: Stage) -> None:
+def test_completions_are_reported_in_any_order(stage: Stage) -> None:
     requests = stage.issue(0, 1, 2, 3)
     for request in reversed(requests):
         stage.sut.first_token(request, 1)
@@ -75,7 +75,7 @@ def test_completions_in_any_order(stage: Stage) -> None:
     assert stage.sut.outstanding == 0
 
 
-def test_responses_that_come_together_are_one_call(stage: Stage) -> None:
+def test_responses_of_one_turn_are_reported_in_one_call(stage: Stage) -> None:
     requests = stage.issue(0, 1, 2, 3)
     for request in requests[:3]:
         stage.sut.complete(request, [request.sample_index, 5], "stop", 0)
@@ -90,7 +90,7 @@ def test_responses_that_come_together_are_one_call(stage: Stage) -> None:
     assert stage.sut.outstanding == 0
 
 
-def test_a_call_takes_a_bounded_number_of_responses(stage: Stage) -> None:
+def test_the_number_of_responses_in_a_call_is_limited(stage: Stage) -> None:
     requests = stage.issue(*[0] * (2 * MAX_RESPONSES + 5))
     for request in requests[:-1]:
         stage.sut.complete(request, [1, 2], "stop", 0)
@@ -100,7 +100,7 @@ def test_a_call_takes_a_bounded_number_of_responses(stage: Stage) -> None:
     assert stage.failures == []
 
 
-def test_it_is_recorded_before_loadgen_hears_of_it(stage: Stage) -> None:
+def test_a_response_is_recorded_before_it_is_reported(stage: Stage) -> None:
     (request,) = stage.issue(0)
     seen: list[tuple[int, int]] = []
 
@@ -114,12 +114,12 @@ def test_it_is_recorded_before_loadgen_hears_of_it(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("ids", [[0], [1, -1, 2**31 - 1], list(range(128))])
-def test_int32_ids(ids: list[int]) -> None:
+def test_ids_are_converted_to_int32(ids: list[int]) -> None:
     assert int32_ids(ids).tolist() == ids
     assert int32_ids(ids).tobytes() == b"".join(one.to_bytes(4, sys.byteorder, signed=True) for one in ids)
 
 
-def test_a_handle_may_come_again_and_a_stale_response_is_not_taken_for_its_query(stage: Stage) -> None:
+def test_a_stale_response_for_a_reused_handle_is_a_failure(stage: Stage) -> None:
     for answered in (0, 1, 1):
         stage.sut.issue_queries([Sample(HANDLE, 1)])
         stage.turn()
@@ -167,7 +167,7 @@ FAILURES: dict[str, tuple[Callable[[Stage, Request], object], str]] = {
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_a_failure_is_told_once_and_loadgen_hears_nothing_more(stage: Stage, name: str) -> None:
+def test_a_failure_is_reported_once_and_ends_all_calls(stage: Stage, name: str) -> None:
     act, reported = FAILURES[name]
     request, _ = stage.issue(3, 2)
     act(stage, request)
@@ -177,7 +177,7 @@ def test_a_failure_is_told_once_and_loadgen_hears_nothing_more(stage: Stage, nam
     assert reported in str(stage.failures[0])
 
 
-def test_a_first_token_waits_for_nothing_and_comes_once(stage: Stage) -> None:
+def test_a_first_token_is_reported_at_once_and_once(stage: Stage) -> None:
     requests = stage.issue(0, 1, 2)
     stage.sut.complete(requests[0], [1, 2], "stop", 0)
     for _ in range(2):
@@ -187,7 +187,7 @@ def test_a_first_token_waits_for_nothing_and_comes_once(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no"), KeyboardInterrupt()])
-def test_no_call_of_loadgen_after_submit_raised(stage: Stage, error: BaseException) -> None:
+def test_no_response_is_reported_after_a_failed_submit(stage: Stage, error: BaseException) -> None:
     requests = stage.issue(0, 1)
     stage.engine.error = error
     assert stage.issue(2, 3) == []
@@ -201,7 +201,7 @@ def test_no_call_of_loadgen_after_submit_raised(stage: Stage, error: BaseExcepti
     assert stage.failures == [error]
 
 
-def test_exceptions_never_leave_issue_queries(stage: Stage) -> None:
+def test_issue_queries_raises_no_exception(stage: Stage) -> None:
     class NoSamples(list[Any]):
         def __len__(self) -> int:
             raise RuntimeError("no length")
@@ -214,14 +214,14 @@ def test_exceptions_never_leave_issue_queries(stage: Stage) -> None:
     stage.sut.flush_queries()
 
 
-def test_a_closed_loop_is_a_failure_not_an_exception() -> None:
+def test_a_closed_event_loop_is_reported_as_failure() -> None:
     stage = Stage()
     stage.loop.close()
     stage.sut.issue_queries([Sample(HANDLE, 0)])
     assert "closed" in str(stage.failures[0])
 
 
-def test_admission_holds_a_query_until_the_one_before_it_showed_a_token() -> None:
+def test_admission_delays_a_query_until_the_previous_first_token() -> None:
     stage = Stage(admission=Admission(policy="fcfs", prefill_tokens=3, ttft_limit_ns=10**9))
     assert stage.issue(0, 1, 2) == stage.engine.requests[:2]
     stage.sut.first_token(stage.engine.requests[0], 7)
@@ -234,7 +234,7 @@ def test_admission_holds_a_query_until_the_one_before_it_showed_a_token() -> Non
     stage.loop.close()
 
 
-def test_what_the_engine_has_no_room_for_stays_outside() -> None:
+def test_queries_beyond_the_engine_limit_wait_outside() -> None:
     computed, issued = 64, 1_000
     stage = Stage(admission=Feed(EngineLimits(queries=computed)))
     requests = stage.issue(*[0] * issued)
@@ -250,7 +250,7 @@ def test_what_the_engine_has_no_room_for_stays_outside() -> None:
     stage.loop.close()
 
 
-def test_a_turn_of_the_loop_takes_a_slice(stage: Stage) -> None:
+def test_a_turn_of_the_loop_submits_a_limited_number_of_queries(stage: Stage) -> None:
     """Whatever LoadGen issues at once, others have their turn in between: here the engine's own work on the slice."""
     turns: list[int] = []
 
@@ -267,7 +267,7 @@ def test_a_turn_of_the_loop_takes_a_slice(stage: Stage) -> None:
     assert all(handed - place <= MAX_QUERIES for place, handed in enumerate(turns))
 
 
-def test_a_slice_ends_when_the_engine_takes_long_over_a_query(stage: Stage) -> None:
+def test_a_slow_submission_ends_the_slice(stage: Stage) -> None:
     clock = Clock(1000.0)
 
     def take_long(_: Request) -> None:
@@ -307,7 +307,7 @@ class Interrupted(deque[Any]):
         return length
 
 
-def test_one_wake_up_for_all_that_arrived_before_it(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queries_that_arrive_together_wake_the_loop_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     woken: list[Callable[[], None]] = []
     wake = stage.loop.call_soon_threadsafe
 
@@ -325,7 +325,7 @@ def test_one_wake_up_for_all_that_arrived_before_it(stage: Stage, monkeypatch: p
     assert (len(stage.engine.requests), len(woken)) == (6, 2)
 
 
-def test_a_query_that_arrives_when_the_loop_has_just_looked(stage: Stage) -> None:
+def test_a_query_that_arrives_after_the_last_look_is_submitted(stage: Stage) -> None:
     stage.sut._arrived = arrived = Interrupted()
     arrived.after_empty = lambda: stage.sut.issue_queries([Sample(HANDLE + 8, 1)])
     stage.sut.issue_queries([Sample(HANDLE, 0)])
@@ -334,7 +334,7 @@ def test_a_query_that_arrives_when_the_loop_has_just_looked(stage: Stage) -> Non
     assert [request.sample_index for request in stage.engine.requests] == [0, 1]
 
 
-def test_a_query_that_is_put_down_when_the_loop_has_just_looked(stage: Stage) -> None:
+def test_a_query_appended_during_a_look_is_submitted(stage: Stage) -> None:
     stage.sut._arrived = arrived = Interrupted()
     stage.sut.issue_queries([Sample(HANDLE, 0)])  # the loop is told, and has not begun to look
     arrived.before_append = stage.turn

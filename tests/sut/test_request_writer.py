@@ -31,7 +31,7 @@ def no_error(error: BaseException) -> None:
     raise AssertionError(f"told of {error}")
 
 
-def test_a_line_is_that_of_its_record(tmp_path: Path) -> None:
+def test_a_line_has_the_fields_of_its_request(tmp_path: Path) -> None:
     path = tmp_path / "requests.jsonl"
     request_log = RequestLogWriter(path, no_error)
     assert not path.exists()
@@ -49,7 +49,7 @@ def test_a_line_is_that_of_its_record(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_statistics(tmp_path: Path) -> None:
+def test_running_statistics_equal_the_requests(tmp_path: Path) -> None:
     request_log = RequestLogWriter(tmp_path / "requests.jsonl", no_error)
     for seq in range(100):
         request_log.append(COMPLETE_NS, [outcome(seq, first_ns=1_100 * MS)])
@@ -61,7 +61,7 @@ def test_statistics(tmp_path: Path) -> None:
     assert request_log.tpot.percentile_ms(99) == pytest.approx(200, rel=0.02)
 
 
-def test_nothing_is_lost_with_many_threads(tmp_path: Path) -> None:
+def test_concurrent_writers_lose_no_lines(tmp_path: Path) -> None:
     request_log = RequestLogWriter(tmp_path / "requests.jsonl", no_error)
 
     def append(first: int) -> None:
@@ -80,7 +80,7 @@ def test_nothing_is_lost_with_many_threads(tmp_path: Path) -> None:
 
 @settings(max_examples=30)
 @given(st.lists(st.floats(1e3, 1e13), min_size=1, max_size=300), st.sampled_from([50.0, 90.0, 99.0, 99.9]))
-def test_percentiles_within_two_percent(values_ns: list[float], percentile: float) -> None:
+def test_percentiles_are_within_two_percent(values_ns: list[float], percentile: float) -> None:
     histogram = LatencyHistogram()
     for part in np.array_split(np.asarray(values_ns), 3):
         histogram.add(part)
@@ -88,7 +88,7 @@ def test_percentiles_within_two_percent(values_ns: list[float], percentile: floa
     assert histogram.percentile_ms(percentile) == pytest.approx(exact_ms, rel=0.0201)
 
 
-def test_values_outside_the_range_are_kept_at_its_ends() -> None:
+def test_values_outside_the_range_are_counted_at_its_ends() -> None:
     histogram = LatencyHistogram()
     assert histogram.percentile_ms(99) is None
     histogram.add(np.array([0.0, -5.0, 1e18]))
@@ -97,7 +97,7 @@ def test_values_outside_the_range_are_kept_at_its_ends() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-def test_a_full_disk_is_told(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path) -> None:
     reported: list[BaseException] = []
     seen = threading.Event()
     path = tmp_path / "requests.jsonl"
@@ -118,7 +118,7 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ExecutionError, match="No such file"):
         RequestLogWriter(tmp_path / "none" / "requests.jsonl", no_error)
 
@@ -133,7 +133,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
         (b"x" * 300_000 + b"\n" + b"y" * 70_000, b"x" * 300_000 + b"\n"),
     ],
 )
-def test_whole_lines_of_a_killed_run_are_kept(written: bytes, kept: bytes, tmp_path: Path) -> None:
+def test_complete_lines_of_a_killed_run_are_kept(written: bytes, kept: bytes, tmp_path: Path) -> None:
     path = tmp_path / "requests.jsonl"
     partial_path(path).write_bytes(written)
     rescue_partial(path)

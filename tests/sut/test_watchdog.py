@@ -35,28 +35,28 @@ def watch_for(watchdog: Watchdog, clock: Clock, seconds: float, *state: int, wai
     return response
 
 
-def test_stall(clock: Clock) -> None:
+def test_a_stall_beyond_the_limit_is_reported(clock: Clock) -> None:
     watchdog = Watchdog(10, now_s=clock)
     assert watchdog.stalled_for(True, 1) is None
     assert watch_for(watchdog, clock, 10, 1) is None
     assert watch_for(watchdog, clock, 0.5, 1) == 10.5
 
 
-def test_any_progress_starts_anew(clock: Clock) -> None:
+def test_any_progress_restarts_the_limit(clock: Clock) -> None:
     watchdog = Watchdog(10, gap_factor=0, now_s=clock)
     for step in range(6):
         assert watch_for(watchdog, clock, 9.5, 7, step) is None
     assert watch_for(watchdog, clock, 11, 7, 5) is not None
 
 
-def test_nothing_waiting_is_no_stall(clock: Clock) -> None:
+def test_no_open_query_is_not_a_stall(clock: Clock) -> None:
     watchdog = Watchdog(10, now_s=clock)
     assert watch_for(watchdog, clock, 100, 1, waiting=False) is None
     assert watch_for(watchdog, clock, 10, 1) is None
     assert watch_for(watchdog, clock, 1, 1) is not None
 
 
-def test_limit_follows_the_longest_gap_that_ended_well(clock: Clock) -> None:
+def test_the_limit_grows_with_the_longest_recovered_gap(clock: Clock) -> None:
     watchdog = Watchdog(10, now_s=clock)
     watch_for(watchdog, clock, 6, 1)  # a gap of a little under 6 s ...
     watchdog.stalled_for(True, 2)  # ... that ended well
@@ -133,7 +133,7 @@ def stalls_after_s(watch: EngineWatch | WarmUpWatch, clock: Clock, within_s: flo
 
 
 @RULE
-def test_handing_over_for_long_is_no_stall_and_excuses_nothing_behind_it(on_cpu: bool, run: Run, clock: Clock) -> None:
+def test_a_long_submission_is_not_a_stall(on_cpu: bool, run: Run, clock: Clock) -> None:
     """106,944 samples at once: a healthy engine was called stalled while our loop handed them over."""
     run.issued = 106_944
     watch = watch_of(run, clock, on_cpu=on_cpu)
@@ -150,7 +150,7 @@ def test_handing_over_for_long_is_no_stall_and_excuses_nothing_behind_it(on_cpu:
 
 
 @RULE
-def test_queries_that_go_on_being_issued_do_not_excuse_a_stalled_engine(on_cpu: bool, run: Run, clock: Clock) -> None:
+def test_newly_issued_queries_do_not_hide_a_stalled_engine(on_cpu: bool, run: Run, clock: Clock) -> None:
     watch = watch_of(run, clock, on_cpu=on_cpu)
 
     def poll() -> None:
@@ -165,7 +165,7 @@ def test_queries_that_go_on_being_issued_do_not_excuse_a_stalled_engine(on_cpu: 
     assert clock.now < 1000 + 22
 
 
-def test_on_a_cpu_an_engine_that_computes_is_given_longer_but_not_for_ever(run: Run, clock: Clock) -> None:
+def test_a_computing_cpu_engine_has_a_longer_but_finite_limit(run: Run, clock: Clock) -> None:
     run.issued = 1
     assert (
         stalls_after_s(watch_of(run, clock, on_cpu=False, working=True), clock, 60) == 21.0
@@ -174,7 +174,7 @@ def test_on_a_cpu_an_engine_that_computes_is_given_longer_but_not_for_ever(run: 
     assert 20 * WORKING_FACTOR <= found_s <= 20 * WORKING_FACTOR + 1
 
 
-def test_before_loadgen_a_silent_engine_is_given_longer_but_not_for_ever(run: Run, clock: Clock) -> None:
+def test_a_silent_engine_in_the_warm_up_has_a_longer_but_finite_limit(run: Run, clock: Clock) -> None:
     watch = WarmUpWatch(run, 20, clock)  # type: ignore[arg-type]  # the few names that are used
     run.engine_activity = 1
     found_s = stalls_after_s(watch, clock, 10_000)
@@ -186,9 +186,7 @@ def test_before_loadgen_a_silent_engine_is_given_longer_but_not_for_ever(run: Ru
 
 
 @pytest.mark.parametrize(("share", "working"), [(0.0, False), (0.9, False), (1.1, True)])
-def test_an_engine_that_uses_the_processor_is_working(
-    share: float, working: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_engine_that_uses_cpu_time_is_working(share: float, working: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     used_s = 5.0
 
     def compute(seconds: float) -> None:
@@ -200,7 +198,7 @@ def test_an_engine_that_uses_the_processor_is_working(
     assert engine_is_working(compute) is working
 
 
-def test_the_processor_time_of_this_process_and_those_below_counts() -> None:
+def test_cpu_time_of_all_descendants_is_counted() -> None:
     before_s = process_tree_cpu_s()
     code = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True); input()"
     child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -31,7 +31,7 @@ def test_vulnerable_packages_are_named(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_report_is_kept_for_its_pins(tmp_path: Path) -> None:
+def test_a_report_is_reused_for_equal_pins(tmp_path: Path) -> None:
     kept = tmp_path / "kept.json"
     assert audit(PINS, refuse, kept, NOW_S) == ["dependency audit: skipped: no network"]
     first = audit(PINS, lambda pins: [OPEN], kept, NOW_S)
@@ -73,7 +73,7 @@ def test_without_advisories_the_audit_is_skipped(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_all_locked_packages_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_locked_packages_are_queried(monkeypatch: pytest.MonkeyPatch) -> None:
     requirements: list[str] = []
 
     def run(command: list[str], **options: Any) -> Any:

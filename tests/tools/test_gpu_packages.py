@@ -31,7 +31,7 @@ def container(*entries: bytes) -> bytes:
     return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body
 
 
-def test_a_library_keeps_the_code_of_one_architecture_in_its_place() -> None:
+def test_a_library_keeps_only_the_code_of_one_architecture() -> None:
     native, older, newer = (entry(MACHINE_CODE, number, b"%d" % number * 40) for number in (90, 80, 100))
     ptx, newer_ptx = entry(PTX, 75, b"small"), entry(PTX, 100, b"small")
     large = entry(PTX, 90, b"p" * MAX_PTX_BYTES)
@@ -51,7 +51,7 @@ def test_a_library_keeps_the_code_of_one_architecture_in_its_place() -> None:
 
 
 @pytest.mark.parametrize("library", [b"no code here", container(b"x" * 64)], ids=["none", "unknown entry"])
-def test_a_library_of_another_layout_is_refused(library: bytes) -> None:
+def test_a_library_of_unknown_layout_is_refused(library: bytes) -> None:
     with pytest.raises(InputError):
         slim(library)
 
@@ -64,7 +64,7 @@ def make_wheel(folder: Path, name: str, files: dict[str, str]) -> Path:
     return path
 
 
-def test_what_is_packed_in_parts_is_installed_once_all_are_there(tmp_path: Path) -> None:
+def test_a_package_in_parts_is_installed_when_complete(tmp_path: Path) -> None:
     files = {
         "a_b/__init__.py": "one = 1\n" * 500,
         "a_b/types.pyi": "one: int",
@@ -99,7 +99,7 @@ def test_what_is_packed_in_parts_is_installed_once_all_are_there(tmp_path: Path)
     assert not (site / "a_b" / "__init__.py").exists()
 
 
-def test_each_dependency_of_the_harness_is_packed_in_the_image_or_not_used() -> None:
+def test_each_dependency_is_packed_available_or_unused() -> None:
     listed = yaml.safe_load(PACKAGES.read_text())
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     names = {re.split("[=<>~]", line)[0] for line in declared}

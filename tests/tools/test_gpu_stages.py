@@ -23,7 +23,7 @@ def stage(tmp_path: Path) -> Stage:
     return Stage("0", Options(seconds=60), tmp_path / "work", tmp_path / "out")
 
 
-def test_a_step_that_fails_or_would_end_late_ends_no_other(stage: Stage, tmp_path: Path) -> None:
+def test_a_failed_or_late_step_does_not_end_the_others(stage: Stage, tmp_path: Path) -> None:
     def fails() -> int:
         raise ExecutionError("the engine died")
 
@@ -39,7 +39,7 @@ def test_a_step_that_fails_or_would_end_late_ends_no_other(stage: Stage, tmp_pat
     assert set(json.loads((tmp_path / "out" / "stage0.json").read_text())) >= {"seconds of one", "seconds of four"}
 
 
-def test_few_lines_are_printed_and_all_are_kept(
+def test_few_lines_are_printed_and_all_are_written(
     stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for number in range(MAX_LINES + 5):
@@ -48,7 +48,7 @@ def test_few_lines_are_printed_and_all_are_kept(
     assert len((tmp_path / "out" / "stage0.txt").read_text().splitlines()) == MAX_LINES + 5
 
 
-def test_a_large_archive_leaves_out_the_requests(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_archive_omits_the_request_logs(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("requests.jsonl", "manifest.json", "llm.json"):
         (stage.folder / name).write_bytes(os.urandom(1000))
 
@@ -62,7 +62,7 @@ def test_a_large_archive_leaves_out_the_requests(stage: Stage, tmp_path: Path, m
     assert packed() == {"manifest.json"}
 
 
-def test_the_load_is_the_mean_of_busy_seconds() -> None:
+def test_the_gpu_load_is_the_mean_of_busy_seconds() -> None:
     load, now = GpuLoad(), time.monotonic()
     assert load.since(now) == "unknown"
     load.samples = [Sample(now + at, use, 100 * at, 1000, 50 * at, 40) for at, use in ((1, 90), (2, 0), (3, 80))]
@@ -72,12 +72,12 @@ def test_the_load_is_the_mean_of_busy_seconds() -> None:
     assert load.since(now) == "idle"
 
 
-def test_a_check_of_the_probe_names_its_failure() -> None:
+def test_a_failed_check_is_reported_with_its_line() -> None:
     assert run_check(lambda: "fine") == "fine"
     assert run_check(lambda: str(1 / 0)).startswith("FAILED: ZeroDivisionError: division by zero (test_gpu_stages.py:")
 
 
-def test_functions_that_wait_are_not_hot(tmp_path: Path) -> None:
+def test_waiting_functions_are_not_reported_as_hot(tmp_path: Path) -> None:
     (tmp_path / "folded").write_text(
         "main;loop;select (selectors.py:1) 90\nmain;work (a.py:2) 6\nmain;loop;work (a.py:2) 2\n"
     )
@@ -85,7 +85,7 @@ def test_functions_that_wait_are_not_hot(tmp_path: Path) -> None:
 
 
 @pytest.mark.long  # some twenty runs of the dummy engine
-def test_every_stage_is_rehearsed(tmp_path: Path) -> None:
+def test_each_stage_runs_with_the_dummy_engine(tmp_path: Path) -> None:
     """On a GPU machine the same commands run vLLM, where there is no time to find a renamed option."""
     text = {}
     for name in ("0", "1", "1b", "2", "3", "4"):

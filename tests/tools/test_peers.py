@@ -38,9 +38,7 @@ def figures(path: Path) -> dict[str, dict[str, object]]:
 
 
 @pytest.mark.long  # imports torch and transformers
-def test_a_part_by_itself_writes_its_json_and_prints_a_table(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_single_part_writes_json_and_prints_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "peers.json"
     assert main(["e", "--smallest", "--work-dir", str(tmp_path / "work"), "--json", str(out)]) == 0
     record = json.loads(out.read_text())
@@ -55,7 +53,7 @@ def test_a_part_by_itself_writes_its_json_and_prints_a_table(
 
 
 @pytest.mark.long  # LoadGen runs at several rates
-def test_the_null_path_measures_both_sides(tmp_path: Path) -> None:
+def test_the_null_path_is_measured_with_and_without_the_harness(tmp_path: Path) -> None:
     part = null_path.run(tmp_path, dataclasses.replace(SMALLEST, null_rates=(500.0, 500.0)))
     assert {figure.name for figure in part.figures} >= {"Server rate held, ours", "Server rate held, bare", "added p99"}
     assert len((tmp_path / "latency-0-ours" / "requests.jsonl").read_text().splitlines()) >= MIN_QUERIES
@@ -63,7 +61,7 @@ def test_the_null_path_measures_both_sides(tmp_path: Path) -> None:
 
 
 @pytest.mark.long  # four runs
-def test_a_real_size_is_measured_and_its_long_run_cut(tmp_path: Path) -> None:
+def test_a_long_run_of_real_size_is_cut(tmp_path: Path) -> None:
     data = write_rows(tmp_path / "rows.json", SMALLEST.rows, 256)
     engine = {"engine": "dummy", "dummy_slots": 16, "dummy_ttft_ms": 20, "dummy_tpot_ms": 1}  # 2,048 take 10 s or more
     part = real_size.measure_sizes(tmp_path, SMALLEST, {**engine, "dataset_path": str(data)})
@@ -91,7 +89,7 @@ def test_the_highest_rate_is_found_by_halving() -> None:
     assert null_path.highest(rates, lambda rate: True) == rates[-1]
 
 
-def test_figures_are_medians_and_ratios_are_taken_pair_by_pair() -> None:
+def test_figures_are_medians_and_ratios_are_pairwise() -> None:
     part = PeerPart("x", "an example")
     measured, reference = part.add("ours", "s", [1, 2, 9], at_most(2)), part.add("theirs", "s", [1, 4, 3])
     ratio = part.add_ratio("ratio", measured, reference, at_least(1.5))
@@ -101,7 +99,7 @@ def test_figures_are_medians_and_ratios_are_taken_pair_by_pair() -> None:
     assert reference.met is None
 
 
-def test_a_program_that_fails_is_told_with_its_log(tmp_path: Path) -> None:
+def test_a_failed_program_is_named_with_its_log(tmp_path: Path) -> None:
     log = tmp_path / "scoring.log"
     with pytest.raises(ExecutionError, match="ended with code 1") as caught:
         measure("scoring", "ours", tmp_path / "no-log", log=log)
@@ -109,7 +107,7 @@ def test_a_program_that_fails_is_told_with_its_log(tmp_path: Path) -> None:
     assert "FileNotFoundError" in log.read_text()
 
 
-def test_the_endpoints_client_is_run_if_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_endpoints_client_runs_only_if_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     part = PeerPart("l", "an example")
     monkeypatch.delenv(endpoints_client.VARIABLE, raising=False)
     endpoints_client.side_by_side(part, tmp_path, "http://127.0.0.1:1", {}, SMALLEST)
@@ -124,13 +122,13 @@ def test_the_endpoints_client_is_run_if_it_is_named(tmp_path: Path, monkeypatch:
     assert len(rows) == len(load_dataset(Path(common["dataset_path"])).prompts)
 
 
-def test_an_unknown_part_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["z"]) == 2
     assert "'z' is not one of 'a', 'b', 'c', 'd', 'e', 'i', 'l', 'm', 't'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("platform", "engines"), [("cpu", ["+", "leg", "leg", "-"]), ("cuda", ["+", "-", "leg"] * 2)])
-def test_on_an_accelerator_one_engine_lives_at_a_time(
+def test_an_accelerator_has_one_engine_at_a_time(
     platform: str, engines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
@@ -153,7 +151,7 @@ def test_on_an_accelerator_one_engine_lives_at_a_time(
 
 @pytest.mark.long
 @pytest.mark.vllm
-def test_the_engine_beside_the_runs_responds_stops_and_ends(tmp_path: Path) -> None:
+def test_the_engine_server_responds_and_ends(tmp_path: Path) -> None:
     model = make_llama(tmp_path / "model", TINY)
     options = {"dtype": "float32", "enforce_eager": True, "max_model_len": 512, "enable_prefix_caching": False}
     prompts = [[11] * 50, [12] * 60, [13] * 70]

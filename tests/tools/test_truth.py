@@ -53,7 +53,7 @@ def serve(server: Path, log: Path, talk: Callable[[http.client.HTTPConnection], 
 
 
 @needs_compiler
-def test_logged_times_follow_the_script_and_lie_between_the_times_of_the_client(server: Path, tmp_path: Path) -> None:
+def test_logged_times_are_within_the_times_of_the_client(server: Path, tmp_path: Path) -> None:
     times: list[tuple[int, int, int]] = []
 
     def talk(connection: http.client.HTTPConnection) -> None:
@@ -76,7 +76,7 @@ def test_logged_times_follow_the_script_and_lie_between_the_times_of_the_client(
 
 
 @needs_compiler
-def test_streams_have_an_event_per_token_and_the_requested_usage(server: Path, tmp_path: Path) -> None:
+def test_streams_have_one_event_per_token(server: Path, tmp_path: Path) -> None:
     def talk(connection: http.client.HTTPConnection) -> None:
         body = {"prompt": 'say "max_tokens": 9', "max_tokens": 3, "stream": True}
         plain = events(post(connection, "/v1/completions", **body))
@@ -95,7 +95,7 @@ def test_streams_have_an_event_per_token_and_the_requested_usage(server: Path, t
 
 
 @needs_compiler
-def test_responses_without_a_stream_and_other_routes_are_complete(server: Path, tmp_path: Path) -> None:
+def test_unstreamed_responses_and_other_routes_are_complete(server: Path, tmp_path: Path) -> None:
     def talk(connection: http.client.HTTPConnection) -> None:
         reply = json.load(post(connection, "/v1/completions", prompt="a", max_tokens=3))
         assert (reply["choices"][0]["text"], reply["usage"]["completion_tokens"]) == (" the the the", 3)
@@ -123,7 +123,7 @@ def test_a_missing_compiler_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
         build_server(tmp_path)
 
 
-def test_the_speed_in_a_log_is_that_of_its_times() -> None:
+def test_the_speed_follows_from_the_logged_times() -> None:
     ms = 1_000_000
     log = [
         Completion(read=0, first=10 * ms, last=30 * ms, late=1 * ms, tokens=5),  # TTFT 10 ms, TPOT 5 ms
@@ -169,30 +169,30 @@ def measurement(rate: float = 50.0, cpu_s: float = 1.0, tokens: int = 1000, **re
         ({"tokens_per_s": 940.0}, False),
     ],
 )
-def test_errors_above_the_limits_are_untrue(reported: dict[str, float], is_true: bool) -> None:
+def test_errors_above_the_limits_are_false(reported: dict[str, float], is_true: bool) -> None:
     assert measurement(**reported).is_true == is_true
     assert measurement(**reported).row()[-1] == ("yes" if is_true else "no")
 
 
-def test_a_client_that_sends_half_of_the_rate_sends_enough() -> None:
+def test_half_of_the_requested_rate_is_enough() -> None:
     assert dataclasses.replace(measurement(), sent_per_s=25.0).sends_enough
     assert not dataclasses.replace(measurement(), sent_per_s=24.0).sends_enough
 
 
-def test_a_row_has_each_number_beside_that_of_the_log() -> None:
+def test_a_row_has_each_number_beside_the_logged_one() -> None:
     row = dict(zip(enumerate(truth.HEADINGS), measurement(ttft_p50_ms=6.0, tokens_per_s=990.0).row(), strict=True))
     assert [row[place] for place in row if place[1] == "log"] == [5.0, 6.0, 5.0, 1000.0]
     assert [value for (_, name), value in row.items() if name in ("TTFT p50", "tokens/s")] == [6.0, 990.0]
 
 
-def test_a_client_is_true_up_to_the_first_rate_above_the_limits() -> None:
+def test_the_highest_accurate_rate_precedes_the_first_error() -> None:
     runs = [measurement(50.0), measurement(100.0), measurement(200.0, tpot_p50_ms=4.0), measurement(500.0)]
     assert truth.highest_true(runs) == 100.0
     assert truth.highest_true(runs[2:]) == 0.0
     assert truth.highest_true([]) == 0.0
 
 
-def test_processor_time_per_token_is_without_the_start_of_the_client() -> None:
+def test_cpu_time_per_token_excludes_the_start() -> None:
     runs = [measurement(cpu_s=10.0 + tokens / 50_000, tokens=tokens) for tokens in (400_000, 10_000, 50_000)]
     assert truth.cpu_ms_per_1000_tokens(runs) == pytest.approx(20.0)
     part = PeerPart("t", "an example")
@@ -249,7 +249,7 @@ def test_results_of_other_clients_are_read(client: LoadClient, tmp_path: Path) -
 
 @needs_compiler
 @pytest.mark.long  # two runs of LoadGen, and imports torch
-def test_the_harness_is_measured_and_a_missing_client_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_harness_is_measured_and_missing_clients_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = LoadClient("no client", "no-such-program", HARNESS.arguments, HARNESS.read, variable="NO_CLIENT")
     failing = LoadClient("failing client", "sh", lambda *_: ["-c", "echo Error: no; exit 3"], HARNESS.read)
     monkeypatch.setattr(truth, "CLIENTS", (HARNESS, failing, missing))

@@ -21,7 +21,7 @@ def read(path: str) -> str | None:
 
 
 @pytest.mark.skipif(FOUND is None, reason="vLLM is not installed")
-def test_the_installed_vllm_has_everything() -> None:
+def test_the_installed_vllm_has_all_used_names() -> None:
     assert lacking(read) == []
 
 
@@ -39,7 +39,7 @@ def test_the_installed_vllm_has_everything() -> None:
         ("vllm/envs.py", "environment_variables", "variables", "vllm.envs.environment_variables is missing"),
     ],
 )  # fmt: skip
-def test_what_another_version_lacks_is_named(path: str, before: str, after: str, missing: str) -> None:
+def test_names_missing_in_another_version_are_reported(path: str, before: str, after: str, missing: str) -> None:
     def changed(name: str) -> str | None:
         text = read(name)
         return text.replace(before, after) if text and name == path else text
@@ -47,7 +47,7 @@ def test_what_another_version_lacks_is_named(path: str, before: str, after: str,
     assert any(missing in text for text in lacking(changed)), lacking(changed)
 
 
-def test_every_import_of_the_interface_is_checked() -> None:
+def test_each_import_of_the_vllm_interface_is_checked() -> None:
     tree = ast.parse((ROOT / "sut/vllm/interface.py").read_text())
     imports = [
         node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and str(node.module).startswith("vllm")
@@ -67,7 +67,7 @@ def test_a_version_without_a_wheel_is_skipped(
 
 @pytest.mark.long
 @pytest.mark.parametrize("version", dict.fromkeys((*VERSIONS, locked_version())))
-def test_a_version(version: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_listed_version_has_all_used_names(version: str, capsys: pytest.CaptureFixture[str]) -> None:
     code = main([version])
     output = capsys.readouterr().out
     if code == 3:

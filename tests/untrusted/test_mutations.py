@@ -93,7 +93,7 @@ def _verify(copy: Path, out: Path, path: Path, *, tell: bool) -> str:
 
 
 @numbered(10, 510, 1010, 1510, 2010)
-def test_a_run_directory(result: Path, tmp_path: Path, numbers: range) -> None:
+def test_mutated_run_directories_end_with_contracted_exit_codes(result: Path, tmp_path: Path, numbers: range) -> None:
     assert problems(lambda number: one_mutation(result, tmp_path / "one", number), numbers) == []
 
 
@@ -167,7 +167,9 @@ def _words(name: str, run: Path, folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("name", INPUTS)
 @numbered(len(KINDS) + 8, len(KINDS) + 120)
-def test_an_input(run: Path, tmp_path: Path, name: str, numbers: range) -> None:
+def test_mutated_input_files_end_with_contracted_exit_codes(
+    run: Path, tmp_path: Path, name: str, numbers: range
+) -> None:
     """The first mutations put something else in its place."""
     (tmp_path / name).write_text(INPUTS[name][0])
     assert wrong(name, *call(*_words(name, run, tmp_path))) == ""  # and nothing is left to import
@@ -201,7 +203,7 @@ def tree() -> Path:
 
 
 @numbered(24, 400)
-def test_a_tree(tree: Path, tmp_path: Path, numbers: range) -> None:
+def test_mutated_trees_end_with_contracted_exit_codes(tree: Path, tmp_path: Path, numbers: range) -> None:
     """Beside the runs that it was made of."""
     folder, runs = tmp_path / "tree", tree.parent / "runs"
 
@@ -217,7 +219,7 @@ def test_a_tree(tree: Path, tmp_path: Path, numbers: range) -> None:
     assert problems(work, numbers) == []
 
 
-def test_a_store(run: Path, tmp_path: Path) -> None:
+def test_mutated_stores_end_with_contracted_exit_codes(run: Path, tmp_path: Path) -> None:
     original = tmp_path / "whole.sqlite"
     assert call("store", "ingest", run, "--db", original)[0] == 0
     call("store", "query", "--db", original)

@@ -347,13 +347,15 @@ def copy(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[
 
 
 @pytest.mark.parametrize("scenario", sorted({one.scenario for one in TAMPERINGS}))
-def test_untouched_it_is_signed_off(copy: Callable[[str], Pair], sources: ScoreSources, scenario: str) -> None:
+def test_an_unchanged_result_is_signed_off(copy: Callable[[str], Pair], sources: ScoreSources, scenario: str) -> None:
     verdict = sign_off("bundle", [copy(scenario).root], sources=sources)
     assert verdict.outcome in ("PASS", "FLAG"), verdict.headline
 
 
 @pytest.mark.parametrize("case", TAMPERINGS, ids=lambda one: one.name)
-def test_it_is_found(copy: Callable[[str], Pair], sources: ScoreSources, case: Tampering) -> None:
+def test_each_tampered_result_fails_the_sign_off(
+    copy: Callable[[str], Pair], sources: ScoreSources, case: Tampering
+) -> None:
     pair = copy(case.scenario)
     case.apply(pair)
     verdict = sign_off("bundle", [pair.root], sources=sources)

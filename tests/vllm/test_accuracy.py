@@ -29,7 +29,7 @@ Sentences = Callable[[str], list[str]]
 
 
 @each(ACCURACY)
-def test_an_accuracy_run_holds_the_honest_responses_and_the_reference_scores(
+def test_an_accuracy_run_has_greedy_responses_and_reference_scores(
     runs: Runs, responses: list[Response], dataset: Dataset, sentences: Sentences, tiny_model: Path, name: str
 ) -> None:
     check_accuracy_run(runs[name], RUNS[name], responses, dataset, sentences, tiny_model)

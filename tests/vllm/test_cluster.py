@@ -79,7 +79,7 @@ def run(nodes: SharedNodes, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_the_record_of_a_run_on_two_nodes(run: Path, run_main: RunMain, tmp_path: Path) -> None:
+def test_a_run_on_two_nodes_records_both(run: Path, run_main: RunMain, tmp_path: Path) -> None:
     manifest = read_manifest(RunDir(run).manifest)
     assert len(manifest.plan.nodes) == 2
     assert [place.node for place in manifest.plan.replicas.places] == [0, 1]
@@ -97,7 +97,7 @@ def test_the_record_of_a_run_on_two_nodes(run: Path, run_main: RunMain, tmp_path
     assert run_main("verify", run).code == ExitCode.OK
 
 
-def test_a_cluster_that_was_started_anew_is_the_same_system(run: Path) -> None:
+def test_a_restarted_cluster_is_the_same_system(run: Path) -> None:
     manifest = read_manifest(RunDir(run).manifest)
     again = manifest.model_copy(deep=True)
     nodes = again.plan.nodes
@@ -107,14 +107,14 @@ def test_a_cluster_that_was_started_anew_is_the_same_system(run: Path) -> None:
     assert list(differences(fingerprint(manifest), fingerprint(again), RESULT)) == ["node 1.version of vllm"]
 
 
-def test_ctrl_c(running: tuple[StartedMain, Path]) -> None:
+def test_ctrl_c_ends_the_run_with_exit_code_130(running: tuple[StartedMain, Path]) -> None:
     started, out = running
     started.process.send_signal(signal.SIGINT)
     check_failed(started.wait(), out, ExitCode.INTERRUPTED, "interrupted by SIGINT")
 
 
 @pytest.mark.parametrize("whom", ["leg", "main"])
-def test_nothing_is_left_when_the_run_or_its_parent_is_killed(whom: str, running: tuple[StartedMain, Path]) -> None:
+def test_a_killed_run_or_parent_leaves_no_process(whom: str, running: tuple[StartedMain, Path]) -> None:
     started, out = running
     os.kill(run_pid(out) if whom == "leg" else started.process.pid, signal.SIGKILL)
     started.wait()
@@ -127,7 +127,7 @@ def test_nothing_is_left_when_the_run_or_its_parent_is_killed(whom: str, running
         ("replicas", signal.SIGSTOP, " sent no heartbeat"),
     ],
 )
-def test_what_ends_a_replica_ends_the_run(
+def test_a_killed_or_stopped_replica_ends_the_run(
     whom: str, how: signal.Signals, cause: str, cluster: TwoNodes, running: tuple[StartedMain, Path]
 ) -> None:
     started, out = running
@@ -167,7 +167,7 @@ def both(whom: Callable[[], list[psutil.Process]]) -> list[psutil.Process]:
 
 
 @pytest.mark.parametrize("when", ["before its actor", pytest.param("with its actor", marks=pytest.mark.long)])
-def test_a_node_that_dies_while_its_replica_starts_refuses_the_run(
+def test_a_node_that_dies_during_the_start_refuses_the_run(
     when: str, cluster: TwoNodes, starting: tuple[StartedMain, Path]
 ) -> None:
     started, out = starting
@@ -180,7 +180,7 @@ def test_a_node_that_dies_while_its_replica_starts_refuses_the_run(
         cluster.renew_second()
 
 
-def test_doctor_shows_the_nodes(cluster: TwoNodes, run_main: RunMain) -> None:
+def test_doctor_lists_the_nodes(cluster: TwoNodes, run_main: RunMain) -> None:
     finished = run_main("doctor", "--cluster", cluster.address, "--json")
     assert finished.code == ExitCode.OK, finished.stderr
     response = json.loads(finished.stdout)["answer"]
@@ -195,7 +195,7 @@ def test_doctor_shows_the_nodes(cluster: TwoNodes, run_main: RunMain) -> None:
     assert all("clock " in text and "round trip " in text for text in reported)
 
 
-def test_more_than_the_nodes_offer_is_refused(cluster: TwoNodes, run_main: RunMain, tmp_path: Path) -> None:
+def test_more_cores_than_the_nodes_offer_are_refused(cluster: TwoNodes, run_main: RunMain, tmp_path: Path) -> None:
     finished = run_main(*arguments("Offline", tmp_path / "run", "--cluster", cluster.address, "--replicas", 9))
     assert finished.code == ExitCode.REFUSED
     assert "offers Ray 4 CPU, but 5 replicas on this node need 5" in finished.stderr

@@ -58,7 +58,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoNodes]:
         (2, (), [["0", "1"], ["0", "1"]]),  # as tensor parallel takes them
     ],
 )
-def test_each_replica_has_devices_of_its_own(
+def test_each_replica_has_separate_devices(
     each: int, more: tuple[object, ...], devices: list[list[str]], cluster: TwoNodes, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"

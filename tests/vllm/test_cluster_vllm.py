@@ -12,7 +12,7 @@ from tests.vllm.vllm_runs import execute_run, run_command
 pytestmark = [pytest.mark.vllm, needs_ray]
 
 
-def test_vllm_on_two_nodes(cluster: TwoNodes, tiny_model: Path, tmp_path: Path) -> None:
+def test_vllm_runs_on_two_nodes(cluster: TwoNodes, tiny_model: Path, tmp_path: Path) -> None:
     conf = "*.Server.min_duration = 1000\n*.Server.target_qps = 20\n*.Server.min_query_count = 40\n"
     words = ["--scenario", "Server", "--cluster", cluster.address]
     run = execute_run(run_command(tiny_model, tmp_path / "run", conf, words), tmp_path / "run")

@@ -81,7 +81,7 @@ def port(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @pytest.mark.parametrize(("scenario", "dialect"), [("Offline", "vllm"), ("Server", "vllm"), ("Server", "vllm-tokens")])
-def test_the_responses_are_the_models_own(
+def test_responses_over_http_equal_those_in_the_process(
     scenario: str, dialect: str, port: int, tiny_model: Path, responses: list[Response], tmp_path: Path
 ) -> None:
     run_dir = tmp_path / "run"
@@ -102,7 +102,7 @@ def test_the_responses_are_the_models_own(
     assert run.manifest["engine"]["configuration"]["probes"]["min_tokens_honoured"] is True
 
 
-def test_the_chat_route_is_measured_with_its_own_count_of_tokens(port: int, tiny_model: Path, tmp_path: Path) -> None:
+def test_a_run_on_the_chat_route_counts_its_tokens(port: int, tiny_model: Path, tmp_path: Path) -> None:
     run_dir, exact = tmp_path / "run", ("--max-new-tokens", "16", "--sampling-arg", "min_tokens=16")
     arguments = ("--scenario", "Server", "--accuracy", "--total-sample-count", "24", "--api-dialect", "openai-chat")
     run = execute_run(_command(tiny_model, run_dir, port, *arguments, *exact), run_dir)
@@ -118,7 +118,7 @@ def test_the_chat_route_is_measured_with_its_own_count_of_tokens(port: int, tiny
 
 
 @pytest.mark.parametrize("dialect", ["vllm", "vllm-tokens"])
-async def test_what_a_box_does_is_caught_or_on_record(dialect: str, port: int) -> None:
+async def test_each_proxy_manipulation_fails_or_is_recorded(dialect: str, port: int) -> None:
     # Long enough that the first event never holds a whole response, however late the server's front end is.
     sampling = dataclasses.replace(SAMPLING, min_tokens=90, max_tokens=96)
     for name, row in ROWS.items():
@@ -130,7 +130,7 @@ async def test_what_a_box_does_is_caught_or_on_record(dialect: str, port: int) -
 
 @pytest.mark.long  # three runs or more
 @pytest.mark.parametrize("reuses", [True, False])
-def test_the_audit_finds_a_server_that_reuses_prompts(reuses: bool, tiny_model: Path, tmp_path: Path) -> None:
+def test_the_audit_detects_prefix_caching(reuses: bool, tiny_model: Path, tmp_path: Path) -> None:
     with _running(tiny_model, tmp_path, *(("--enable-prefix-caching",) if reuses else ())) as port:
         arguments = ("--scenario", "Offline", "--test", "output_caching")
         audit = execute_run(_command(tiny_model, tmp_path / "out", port, *arguments, command="audit"), tmp_path / "out")
@@ -142,7 +142,7 @@ def test_the_audit_finds_a_server_that_reuses_prompts(reuses: bool, tiny_model: 
         assert any("prefix caching is on" in reason for reason in reasons) is reuses
 
 
-def test_a_server_that_is_killed_ends_the_run(tiny_model: Path, start_main: StartMain, tmp_path: Path) -> None:
+def test_a_killed_server_ends_the_run(tiny_model: Path, start_main: StartMain, tmp_path: Path) -> None:
     out, port = tmp_path / "run", _free_port()
     serve = f"vllm {SERVER.format(model=tiny_model, port=port)}"
     words = _command(tiny_model, out, port, "--scenario", "Server", "--target-qps", "20", "--serve", serve)[2:]

@@ -110,9 +110,7 @@ def replies(running: Running, dataset: Dataset) -> list[Reply]:
 # The running engine --------------------------------------------------------------------------------------------------
 
 
-def test_the_report_tells_what_was_asked_for_the_software_and_the_limits(
-    running: Running, plan: RunPlan, dataset: Dataset
-) -> None:
+def test_the_report_has_options_versions_and_limits(running: Running, plan: RunPlan, dataset: Dataset) -> None:
     report = running.report
     arguments = {"model": plan.model_path, **plan.engine_options}
     of_itself = {"enable_prefix_caching": False, "device": "cpu", "dtype": "float32", "speculative": False}
@@ -123,7 +121,7 @@ def test_the_report_tells_what_was_asked_for_the_software_and_the_limits(
     assert report.max_model_len == dataset.longest_prompt + SAMPLING.max_tokens
 
 
-def test_a_prompt_sent_twice_is_computed_twice(running: Running, dataset: Dataset, responses: list[Response]) -> None:
+def test_a_repeated_prompt_is_computed_again(running: Running, dataset: Dataset, responses: list[Response]) -> None:
     prompt = next(prompt for prompt in dataset.prompts if len(prompt) > MORE_THAN_A_BLOCK)
     first, second = running.ask(prompt)[0].response, running.ask(prompt)[0].response
     assert first == second
@@ -131,7 +129,7 @@ def test_a_prompt_sent_twice_is_computed_twice(running: Running, dataset: Datase
     assert responses[dataset.prompts.index(prompt)].matches(first[0])  # alone as among others
 
 
-def test_responses_are_those_of_greedy_decoding(replies: list[Reply], responses: list[Response]) -> None:
+def test_responses_equal_greedy_decoding(replies: list[Reply], responses: list[Response]) -> None:
     outputs = [reply.response[0] for reply in replies]
     assert not [ids for ids, response in zip(outputs, responses, strict=True) if not response.matches(ids)]
     # A tie may part a few of them; were it many, the comparison would be worth nothing.
@@ -141,7 +139,7 @@ def test_responses_are_those_of_greedy_decoding(replies: list[Reply], responses:
     assert [reply.events[0][1] for reply in replies] == [ids[0] for ids in outputs]
 
 
-def test_responses_end_at_a_stop_id_or_at_the_limit(replies: list[Reply], greedy_stops: set[int]) -> None:
+def test_responses_end_at_a_stop_id_or_the_limit(replies: list[Reply], greedy_stops: set[int]) -> None:
     lengths = {len(reply.response[0]) for reply in replies}
     assert max(lengths) == SAMPLING.max_tokens
     assert min(lengths) < SAMPLING.max_tokens, "no response ended early: the stop IDs were not honored"
@@ -153,7 +151,7 @@ def test_responses_end_at_a_stop_id_or_at_the_limit(replies: list[Reply], greedy
         assert stopped or len(ids) == SAMPLING.max_tokens
 
 
-def test_a_request_has_output_lengths_of_its_own(
+def test_requests_may_have_different_output_lengths(
     running: Running, dataset: Dataset, responses: list[Response], replies: list[Reply]
 ) -> None:
     early = min(range(64), key=lambda index: len(replies[index].response[0]))
@@ -171,7 +169,7 @@ def greedy_stops(tiny_model: Path) -> set[int]:
     return set(GenerationConfig.from_pretrained(str(tiny_model)).eos_token_id)
 
 
-def test_activity_shows_progress_within_a_request(running: Running, replies: list[Reply]) -> None:
+def test_activity_changes_within_a_request(running: Running, replies: list[Reply]) -> None:
     before = running.engine.activity()
     longest = max(replies, key=lambda reply: len(reply.response[0]))
     at_first_token, at_end = longest.activity
@@ -180,7 +178,7 @@ def test_activity_shows_progress_within_a_request(running: Running, replies: lis
     assert running.engine.activity() == before, "an idle engine makes no progress"
 
 
-def test_a_request_that_the_engine_refuses_fails_alone(running: Running, dataset: Dataset) -> None:
+def test_a_refused_request_fails_alone(running: Running, dataset: Dataset) -> None:
     too_long, unknown_id, good = running.ask(
         [5] * (running.report.max_model_len + 1), [5, 10**6, 5], dataset.prompts[0]
     )
@@ -215,7 +213,7 @@ def refusal(model: Path, **options: Any) -> HarnessError:
         ("quantization", "fp99", "fp99"),
     ],
 )
-def test_an_option_that_vllm_refuses_is_bad_input(tiny_model: Path, name: str, value: object, words: str) -> None:
+def test_an_option_refused_by_vllm_is_bad_input(tiny_model: Path, name: str, value: object, words: str) -> None:
     error = refusal(tiny_model, **{name: value})
     assert isinstance(error, InputError)
     assert error.message.startswith((f"vLLM refuses {name}={value}: ", f"--engine-arg {name}: vLLM "))
@@ -258,7 +256,7 @@ def stand_ins(monkeypatch: pytest.MonkeyPatch) -> list[StandIn]:
     return made
 
 
-def test_an_option_that_vllm_changes_stops_the_start(tiny_model: Path, stand_ins: list[StandIn]) -> None:
+def test_an_option_changed_by_vllm_stops_the_start(tiny_model: Path, stand_ins: list[StandIn]) -> None:
     error = refusal(tiny_model, async_scheduling=True)  # not available on CPUs: vLLM logs it and goes on without
     assert stand_ins, "vLLM accepted the option"
     assert isinstance(error, SetupError)
@@ -266,7 +264,7 @@ def test_an_option_that_vllm_changes_stops_the_start(tiny_model: Path, stand_ins
 
 
 @pytest.mark.parametrize("stream_first_token", [True, False])
-def test_vllm_is_given_the_official_sampling(
+def test_vllm_receives_the_official_sampling(
     tiny_model: Path, stand_ins: list[StandIn], stream_first_token: bool
 ) -> None:
     from vllm.sampling_params import RequestOutputKind, SamplingType

@@ -47,7 +47,7 @@ def test_a_killed_engine_core_ends_the_run(running: tuple[StartedMain, Path]) ->
     )  # what was answered until then, whole lines only
 
 
-def test_a_cache_that_the_memory_does_not_hold_is_told_with_vllms_own_reason(
+def test_a_cache_larger_than_memory_is_refused_with_the_reason_of_vllm(
     tiny_model: Path, run_main: RunMain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "999999")

@@ -18,7 +18,7 @@ CONF = """
 """
 
 
-def test_a_server_run_is_valid_and_its_responses_are_those_of_greedy_decoding(
+def test_a_server_run_is_valid_with_greedy_responses(
     tiny_model: Path, dataset: Dataset, responses: list[Response], tmp_path: Path
 ) -> None:
     run = execute_run(run_command(tiny_model, tmp_path / "run", CONF, ["--scenario", "Server"]), tmp_path / "run")

@@ -41,7 +41,7 @@ def test_responses_may_have_1024_tokens(run: FinishedRun) -> None:
     assert [entry.token_data for entry in entries] == [entry.data[:4] for entry in entries]  # the first token, at once
 
 
-def test_scores_are_those_of_the_reference_evaluation(run: FinishedRun, tmp_path: Path) -> None:
+def test_scores_equal_those_of_the_reference_evaluation(run: FinishedRun, tmp_path: Path) -> None:
     """Its steps [mlcommons/inference language/llama2-70b/evaluate-accuracy.py], one after the other."""
     plan = read_manifest(run.dir.manifest).plan
     with nltk_sentences(tmp_path) as split:

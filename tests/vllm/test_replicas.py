@@ -17,7 +17,9 @@ SERVER = "*.Server.min_duration = 1000\n*.Server.target_qps = 40\n*.Server.min_q
 TWO = ["--scenario", "Server", "--replicas", "2"]
 
 
-def test_responses_are_those_of_one_engine(tiny_model: Path, responses: list[Response], tmp_path: Path) -> None:
+def test_two_replicas_give_the_responses_of_one_engine(
+    tiny_model: Path, responses: list[Response], tmp_path: Path
+) -> None:
     """One engine's are greedy decoding's, as tests/vllm/test_runs.py holds; answers with a tie are left out."""
     run = execute_run(run_command(tiny_model, tmp_path / "run", SERVER, TWO), tmp_path / "run")
     assert run.exit_code in (ExitCode.OK, ExitCode.NEGATIVE), run

@@ -58,11 +58,11 @@ def run(arguments: list[str], environment: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("version", SAME_TORCH)
-def test_the_engines_contract(version: str, request: pytest.FixtureRequest) -> None:
+def test_other_vllm_versions_pass_the_engine_tests(version: str, request: pytest.FixtureRequest) -> None:
     environment = unpacked(version, request)
     print(run(["-m", "pytest", "-q", "-p", "no:cacheprovider", *CONTRACT], environment))
 
 
-def test_the_oldest_has_the_signatures(request: pytest.FixtureRequest) -> None:
+def test_the_oldest_version_has_the_used_signatures(request: pytest.FixtureRequest) -> None:
     reported = run(["-c", SIGNATURES], unpacked(ANOTHER_TORCH, request))
     assert reported.splitlines()[-1].startswith(ANOTHER_TORCH)

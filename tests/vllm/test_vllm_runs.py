@@ -35,7 +35,7 @@ LIMITS_MS = {"Server": (2000, 100), "Interactive": (500, 30)}
 
 
 @each(RUNS)
-def test_a_run_says_the_same_everywhere(runs: Runs, name: str) -> None:
+def test_verdict_exit_code_and_reasons_agree(runs: Runs, name: str) -> None:
     run, spec = runs[name], RUNS[name]
     good = "DONE" if spec.accuracy else "VALID"
     assert run.result["verdict"] in (good, "INVALID")
@@ -54,7 +54,7 @@ def test_a_run_says_the_same_everywhere(runs: Runs, name: str) -> None:
 
 
 @each(RUNS)
-def test_what_was_asked_was_in_force(runs: Runs, tiny_model: Path, dataset: Dataset, name: str) -> None:
+def test_requested_options_are_in_effect(runs: Runs, tiny_model: Path, dataset: Dataset, name: str) -> None:
     run, spec = runs[name], RUNS[name]
     manifest = read_manifest(run.dir.manifest)
     plan, configuration = manifest.plan, manifest.engine.configuration
@@ -80,7 +80,7 @@ def test_what_was_asked_was_in_force(runs: Runs, tiny_model: Path, dataset: Data
 
 
 @each(RUNS)
-def test_every_sample_has_the_response_of_greedy_decoding(
+def test_each_sample_has_the_greedy_response(
     runs: Runs, dataset: Dataset, responses: list[Response], name: str
 ) -> None:
     check_responses(runs[name], dataset, responses, RUNS[name].samples)
@@ -93,7 +93,7 @@ def test_every_sample_has_the_response_of_greedy_decoding(
 
 
 @each(PERFORMANCE)
-def test_the_numbers_are_both_reported_and_derived(runs: Runs, name: str) -> None:
+def test_reported_and_recomputed_numbers_exist(runs: Runs, name: str) -> None:
     result, scenario = runs[name].result, RUNS[name].scenario
     assert result["derived_from"] == "requests"
     for source in ("reported", "derived"):
@@ -107,7 +107,7 @@ def test_the_numbers_are_both_reported_and_derived(runs: Runs, name: str) -> Non
     assert scenario != "Offline" or result["reported"]["ttft_ns"] is None
 
 
-def test_few_server_queries_are_invalid_and_the_reason_says_how_many_are_needed(runs: Runs) -> None:
+def test_a_server_run_with_too_few_queries_states_the_needed_number(runs: Runs) -> None:
     run = runs["interactive-with-caching"]
     assert run.exit_code == ExitCode.NEGATIVE
     assert "459" in " ".join(run.result["reasons"])
@@ -115,7 +115,7 @@ def test_few_server_queries_are_invalid_and_the_reason_says_how_many_are_needed(
 
 
 @pytest.mark.parametrize("name", ["interactive-with-caching", "single-stream"])
-def test_vllms_own_statistics_tell_prefill_from_decode(runs: Runs, name: str) -> None:
+def test_vllm_statistics_separate_prefill_and_decode(runs: Runs, name: str) -> None:
     run = runs[name]
     times = QueryTimes(**run.manifest["observed"]["engines"][0]["query_times"])
     assert times.queries == len(run.requests)
@@ -129,9 +129,7 @@ def test_vllms_own_statistics_tell_prefill_from_decode(runs: Runs, name: str) ->
     ("argument", "starts"),
     [("nonsense=1", True), ("tensor_parallel_size=many", False), ("data_parallel_size=0", False), ("model=x", False)],
 )
-def test_an_engine_argument_that_is_none_is_bad_input(
-    tiny_model: Path, tmp_path: Path, argument: str, starts: bool
-) -> None:
+def test_an_invalid_engine_argument_is_bad_input(tiny_model: Path, tmp_path: Path, argument: str, starts: bool) -> None:
     """Those that the plan depends on are checked before anything starts; the others vLLM refuses."""
     run_dir = tmp_path / "run"
     arguments = ["--scenario", "Offline", "--engine-arg", argument]
@@ -145,7 +143,7 @@ def test_an_engine_argument_that_is_none_is_bad_input(
         assert not run.dir.detail.exists(), "LoadGen was never started"
 
 
-def test_configuration_to_gate(runs: Runs, tmp_path: Path) -> None:
+def test_a_run_passes_from_configuration_to_gate(runs: Runs, tmp_path: Path) -> None:
     run, db, rows = runs["offline"].dir.root, tmp_path / "results.sqlite", tmp_path / "rows.json"
     declaration = ("--declaration", ROOT / "configs" / "mechanism-baseline.yaml")
     assert run_here("store", "ingest", "--db", db, run, *declaration).code == ExitCode.OK

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.vllm
 
 # Which shapes are met is dynamo's to see; what inductor makes of them, a minute of computing, follows from that.
 @pytest.mark.parametrize("inductor", [False, pytest.param(True, marks=pytest.mark.long)], ids=["traced", "compiled"])
-def test_nothing_is_compiled_or_captured_after_the_warm_up(inductor: bool, tmp_path: Path) -> None:
+def test_the_warm_up_leaves_nothing_to_compile(inductor: bool, tmp_path: Path) -> None:
     with engine_turn:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.vllm.warm_up_program", str(tmp_path)],

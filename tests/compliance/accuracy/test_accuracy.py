@@ -64,7 +64,7 @@ def as_the_reference_does(pairs: list[tuple[str, str]], sent_tokenize: Callable[
     return {**rouge, "gen_len": sum(len(prediction) for prediction, _ in lines), "gen_num": len(lines)}
 
 
-def test_the_splitter_is_nltks(sent_tokenize: Callable[[str], list[str]]) -> None:
+def test_sentences_are_split_as_by_nltk(sent_tokenize: Callable[[str], list[str]]) -> None:
     split = sentence_splitter()
     assert [split(text) for text in TEXTS] == [sent_tokenize(text) for text in TEXTS]
     assert split("Dr. Smith went to Wash. on Jan. 3. He stayed.") == [
@@ -73,7 +73,7 @@ def test_the_splitter_is_nltks(sent_tokenize: Callable[[str], list[str]]) -> Non
     ]
 
 
-def test_all_of_nltk_is_left_to_who_wants_it() -> None:
+def test_scoring_imports_only_the_needed_parts_of_nltk() -> None:
     """It takes a second, in every scoring process."""
     code = (
         "import sys; from compliance.accuracy import punkt, rouge; assert not {'nltk', 'punkt'} & sys.modules.keys(); "
@@ -83,7 +83,7 @@ def test_all_of_nltk_is_left_to_who_wants_it() -> None:
     assert done.stdout.split() == ["run", "1.0"]
 
 
-def test_scores_equal_the_reference(sent_tokenize: Callable[[str], list[str]]) -> None:
+def test_scores_equal_the_reference_implementation(sent_tokenize: Callable[[str], list[str]]) -> None:
     scores = score_texts(*zip(*PAIRS, strict=True))
     assert scores == as_the_reference_does(PAIRS, sent_tokenize)
     assert 0 < scores["rouge2"] < scores["rougeLsum"] < scores["rougeL"] < scores["rouge1"] < 100
@@ -98,7 +98,9 @@ NEWS = st.lists(st.sampled_from([*WORDS.split(), "\n"]), max_size=60).map(" ".jo
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(NEWS, st.booleans())
-def test_news_splits_as_in_the_reference(sent_tokenize: Callable[[str], list[str]], text: str, close: bool) -> None:
+def test_bundled_articles_are_split_as_by_nltk(
+    sent_tokenize: Callable[[str], list[str]], text: str, close: bool
+) -> None:
     text = text.replace(" .", ".") if close else text
     assert sentence_splitter()(text) == sent_tokenize(text)
 
@@ -117,13 +119,15 @@ def expected(prediction: str, reference: str) -> Rouge:
 
 @settings(max_examples=300, deadline=None)
 @given(FEW_WORDS, FEW_WORDS)
-def test_few_words_in_lines(prediction: str, reference: str) -> None:
+def test_scores_of_texts_with_few_words_equal_the_reference(prediction: str, reference: str) -> None:
     assert score_pair(prediction, reference) == expected(prediction, reference)
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.text("ab\n ", max_size=200), st.text("abc\n ", max_size=200))
-def test_many_equal_subsequences(prediction: str, reference: str) -> None:
+def test_scores_with_many_common_subsequences_of_one_length_equal_the_reference(
+    prediction: str, reference: str
+) -> None:
     """Two or three words, more columns than a machine word has bits, and sentences that lack some words."""
     prediction, reference = (" ".join(text) for text in (prediction, reference))
     assert score_pair(prediction, reference) == expected(prediction, reference)
@@ -131,7 +135,7 @@ def test_many_equal_subsequences(prediction: str, reference: str) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.text("aeiosbdgilmnrtyz0", min_size=1, max_size=12), max_size=20).map(" ".join))
-def test_words_stem_as_the_packages(text: str) -> None:
+def test_words_are_stemmed_as_in_the_reference(text: str) -> None:
     endings = ["ational", "ies", "sses", "eed", "ing", "ed", "iveness", "y", "s"]
     longer = " ".join(word + ending for word, ending in zip(text.split(), endings * 3, strict=False))
     assert score_pair(longer, text) == expected(longer, text)
@@ -139,7 +143,7 @@ def test_words_stem_as_the_packages(text: str) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.text(max_size=60), st.text(max_size=60))
-def test_any_characters(prediction: str, reference: str) -> None:
+def test_scores_of_arbitrary_characters_equal_the_reference(prediction: str, reference: str) -> None:
     assert score_pair(prediction, reference) == expected(prediction, reference)
 
 
@@ -157,14 +161,14 @@ def test_any_characters(prediction: str, reference: str) -> None:
         ("a b " * 200, "b a\n" * 150),
     ],
 )
-def test_corner_cases(prediction: str, reference: str) -> None:
+def test_scores_of_corner_cases_equal_the_reference(prediction: str, reference: str) -> None:
     assert score_pair(prediction, reference) == expected(prediction, reference)
 
 
 # Processes ------------------------------------------------------------------------------------------------------------
 
 
-def test_processes_change_nothing() -> None:
+def test_scores_are_equal_with_any_number_of_processes() -> None:
     predictions, references = zip(*PAIRS, strict=True)
     seen: list[tuple[int, int]] = []
 
@@ -184,7 +188,7 @@ def test_processes_change_nothing() -> None:
     assert seen[-1] == (len(PAIRS), len(PAIRS))
 
 
-def test_processes_are_started_before_there_is_anything_to_score() -> None:
+def test_scoring_processes_start_before_the_first_prediction() -> None:
     predictions, references = zip(*PAIRS, strict=True)
     with ScoringPool(2, parallel_from=100) as pool:
         pool.start(99)
@@ -198,7 +202,7 @@ def test_processes_are_started_before_there_is_anything_to_score() -> None:
     assert multiprocessing.active_children() == []
 
 
-def test_scoring_that_nobody_waits_for_ends_with_its_block() -> None:
+def test_an_abandoned_scoring_ends_its_processes() -> None:
     with ScoringPool(2) as pool:
         begin([TEXTS[3]] * 2_000, [TEXTS[4]] * 2_000, pool)
     assert multiprocessing.active_children() == []
@@ -211,7 +215,7 @@ def kill_workers() -> None:
 
 
 @pytest.mark.parametrize("pairs_came", [True, False])
-def test_a_dead_worker_is_told(pairs_came: bool) -> None:
+def test_a_dead_scoring_process_is_an_error(pairs_came: bool) -> None:
     with ScoringPool(2, parallel_from=3) as pool:
         pool.start(3)
         predictions, references = ([text] * (10_000 if pairs_came else 3) for text in TEXTS[3:5])
@@ -234,7 +238,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
-def test_workers_do_not_outlive_a_killed_parent(tmp_path: Path) -> None:
+def test_scoring_processes_end_with_a_killed_parent(tmp_path: Path) -> None:
     script = tmp_path / "killed.py"
     script.write_text(KILLED_WHILE_SCORING)
     # The workers hold the other end of this pipe: it is read to its end only once the last of them is gone.
@@ -245,7 +249,7 @@ def test_workers_do_not_outlive_a_killed_parent(tmp_path: Path) -> None:
     assert len(stdout.split()) == 2
 
 
-def test_what_cannot_be_scored_is_refused() -> None:
+def test_texts_of_unequal_number_are_refused() -> None:
     with pytest.raises(InputError, match="2 predictions for 1 references"):
         score_texts(["a", "b"], ["a"])
     with pytest.raises(InputError, match="predictions are missing"):

@@ -30,7 +30,7 @@ EXACT = rouge(38.7792, 15.9075, 24.4957, 35.793, 8_167_644, 13_368)
 SMALL = rouge(0.0, 0.0001, 100.0, 35.8, 0, 1)
 
 
-def test_the_reference_passes_its_own_target() -> None:
+def test_reference_scores_meet_their_target() -> None:
     verdict = judge_scores(ROUGE, EXACT, DATACENTER.targets, "run")
     assert verdict.passed is True
     assert verdict.of("error") == []
@@ -51,7 +51,7 @@ def test_the_reference_passes_its_own_target() -> None:
         ("gen_num", 13_368, 13_369),
     ],
 )
-def test_each_score_decides_at_its_unrounded_bound(
+def test_each_score_is_compared_with_its_unrounded_limit(
     score: str, worst_that_passes: float, best_that_fails: float
 ) -> None:
     assert judge_scores(ROUGE, {**EXACT, score: worst_that_passes}, DATACENTER.targets, "run").passed is True
@@ -60,7 +60,7 @@ def test_each_score_decides_at_its_unrounded_bound(
     assert [check.text for check in failed.findings if not check.passed] == [score]
 
 
-def test_a_failure_names_the_score_and_what_it_misses() -> None:
+def test_a_failed_score_is_named_with_its_limit() -> None:
     failed = judge_scores(ROUGE, {**EXACT, "rouge1": 38.3914, "gen_len": 1, "gen_num": 5}, DATACENTER.targets, "run")
     assert [score_line(check) for check in failed.of("error")] == [
         "rouge1 38.3914, required at least 38.391408: FAIL",
@@ -76,7 +76,7 @@ def test_without_a_target_there_is_no_verdict() -> None:
 
 @pytest.mark.parametrize("scores", [EXACT, SMALL])
 @pytest.mark.parametrize("target", [DATACENTER.targets, None])
-def test_the_checker_reads_every_score_once(scores: Scores, target: object, tmp_path: Path) -> None:
+def test_the_official_patterns_find_each_score_exactly_once(scores: Scores, target: object, tmp_path: Path) -> None:
     run = RunDir(tmp_path)
     write_reports(
         run,
@@ -99,11 +99,11 @@ def test_the_checker_reads_every_score_once(scores: Scores, target: object, tmp_
          "{'rouge1': '38.8', 'rouge2': '0.0001', 'rougeL': '2.0', 'rougeLsum': '3.0', 'gen_len': 10, 'gen_num': 2}"),
     ],
 )  # fmt: skip
-def test_the_result_is_a_python_literal_in_the_reference_form(scores: Scores, text: str) -> None:
+def test_the_scores_are_written_as_the_reference_writes_them(scores: Scores, text: str) -> None:
     assert ROUGE.text(scores) == text
 
 
-def test_the_record_holds_scores_target_and_every_check(tmp_path: Path) -> None:
+def test_the_json_record_has_scores_targets_and_all_checks(tmp_path: Path) -> None:
     run = RunDir(tmp_path)
     write_reports(run, judge_scores(ROUGE, {**EXACT, "rouge2": 15.7}, DATACENTER.targets, "run"))
     record = json.loads(run.accuracy_json.read_text())
@@ -121,7 +121,7 @@ def test_the_record_holds_scores_target_and_every_check(tmp_path: Path) -> None:
     }
 
 
-def test_the_text_is_written_after_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_text_is_missing_if_the_record_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = RunDir(tmp_path)
 
     def full_disk(*_: object) -> None:
@@ -134,7 +134,7 @@ def test_the_text_is_written_after_the_record(tmp_path: Path, monkeypatch: pytes
 
 
 @needs_published
-def test_published_results_parse_and_pass() -> None:
+def test_published_accuracy_texts_are_read_and_meet_the_target() -> None:
     files = sorted(PUBLISHED.rglob("accuracy.txt"))
     assert files
     for file in files:
@@ -170,18 +170,18 @@ def entry(index: int, text: str, dtype: Any = np.int32, seq_id: int = 0, counted
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 @pytest.mark.parametrize("counted", [True, False])
-def test_a_log_scores_as_its_texts(dtype: Any, counted: bool) -> None:
+def test_an_accuracy_log_has_the_scores_of_its_decoded_texts(dtype: Any, counted: bool) -> None:
     texts = ["The river fell.", "A Dr. Marsh testified.", "No!"]
     log = [entry(index, texts[index], dtype, counted=counted) for index in (2, 0, 1)]
     assert score_accuracy_log(ROUGE, log, REFERENCES, decode) == score_texts(texts, REFERENCES)
 
 
-def test_of_several_entries_of_a_sample_the_first_counts() -> None:
+def test_the_first_of_multiple_entries_of_a_sample_is_scored() -> None:
     log = [entry(1, "first"), entry(0, "The river rose."), entry(1, "second, and longer"), entry(2, "Yes!")]
     assert score_accuracy_log(ROUGE, log, REFERENCES, decode)["gen_len"] == len("first" + "The river rose." + "Yes!")
 
 
-def test_a_run_over_part_of_the_data_set_is_scored_against_that_part() -> None:
+def test_a_run_on_part_of_the_dataset_is_scored_against_that_part() -> None:
     scores = score_accuracy_log(ROUGE, [entry(0, "The river rose .")], REFERENCES, decode, expected_count=1)
     assert (scores["rouge1"], scores["gen_num"]) == (100.0, 1)
 
@@ -201,14 +201,12 @@ def broken(data: bytes, seq_id: int, token_count: int | None = None) -> Accuracy
         ([entry(0, "x"), broken(b"\xff" * 8, 8, 2), entry(2, "x")], 3, r"sample 1 \(seq_id 8\): -1 is not a token ID"),
     ],
 )
-def test_samples_that_lack_do_not_belong_or_are_no_ids_are_named(
-    log: list[AccuracyEntry], count: int, message: str
-) -> None:
+def test_missing_unknown_and_undecodable_samples_are_named(log: list[AccuracyEntry], count: int, message: str) -> None:
     with pytest.raises(ExecutionError, match=message):
         score_accuracy_log(ROUGE, log, (REFERENCES * 7)[:count], decode)
 
 
-def test_more_samples_than_the_data_set_has_are_refused_and_so_is_an_id_beyond_every_model() -> None:
+def test_more_samples_than_dataset_rows_are_refused() -> None:
     with pytest.raises(InputError, match="the run has 4 samples, but the dataset has 3 rows"):
         score_accuracy_log(ROUGE, [entry(0, "x")], REFERENCES, decode, expected_count=4)
     with pytest.raises(ExecutionError, match=f"response: {2**40} is not a token ID"):
@@ -231,11 +229,11 @@ AS_INT32, AS_INT64 = (np.array(IDS, dtype).tobytes() for dtype in (np.int32, np.
         (b"", None, []),
     ],
 )
-def test_the_width_of_ids_is_found(data: bytes, count: int | None, ids: list[int]) -> None:
+def test_the_integer_width_of_token_ids_is_detected(data: bytes, count: int | None, ids: list[int]) -> None:
     assert decode_ids(data, count).tolist() == ids
 
 
-def test_without_counts_one_plain_int32_sample_decides_for_the_log() -> None:
+def test_one_unambiguous_sample_decides_the_integer_width_of_a_log_without_counts() -> None:
     ambiguous = np.array([ord("Y"), 0], np.int32).tobytes()  # would be one int64
     log = [
         AccuracyEntry(seq_id=0, qsl_idx=0, data=ambiguous, token_count=None, token_data=None),

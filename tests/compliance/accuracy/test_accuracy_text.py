@@ -26,7 +26,7 @@ DIGEST = "0123456789abcdef" * 4
         lambda text: f"{text}\n{text}",
     ],
 )
-def test_scores_are_read_in_every_form_that_the_checker_reads(form: Callable[[str], str]) -> None:
+def test_scores_are_read_in_each_form_that_the_official_checker_reads(form: Callable[[str], str]) -> None:
     assert read_scores(ROUGE, form(TEXT)) == EXACT
 
 
@@ -52,19 +52,19 @@ def test_scores_are_read_in_every_form_that_the_checker_reads(form: Callable[[st
         ("{", "{'rouge1': 39.0, ", "multiple values of rouge1: 39.0, 38.7792"),
     ],
 )
-def test_other_forms_are_refused_by_name(old: str, new: str, message: str) -> None:
+def test_scores_in_unsupported_forms_are_refused(old: str, new: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_scores(ROUGE, TEXT.replace(old, new))
 
 
-def test_scores_that_an_evaluation_may_leave_out() -> None:
+def test_a_missing_number_of_samples_is_taken_from_the_log() -> None:
     assert read_scores(ROUGE_AND_TOKENS, TOKENS, answered=24_576)["gen_num"] == 24_576
     assert "gen_len" not in read_scores(ROUGE_AND_TOKENS, TOKENS, answered=1)
     with pytest.raises(InputError, match=r"gen_num is missing or unreadable for the checker\n"):
         read_scores(ROUGE_AND_TOKENS, TOKENS)
 
 
-def test_a_score_outside_a_dictionary_is_read_at_the_start_of_a_line() -> None:
+def test_a_score_without_a_dictionary_is_read_at_the_start_of_a_line() -> None:
     assert stated_score(["AUC=80.3", " AUC=1"], "AUC").values == [80.3]
     assert stated_score(["accuracy=9"], "AUC").problem == "AUC is missing or unreadable for the checker"
     numpy = stated_score(["Results", '{"exact_match": np.float64(83.6), "f1": np.float64(90.8)}'], "F1")
@@ -84,7 +84,7 @@ def test_a_score_outside_a_dictionary_is_read_at_the_start_of_a_line() -> None:
         ("hash=abc", "", "hash=abc is not a SHA-256"),
     ],
 )
-def test_the_hash_of_the_whole_log(text: str, digest: str, problem: str) -> None:
+def test_the_hash_of_the_complete_log_is_read_from_the_text(text: str, digest: str, problem: str) -> None:
     stated, reason = stated_hash(text)
     assert stated == digest
     assert reason.startswith(problem)

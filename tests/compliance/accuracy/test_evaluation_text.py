@@ -36,7 +36,7 @@ HONEST = (CLASSES, SPEECH, KIDNEYS, BOXES, ROUGE, CODE, SQUAD, MATHS, VIDEO, COM
 
 
 @pytest.mark.parametrize("text", HONEST, ids=lambda text: text[:20])
-def test_an_honest_text_is_silent(text: str) -> None:
+def test_consistent_evaluation_texts_have_no_findings(text: str) -> None:
     assert numbers_in(text)
     assert [*stated_failures(text), *text_contradictions(text)] == []
 
@@ -69,7 +69,7 @@ def test_an_honest_text_is_silent(text: str) -> None:
         (RANKED, "matched = 64", "matched = 63", "num_perf_log_entries"),
     ],
 )
-def test_a_changed_number_is_found(text: str, old: str, new: str, key: str) -> None:
+def test_a_changed_number_contradicts_the_text(text: str, old: str, new: str, key: str) -> None:
     assert old in text
     assert key in {fault.key for fault in text_contradictions(text.replace(old, new))}
 
@@ -82,13 +82,13 @@ def test_a_changed_number_is_found(text: str, old: str, new: str, key: str) -> N
         "Result is INVALID", "'rouge1': nan",
     ],
 )  # fmt: skip
-def test_a_failure_is_found(line: str) -> None:
+def test_a_stated_failure_is_reported_with_its_line(line: str) -> None:
     (fault,) = stated_failures(f"Results\n  {line}\nend\n")
     assert line in fault.found
     assert fault.key == line
 
 
-def test_the_number_of_scored_samples_has_many_names() -> None:
+def test_the_number_of_scored_samples_is_read_under_each_of_its_names() -> None:
     clicks = "AUC=80.2%, accuracy=96.6%, good=9, total=10, queries=330067"
     texts = (CLASSES, ROUGE, MATHS, "'num-samples': 4388", clicks)
     assert [[*scored_samples(text)] for text in texts] == [

@@ -65,7 +65,7 @@ def run_for(folder: Path, spec: RunSpec, scenario: str, paces: dict[str, dict[st
     return write_run(folder / spec.label, spec, scenario=scenario, samples=samples, loaded=range(len(rows)), **pace)
 
 
-def test_plan_renders_golden_configurations(tmp_path: Path) -> None:
+def test_the_planned_runs_have_the_expected_audit_configurations(tmp_path: Path) -> None:
     audit = request(sample_index=(3,), audit_samples=25)
     (reference,) = TEST.runs(audit)
     assert reference.render() == (
@@ -114,7 +114,7 @@ LIMITS = [
 
 
 @pytest.mark.parametrize(("scenario", "more", "reference", "repeat", "passed"), LIMITS)
-def test_limits(
+def test_verdicts_change_at_the_limits(
     run: Run, scenario: str, more: dict[str, Any], reference: dict[str, Any], repeat: dict[str, Any], passed: bool
 ) -> None:
     result, _ = run(request(scenario, **more), reference=reference, repeat=repeat)
@@ -122,7 +122,7 @@ def test_limits(
     assert result.record()["threshold"] == more.get("threshold", 0.10)
 
 
-def test_a_result_names_the_run_that_decided_and_the_samples_that_were_used(run: Run) -> None:
+def test_the_result_names_the_deciding_run_and_its_samples(run: Run) -> None:
     fast = {"latency_ms": 300.0}
     result, labels = run(request(sample_index=(3, 5)), reference={}, repeat={}, repeat_5=fast)
     assert labels == [
@@ -137,7 +137,7 @@ def test_a_result_names_the_run_that_decided_and_the_samples_that_were_used(run:
     assert "30 of 30 reference samples were new to the engine" in result.text
 
 
-def test_a_reference_with_a_sample_of_an_earlier_run_is_refused(run: Run, tmp_path: Path) -> None:
+def test_a_reference_run_that_repeats_a_sample_is_refused(run: Run, tmp_path: Path) -> None:
     """Whatever the audit planned: the request logs show what the engine computed before."""
     audit_request = request(sample_index=(3,))
     finished = runs_in_turn(TEST, audit_request, lambda spec: run_for(tmp_path, spec, "Offline", {"reference": {}}))
@@ -148,9 +148,7 @@ def test_a_reference_with_a_sample_of_an_earlier_run_is_refused(run: Run, tmp_pa
 
 
 @pytest.mark.parametrize("samples", [10, 64])
-def test_a_system_that_is_too_fast_gets_no_verdict_and_no_score_in_place_of_a_measured_one(
-    run: Run, samples: int
-) -> None:
+def test_runs_too_short_to_measure_have_no_verdict(run: Run, samples: int) -> None:
     """2,672 samples/s and 4,290 of a cache: all 64 samples take 24 ms, in the second reference run or the only run."""
     with pytest.raises(
         NoVerdictError, match=r"too fast to be measured: 64 samples took 0\.024 s, required: at least 0\.5 s"
@@ -160,7 +158,7 @@ def test_a_system_that_is_too_fast_gets_no_verdict_and_no_score_in_place_of_a_me
     assert "larger dataset" in caught.value.fix
 
 
-def test_more_samples_are_used_until_the_reference_is_long_enough(run: Run) -> None:
+def test_samples_are_added_until_the_reference_run_is_long_enough(run: Run) -> None:
     result, labels = run(request(), reference={"rate": 20.0}, repeat={"rate": 20.0}, few={"rate": 20.0})
     assert labels == [
         "reference-n10-round1", "reference-n60-round1", "repeat-0-n60-round1", "few-n60-round1", "reference-n60-round2"
@@ -170,7 +168,7 @@ def test_more_samples_are_used_until_the_reference_is_long_enough(run: Run) -> N
     assert "reference score = 20.0\ntest score = 20.0\n" in result.text
 
 
-def test_positions_count_in_the_order_in_which_loadgen_loaded_the_samples(tmp_path: Path) -> None:
+def test_sample_indexes_are_positions_in_the_order_of_loading(tmp_path: Path) -> None:
     (spec,) = TEST.runs(request())
     lengths = [(10, 5), (400, 100), (220, 60), (210, 55), (100, 128), *[(300, 50)] * 5]
     samples = [(index, *both) for index, both in enumerate(lengths)]
@@ -179,7 +177,7 @@ def test_positions_count_in_the_order_in_which_loadgen_loaded_the_samples(tmp_pa
     assert TEST.more_runs(request(), [run])[0].label == "repeat-7-n10-round1"
 
 
-def test_a_named_sample_far_from_the_means_gets_no_verdict(run: Run) -> None:
+def test_a_named_sample_of_unusual_length_has_no_verdict(run: Run) -> None:
     with pytest.raises(NoVerdictError, match="repeat-0: the repeated sample") as caught:
         run(request(sample_index=(0,)), reference={"lengths": {0: (10, 5)}})
     assert caught.value.fix == "use --sample-index auto"
@@ -190,7 +188,7 @@ def test_a_named_sample_far_from_the_means_gets_no_verdict(run: Run) -> None:
 
 @pytest.mark.parametrize("label", ["reference", "repeat"])
 @pytest.mark.parametrize(("completed", "passed"), [(89, False), (90, True), (100, True)])
-def test_nine_of_ten_samples_must_be_answered(run: Run, label: str, completed: int, passed: bool) -> None:
+def test_at_least_nine_of_ten_samples_must_have_a_response(run: Run, label: str, completed: int, passed: bool) -> None:
     paces: dict[str, dict[str, Any]] = {"reference": {}, "repeat": {}, "few": {}}
     paces[label]["completed"] = completed
     result, _ = run(request(samples=100, loaded_count=200, sample_index=(3,)), **paces)
@@ -198,12 +196,12 @@ def test_nine_of_ten_samples_must_be_answered(run: Run, label: str, completed: i
 
 
 @pytest.mark.parametrize("pace", [{"rate": 0.0}, {"rate": -1.0}, {"latency_ms": 0.0}])
-def test_no_rate_and_no_time_are_no_verdict(run: Run, pace: dict[str, Any]) -> None:
+def test_runs_without_rate_and_latency_have_no_verdict(run: Run, pace: dict[str, Any]) -> None:
     with pytest.raises(ExecutionError, match="allow no comparison"):
         run(request(), reference={}, repeat=pace)
 
 
-def test_one_run_is_no_verdict(tmp_path: Path) -> None:
+def test_a_single_run_has_no_verdict(tmp_path: Path) -> None:
     spec = TEST.runs(request())[0]
     run = write_run(tmp_path / "run", spec, samples=UNIQUE)
     for runs, why in (([], "0 finished runs"), ([run], "reference-n64-round1 is missing")):
@@ -211,7 +209,7 @@ def test_one_run_is_no_verdict(tmp_path: Path) -> None:
             TEST.verify(request(), runs)
 
 
-def test_a_missing_run_is_no_verdict(tmp_path: Path) -> None:
+def test_a_missing_run_prevents_a_verdict(tmp_path: Path) -> None:
     audit = request(samples=16, sample_index=(3,))
     (spec,) = TEST.runs(audit)
     reference = write_run(tmp_path / "run", spec, rate=1.0, samples=[(index, 100, 50) for index in range(16)])
@@ -223,13 +221,13 @@ def test_a_missing_run_is_no_verdict(tmp_path: Path) -> None:
         TEST.verify(audit, [repeat, reference])
 
 
-def test_an_audit_of_an_earlier_version_gets_no_verdict() -> None:
+def test_an_audit_of_an_earlier_version_has_no_verdict() -> None:
     folder = recorded() / "caching-of-an-earlier-version" / "audit" / "output_caching"
     with pytest.raises(NoVerdictError, match="an earlier version of the harness made this audit"):
         judged_again(folder, TEST, request(samples=None))
 
 
-def test_issued_samples_must_fit_the_run(tmp_path: Path) -> None:
+def test_issued_samples_that_contradict_the_audit_are_refused(tmp_path: Path) -> None:
     spec = TEST.runs(request())[0]
     run = write_run(tmp_path / "run", spec, samples=[UNIQUE[0]] * 10)
     with pytest.raises(ExecutionError, match="contradict audit"):
@@ -247,7 +245,7 @@ def test_issued_samples_must_fit_the_run(tmp_path: Path) -> None:
         ("effective_sample_concatenate_permutation", None),
     ],
 )
-def test_an_audit_config_that_took_no_effect_is_no_verdict(tmp_path: Path, key: str, value: object) -> None:
+def test_an_ignored_audit_config_prevents_a_verdict(tmp_path: Path, key: str, value: object) -> None:
     spec = TEST.runs(request())[0]
     write_run(tmp_path / "good", spec, samples=UNIQUE).check_engaged()
     run = write_run(tmp_path / "bad", spec, samples=UNIQUE, changed={key: value})
@@ -256,7 +254,7 @@ def test_an_audit_config_that_took_no_effect_is_no_verdict(tmp_path: Path, key: 
 
 
 @pytest.mark.parametrize("key", ["power_end", "result_validity"])
-def test_an_unfinished_run_is_no_verdict(tmp_path: Path, key: str) -> None:
+def test_an_unfinished_run_prevents_a_verdict(tmp_path: Path, key: str) -> None:
     spec = TEST.runs(request())[0]
     run = write_run(tmp_path / "bad", spec, samples=UNIQUE, changed={key: None})
     with pytest.raises(ExecutionError, match="did not finish"):
@@ -267,7 +265,7 @@ def test_an_unfinished_run_is_no_verdict(tmp_path: Path, key: str) -> None:
 
 
 @pytest.mark.parametrize("scenario", ["Server", "Interactive"])
-def test_server_is_refused_with_the_reason(scenario: str) -> None:
+def test_the_server_scenario_is_refused(scenario: str) -> None:
     with pytest.raises(SetupError, match="arrival rate determines"):
         TEST.validate(request(scenario))
 
@@ -288,12 +286,12 @@ def test_server_is_refused_with_the_reason(scenario: str) -> None:
         ({"threshold": float("nan")}, InputError, "must be between 0 and 1"),
     ],
 )
-def test_refusals(more: dict[str, object], error: type[Exception], says: str) -> None:
+def test_invalid_audit_options_are_refused(more: dict[str, object], error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         TEST.validate(request(**more))
 
 
-def test_allowed() -> None:
+def test_valid_audit_options_are_accepted() -> None:
     TEST.validate(request(audit_samples=500, sample_index=(0, 9), threshold=0.999))
     TEST.validate(request(samples=None, loaded_count=5, sample_index=(4,)))
     assert TEST.run_counts(request(samples=None)) == (4, MAX_RUNS)
@@ -302,7 +300,7 @@ def test_allowed() -> None:
 # Record and text ------------------------------------------------------------------------------------------------------
 
 
-def test_record_and_text(run: Run, tmp_path: Path) -> None:
+def test_record_and_text_have_the_rates_and_counts_of_both_runs(run: Run, tmp_path: Path) -> None:
     result, _ = run(request(sample_index=(3,)), reference={}, repeat={"latency_ms": 50.0, "rate": 20.0})
     record = result.record()
     assert record["ref_qps"] == pytest.approx(1.0)
@@ -320,12 +318,12 @@ def test_record_and_text(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "verify_performance.txt").read_text() == result.text
 
 
-def test_fixed_fields_win_over_details(run: Run) -> None:
+def test_details_do_not_replace_the_fixed_fields_of_a_record(run: Run) -> None:
     result, _ = run(request(), reference={}, repeat={"latency_ms": 50.0})
     assert replace(result, details={"passed": True, "test": "x"}).record()["passed"] is False
 
 
-def test_the_record_comes_before_the_text(run: Run, tmp_path: Path) -> None:
+def test_the_record_is_written_before_the_text(run: Run, tmp_path: Path) -> None:
     result, _ = run(request(), reference={}, repeat={})
     (tmp_path / "verify_performance.txt").mkdir()  # the text cannot be written
     with pytest.raises(OSError, match="verify_performance"):
@@ -334,7 +332,7 @@ def test_the_record_comes_before_the_text(run: Run, tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".*tmp"))
 
 
-def test_names_are_plain_words() -> None:
+def test_names_of_audits_have_only_letters_digits_and_underscores() -> None:
     assert {"output_caching", "TEST04", "TEST06", "output_consistency", "output_length"} <= AUDITS.keys()
     assert all(re.fullmatch("[A-Za-z0-9_]+", name) and test.name == name for name, test in AUDITS.items())
     with pytest.raises(InputError, match="output_caching, output_consistency"):

@@ -77,23 +77,25 @@ def test_equal_responses_pass_in_any_order_and_number(tmp_path: Path, name: str)
         ([(i, ids[::-1]) for i, ids in SAME], False),
     ],
 )
-def test_consistency_tolerates_little(tmp_path: Path, responses: list[tuple[int, list[int]]], passed: bool) -> None:
+def test_the_share_of_different_responses_decides_output_consistency(
+    tmp_path: Path, responses: list[tuple[int, list[int]]], passed: bool
+) -> None:
     assert judge("output_consistency", runs(tmp_path, responses)).passed is passed
 
 
-def test_unlogged_responses_are_compared_by_their_hash(tmp_path: Path) -> None:
+def test_responses_outside_the_log_are_compared_by_hash(tmp_path: Path) -> None:
     result = judge("output_consistency", runs(tmp_path, [*SAME[:10], *changed(20, 0)[10:]], logged=10))
     assert not result.passed
     assert "by hash" in result.reason
 
 
-def test_consistency_threshold_is_heard(tmp_path: Path) -> None:
+def test_the_requested_consistency_threshold_is_applied(tmp_path: Path) -> None:
     finished = runs(tmp_path, changed(2, 0))
     assert judge("output_consistency", finished, threshold=0.11).passed
     assert not judge("output_consistency", finished, threshold=0.09).passed
 
 
-def test_a_log_that_tells_of_other_responses_fails(tmp_path: Path) -> None:
+def test_a_response_log_that_contradicts_the_request_log_fails(tmp_path: Path) -> None:
     finished = runs(tmp_path, SAME)
     finished[1].dir.accuracy_log.write_bytes(runs(tmp_path / "other", SAME[::-1])[1].dir.accuracy_log.read_bytes())
     result = judge("output_consistency", finished)
@@ -102,23 +104,23 @@ def test_a_log_that_tells_of_other_responses_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["output_consistency", "output_length"])
-def test_samples_the_accuracy_run_never_saw_fail(tmp_path: Path, name: str) -> None:
+def test_samples_missing_from_the_accuracy_run_fail(tmp_path: Path, name: str) -> None:
     assert not judge(name, runs(tmp_path, SAME, accuracy=RESPONSES[:10])).passed
 
 
 @pytest.mark.parametrize(("length", "passed"), [(18, True), (22, True), (17, False), (23, False)])
-def test_length_within_a_tenth(tmp_path: Path, length: int, passed: bool) -> None:
+def test_output_lengths_may_differ_by_a_tenth(tmp_path: Path, length: int, passed: bool) -> None:
     responses = [(i, [*ids, 7, 7, 7][:length]) for i, ids in SAME]
     assert judge("output_length", runs(tmp_path, responses)).passed is passed
 
 
-def test_length_compares_the_same_samples(tmp_path: Path) -> None:
+def test_output_lengths_are_compared_sample_by_sample(tmp_path: Path) -> None:
     accuracy = [[5] * 10, [6] * 100]
     assert judge("output_length", runs(tmp_path, [(0, [5] * 10)] * 9 + [(1, [6] * 100)], accuracy=accuracy)).passed
 
 
 @pytest.mark.parametrize("name", ["output_consistency", "output_length"])
-def test_bare_logs_are_judged_by_what_was_logged(tmp_path: Path, name: str) -> None:
+def test_runs_without_request_log_are_judged_by_the_logged_responses(tmp_path: Path, name: str) -> None:
     finished = runs(tmp_path / "1", SAME)
     finished[1].dir.requests.unlink()
     assert judge(name, finished).passed
@@ -129,7 +131,7 @@ def test_bare_logs_are_judged_by_what_was_logged(tmp_path: Path, name: str) -> N
 
 
 @pytest.mark.parametrize("name", ["output_consistency", "output_length"])
-def test_runs_in_the_wrong_mode_are_input_errors(tmp_path: Path, name: str) -> None:
+def test_runs_in_the_wrong_mode_are_refused(tmp_path: Path, name: str) -> None:
     accuracy, performance = runs(tmp_path, SAME)
     with pytest.raises(InputError, match="must be an accuracy run"):
         judge(name, [performance, accuracy])
@@ -139,14 +141,14 @@ def test_runs_in_the_wrong_mode_are_input_errors(tmp_path: Path, name: str) -> N
         judge(name, [accuracy])
 
 
-def test_an_accuracy_run_without_responses_is_no_verdict(tmp_path: Path) -> None:
+def test_an_accuracy_run_without_responses_prevents_a_verdict(tmp_path: Path) -> None:
     finished = runs(tmp_path, SAME, accuracy=[])
     with pytest.raises(ExecutionError, match="responses are missing"):
         judge("output_consistency", finished)
 
 
 @pytest.mark.parametrize("name", ["output_consistency", "output_length"])
-def test_plan(name: str) -> None:
+def test_the_plan_has_an_accuracy_run_and_a_logged_performance_run(name: str) -> None:
     first, second = find_audit(name).runs(request(name, samples=7))
     assert (first.mode, first.render()) == ("accuracy", None)
     assert second.settings["min_query_count"] == second.settings["accuracy_log_sampling_target"] == 7
@@ -156,7 +158,7 @@ def test_plan(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["output_consistency", "output_length"])
-def test_refusals(name: str) -> None:
+def test_invalid_audit_options_are_refused(name: str) -> None:
     test = find_audit(name)
     with pytest.raises(InputError, match="must be at most 20"):
         test.validate(request(name, samples=21))

@@ -82,7 +82,7 @@ def test_an_honest_system_passes_after_one_round() -> None:
 
 @pytest.mark.parametrize("rows", [64, 400, 5_000])
 @pytest.mark.parametrize("share", [0.12, 0.15, 0.25, 0.4, 0.9])
-def test_a_cache_fails_whatever_the_size_of_the_dataset(share: float, rows: int) -> None:
+def test_a_cache_fails_for_each_size_of_the_dataset(share: float, rows: int) -> None:
     outcome, done = play(saving(share), rows=rows, samples=32)
     assert outcome.verdict == "FAIL"
     assert len(done) <= 19
@@ -94,7 +94,7 @@ def test_a_saving_below_the_threshold_passes(share: float) -> None:
 
 
 @pytest.mark.parametrize(("rows", "engines"), [(64, 4), (400, 1), (5_000, 1)])
-def test_samples_of_references_are_new_to_their_engine(rows: int, engines: int) -> None:
+def test_reference_runs_use_samples_that_are_new_to_the_engine(rows: int, engines: int) -> None:
     """A dataset with too few of them gets new engines."""
     _, done = play(saving(0.15), rows=rows, samples=32)
     issued: Counter[tuple[int, int]] = Counter()
@@ -106,7 +106,7 @@ def test_samples_of_references_are_new_to_their_engine(rows: int, engines: int) 
     assert done[-1].run.engine == engines
 
 
-def test_a_server_with_too_small_a_dataset_gets_no_verdict() -> None:
+def test_a_server_without_enough_new_samples_has_no_verdict() -> None:
     outcome, done = play(saving(0.15), rows=64, samples=32, starts_engine=False)
     assert (outcome.verdict, len(references(done))) == ("NONE", 2)
     assert "the dataset is too small: 0 of 64 rows are new to the server" in outcome.reason
@@ -118,18 +118,18 @@ def test_a_strong_cache_fails_after_one_round() -> None:
     assert (outcome.verdict, len(done)) == ("FAIL", 4)
 
 
-def test_a_disturbed_reference_is_outvoted() -> None:
+def test_one_disturbed_reference_run_does_not_decide() -> None:
     outcome, _ = play(saving(0, lambda run, place: 3.0 if place == 0 else 1.0))
     assert outcome.verdict == "PASS"
 
 
-def test_a_cache_behind_a_disturbance_fails() -> None:
+def test_a_cache_fails_although_a_disturbance_hides_it_in_one_round() -> None:
     """The repeating runs of the first round are slow because the system was stopped."""
     outcome, _ = play(saving(0.25, lambda run, place: 2.0 if place in (1, 2) else 1.0))
     assert outcome.verdict == "FAIL"
 
 
-def test_a_system_that_keeps_responses_on_disk_does_not_pass() -> None:
+def test_a_cache_on_disk_does_not_pass() -> None:
     """A new engine does not help: the samples are not new to the disk."""
     seen: set[int] = set()
 
@@ -148,7 +148,9 @@ def test_a_system_that_keeps_responses_on_disk_does_not_pass() -> None:
 
 @pytest.mark.parametrize("threshold", [0.1, 0.2])
 @pytest.mark.parametrize("share", [0.5, 0.93, 1.0, 1.07, 2.0])
-def test_limits_are_the_threshold_and_at_most_half_of_it(share: float, threshold: float) -> None:
+def test_the_limit_for_a_shorter_sample_is_raised_by_at_most_half_of_the_threshold(
+    share: float, threshold: float
+) -> None:
     """The repeated sample has this share of the lengths of all others. A shorter sample has the higher limit."""
     outcome, _ = play(
         lambda run, place: 0.2, indices=(0,), samples=15, threshold=threshold,
@@ -167,7 +169,7 @@ def test_limits_are_the_threshold_and_at_most_half_of_it(share: float, threshold
     assert "lengths" in next(one.required for one in outcome.findings if one.rule == "caching-pace")
 
 
-def test_the_repeated_samples_are_near_the_means_of_both_lengths() -> None:
+def test_repeated_samples_have_lengths_near_both_means() -> None:
     def lengths(row: int) -> tuple[int, float]:
         return 40 + row * 37 % 200, 20.0 + row * 53 % 100
 
@@ -178,7 +180,7 @@ def test_the_repeated_samples_are_near_the_means_of_both_lengths() -> None:
             assert mean_of_test == pytest.approx(mean, rel=0.15)
 
 
-def test_only_far_samples_leave_only_the_runs_whose_mean_is_near() -> None:
+def test_samples_far_from_the_mean_are_not_repeated_alone() -> None:
     """Half of the prompts are short and half are long. A verdict on one of them would compare lengths."""
     outcome, done = play(saving(0.25), lengths=lambda row: (100 if row % 2 else 1_000, 50.0))
     assert outcome.verdict == "FAIL"
@@ -193,19 +195,19 @@ def test_only_far_samples_leave_only_the_runs_whose_mean_is_near() -> None:
     ("sample_s", "verdict", "used"),
     [(0.001, "NONE", 64), (0.007, "NONE", 64), (0.009, "PASS", 64), (0.04, "PASS", 64)],
 )
-def test_no_more_samples_than_there_are(sample_s: float, verdict: str, used: int) -> None:
+def test_the_number_of_samples_is_limited_by_the_dataset(sample_s: float, verdict: str, used: int) -> None:
     outcome, done = play(lambda run, place: sample_s, rows=64, samples=32)
     assert (outcome.verdict, done[-1].run.samples) == (verdict, used)
 
 
-def test_samples_are_raised_until_a_run_is_long_enough() -> None:
+def test_samples_are_added_until_a_run_is_long_enough() -> None:
     outcome, done = play(lambda run, place: 0.001)
     assert outcome.verdict == "PASS"
     assert labels(done)[:2] == ["reference 64 1", "reference 1024 1"]
     assert done[-1].run.samples == 3072
 
 
-def test_runs_and_time_are_bounded() -> None:
+def test_the_number_of_runs_and_the_duration_are_limited() -> None:
     chaos = [1.0, 0.3, 0.3, 0.1, 0.7, 0.2, 0.5]
     for start in range(7):
         _, done = play(lambda run, place, start=start: chaos[(place * 3 + start) % 7])  # type: ignore[misc]
@@ -216,7 +218,7 @@ def test_runs_and_time_are_bounded() -> None:
     assert "differ too much" in outcome.reason
 
 
-def test_the_chance_counts_the_orders_of_the_runs() -> None:
+def test_the_error_probability_counts_the_orders_of_the_runs() -> None:
     orders = [
         sum(test < reference for test in order[:3] for reference in order[3:]) for order in permutations(range(7))
     ]
@@ -225,7 +227,7 @@ def test_the_chance_counts_the_orders_of_the_runs() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 64, 400, 13_368])
-def test_each_part_of_the_rows_is_spread_over_the_dataset(count: int) -> None:
+def test_rows_of_each_run_are_spread_over_the_dataset(count: int) -> None:
     rows = spread_rows(count)
     assert sorted(rows) == list(range(count))
     if count >= 64:

@@ -25,11 +25,13 @@ class Two(Family):
 """
 
 
-def test_a_name_is_of_one_audit() -> None:
+def test_each_audit_has_a_unique_name() -> None:
     assert len(list(declared())) == len(AUDITS)
 
 
-def test_a_module_may_have_several_audits_and_their_base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_multiple_audits_of_one_module_are_found_without_their_base_class(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "family_of_audits.py").write_text(MODULE)
     monkeypatch.setattr(catalog, "__path__", [str(tmp_path), *catalog.__path__])
     try:

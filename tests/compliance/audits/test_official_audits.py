@@ -40,7 +40,7 @@ def failed(entries: Sequence[AccuracyEntry], *, scenario: str = "Offline", count
     return {check.text for check in checks if not check.passed}
 
 
-def test_honest_responses_pass() -> None:
+def test_correct_responses_pass_test06() -> None:
     assert failed([entry(GOOD), entry([1, 2])], count=2) == set()
     assert failed([entry(GOOD, first=GOOD[:1])], scenario="Server") == set()
     assert failed([entry([5] * 128)]) == set()
@@ -65,17 +65,17 @@ def test_honest_responses_pass() -> None:
         (entry([10, 11], first=[11]), "responses with a wrong reported first token"),
     ],
 )
-def test_each_fault_fails_its_check(response: AccuracyEntry, check: str) -> None:
+def test_each_faulty_response_violates_its_check(response: AccuracyEntry, check: str) -> None:
     assert check in failed([entry(GOOD), response], count=2)
     assert check not in failed([entry(GOOD), entry(GOOD)], count=2)
 
 
 @pytest.mark.parametrize("first", [None, [], [11], [10, 99], [*GOOD, 1]])
-def test_first_token_record_is_needed_and_true_outside_offline(first: list[int] | None) -> None:
+def test_a_missing_or_wrong_first_token_fails_outside_offline(first: list[int] | None) -> None:
     assert failed([entry(GOOD, first=first)], scenario="Server") == {"responses with a wrong reported first token"}
 
 
-def test_number_of_responses_is_exact_and_an_empty_log_fails() -> None:
+def test_missing_and_additional_responses_fail() -> None:
     assert failed([entry(GOOD)] * 99, count=100) == {"number of logged responses"}
     assert failed([entry(GOOD)] * 101, count=100) == {"number of logged responses"}
     assert "number of logged responses" in failed([], count=100)
@@ -86,20 +86,20 @@ def test_number_of_responses_is_exact_and_an_empty_log_fails() -> None:
     ("odd", "count", "severity"),
     [([10, 128000], 1, "note"), ([10, 128000], 5, "note"), ([10, 128000], 6, "error"), ([128000, 10], 1, "error")],
 )
-def test_a_begin_id_that_the_model_generated_is_noted(odd: list[int], count: int, severity: str) -> None:
+def test_a_generated_begin_of_sequence_id_is_a_note_or_warning(odd: list[int], count: int, severity: str) -> None:
     entries = [entry(odd)] * count + [entry([10, 11])] * (100 - count)
     judged = judge_entries(entries, scenario="Offline", stop_ids=STOPS, bos_ids=BOS, expected_count=100, max_tokens=128)
     assert [one.severity for one in judged if one.rule == "test06-begin"] == [severity]
 
 
-def test_a_begin_id_that_also_ends_is_judged_as_an_end() -> None:
+def test_an_id_that_begins_and_ends_is_treated_as_an_end() -> None:
     checks = judge_entries(
         [entry([1, 2, 0])], scenario="Offline", stop_ids=(0,), bos_ids=(0,), expected_count=1, max_tokens=128
     )
     assert all(check.passed for check in checks)
 
 
-def test_special_ids_that_begin_or_end_are_judged_as_such_alone() -> None:
+def test_begin_and_end_ids_are_checked_separately() -> None:
     assert failed([entry([128000, 10])]) == {"responses with a begin-of-sequence ID"}
     assert failed([entry([10, 128009, 128009])]) == {
         "responses with multiple end-of-sequence IDs",
@@ -113,7 +113,7 @@ def test_special_ids_that_begin_or_end_are_judged_as_such_alone() -> None:
     }  # nothing is claimed of what is not known
 
 
-def test_int64_responses_are_read_as_such() -> None:
+def test_responses_of_int64_ids_are_read() -> None:
     wide = AccuracyEntry(0, 0, array("q", [10, 11, 12]).tobytes(), 3, array("q", [10]).tobytes())
     assert dtype_of([wide]).name == "int64"
     assert failed([wide], scenario="Server") == set()
@@ -138,7 +138,7 @@ LOGS: list[tuple[list[AccuracyEntry], str, str]] = [
 
 
 @pytest.mark.parametrize(("entries", "scenario", "lines"), LOGS)
-def test_official_text(entries: list[AccuracyEntry], scenario: str, lines: str) -> None:
+def test_the_text_has_the_lines_of_the_official_script(entries: list[AccuracyEntry], scenario: str, lines: str) -> None:
     first, end, length, verdict = lines.split()
     assert official_text(entries, scenario=scenario) == (
         f"First token check pass: {first}\nEOS check pass: {end}\nSample length check pass: {length}\n"
@@ -148,7 +148,7 @@ def test_official_text(entries: list[AccuracyEntry], scenario: str, lines: str) 
 
 @needs_checkout
 @pytest.mark.parametrize(("entries", "scenario", "lines"), LOGS)
-def test_the_text_is_that_of_the_official_script(
+def test_the_text_equals_that_of_the_official_test06_script(
     tmp_path: Path, entries: list[AccuracyEntry], scenario: str, lines: str
 ) -> None:
     assert official_text(entries, scenario=scenario) == run_official_test06(tmp_path, scenario, entries)
@@ -156,7 +156,7 @@ def test_the_text_is_that_of_the_official_script(
 
 @needs_checkout
 @needs_published
-def test_of_published_logs_too(tmp_path: Path) -> None:
+def test_texts_of_published_logs_equal_those_of_the_official_script(tmp_path: Path) -> None:
     paths = sorted(PUBLISHED.glob("**/TEST06/accuracy/mlperf_log_accuracy.json"))
     assert paths
     for number, path in enumerate(paths):
@@ -177,7 +177,7 @@ def request(**more: object) -> AuditRequest[AuditOptions]:
     return request_of("TEST06", **{"stop_ids": STOPS, **more})
 
 
-def test_plan_is_the_official_configuration() -> None:
+def test_the_planned_run_has_the_official_configuration() -> None:
     spec = find_audit("TEST06").runs(request())[0]
     assert spec.render() == (
         "*.*.mode = 2\n*.*.accuracy_log_rng_seed = 720381539243781796\n*.*.accuracy_log_sampling_target = 100\n"
@@ -185,7 +185,7 @@ def test_plan_is_the_official_configuration() -> None:
     )
 
 
-def test_verdict_has_the_official_text_and_copies_the_log(tmp_path: Path) -> None:
+def test_the_verdict_has_the_official_text_and_a_copy_of_the_log(tmp_path: Path) -> None:
     test = find_audit("TEST06")
     spec = test.runs(request())[0]
     entries = [entry([10, 128009, 128009], seq=seq, index=seq) for seq in range(100)]
@@ -199,7 +199,7 @@ def test_verdict_has_the_official_text_and_copies_the_log(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("scenario", "required"), [("Offline", True), ("SingleStream", False)])
-def test_required_where_the_benchmark_asks_for_it(tmp_path: Path, scenario: str, required: bool) -> None:
+def test_test06_is_required_only_where_the_benchmark_requires_it(tmp_path: Path, scenario: str, required: bool) -> None:
     test = find_audit("TEST06")
     samples = [(seq, 9, 3) for seq in range(100)]
     entries = [entry(GOOD, seq=seq, index=seq) for seq in range(100)]
@@ -208,7 +208,7 @@ def test_required_where_the_benchmark_asks_for_it(tmp_path: Path, scenario: str,
     assert test.verify(request(scenario=scenario), [run]).required == required
 
 
-def test_refusals(tmp_path: Path) -> None:
+def test_invalid_test06_options_are_refused(tmp_path: Path) -> None:
     test = find_audit("TEST06")
     with pytest.raises(InputError, match="end-of-sequence IDs"):
         test.validate(request(stop_ids=()))
@@ -290,7 +290,7 @@ PAIRS = {
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_official_outcome(tmp_path: Path, name: str) -> None:
+def test_test04_outcomes_follow_from_both_summaries(tmp_path: Path, name: str) -> None:
     reference, test, passes, scores = PAIRS[name]
     paths = write_pair(tmp_path, reference, test)
     outcome = official_outcome(*paths)
@@ -310,20 +310,20 @@ def write_pair(folder: Path, reference: str, test: str) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize("text", ["Scenario Offline", "Scenario : Offline\nSamples per second: many"])
-def test_damaged_summaries_are_input_errors(tmp_path: Path, text: str) -> None:
+def test_damaged_summaries_are_refused(tmp_path: Path, text: str) -> None:
     paths = write_pair(tmp_path, text, offline(1))
     with pytest.raises(InputError, match="LoadGen"):
         official_outcome(*paths)
 
 
-def test_bytes_that_are_no_text_are_an_input_error(tmp_path: Path) -> None:
+def test_a_summary_that_is_not_text_is_refused(tmp_path: Path) -> None:
     paths = write_pair(tmp_path, "", offline(1))
     paths[0].write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="not a text"):
         official_outcome(*paths)
 
 
-def test_verdict_says_that_it_is_not_required(tmp_path: Path) -> None:
+def test_the_test04_verdict_states_that_it_is_not_required(tmp_path: Path) -> None:
     paths = write_pair(tmp_path, *PAIRS["offline pass"][:2])
     runs = [RunArtifacts(RunDir(path.parent), spec=RunSpec(label)) for label, path in zip("ab", paths, strict=True)]
     request = request_of("TEST04", loadgen_key="")
@@ -334,7 +334,7 @@ def test_verdict_says_that_it_is_not_required(tmp_path: Path) -> None:
     assert "Not required" in result.text
 
 
-def test_too_few_samples_are_refused() -> None:
+def test_test04_with_too_few_samples_is_refused() -> None:
     with pytest.raises(SetupError, match="at least 4 samples"):
         find_audit("TEST04").validate(request_of("TEST04", loaded_count=3))
 
@@ -344,14 +344,14 @@ def test_too_few_samples_are_refused() -> None:
 
 @needs_checkout
 @pytest.mark.parametrize("name", PAIRS)
-def test_text_and_score_are_those_of_the_official_script(tmp_path: Path, name: str) -> None:
+def test_text_and_scores_equal_those_of_the_official_test04_script(tmp_path: Path, name: str) -> None:
     paths = write_pair(tmp_path, *PAIRS[name][:2])
     assert official_outcome(*paths).text == run_official_test04(tmp_path, paths)
 
 
 @needs_checkout
 @needs_published
-def test_published_summaries_too(tmp_path: Path) -> None:
+def test_texts_of_published_summaries_equal_those_of_the_official_script(tmp_path: Path) -> None:
     summaries = sorted(PUBLISHED.glob("**/performance/run_1/mlperf_log_summary.txt"))
     assert summaries
     for number, (reference, audited) in enumerate(zip(summaries, summaries[1:] + summaries[:1], strict=True)):

@@ -65,7 +65,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
         del RULES[name]
 
 
-def test_rules_are_applied_in_order_and_a_silent_one_by_having_run(made: SimpleNamespace) -> None:
+def test_rules_are_applied_in_order_and_a_silent_rule_counts_as_applied(made: SimpleNamespace) -> None:
     judgement = judge(Run(bad={"two", "silent"}), made.all)
     assert [(one.rule, one.severity) for one in judgement.findings] == [
         ("one", "pass"), ("two", "warning"), ("three", "pass"), ("silent", "error")
@@ -83,7 +83,9 @@ def test_rules_are_applied_in_order_and_a_silent_one_by_having_run(made: SimpleN
         (Run({"object": "Offline has none"}), "silent", NOT_APPLICABLE, "Offline has none"),
     ],
 )
-def test_what_is_not_judged_has_its_reason(made: SimpleNamespace, run: Run, rule: str, what: str, why: str) -> None:
+def test_a_rule_that_is_not_applied_has_a_reason(
+    made: SimpleNamespace, run: Run, rule: str, what: str, why: str
+) -> None:
     judgement = judge(run, made.all)
     (left,) = judgement.not_judged
     assert (left.rules, left.what, left.why) == ((rule,), what, why)
@@ -103,7 +105,7 @@ def raises(error: Exception) -> Callable[[Any], Any]:
     return decide
 
 
-def test_a_check_that_finds_no_input_and_one_that_finds_a_damaged_one(made: SimpleNamespace) -> None:
+def test_a_check_without_input_is_not_applied_and_a_damaged_input_is_an_error(made: SimpleNamespace) -> None:
     judgement = judge(Run(), of(raises(Absent("no folder"))))
     assert judgement.reasons == {"one": (WITHOUT_INPUT, "no folder")}
     damage = InputError("log.txt is damaged")
@@ -120,7 +122,7 @@ def test_a_check_that_finds_no_input_and_one_that_finds_a_damaged_one(made: Simp
         judge(Run(), of(raises(UnknownRuleError("x"))), lambda _: ())
 
 
-def test_parts_of_one_subject_are_judged_together() -> None:
+def test_results_of_multiple_parts_of_a_subject_are_merged() -> None:
     first, second = Judgement(reasons={"a": (NOT_APPLICABLE, "x"), "b": (WITHOUT_INPUT, "file")}), Judgement()
     second.reasons, second.applied = {"a": (WITHOUT_INPUT, "y"), "b": (WITHOUT_INPUT, "text"), "c": ("", "")}, {"c"}
     first.take(second)
@@ -132,7 +134,7 @@ def test_parts_of_one_subject_are_judged_together() -> None:
     assert [left.rules for left in grouped({"b": ("w", "y"), "a": ("w", "y")})] == [("a", "b")]
 
 
-def test_a_check_takes_the_rules_of_what_it_calls(made: SimpleNamespace) -> None:
+def test_a_combined_check_has_the_rules_of_its_parts(made: SimpleNamespace) -> None:
     combined = check_of(made.first, made.third, needs=("log",))
     assert combined.rules == ("one", "two", "silent")
     assert (combined.silent, combined.needs) == (("silent",), ("log",))

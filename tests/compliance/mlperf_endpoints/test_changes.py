@@ -416,7 +416,7 @@ ALL = {name: CHANGES.get(name, {}) | WARNED.get(name, {}) for name in (*CHANGES,
 
 
 @pytest.mark.parametrize(("name", "change"), [(name, change) for name in ALL for change in ALL[name]])
-def test_a_change_is_found(
+def test_each_changed_file_violates_its_rules(
     name: str, change: str, recorded: Path, copy_of: Callable[[str], Path], tmp_path: Path
 ) -> None:
     edit, rules = ALL[name][change]
@@ -436,7 +436,7 @@ def test_a_change_is_found(
         (lambda rows: [*rows, rows[0]], "dataset-rows"),
     ],
 )
-def test_prompts_are_those_of_the_dataset(
+def test_prompts_are_compared_with_the_dataset(
     edit: Callable[[list[str]], list[str]], rule: str, recorded: Path, tmp_path: Path
 ) -> None:
     write_data(data := tmp_path / "prompts.jsonl")

@@ -79,7 +79,7 @@ def tree(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_of_a_point_is_found(change: str, tree: Path, tmp_path: Path) -> None:
+def test_each_changed_point_violates_its_rules(change: str, tree: Path, tmp_path: Path) -> None:
     edit, rules = CHANGES[change]
     root = Path(shutil.copytree(tree, tmp_path / "tree"))
     edit(root / "results" / "BOX" / "model" / "r8")
@@ -157,12 +157,12 @@ def lacking(root: Path) -> dict[str, str]:
     return {one.rule.removeprefix("endpoints-tree-"): one.found for one in tree_rules}
 
 
-def test_a_whole_tree_lacks_nothing(complete_tree: Path) -> None:
+def test_a_complete_tree_has_no_missing_parts(complete_tree: Path) -> None:
     assert lacking(complete_tree) == {}
 
 
 @pytest.mark.parametrize("change", INCOMPLETE)
-def test_an_incomplete_tree_fails(change: str, complete_tree: Path, tmp_path: Path) -> None:
+def test_an_incomplete_tree_names_the_missing_part(change: str, complete_tree: Path, tmp_path: Path) -> None:
     edit, rule, text = INCOMPLETE[change]
     edit(root := Path(shutil.copytree(complete_tree, tmp_path / "tree")))
     missing = lacking(root)
@@ -170,7 +170,7 @@ def test_an_incomplete_tree_fails(change: str, complete_tree: Path, tmp_path: Pa
     assert missing.keys() == {rule}
 
 
-def test_a_forged_rate_fails_a_whole_tree(complete_tree: Path, tmp_path: Path) -> None:
+def test_a_forged_rate_fails_although_the_tree_is_complete(complete_tree: Path, tmp_path: Path) -> None:
     root = Path(shutil.copytree(complete_tree, tmp_path / "tree"))
     in_summary("qps", 999)(root / R8)
     numbers = [one for one in check_folders([root]).of("error") if one.rule == "endpoints-point-numbers"]
@@ -179,7 +179,7 @@ def test_a_forged_rate_fails_a_whole_tree(complete_tree: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("edit", [None, SUMMARY, "config.yaml", POINT])
-def test_a_tree_is_compared_with_its_runs(
+def test_a_tree_that_differs_from_its_runs_fails(
     edit: str | None, tree: Path, recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = Path(shutil.copytree(tree, tmp_path / "tree"))
@@ -207,7 +207,9 @@ def test_options_that_do_not_apply_are_refused(
                 assert f"{name}: not supported for" in capsys.readouterr().err
 
 
-def test_submit_keeps_the_facts_of_a_point(recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_submit_keeps_the_given_fields_of_a_point(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run, root = Path(shutil.copytree(recorded / "concurrency", tmp_path / "run")), tmp_path / "tree"
     facts: dict[str, Any] = {"division": "RDI", "runtime_settings": {"runtime": {"model_seed": 1}}}
     (run / POINT).write_text(yaml.safe_dump(facts))
@@ -227,7 +229,7 @@ def test_submit_keeps_the_facts_of_a_point(recorded: Path, tmp_path: Path, capsy
 
 
 @pytest.mark.parametrize(("name", "text"), [("server-died", "failed samples: 3"), ("interrupted", "never completed")])
-def test_a_rehearsal_requires_all_responses(
+def test_a_rehearsal_with_missing_responses_is_refused(
     name: str, text: str, recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["submit", str(recorded / name), "--organization", "O", "--system-name", "S", "--rehearsal"]

@@ -56,7 +56,7 @@ CHANGES: dict[str, tuple[Change, set[str]]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_folder_is_held_to_the_round(change: str, copy_of: CopyOf) -> None:
+def test_each_deviation_from_the_round_violates_its_rule(change: str, copy_of: CopyOf) -> None:
     edit, rules = CHANGES[change]
     both(AS_ASKED, edit)(folder := copy_of("concurrency"))
     verdict = judge_folder(folder, official=True)
@@ -67,7 +67,7 @@ def test_a_folder_is_held_to_the_round(change: str, copy_of: CopyOf) -> None:
     assert ("dataset" in left) == (change == "another model")
 
 
-def test_failures_and_parts_of_a_pass_break_rules(recorded: Path) -> None:
+def test_failed_requests_and_partial_passes_violate_rules(recorded: Path) -> None:
     broken = {one.rule for one in judge_folder(recorded / "server-died", official=True).of("error")}
     assert {"endpoints-rule-failures", "endpoints-rule-samples"} <= broken
 
@@ -80,7 +80,7 @@ def test_an_unknown_round_is_refused() -> None:
 @pytest.mark.parametrize(
     ("changed", "broken"), [({}, ""), ({"rouge1": "38.3"}, "rouge1"), ({"gen_len": "9000000"}, "gen_len")]
 )
-def test_scores_are_held_to_the_targets(changed: dict[str, str], broken: str, copy_of: CopyOf) -> None:
+def test_scores_below_their_targets_violate_rules(changed: dict[str, str], broken: str, copy_of: CopyOf) -> None:
     AS_ASKED(folder := copy_of("accuracy"))
     good = {"rouge1": "38.8", "rouge2": "16.0", "rougeL": "24.5", "rougeLsum": "35.9", "gen_len": "8000000"}
     entry = {"dataset_name": "scored", "dataset_type": "accuracy", "num_samples": 13368, "score": good | changed}
@@ -95,7 +95,7 @@ WITH_ROUGE = in_config("datasets/1/accuracy_config/eval_method", "rouge")
 
 
 @pytest.mark.parametrize("changed", [None, "rouge1", "rougeLsum", "gen_len"])
-def test_rouge_is_scored_again(changed: str | None, copy_of: CopyOf, tmp_path: Path) -> None:
+def test_rouge_scores_are_recomputed_from_the_responses(changed: str | None, copy_of: CopyOf, tmp_path: Path) -> None:
     folder, data = copy_of("accuracy"), tmp_path / "prompts.jsonl"
     write_data(data)
     WITH_ROUGE(folder)
@@ -115,7 +115,7 @@ def test_rouge_is_scored_again(changed: str | None, copy_of: CopyOf, tmp_path: P
     assert {one.text.split()[1] for one in findings if not one.passed} == ({changed} if changed else set())
 
 
-def test_a_data_set_of_too_few_rows_is_refused(copy_of: CopyOf, tmp_path: Path) -> None:
+def test_a_dataset_with_too_few_rows_is_refused(copy_of: CopyOf, tmp_path: Path) -> None:
     folder, data = copy_of("accuracy"), tmp_path / "prompts.jsonl"
     data.write_text('{"highlights": "one"}\n{"highlights": "two"}\n')
     WITH_ROUGE(folder)
@@ -123,13 +123,13 @@ def test_a_data_set_of_too_few_rows_is_refused(copy_of: CopyOf, tmp_path: Path) 
         list(rescored(EndpointsEvidence(EndpointsRun(folder), dataset_path=data)))
 
 
-def test_the_folders_of_a_curve_are_found_without_those_of_audits(recorded: Path) -> None:
+def test_run_directories_are_found_without_those_of_audits(recorded: Path) -> None:
     assert run_folders(recorded / "audit-honest") == [recorded / "audit-honest"]
     assert {folder.name for folder in run_folders(recorded)} == {path.name for path in recorded.iterdir()}
     assert not is_for_endpoints(recorded / "nowhere")
 
 
-def test_what_folders_lack_is_listed(recorded: Path) -> None:
+def test_missing_files_and_points_are_listed(recorded: Path) -> None:
     checked = check_folders([recorded])
     broken = {one.rule for one in checked.of("error", "warning", "note")}
     assert {"endpoints-file", "endpoints-points", "endpoints-offline", "endpoints-tree"} <= broken
@@ -137,7 +137,7 @@ def test_what_folders_lack_is_listed(recorded: Path) -> None:
     assert checked.record()["official"] == {"run": False}
 
 
-def test_regions_are_those_of_the_rules() -> None:
+def test_regions_of_concurrency_follow_the_official_rules() -> None:
     """Example B of the rules' §5.4, and one of 32."""
     assert regions([1, 256], 32) == {"ultra low": (1, 32), "low": (2, 7), "medium": (8, 41), "high": (42, 256)}
     assert list(regions([8, 32], 32)) == ["ultra low"]
@@ -151,7 +151,7 @@ def checker(folder: Path, output: str, code: int) -> str:
     return str(path)
 
 
-def test_the_official_checker_is_relayed(tmp_path: Path, recorded: Path) -> None:
+def test_findings_of_the_official_checker_are_reported(tmp_path: Path, recorded: Path) -> None:
     results = [
         {"severity": "info", "rule": "path-exists", "message": "there", "passed": True},
         {"severity": "error", "rule": "src-dir", "message": "Missing src/ directory", "passed": False},
@@ -165,12 +165,12 @@ def test_the_official_checker_is_relayed(tmp_path: Path, recorded: Path) -> None
 
 
 @pytest.mark.parametrize("output", ["a traceback", "{}", '{"results": [1]}'])
-def test_a_checker_without_a_result_is_an_error(output: str, tmp_path: Path) -> None:
+def test_an_official_checker_without_json_is_an_error(output: str, tmp_path: Path) -> None:
     with pytest.raises(ExecutionError, match="no JSON in its output"):
         run_checker(checker(tmp_path, output, 2), tmp_path)
 
 
-def test_submit_writes_what_follows_from_folders(
+def test_submit_writes_points_that_follow_from_the_runs(
     recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tree, folders = tmp_path / "tree", [str(recorded / name) for name in ("concurrency", "offline")]
@@ -192,13 +192,13 @@ def test_submit_writes_what_follows_from_folders(
     assert (tree / "REHEARSAL.txt").is_file()
 
 
-def test_submit_refuses_a_folder_that_contradicts_itself(copy_of: CopyOf, tmp_path: Path) -> None:
+def test_submit_refuses_a_run_directory_that_contradicts_itself(copy_of: CopyOf, tmp_path: Path) -> None:
     in_json(SUMMARY, at("n_samples_failed", 1))(folder := copy_of("concurrency"))
     command = ["submit", str(folder), "--organization", "ORG", "--system-name", "BOX", "--rehearsal"]
     assert run_command([*command, "--output", str(tmp_path / "tree")]) == ExitCode.NEGATIVE
 
 
-def test_folders_are_signed_off_together(recorded: Path, copy_of: CopyOf) -> None:
+def test_multiple_run_directories_are_signed_off_as_one_system(recorded: Path, copy_of: CopyOf) -> None:
     in_config("model_params/temperature", 1.0)(folder := copy_of("concurrency"))
     command = ["signoff", "--scope", "harness", "--ref", str(recorded / "poisson")]
     assert run_command([*command, str(recorded / "concurrency")]) == ExitCode.OK
@@ -206,7 +206,9 @@ def test_folders_are_signed_off_together(recorded: Path, copy_of: CopyOf) -> Non
     assert run_command(["signoff", "--scope", "baseline", *command[3:]]) == ExitCode.BAD_INPUT
 
 
-def test_the_store_takes_folders(recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_store_adds_run_directories_once(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     store = ["--db", str(tmp_path / "results.sqlite")]
     assert run_command(["store", "ingest", *store, str(recorded / "poisson"), str(recorded / "offline")]) == ExitCode.OK
     assert run_command(["store", "ingest", *store, str(recorded / "poisson")]) == ExitCode.OK

@@ -41,7 +41,7 @@ HONEST = {
 
 @pytest.mark.parametrize("model_path", [None, BYTES])
 @pytest.mark.parametrize("name", HONEST)
-def test_an_honest_folder_is_not_refused(recorded: Path, name: str, model_path: str | None) -> None:
+def test_a_consistent_run_directory_passes(recorded: Path, name: str, model_path: str | None) -> None:
     verdict = judge_folder(recorded / name, model_path=model_path)
     assert verdict.reasons == []
     assert verdict.exit_code() == ExitCode.OK
@@ -51,14 +51,16 @@ def test_an_honest_folder_is_not_refused(recorded: Path, name: str, model_path: 
 
 
 @pytest.mark.parametrize(("name", "passes", "broken"), [("honest", True, []), ("cached", False, ["audit-second-time"])])
-def test_an_audit_is_judged_by_lengths(recorded: Path, name: str, passes: bool, broken: list[str]) -> None:
+def test_an_audit_is_judged_by_the_lengths_of_its_samples(
+    recorded: Path, name: str, passes: bool, broken: list[str]
+) -> None:
     """The client fails the honest server, whose repeated sample is short, and passes the one that keeps responses."""
     verdict = judge_folder(recorded / f"audit-{name}")
     assert [one.rule for one in verdict.of("error") if verdict.counts(one)] == [f"endpoints-{one}" for one in broken]
     assert found_by(verdict, "audit-verdict").numbers == {"client": not passes, "ours": passes}
 
 
-def test_an_audit_that_ran_alone_is_judged(recorded: Path, tmp_path: Path) -> None:
+def test_an_audit_without_its_measured_run_is_judged(recorded: Path, tmp_path: Path) -> None:
     folder = tmp_path / "curve" / "alone"
     shutil.copytree(recorded / "audit-honest" / "audit", folder / "audit")
     assert run_folders(tmp_path / "curve") == [folder]
@@ -73,7 +75,7 @@ def test_an_audit_that_ran_alone_is_judged(recorded: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("taken", "severity"), [(slice(-5, None), "warning"), (slice(4, 6), "error")])
-def test_a_run_that_was_stopped_while_it_drained(copy_of: CopyOf, taken: slice, severity: str) -> None:
+def test_missing_completions_at_the_end_are_a_finding(copy_of: CopyOf, taken: slice, severity: str) -> None:
     def without(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
         lost = places(lines, "sample.complete")[taken]
         return [line for place, line in enumerate(lines) if place not in lost]
@@ -82,14 +84,14 @@ def test_a_run_that_was_stopped_while_it_drained(copy_of: CopyOf, taken: slice, 
     assert found_by(judge_folder(folder), "drained").severity == severity
 
 
-def test_the_size_of_a_data_set_is_found_by_its_order() -> None:
+def test_the_number_of_rows_is_derived_from_the_order_of_samples() -> None:
     for size, sent in ((24, 60), (24, 15), (1000, 300), (7, 7)):
         assert dataset_size(replayed_order(42, size, sent), 42) == (size, True)
     assert dataset_size(replayed_order(42, 1000, 300), 43) == (None, True)
     assert dataset_size(replayed_order(42, 200_000, 100), 42)[1] is False  # too many sizes to try them all
 
 
-def test_an_agentic_run_may_repeat_a_sample_with_another_salt(copy_of: CopyOf) -> None:
+def test_an_agentic_run_may_salt_a_repeated_prompt(copy_of: CopyOf) -> None:
     update("sample.issued", 3, data=lambda old: [old[0], f"[salt: 1] {old[1]}", *old[2:]])(folder := copy_of("poisson"))
     assert found_by(judge_folder(folder), "prompts").severity == "error"
     in_config("settings/load_pattern/type", "agentic_inference")(folder)
@@ -98,7 +100,7 @@ def test_an_agentic_run_may_repeat_a_sample_with_another_salt(copy_of: CopyOf) -
     assert "endpoints-prompts" not in {one.rule for one in verdict.findings}
 
 
-def test_tokens_are_counted_as_the_client_counts_them(recorded: Path) -> None:
+def test_recomputed_token_counts_equal_those_of_the_client(recorded: Path) -> None:
     case = EndpointsEvidence(read_folder(recorded / "poisson"), BYTES)
     assert case.run.summary is not None
     assert case.metrics["osl"]["total"] == case.run.summary.output_sequence_lengths.total
@@ -106,7 +108,7 @@ def test_tokens_are_counted_as_the_client_counts_them(recorded: Path) -> None:
     assert case.metrics["tpot_ns"]["min"] == case.run.summary.tpot.min
 
 
-def test_input_lengths_are_counted_again(copy_of: CopyOf) -> None:
+def test_changed_input_lengths_contradict_the_prompts(copy_of: CopyOf) -> None:
     folder = copy_of("poisson")
     for name, path in (
         (SUMMARY, "input_sequence_lengths/percentiles/50.0"),
@@ -123,7 +125,9 @@ def test_input_lengths_are_counted_again(copy_of: CopyOf) -> None:
 
 
 @pytest.mark.parametrize(("words", "severity"), [(1, "warning"), (100, "error")])
-def test_tokens_that_differ_are_an_error_above_one_percent(copy_of: CopyOf, words: int, severity: str) -> None:
+def test_token_counts_that_differ_by_more_than_one_percent_are_an_error(
+    copy_of: CopyOf, words: int, severity: str
+) -> None:
     update("sample.complete", 3, data=lambda old: [old[0], old[1] + ["word"] * words])(folder := copy_of("poisson"))
     finding = found_by(judge_folder(folder, model_path=BYTES), "tokens")
     assert finding.severity == severity
@@ -131,7 +135,7 @@ def test_tokens_that_differ_are_an_error_above_one_percent(copy_of: CopyOf, word
 
 
 @pytest.mark.parametrize(("model_path", "severity"), [(None, "warning"), (BYTES, "error")])
-def test_more_tokens_than_the_server_could_make(copy_of: CopyOf, model_path: str | None, severity: str) -> None:
+def test_more_tokens_than_requested_are_reported(copy_of: CopyOf, model_path: str | None, severity: str) -> None:
     """As where a client tokenizes the texts of a random model again."""
     in_config("model_params/max_new_tokens", 40)(folder := copy_of("poisson"))
     verdict = judge_folder(folder, model_path=model_path)
@@ -146,7 +150,7 @@ def test_failed_samples_are_a_warning(recorded: Path) -> None:
     assert finding.numbers["answered_per_second"] < verdict.numbers["qps"] / 2
 
 
-def test_other_checks_are_made_where_a_file_is_missing_or_damaged(copy_of: CopyOf) -> None:
+def test_a_missing_or_damaged_file_does_not_prevent_the_other_checks(copy_of: CopyOf) -> None:
     folder = copy_of("poisson")
     (folder / SNAPSHOT).unlink()
     (folder / SAMPLES).write_text("[]")
@@ -160,7 +164,7 @@ def test_other_checks_are_made_where_a_file_is_missing_or_damaged(copy_of: CopyO
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_pipe_or_rubbish_is_an_error_that_names_the_file(copy_of: CopyOf, name: str) -> None:
+def test_a_pipe_and_unreadable_content_are_errors_that_name_the_file(copy_of: CopyOf, name: str) -> None:
     folder = copy_of("poisson")
     (folder / name).write_bytes(b"\x00\xff rubbish\n")
     assert judge_folder(folder).error is not None
@@ -181,7 +185,7 @@ def test_a_pipe_or_rubbish_is_an_error_that_names_the_file(copy_of: CopyOf, name
         (CONFIG, "settings/runtime/min_duration_ms", 1e308),
     ],
 )
-def test_a_value_that_no_client_writes_is_an_error(copy_of: CopyOf, name: str, path: str, value: Any) -> None:
+def test_impossible_values_are_bad_input(copy_of: CopyOf, name: str, path: str, value: Any) -> None:
     change = in_config(path, value) if name == CONFIG else in_json(name, at(path, value))
     change(folder := copy_of("poisson"))
     verdict = judge_folder(folder)
@@ -189,7 +193,9 @@ def test_a_value_that_no_client_writes_is_an_error(copy_of: CopyOf, name: str, p
     assert path.rsplit("/", 1)[-1] in str(verdict.error)
 
 
-def test_the_command(recorded: Path, copy_of: CopyOf, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_writes_a_record_for_each_run_directory(
+    recorded: Path, copy_of: CopyOf, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out, folder = tmp_path / "verdict", copy_of("poisson")
     assert run_command(["verify", str(recorded / "offline"), str(folder), "--output", str(out)]) == ExitCode.OK
     assert "run directory of MLPerf Endpoints" in capsys.readouterr().out
@@ -203,11 +209,11 @@ def test_the_command(recorded: Path, copy_of: CopyOf, tmp_path: Path, capsys: py
 
 
 @pytest.mark.parametrize("option", [["--accuracy-only"], ["--document", "x.md"], ["--scenario", "Server"]])
-def test_options_for_runs_of_loadgen_are_refused(recorded: Path, option: list[str]) -> None:
+def test_options_for_loadgen_runs_are_refused(recorded: Path, option: list[str]) -> None:
     assert run_command(["verify", str(recorded / "offline"), *option]) == ExitCode.BAD_INPUT
 
 
-def test_status_and_results_list_a_folder(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_and_results_list_a_run_directory(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["results", str(recorded / "poisson"), "--json"]) == ExitCode.OK
     (row,) = json.loads(capsys.readouterr().out)["answer"]["results"]
     summary = json.loads((recorded / "poisson" / SUMMARY).read_text())
@@ -219,7 +225,7 @@ def test_status_and_results_list_a_folder(recorded: Path, capsys: pytest.Capture
 
 @pytest.mark.long  # a minute each
 @pytest.mark.parametrize("name", CASES)
-def test_the_real_client(name: str, tmp_path: Path) -> None:
+def test_runs_of_the_real_client_are_judged(name: str, tmp_path: Path) -> None:
     program = client_program()
     if program is None:
         pytest.skip("MLPERF_ENDPOINTS_CLIENT names no client")
@@ -232,7 +238,7 @@ def shown(folder: Path, *, official: bool = False) -> str:
     return client_run_text(judge_folder(folder, official=official))
 
 
-def test_the_text_begins_with_the_eligibility_and_has_no_passes(recorded: Path) -> None:
+def test_the_text_begins_with_the_eligibility_and_omits_passes(recorded: Path) -> None:
     text = shown(recorded / "concurrency")
     assert text.splitlines()[1] == "eligible for submission: no, 3 reasons"
     assert text.count("not eligible for submission: ") == 3
@@ -241,12 +247,12 @@ def test_the_text_begins_with_the_eligibility_and_has_no_passes(recorded: Path) 
 
 
 @pytest.mark.parametrize("official", [False, True])
-def test_a_short_run_is_a_warning_with_and_without_official(official: bool, recorded: Path) -> None:
+def test_a_short_run_is_a_warning(official: bool, recorded: Path) -> None:
     """The official checker only warns of the duration, so a short run is not a reason against a submission."""
     assert "  warning endpoints-rule-duration: " in shown(recorded / "concurrency", official=official)
 
 
-def test_the_clients_verdict_on_an_audit_decides_about_a_submission(recorded: Path) -> None:
+def test_a_failed_audit_makes_a_run_not_eligible(recorded: Path) -> None:
     text = shown(recorded / "audit-honest-concurrency")
     assert "not eligible for submission: endpoints-rule-audit: " in text
     assert "FAIL, required: PASS" in text
@@ -254,24 +260,26 @@ def test_the_clients_verdict_on_an_audit_decides_about_a_submission(recorded: Pa
     assert judge_folder(recorded / "audit-honest-concurrency", official=True).outcome == "FAIL"
 
 
-def test_a_finding_names_the_file_of_the_other_value(copy_of: CopyOf) -> None:
+def test_a_finding_names_both_files_with_their_values(copy_of: CopyOf) -> None:
     in_json(SUMMARY, lambda summary: summary.update(qps=999.0))(folder := copy_of("concurrency"))
     assert f"report.txt: QPS: 86.57, {SUMMARY}: 999.00" in shown(folder)
 
 
-def test_the_settings_of_the_summary_are_compared_with_config_yaml(copy_of: CopyOf) -> None:
+def test_settings_in_summary_and_config_are_compared(copy_of: CopyOf) -> None:
     in_config("settings/load_pattern/target_concurrency", 16)(folder := copy_of("concurrency"))
     assert "run_config.load_pattern.target_concurrency: 8, config.yaml: 16" in shown(folder)
 
 
-def test_an_unreachable_hub_is_not_a_damaged_file(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_hub_is_not_reported_as_a_damaged_file(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     verdict = judge_folder(recorded / "concurrency", model_path="organization/model")
     assert verdict.outcome == "ERROR"
     assert "damaged" not in client_run_text(verdict)
 
 
-def test_results_explains_its_mark(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_explains_the_mark_of_runs_that_are_not_eligible(
+    recorded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run_command(["results", str(recorded / "concurrency")]) == ExitCode.OK
     text = capsys.readouterr().out
     assert "complete*" in text

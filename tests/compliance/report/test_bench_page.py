@@ -29,7 +29,7 @@ def fills(picture: Picture, color: str) -> int:
     return sum(f"fill: {color}" in use.get("style", "") for use in root.iter(f"{NS}use"))
 
 
-def test_a_page_is_one_file_with_every_part(tmp_path: Path) -> None:
+def test_a_bench_page_is_one_file_with_all_parts(tmp_path: Path) -> None:
     record = bench_record("fp8 <1>")
     late = record.runs[1].model_copy(update={"reasons": ["client: issue to wire p99 200 ms of p99 TTFT 300 ms"]})
     record = record.model_copy(update={"runs": [record.runs[0], late, *record.runs[2:]]})
@@ -45,7 +45,7 @@ def test_a_page_is_one_file_with_every_part(tmp_path: Path) -> None:
         assert part in text
 
 
-def test_saturated_runs_are_hollow_and_the_repeated_rate_is_a_mark_of_its_own() -> None:
+def test_saturated_and_repeated_runs_have_marks_of_their_own() -> None:
     record = bench_record(shares=(0.5, 0.9))
     saturated = bench_run(5, 39.9, share=0.9975)
     with_one = record.model_copy(update={"runs": [*record.runs, saturated]})
@@ -76,11 +76,11 @@ def test_saturated_runs_are_hollow_and_the_repeated_rate_is_a_mark_of_its_own() 
         ({"best": None, "runs": []}, "No run has numbers."),
     ],
 )
-def test_the_sentence_of_a_bench(fields: dict[str, Any], sentence: str) -> None:
+def test_the_page_states_the_best_rate_in_one_sentence(fields: dict[str, Any], sentence: str) -> None:
     assert sentence in shown(Path("missing"), bench_record(**fields))
 
 
-def test_what_could_not_be_checked_is_listed(tmp_path: Path) -> None:
+def test_missing_measurements_are_listed(tmp_path: Path) -> None:
     run = bench_run(1, 10).model_copy(
         update={"cached_share": None, "tokens": None, "client": None, "contention": None, "seal_sha256": None}
     )
@@ -106,7 +106,7 @@ def test_a_stopped_run_is_named_as_missing_from_the_pictures(tmp_path: Path) -> 
     assert page.unread == [f"{page.labels[0]}: not in the pictures: stopped after 11 s"]
 
 
-def test_closed_loops_and_repetitions_are_named(tmp_path: Path) -> None:
+def test_closed_loops_and_repetitions_are_labeled(tmp_path: Path) -> None:
     run = bench_run(1, 10).model_copy(update={"kind": "concurrency", "asked_qps": None, "concurrency": 8})
     again = run.model_copy(update={"number": 2, "repetition": 2, "ttft": latency(100)})
     page = bench_page(tmp_path, bench_record(runs=[run, again], best=None))

@@ -31,7 +31,7 @@ ONE_BILLION = 10**9
         ("NVIDIA GeForce RTX 4090", None),
     ],
 )
-def test_names_as_drivers_tell_them(name: str, expected: str | None) -> None:
+def test_devices_are_found_by_the_names_that_drivers_report(name: str, expected: str | None) -> None:
     device = find_device(name)
     assert (device.name if device else None) == expected
 
@@ -55,7 +55,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_both_bounds(folder: Path) -> None:
+def test_bounds_follow_from_arithmetic_and_memory_traffic(folder: Path) -> None:
     requests = table(100)
     run = manifest(folder, "Offline")
     arithmetic, memory = bounds(Device("one", 3.35e12, 989e12, "a test"), run, requests)
@@ -73,12 +73,12 @@ def test_both_bounds(folder: Path) -> None:
     assert rows["reached"].endswith("tokens/s, 50.0% of the lower bound")
 
 
-def test_one_query_at_a_time_reads_all_weights_for_each_token(folder: Path) -> None:
+def test_a_single_stream_reads_all_weights_for_each_token(folder: Path) -> None:
     _, memory = bounds(Device("one", 3.35e12, 989e12, "a test"), manifest(folder, "SingleStream"), table(10))
     assert memory < 3.35e12 / (2 * ONE_BILLION)
 
 
-def test_what_is_not_known_is_said(folder: Path) -> None:
+def test_unknown_models_and_devices_have_no_bound(folder: Path) -> None:
     away = dict(ceiling_rows(manifest(folder / "away", "Offline"), table(3), None))
     assert str(folder / "away") in away["unknown"]
     run = manifest(folder, "Offline")

@@ -42,7 +42,7 @@ def checked_of(root: Path) -> Checked:
     return Checked(tree, places, findings=findings, numbers={places[0]: latencies})
 
 
-def test_what_a_tree_holds_is_text_on_the_page(tmp_path: Path) -> None:
+def test_names_from_a_tree_are_escaped_on_the_page(tmp_path: Path) -> None:
     text = tree_page(checked_of(tmp_path), "now")
     assert EVIL not in text
     assert "&lt;script&gt;alert(1)" in text
@@ -51,14 +51,14 @@ def test_what_a_tree_holds_is_text_on_the_page(tmp_path: Path) -> None:
     assert "x" * (page_module.MAX_LINE_CHARS + 1) not in text
 
 
-def test_the_page_needs_nothing_else(tmp_path: Path) -> None:
+def test_the_page_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     text = tree_page(checked_of(tmp_path), "now")
     assert not re.search(r"""(?:src|href)\s*=\s*["'](?!data:|#)""", text)
     assert "default-src 'none'" in text
     assert "unsafe-inline'; script-src 'sha256-" in text
 
 
-def test_rates_are_shown_per_accelerator_and_those_far_from_the_median_are_named(tmp_path: Path) -> None:
+def test_rates_per_accelerator_far_from_the_median_are_named(tmp_path: Path) -> None:
     tree = Tree(tmp_path, ROUNDS["v6.0"])
     numbers = {}
     for who, gpus, rate in (("A", 1, 100.0), ("B", 2, 210.0), ("C", 1, 95.0), ("D", 2, 400.0), ("cpu", 0, 50.0)):
@@ -74,7 +74,7 @@ def test_rates_are_shown_per_accelerator_and_those_far_from_the_median_are_named
     assert b"a processor" in figure.svg
 
 
-def test_a_page_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_findings_on_a_page_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_module, "MAX_FINDINGS", 1)
     text = tree_page(checked_of(tmp_path), "now")
     assert text.count('class="finding"') == 1
@@ -84,7 +84,7 @@ def test_a_page_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.long
 @needs_browser
 @pytest.mark.parametrize("width", [1400, 400])
-def test_the_page_fits_and_its_script_runs(tmp_path: Path, width: int) -> None:
+def test_the_page_fits_the_window_and_its_script_runs(tmp_path: Path, width: int) -> None:
     path = tmp_path / "page.html"
     path.write_text(tree_page(checked_of(tmp_path / "tree"), "now"))
     seen = lay_out(path, width, tmp_path)
@@ -115,9 +115,7 @@ def row(text: str, rule: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split(" | ")]
 
 
-def test_each_rule_has_its_claim_its_source_its_line_and_its_result(
-    run: Path, tmp_path: Path, run_main: RunMain
-) -> None:
+def test_each_rule_has_claim_source_line_and_result(run: Path, tmp_path: Path, run_main: RunMain) -> None:
     finished, text = made(run, tmp_path, run_main)
     assert finished.code == ExitCode.OK
     claim, rule, where, value, required, result = row(text, "perf-min-duration")
@@ -133,7 +131,7 @@ def test_each_rule_has_its_claim_its_source_its_line_and_its_result(
     assert row(text, "perf-validity")[-1] == "pass"
 
 
-def test_the_first_lines_state_which_numbers_the_logs_support(run: Path, tmp_path: Path, run_main: RunMain) -> None:
+def test_the_document_begins_with_the_supported_numbers(run: Path, tmp_path: Path, run_main: RunMain) -> None:
     _, text = made(run, tmp_path / "whole", run_main)
     assert re.search(r"^\| performance: TTFT \| mean .* \| supported \| recomputed from requests.jsonl \|$", text, re.M)
     bare = tmp_path / "bare"
@@ -152,7 +150,7 @@ def test_the_first_lines_state_which_numbers_the_logs_support(run: Path, tmp_pat
     assert re.search(r"^\| performance: TTFT \| .* \| contradicted \| see log-", text, re.M)
 
 
-def test_every_rule_is_accounted_for(run: Path, tmp_path: Path, run_main: RunMain) -> None:
+def test_each_rule_is_listed_as_applied_or_not_applied(run: Path, tmp_path: Path, run_main: RunMain) -> None:
     _, text = made(run, tmp_path, run_main)
     rules = {rule for one in (*CHECKS[PERFORMANCE], *RESULT_CHECKS) for rule in one.rules}
     assert [name for name in rules if name not in text] == []
@@ -161,7 +159,7 @@ def test_every_rule_is_accounted_for(run: Path, tmp_path: Path, run_main: RunMai
     assert "Which accuracy does the model have in this configuration?" in text
 
 
-def test_what_is_missing_is_not_called_checked(run: Path, tmp_path: Path, run_main: RunMain) -> None:
+def test_rules_without_input_are_listed_as_not_applied(run: Path, tmp_path: Path, run_main: RunMain) -> None:
     bare = tmp_path / "bare"
     shutil.copytree(run, bare)
     for name in ("requests.jsonl", "manifest.json", "seal.json", "result.json", "progress.json"):
@@ -172,7 +170,7 @@ def test_what_is_missing_is_not_called_checked(run: Path, tmp_path: Path, run_ma
     assert re.search(r"performance: requests.jsonl is missing: .* Rules not applied: .*log-records", unchecked)
 
 
-def test_a_run_that_cannot_be_judged_says_so(run: Path, tmp_path: Path, run_main: RunMain) -> None:
+def test_a_run_without_verdict_is_reported_as_such(run: Path, tmp_path: Path, run_main: RunMain) -> None:
     cut = tmp_path / "cut"
     shutil.copytree(run, cut)
     detail = RunDir(cut).detail
@@ -183,7 +181,7 @@ def test_a_run_that_cannot_be_judged_says_so(run: Path, tmp_path: Path, run_main
     assert "all rules on performance" in text
 
 
-def test_bad_input(run: Path, tmp_path: Path, run_main: RunMain) -> None:
+def test_a_document_that_is_not_markdown_is_refused(run: Path, tmp_path: Path, run_main: RunMain) -> None:
     finished = run_main("verify", run, "--output", tmp_path / "v", "--document", tmp_path / "document.html")
     assert finished.code == ExitCode.BAD_INPUT
     assert "document.html: not a Markdown file name" in finished.stderr

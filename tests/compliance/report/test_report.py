@@ -47,7 +47,7 @@ def texts(picture: Picture) -> set[str]:
     return {"".join(one.itertext()).strip() for one in root.iter() if one.tag.endswith("text")}
 
 
-def test_the_same_picture_has_the_same_bytes_and_a_name_is_text_whatever_it_holds() -> None:
+def test_a_picture_is_reproducible_and_escapes_names() -> None:
     rows = [PicturePoint("$a$ <b>&", 564_400.0), PicturePoint("y" * 80, 99.5, "Org")]
     drawn = draw_points("llama", rows, "% of the limit", 100)
     assert drawn == draw_points("llama", rows, "% of the limit", 100)
@@ -63,7 +63,7 @@ def test_the_same_picture_has_the_same_bytes_and_a_name_is_text_whatever_it_hold
         (0, 1000, "0 late of 2 allowed"),
     ],
 )
-def test_a_distribution_shows_the_limit_and_what_early_stopping_allows(late: int, count: int, sentence: str) -> None:
+def test_a_distribution_shows_the_limit_and_the_allowed_late_queries(late: int, count: int, sentence: str) -> None:
     values_ns = np.full(count, 10 * MS)
     values_ns[:late] = 2001 * MS
     drawn = distribution("TTFT", values_ns, "p99", 10 * MS, 2000 * MS, judge_latencies(values_ns, 2000 * MS, 0.99))
@@ -93,7 +93,7 @@ def table(count: int, *, offline: bool = False) -> RequestTable:
     return request_table(issue_ns, first_ns, issue_ns + 20_000_000, prompt_tokens=100 + np.arange(count) % 7)
 
 
-def test_what_is_drawn_is_bounded_whatever_the_number_of_queries() -> None:
+def test_the_size_of_pictures_does_not_grow_with_the_number_of_queries() -> None:
     requests = table(300_000)
     over_time = time_series(requests, lateness_ns=requests.seq, late=requests.seq % 1000 == 0)
     assert len(cdf(requests.complete_ns - requests.issue_ns)[1]) <= CDF_POINTS
@@ -104,7 +104,7 @@ def test_what_is_drawn_is_bounded_whatever_the_number_of_queries() -> None:
     assert over_time.late.sum() == 300
 
 
-def test_distribution_holds_the_percentiles() -> None:
+def test_the_drawn_distribution_keeps_the_percentiles() -> None:
     values = np.random.default_rng(1).permutation(np.arange(1, 10_001)) * 1_000_000
     values_ms, shares = cdf(values)
     assert (values_ms[0], values_ms[-1], shares[-1]) == (1, 10_000, 1)
@@ -112,21 +112,21 @@ def test_distribution_holds_the_percentiles() -> None:
     assert (np.diff(shares) > 0).all()
 
 
-def test_tokens_are_neither_lost_nor_made() -> None:
+def test_the_token_rate_sums_to_the_number_of_tokens() -> None:
     for requests in (table(50), table(50, offline=True), table(1)):
         over_time = time_series(requests)
         made = (over_time.tokens_per_second * np.diff(over_time.edges_s)).sum()
         assert made == pytest.approx(requests.output_tokens.sum(), rel=1e-6)
 
 
-def test_tokens_are_spread_over_the_time_of_a_response() -> None:
+def test_tokens_are_distributed_over_the_duration_of_a_response() -> None:
     over_time = time_series(table(1))  # 20 ms; first token after 10 ms, then one each ms
     middle = over_time.edges_s[:-1]
     assert (over_time.tokens_per_second[middle < 0.0099] == 0).all()
     assert over_time.tokens_per_second[middle > 0.0101] == pytest.approx(1000)
 
 
-def test_queries_open() -> None:
+def test_open_queries_are_counted_over_time() -> None:
     over_time = time_series(table(100))
     assert over_time.waiting is not None
     assert over_time.waiting.max() == pytest.approx(10, abs=1)
@@ -145,7 +145,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return unpack(tmp_path_factory.mktemp("recorded"))
 
 
-def test_a_folder_is_a_point(folders: Path, tmp_path: Path) -> None:
+def test_a_run_directory_is_one_point_of_a_curve(folders: Path, tmp_path: Path) -> None:
     point = point_of_folder(folders / "concurrency", "c")
     assert point is not None
     assert (point.load, point.holds, point.ours) == ("8", True, False)
@@ -166,14 +166,14 @@ def test_a_folder_is_a_point(folders: Path, tmp_path: Path) -> None:
     assert (forged.outcome, forged.holds) == ("ERROR", False)
 
 
-def test_offline_is_a_vertical_line_and_poisson_is_not_joined() -> None:
+def test_an_offline_run_is_a_vertical_line() -> None:
     offline = CurvePoint("offline", "Offline", 1000.0, None, None)
     assert curves([FAST, SLOW]) != curves([FAST, SLOW, offline])
     assert curves([FAST, SLOW]) == curves([FAST, SLOW, replace(offline, holds=False)])
     assert curves([FAST, SLOW]) != curves([FAST, replace(SLOW, is_joined=False)])
 
 
-def test_a_page_shows_run_folders_and_runs_over_http_on_one_curve(folders: Path, tmp_path: Path) -> None:
+def test_one_curve_shows_both_kinds_of_runs_over_http(folders: Path, tmp_path: Path) -> None:
     run = recorded() / OVER_HTTP / "campaign" / "llama3.1-8b" / "Server" / "performance"
     page = write_page([folders, run], tmp_path / "page.html").read_text()
     assert "Throughput against latency over concurrency" in page
@@ -185,7 +185,7 @@ def test_a_page_shows_run_folders_and_runs_over_http_on_one_curve(folders: Path,
 # A run ---------------------------------------------------------------------------------------------------------------
 
 
-def test_margins_are_those_over_the_least_that_is_required() -> None:
+def test_margins_are_relative_to_the_required_scores() -> None:
     scores = {"rouge1": 39.0, "rouge2": 15.0, "rougeL": 24.0, "rougeLsum": 36.0, "gen_len": 100, "gen_num": 4}
     targets = {"rouge1": Target(38.0, 0.99, None), "rouge2": Target(16.0, 0.99, None)}
     score_list, below = score_rows(scores_record(judge_scores(ROUGE, scores, targets, "a test")))
@@ -198,7 +198,7 @@ def test_margins_are_those_over_the_least_that_is_required() -> None:
     assert below == ["rouge2 is 15, required: at least 15.84"]
 
 
-def test_the_share_of_each_replica_is_told() -> None:
+def test_the_output_tokens_of_each_replica_are_shown() -> None:
     section = run_section(recorded() / "replicas", "run1", "replicas")
     assert (section.outcome, section.good) == ("VALID", True)
     rows = dict(section.counts)
@@ -208,7 +208,7 @@ def test_the_share_of_each_replica_is_told() -> None:
     assert busiest == f"replica {number} has {max(first, second) / (first + second) * 2:.3f} × the mean"
 
 
-def test_the_time_of_queries_is_shown_where_vllm_kept_it(tmp_path: Path) -> None:
+def test_queue_and_compute_times_are_shown_only_if_recorded(tmp_path: Path) -> None:
     run = DummyRuns().copy(tmp_path / "run", "Offline")
     engines = [{"client": None, "query_times": {"queries": 10, "queued_s": 1.0, "prefill_s": 1.0, "decode_s": 2.0}}]
     for observed, shown in ([], False), (engines, True):

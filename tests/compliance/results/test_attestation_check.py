@@ -31,7 +31,7 @@ SEALED = ["manifest.json", "user.conf", "engine.log", "progress.json", "result.j
 
 
 @pytest.mark.parametrize("name", [*SEALED, *LOADGEN_LOGS])
-def test_one_byte_more_is_found_by_its_file(run: RunDir, name: str) -> None:
+def test_an_additional_byte_is_found_in_each_attested_file(run: RunDir, name: str) -> None:
     with (run.root / name).open("a") as stream:
         stream.write("\n")
     verdict = judged(run.root)
@@ -74,7 +74,9 @@ def refuses(run: RunDir, content: str) -> bool:
 
 
 @pytest.mark.parametrize("mode", ["performance", "accuracy"])
-def test_a_manifest_that_lacks_a_field_or_has_another_is_none(runs: DummyRuns, tmp_path: Path, mode: str) -> None:
+def test_a_manifest_with_a_missing_mistyped_or_unknown_field_is_refused(
+    runs: DummyRuns, tmp_path: Path, mode: str
+) -> None:
     """Each field by itself: left out, of another type, there twice; and an unknown one in each part."""
     run = runs.copy(tmp_path / "run", "Server", mode)
     manifest = json.loads(run.manifest.read_bytes())
@@ -117,7 +119,7 @@ def test_a_manifest_that_lacks_a_field_or_has_another_is_none(runs: DummyRuns, t
         *(("observed.model.weights", value) for value in ({"x": 1}, {}, "bfloat16", [1])),
     ],
 )
-def test_a_manifest_with_an_empty_or_wrong_value_is_none(run: RunDir, place: str, value: object) -> None:
+def test_a_manifest_with_an_empty_or_wrong_value_is_refused(run: RunDir, place: str, value: object) -> None:
     set_at(run.manifest, place, value)
     assert refuses(run, run.manifest.read_text())
     verdict = judged(run.root)
@@ -133,7 +135,7 @@ def test_a_manifest_with_an_empty_or_wrong_value_is_none(run: RunDir, place: str
         ('"finish_reason":', '"reason":'),
     ],
 )
-def test_a_request_with_other_fields_is_none(run: RunDir, old: str, new: str) -> None:
+def test_a_request_with_unknown_fields_is_refused(run: RunDir, old: str, new: str) -> None:
     text = run.requests.read_text()
     assert old in text
     run.requests.write_text(text.replace(old, new, 1))
@@ -141,14 +143,14 @@ def test_a_request_with_other_fields_is_none(run: RunDir, old: str, new: str) ->
     assert judged(run.root).exit_code() in (2, 4)
 
 
-def test_neither_the_heartbeat_nor_the_cached_result_is_an_input(run: RunDir) -> None:
+def test_heartbeat_and_cached_result_do_not_affect_the_verdict(run: RunDir) -> None:
     for name in ("progress.json", "result.json"):
         (run.root / name).write_text("{}")
         reseal(run)
         assert judged(run.root).outcome == "PASS"
 
 
-def test_a_statement_that_fits_is_named_and_so_is_what_lies_beside_it(run: RunDir) -> None:
+def test_a_valid_attestation_is_noted_with_additional_files(run: RunDir) -> None:
     (run.root / "verify_performance.txt").write_text("an earlier verdict")
     (fits,) = [note for note in judged(run.root).parts[0].notes if "seal.json" in note]
     assert sha256_of(run.seal) in fits
@@ -166,7 +168,7 @@ def test_a_statement_that_fits_is_named_and_so_is_what_lies_beside_it(run: RunDi
     assert unsigned.exit_code() == ExitCode.REFUSED
 
 
-def test_an_edited_time_is_named_with_its_sample_and_line(run: RunDir) -> None:
+def test_an_edited_time_is_reported_with_sample_and_line(run: RunDir) -> None:
     lines = run.requests.read_text().splitlines()
     record = json.loads(lines[5])
     lines[5] = json.dumps(record | {"complete_ns": record["complete_ns"] + 30 * 10**9})
@@ -181,7 +183,7 @@ def test_an_edited_time_is_named_with_its_sample_and_line(run: RunDir) -> None:
 
 
 @pytest.mark.parametrize(("field", "version"), [("schema_version", 3), ("record", 5), ("record", None)])
-def test_a_record_of_another_version_is_refused_in_one_sentence(run: RunDir, field: str, version: int | None) -> None:
+def test_a_record_of_another_version_is_refused(run: RunDir, field: str, version: int | None) -> None:
     manifest = json.loads(run.manifest.read_bytes())
     del manifest["record"]
     run.manifest.write_text(json.dumps(manifest | {field: version}))
@@ -191,9 +193,7 @@ def test_a_record_of_another_version_is_refused_in_one_sentence(run: RunDir, fie
 
 
 @pytest.mark.parametrize("name", ["vllm-off", "vllm-off-acc"])
-def test_the_files_of_the_model_are_those_on_record_where_they_are_at_hand(
-    frozen: FrozenRuns, tmp_path: Path, name: str
-) -> None:
+def test_changed_model_files_are_found_if_the_folder_exists(frozen: FrozenRuns, tmp_path: Path, name: str) -> None:
     run = RunDir(frozen.copy(tmp_path / "run", name))
     (tmp_path / "config.json").write_text("{}")
     for folder, broken in ((tmp_path / "gone", False), (tmp_path, True)):

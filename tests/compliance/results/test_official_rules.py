@@ -45,7 +45,9 @@ def test_a_round_has_its_own_requirements(wanted: Callable[..., dict[str, str]])
     assert then["perf-seeds"] == str((CURRENT_ROUND.name,))
 
 
-def test_a_round_without_the_benchmark_leaves_the_current_requirements(wanted: Callable[..., dict[str, str]]) -> None:
+def test_an_earlier_round_without_the_benchmark_keeps_the_current_requirements(
+    wanted: Callable[..., dict[str, str]],
+) -> None:
     table = CURRENT_ROUND.table
     remaining = {name: one for name, one in table.benchmarks.items() if name != NAME}
     without = replace(CURRENT_ROUND, other_table=table.model_copy(update={"benchmarks": remaining}))
@@ -54,7 +56,7 @@ def test_a_round_without_the_benchmark_leaves_the_current_requirements(wanted: C
     assert required == {rule: one for rule, one in wanted().items() if rule != "perf-seeds"}
 
 
-def test_a_benchmark_without_a_minimum_duration_has_no_such_rule(wanted: Callable[..., dict[str, str]]) -> None:
+def test_a_benchmark_without_minimum_duration_has_no_duration_rule(wanted: Callable[..., dict[str, str]]) -> None:
     assert "perf-min-duration" not in wanted(of_round(time_bound=False))
 
 
@@ -69,7 +71,7 @@ def test_a_benchmark_without_a_minimum_duration_has_no_such_rule(wanted: Callabl
         ),
     ],
 )
-def test_a_computed_value_has_its_formula_its_keys_and_the_fix_of_its_scenario(
+def test_a_computed_value_states_its_formula_and_keys(
     frozen: FrozenRuns, run: str, fix: str, keys: tuple[str, ...]
 ) -> None:
     findings = {one.rule: one for one in performance_limits(RunEvidence(RunDir(frozen(run))))}
@@ -80,7 +82,7 @@ def test_a_computed_value_has_its_formula_its_keys_and_the_fix_of_its_scenario(
     assert len(findings["perf-output-tokens"].decided_by) == 2
 
 
-def test_a_rate_above_the_schedule_is_called_so() -> None:
+def test_a_rate_above_the_schedule_is_reported() -> None:
     latency = LatencyNumbers(min=10**6, mean=2 * 10**6, max=3 * 10**6, p50=0, p90=0, p95=0, p97=0, p99=0, p99_9=0)
     numbers = Numbers(samples_per_second=12.0, scheduled_samples_per_second=10.0)
     ((stated, keys, required),) = _completed(100, numbers, latency)

@@ -81,7 +81,9 @@ def responses(count: int, *same: int, different_ids: int = 40) -> list[tuple[int
         (responses(10_000, *range(11)), False),
     ],
 )
-def test_shared_responses(samples: list[tuple[int, TokenIds]], expected: bool | None) -> None:
+def test_equal_responses_to_different_samples_are_reported(
+    samples: list[tuple[int, TokenIds]], expected: bool | None
+) -> None:
     finding = shared_responses(samples)
     assert (None if finding is None else finding.passed) is expected
     if len(samples) == 62:
@@ -97,7 +99,9 @@ def test_shared_responses(samples: list[tuple[int, TokenIds]], expected: bool | 
     ("ttft_ms", "latency_ms", "expected"),
     [(20, 100, True), (8, 40, True), (90, 400, True), (20, 39, False), (7, 100, False)],
 )
-def test_repetitions(scenario: str, ttft_ms: float, latency_ms: float, expected: bool) -> None:
+def test_repeated_samples_that_are_too_fast_are_reported(
+    scenario: str, ttft_ms: float, latency_ms: float, expected: bool
+) -> None:
     times = table([*range(30)] * 2, [20.0] * 30 + [ttft_ms] * 30, [100.0] * 30 + [latency_ms] * 30)
     finding = repeats_cost_as_much(times, scenario)
     assert passed(finding) is expected
@@ -117,7 +121,7 @@ def test_repetitions(scenario: str, ttft_ms: float, latency_ms: float, expected:
         (0.08, 0.77, 8.0, "warning"),  # the first ones waited for the loop
     ],
 )
-def test_repetitions_on_cores_that_others_used(share: float, foreign: float, lag_ms: float, severity: str) -> None:
+def test_fast_repetitions_on_a_busy_host_are_a_note(share: float, foreign: float, lag_ms: float, severity: str) -> None:
     times = table([*range(30)] * 2, [20.0] * 30 + [20 * share] * 30, [100.0] * 60)
     finding = repeats_cost_as_much(times, "Server", foreign, lag_ms * MS)
     assert finding is not None
@@ -127,7 +131,9 @@ def test_repetitions_on_cores_that_others_used(share: float, foreign: float, lag
 @pytest.mark.parametrize("scenario", ["SingleStream", "Server"])
 @pytest.mark.parametrize("cached", ["answers", "first tokens"])
 @pytest.mark.parametrize(("period", "is_warned"), [(2, True), (5, True), (20, False)])
-def test_some_repetitions_from_a_cache(scenario: str, cached: str, period: int, is_warned: bool) -> None:
+def test_a_share_of_repetitions_from_a_cache_is_reported(
+    scenario: str, cached: str, period: int, is_warned: bool
+) -> None:
     new_ms = [20.0 + number % 30 for number in range(60)]
     ttft_ms = [1.0 if number % period == 0 else one for number, one in enumerate(new_ms)]
     longer_ms = 80.0 if cached == "first tokens" else 0.0
@@ -137,7 +143,7 @@ def test_some_repetitions_from_a_cache(scenario: str, cached: str, period: int, 
     assert (finding.passed, finding.severity) == ((False, "warning") if is_warned else (True, "pass"))
 
 
-def test_honest_repetitions_of_a_wide_spread_are_not_too_quick() -> None:
+def test_repetitions_with_widely_spread_times_are_not_reported() -> None:
     chance = np.random.default_rng(1)
     for _ in range(200):
         times_ms = chance.lognormal(3, 1, 80)
@@ -151,7 +157,7 @@ def test_honest_repetitions_of_a_wide_spread_are_not_too_quick() -> None:
     [([*range(30), *range(19)], 1.0, "Server"), ([0] * 49, 1.0, "Server"), ([], 1.0, "Server"),
      ([*range(30)] * 2, -1.0, "Offline")],
 )  # fmt: skip
-def test_few_repetitions_or_none_with_a_time_of_its_own(samples: list[int], ttft_ms: float, scenario: str) -> None:
+def test_too_few_or_untimed_repetitions_are_not_judged(samples: list[int], ttft_ms: float, scenario: str) -> None:
     count = len(samples)
     assert repeats_cost_as_much(table(samples, [ttft_ms] * count, [2.0] * count), scenario) is None
 
@@ -169,7 +175,9 @@ def test_few_repetitions_or_none_with_a_time_of_its_own(samples: list[int], ttft
         (0.1, 0.1, 1, "SingleStream", None),
     ],
 )
-def test_first_token(ttft_ms: float, latency_ms: float, tokens: int, scenario: str, expected: bool | None) -> None:
+def test_a_first_token_faster_than_one_step_is_reported(
+    ttft_ms: float, latency_ms: float, tokens: int, scenario: str, expected: bool | None
+) -> None:
     finding = first_token_takes_a_step(table([0, 1], [ttft_ms] * 2, [latency_ms] * 2, tokens=tokens), scenario)
     assert (None if finding is None else finding.passed) is expected
 
@@ -192,7 +200,7 @@ REFERENCE = "The council voted on Monday to close the old bridge.\nTraffic will 
         ("", False),
     ],
 )
-def test_reference_text(prediction: str, verbatim: bool) -> None:
+def test_predictions_that_quote_the_reference_text_are_reported(prediction: str, verbatim: bool) -> None:
     """One in a hundred is chance."""
     predictions = ["A text of its own that nobody else wrote."] * 99
     assert passed(not_the_reference([*predictions, prediction], [REFERENCE] * 100))
@@ -214,14 +222,14 @@ def words(texts: list[str]) -> list[list[int]]:
         ([*[6] * 98, 128, 128], "2 of 100 (largest surplus: 123 IDs)"),
     ],
 )
-def test_padding(ids: list[int], expected: str | None) -> None:
+def test_padded_outputs_are_reported(ids: list[int], expected: str | None) -> None:
     finding = not_padded(ids, ["five words and a blank "] * 100, words)
     assert finding is not None
     assert (finding.passed, expected in (None, finding.found)) == (expected is None, True)
     assert not_padded([], [], words) is None
 
 
-def test_of_many_outputs_some_are_looked_at_and_all_where_one_is_padded() -> None:
+def test_outputs_are_sampled_for_padding_until_one_is_padded() -> None:
     reviewed: list[int] = []
 
     def words(batch: list[str]) -> list[list[int]]:
@@ -238,7 +246,7 @@ def test_of_many_outputs_some_are_looked_at_and_all_where_one_is_padded() -> Non
 
 
 @pytest.mark.parametrize(("factor", "expected"), [(1.09, None), (1.11, "1.110 (rouge2 17.6573)")])
-def test_scores_within_reach(factor: float, expected: str | None) -> None:
+def test_scores_outside_their_possible_range_are_reported(factor: float, expected: str | None) -> None:
     reference = {name: target.reference for name, target in DATACENTER.targets.items()}
     finding = scores_within_reach(ROUGE, {**reference, "rouge2": reference["rouge2"] * factor}, DATACENTER.targets)
     assert passed(finding) is (expected is None)
@@ -258,7 +266,7 @@ def failed_on(texts: list[str], references: list[str]) -> set[str]:
     return {check.text for check in responses_plausible(responses, references, tokenizer) if not check.passed}
 
 
-def test_responses_of_a_run() -> None:
+def test_implausible_responses_of_a_run_violate_their_rules() -> None:
     references = [f"The reference of article {number}: a bridge was closed, a mill was built." for number in range(30)]
     predictions = [f"What a model makes of article {number}, with verbs and nouns." for number in range(30)]
     assert failed_on(predictions, references) == set()
@@ -290,7 +298,7 @@ def ttft(least_ms: float, p50_ms: float, p90_ms: float) -> LatencyNumbers:
         (1500.5, 1750.4, 1751.4, 0, None, None),
     ],
 )
-def test_first_tokens_that_are_held_back(
+def test_first_tokens_delayed_to_the_limit_are_reported(
     least_ms: float, p50_ms: float, p90_ms: float, limit_ms: float, p10_ms: float | None, passes: bool | None
 ) -> None:
     p10_ns = None if p10_ms is None else p10_ms * 1e6
@@ -306,7 +314,7 @@ def test_first_tokens_that_are_held_back(
         (0.9, 400.0, "warning"),
     ],
 )
-def test_first_tokens_on_cores_that_others_used(
+def test_delayed_first_tokens_on_a_busy_host_are_a_note(
     runs: DummyRuns, tmp_path: Path, foreign: float, lag_p99_ms: float, severity: str
 ) -> None:
     run = runs.copy(tmp_path / "run", "Server")
@@ -338,7 +346,7 @@ def test_first_tokens_on_cores_that_others_used(
     ],
 )
 @pytest.mark.parametrize("queued_ms", [50.0, 900.0])
-def test_first_tokens_that_are_held_back_by_different_times(
+def test_first_tokens_delayed_by_different_times_are_reported(
     held_ms: float, jitter: float, tokens: tuple[int, int], passes: bool | None, queued_ms: float
 ) -> None:
     """Honest engines differ from request to request in their pace, and in how long requests wait."""
@@ -361,7 +369,7 @@ def test_first_tokens_that_are_held_back_by_different_times(
         ("llama2-70b", 147.0, True), ("llama3_1-8b", 2 * 294.45, None),
     ],
 )  # fmt: skip
-def test_tokens_per_sample_are_those_of_the_accuracy_target(
+def test_tokens_per_sample_outside_the_accuracy_target_are_reported(
     benchmark: str, tokens: float, broken: bool | None, frozen: FrozenRuns
 ) -> None:
     """Of the benchmarks whose target has them."""

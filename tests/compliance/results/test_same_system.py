@@ -50,7 +50,7 @@ FACTS: dict[str, tuple[Question, str, str]] = {
 
 
 @pytest.mark.parametrize("case", FACTS)
-def test_a_question_is_about_its_facts(case: str) -> None:
+def test_only_the_facts_of_a_question_make_two_systems(case: str) -> None:
     question, counted, ignored = FACTS[case]
     runs = [
         Run(facts, Run({})) if question in BUNDLE else Run(facts)
@@ -60,7 +60,7 @@ def test_a_question_is_about_its_facts(case: str) -> None:
     assert (unanswered, first, second, unequal) == (question, runs[0], runs[2], {counted: (1, 2)})
 
 
-def test_runs_of_one_kind_are_compared() -> None:
+def test_only_runs_of_one_kind_are_compared() -> None:
     runs = [Run({"sampling.top_k": 1, "dataset_sha256": "a"}, Run({}, submission_name=name), mode)
             for name, mode in (("llama", "performance"), ("llama", "accuracy"), ("gpt", "performance"))]  # fmt: skip
     runs[1].facts = {"sampling.top_k": 2, "dataset_sha256": "b"}
@@ -68,12 +68,12 @@ def test_runs_of_one_kind_are_compared() -> None:
     assert [found for *_, found in unlike(runs, *BUNDLE)] == [{"dataset_sha256": ("a", "b")}]
 
 
-def test_free_memory_alone_is_a_warning() -> None:
+def test_different_free_memory_alone_is_a_warning() -> None:
     runs = [Run({"resolved.kv_cache_tokens": tokens, "host.cpu": cpu}) for tokens, cpu in ((9, 1), (5, 1), (5, 2))]
     assert [found.severity for found in one_system(cast("Any", runs), REPEATS)] == ["warning", "error"]
 
 
-def test_days_are_between_the_first_and_the_last_run() -> None:
+def test_the_days_between_the_first_and_the_last_run_are_counted() -> None:
     day_ns = 86_400 * 10**9
     assert too_far_apart([]) is None
     assert too_far_apart([((MAX_DAYS_APART + 1) * day_ns - 1, "late"), (0, "early")]) is None

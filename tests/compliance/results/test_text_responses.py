@@ -88,13 +88,13 @@ def test_audits_of_token_ids_give_no_verdict_on_text(tokenized: bool, refused: l
             list(OutputConsistency().compare({}, [], run, 0.05))
 
 
-def test_a_run_on_text_is_not_eligible_whatever_is_declared() -> None:
+def test_a_run_on_a_text_server_is_not_eligible() -> None:
     run = RunEvidence(_run("accuracy"))
     reasons = unofficial_servers(_sent_text(run.dir), run.benchmark.model)
     assert any("sends text" in reason for reason in reasons)
 
 
-def test_a_bench_has_the_counts_of_server_and_tokenizer() -> None:
+def test_output_tokens_are_counted_by_server_and_tokenizer() -> None:
     run_dir = _run("accuracy")
     answers = sum(client.answers for client in _sent_text(run_dir).observed.clients)
     counts = counted_output_tokens(_sent_text(run_dir, responses_with_usage=answers).observed.clients, 7900)

@@ -26,7 +26,7 @@ RunMain = Callable[..., Finished]
 
 
 @pytest.mark.parametrize("scenario", ["Offline", "Server", "SingleStream", "Interactive"])
-def test_an_honest_short_run_passes_and_says_why_it_is_not_official(
+def test_a_short_consistent_run_passes_with_reasons_for_its_ineligibility(
     runs: DummyRuns, run_main: RunMain, tmp_path: Path, scenario: str
 ) -> None:
     run = runs.copy(tmp_path / "run", scenario)
@@ -61,7 +61,7 @@ FAILED: dict[str, tuple[str, tuple[str, ...], str]] = {
 }
 
 
-def test_scores_of_a_dataset_without_reference_scores_neither_pass_nor_fail(run_main: RunMain, tmp_path: Path) -> None:
+def test_a_dataset_without_reference_scores_has_no_accuracy_verdict(run_main: RunMain, tmp_path: Path) -> None:
     run = DummyRuns().copy(tmp_path / "run", "Offline", "accuracy")
     finished = run_main("verify", run.root)
     assert finished.code == ExitCode.OK, finished.stdout
@@ -74,7 +74,7 @@ def test_scores_of_a_dataset_without_reference_scores_neither_pass_nor_fail(run_
 
 
 @pytest.mark.parametrize("case", FAILED)
-def test_what_fails_says_so_in_its_text(runs: DummyRuns, run_main: RunMain, tmp_path: Path, case: str) -> None:
+def test_a_failed_run_has_its_reason_in_the_text(runs: DummyRuns, run_main: RunMain, tmp_path: Path, case: str) -> None:
     named, options, reason = FAILED[case]
     shutil.copytree(recorded() / named if "/" in named else runs(*named.split()), tmp_path / "run")
     assert run_main("verify", tmp_path / "run", *options).code == ExitCode.NEGATIVE
@@ -84,7 +84,7 @@ def test_what_fails_says_so_in_its_text(runs: DummyRuns, run_main: RunMain, tmp_
 
 
 @pytest.mark.parametrize("scenario", ["Offline", "Server", "SingleStream"])
-def test_bare_logs_are_held_to_the_official_rules(runs: DummyRuns, tmp_path: Path, scenario: str) -> None:
+def test_loadgen_logs_alone_are_judged_by_the_official_rules(runs: DummyRuns, tmp_path: Path, scenario: str) -> None:
     verdict = judged(runs.copy(tmp_path / "run", scenario, bare=True).root)
     assert verdict.contradictions == []
     assert verdict.exit_code() == 1
@@ -93,7 +93,7 @@ def test_bare_logs_are_held_to_the_official_rules(runs: DummyRuns, tmp_path: Pat
     assert "manifest.json is missing" in result_text(verdict)
 
 
-def test_both_runs_are_one_result(runs: DummyRuns, own_target: Scores, tmp_path: Path) -> None:
+def test_performance_and_accuracy_run_are_one_result(runs: DummyRuns, own_target: Scores, tmp_path: Path) -> None:
     home = tmp_path / "result"
     runs.copy(home / "performance" / "run_1", "Server")
     runs.copy(home / "accuracy", "Server", "accuracy")
@@ -143,7 +143,9 @@ OTHER_SYSTEMS: dict[str, tuple[dict[str, object], str]] = {
 
 
 @pytest.mark.parametrize("case", OTHER_SYSTEMS)
-def test_both_runs_are_of_one_system(runs: DummyRuns, own_target: Scores, tmp_path: Path, case: str) -> None:
+def test_runs_of_different_systems_fail_as_one_result(
+    runs: DummyRuns, own_target: Scores, tmp_path: Path, case: str
+) -> None:
     values, message = OTHER_SYSTEMS[case]
     run = runs.copy(tmp_path / "performance", "Server")
     runs.copy(tmp_path / "accuracy", "Server", "accuracy")
@@ -153,7 +155,7 @@ def test_both_runs_are_of_one_system(runs: DummyRuns, own_target: Scores, tmp_pa
     assert message in " ".join(verdict.failures)
 
 
-def test_an_accuracy_run_is_scored_with_the_sources_that_are_given(
+def test_an_accuracy_run_is_rescored_with_the_given_dataset_and_tokenizer(
     runs: DummyRuns, own_target: Scores, make_dataset: Callable[..., Path], tmp_path: Path
 ) -> None:
     accuracy_run = runs.copy(tmp_path / "whole", "Server", "accuracy")
@@ -172,7 +174,7 @@ def test_an_accuracy_run_is_scored_with_the_sources_that_are_given(
     assert "--dataset-path" in without.error.fix
 
 
-def test_the_worst_result_decides(runs: DummyRuns, run_main: RunMain, tmp_path: Path) -> None:
+def test_the_exit_code_is_that_of_the_worst_result(runs: DummyRuns, run_main: RunMain, tmp_path: Path) -> None:
     good = runs.copy(tmp_path / "good", "Server")
     bad = runs.copy(tmp_path / "bad", "SingleStream")
     bad.detail.write_bytes(b"")
@@ -186,7 +188,9 @@ def test_the_worst_result_decides(runs: DummyRuns, run_main: RunMain, tmp_path: 
     assert "Traceback" not in finished.stderr
 
 
-def test_the_record_comes_before_the_text(runs: DummyRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_record_is_written_before_the_text(
+    runs: DummyRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     verdict = judged(runs("Server"))
 
     def fail(*arguments: object) -> None:
@@ -210,7 +214,7 @@ def test_the_record_comes_before_the_text(runs: DummyRuns, tmp_path: Path, monke
         (("{}/run", "--output", "{}/run/manifest.json/below"), 3, "--output DIR"),
     ],
 )
-def test_mistakes_of_the_user(
+def test_mistakes_on_the_command_line_are_refused(
     runs: DummyRuns, run_main: RunMain, tmp_path: Path, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     shutil.copytree(runs("Server"), tmp_path / "run")
@@ -221,7 +225,7 @@ def test_mistakes_of_the_user(
     assert not (tmp_path / "run" / TEXT_NAME).exists()
 
 
-def test_interactive_is_known_by_its_limits(runs: DummyRuns, tmp_path: Path) -> None:
+def test_interactive_runs_are_recognized_by_their_limits(runs: DummyRuns, tmp_path: Path) -> None:
     run = runs.copy(tmp_path / "run", "Interactive", bare=True)
     assert find_results([run.root])[0].runs[0].scenario == "Interactive"
     run = runs.copy(tmp_path / "server", "Server", bare=True)
@@ -241,16 +245,14 @@ def test_interactive_is_known_by_its_limits(runs: DummyRuns, tmp_path: Path) -> 
         ("retinanet/results/Offline", ExitCode.NEGATIVE),
     ],
 )
-def test_a_published_result_of_another_benchmark_is_not_judged(
-    runs: DummyRuns, tmp_path: Path, place: str, code: int
-) -> None:
+def test_a_result_of_another_benchmark_has_no_verdict(runs: DummyRuns, tmp_path: Path, place: str, code: int) -> None:
     """By this benchmark's limits it would be wrong whatever it is."""
     run = runs.copy(tmp_path / place / "performance" / "run_1", "Offline", bare=True)
     verdict = judged(run.root.parents[1])
     assert (bool(verdict.parts), verdict.exit_code()) == (code != ExitCode.REFUSED, code)
 
 
-def test_logs_of_a_benchmark_without_rules_have_no_verdict_and_are_held_against_each_other(
+def test_logs_of_a_benchmark_without_rules_are_compared_without_verdict(
     runs: DummyRuns, run_main: RunMain, tmp_path: Path
 ) -> None:
     run = runs.copy(tmp_path / "results" / "system" / "whisper" / "Offline", "Offline")
@@ -269,14 +271,14 @@ def test_logs_of_a_benchmark_without_rules_have_no_verdict_and_are_held_against_
 
 
 @pytest.mark.parametrize(("named", "kept"), [("v6.1", True), ("v5.1", False)])
-def test_the_seeds_are_those_of_the_round_that_is_named(runs: DummyRuns, named: str, kept: bool) -> None:
+def test_seeds_are_compared_with_those_of_the_named_round(runs: DummyRuns, named: str, kept: bool) -> None:
     (part,) = judged(runs("Offline"), official=True, in_round=ROUNDS[named]).parts
     (seeds,) = [check for check in part.findings if check.rule == "perf-seeds"]
     assert seeds.passed == kept
     assert named in seeds.required
 
 
-def test_without_a_round_the_seeds_name_it(runs: DummyRuns, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_round_is_derived_from_the_seeds(runs: DummyRuns, monkeypatch: pytest.MonkeyPatch) -> None:
     older, newer = ROUNDS["v5.1"], ROUNDS["v6.1"]
     monkeypatch.setitem(ROUNDS, "v5.1", replace(older, seeds=newer.seeds))
     monkeypatch.setitem(ROUNDS, "v6.1", replace(newer, seeds=older.seeds))
@@ -289,9 +291,7 @@ def test_without_a_round_the_seeds_name_it(runs: DummyRuns, monkeypatch: pytest.
     )
 
 
-def test_scores_without_the_log_that_they_are_of_are_no_verdict(
-    runs: DummyRuns, run_main: RunMain, tmp_path: Path
-) -> None:
+def test_scores_without_accuracy_log_have_no_verdict(runs: DummyRuns, run_main: RunMain, tmp_path: Path) -> None:
     bare = runs.copy(tmp_path / "bare", "Server", "accuracy", bare=True)
     bare.accuracy_log.unlink()
     bare.accuracy_text.write_text("{'rouge1': 38.8}")
@@ -305,5 +305,5 @@ def test_scores_without_the_log_that_they_are_of_are_no_verdict(
     ("stated", "passed"),
     [("{'tokens_per_sample': 102.5}", [True]), ("{'tokens_per_sample': 104.0}", [False]), ("{'rouge1': 38.8}", [])],
 )
-def test_tokens_of_a_sample_are_those_of_the_accuracy_run(stated: str, passed: list[bool]) -> None:
+def test_tokens_per_sample_of_both_runs_are_compared(stated: str, passed: list[bool]) -> None:
     assert [one.passed for one in tokens_as_in_accuracy(100.0, Path("detail"), stated, "accuracy.txt")] == passed

@@ -49,7 +49,9 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize(("mode", "name", "bare", "how"), DAMAGED)
-def test_damaged_files(runs: DummyRuns, tmp_path: Path, mode: str, name: str, bare: bool, how: str) -> None:
+def test_damaged_files_are_errors_that_name_the_file(
+    runs: DummyRuns, tmp_path: Path, mode: str, name: str, bare: bool, how: str
+) -> None:
     run = runs.copy(tmp_path / "run", "Server", mode, bare=bare)
     DAMAGES[how](run.root / name)
     verdict = judged(run.root)
@@ -76,7 +78,9 @@ OWN_FILES = [
         for name in (SUMMARY, DETAIL)
     ],
 )
-def test_files_of_another_run(runs: DummyRuns, tmp_path: Path, name: str, mode: str, scenario: str, bare: bool) -> None:
+def test_files_of_another_run_contradict_the_run(
+    runs: DummyRuns, tmp_path: Path, name: str, mode: str, scenario: str, bare: bool
+) -> None:
     run = runs.copy(tmp_path / "run", "Server", mode, bare=bare)
     foreign = runs(scenario, mode) / name
     assert foreign.read_bytes() != (run.root / name).read_bytes()
@@ -167,7 +171,7 @@ CHANGES: dict[str, tuple[str, bool, Callable[[RunDir], object], int, str]] = {
 
 
 @pytest.mark.parametrize("case", CHANGES)
-def test_changed_content(runs: DummyRuns, tmp_path: Path, case: str) -> None:
+def test_changed_content_is_reported_with_its_reason(runs: DummyRuns, tmp_path: Path, case: str) -> None:
     mode, bare, change, code, reason = CHANGES[case]
     runs.copy(tmp_path / "accuracy", "Server", "accuracy")
     run = runs.copy(tmp_path / "run", "Server", mode, bare=bare)
@@ -176,7 +180,7 @@ def test_changed_content(runs: DummyRuns, tmp_path: Path, case: str) -> None:
     assert (verdict.exit_code(), reason in verdict.reasons[0]) == (code, True), verdict.reasons
 
 
-def test_a_rate_over_the_whole_test_follows_from_its_times(runs: DummyRuns, tmp_path: Path) -> None:
+def test_a_changed_rate_over_the_test_contradicts_its_times(runs: DummyRuns, tmp_path: Path) -> None:
     run = runs.copy(tmp_path / "run", "Server", bare=True)
     scale_reported(run, "result_token_throughput_with_loadgen_overhead", 1.2)
     verdict = judged(run.root)
@@ -184,7 +188,7 @@ def test_a_rate_over_the_whole_test_follows_from_its_times(runs: DummyRuns, tmp_
     assert "tokens/s with LoadGen's overhead is" in verdict.reasons[0]
 
 
-def test_what_cannot_be_scored_names_the_file_that_was_changed(runs: DummyRuns, tmp_path: Path) -> None:
+def test_a_missing_response_is_reported_with_its_file(runs: DummyRuns, tmp_path: Path) -> None:
     run = runs.copy(tmp_path / "run", "Offline", "accuracy")
     lines = run.accuracy_log.read_bytes().splitlines(keepends=True)
     run.accuracy_log.write_bytes(b"".join(lines[:3] + lines[4:]))
@@ -194,7 +198,7 @@ def test_what_cannot_be_scored_names_the_file_that_was_changed(runs: DummyRuns, 
     assert f"{ACCURACY_LOG} was changed" in result_text(verdict)
 
 
-def test_the_official_truncation_changes_nothing(runs: DummyRuns, own_target: Scores, tmp_path: Path) -> None:
+def test_an_accuracy_log_truncated_for_submission_passes(runs: DummyRuns, own_target: Scores, tmp_path: Path) -> None:
     run = runs.copy(tmp_path / "run", "Server", "accuracy")
     content, digest = run.accuracy_log.read_bytes(), sha256_of(run.accuracy_log)
     run.accuracy_log.write_bytes(content[:4096] + b"\n\n...\n\n" + content[-4096:])
@@ -235,7 +239,7 @@ DIGITS: dict[str, tuple[str, ...]] = {
 
 @pytest.mark.parametrize("name", DIGITS)
 @pytest.mark.parametrize("scenario", ["Offline", "Server", "SingleStream"])
-def test_one_digit(runs: DummyRuns, tmp_path: Path, scenario: str, name: str) -> None:
+def test_each_changed_digit_is_found(runs: DummyRuns, tmp_path: Path, scenario: str, name: str) -> None:
     run = runs.copy(tmp_path / "run", scenario, bare=True)
     path = run.root / name
     text = path.read_text()
@@ -246,7 +250,7 @@ def test_one_digit(runs: DummyRuns, tmp_path: Path, scenario: str, name: str) ->
         assert judged(run.root).exit_code() in (2, 4), edited
 
 
-def test_an_older_pass_does_not_survive_damage(
+def test_an_earlier_pass_is_removed_if_the_run_is_damaged(
     runs: DummyRuns, run_main: Callable[..., Finished], tmp_path: Path
 ) -> None:
     run = runs.copy(tmp_path / "run", "Server")
@@ -260,7 +264,7 @@ def test_an_older_pass_does_not_survive_damage(
     assert (run.root / TEXT_NAME).read_text().splitlines()[3].startswith("TEST FAIL: ")
 
 
-def test_honest_logs_contradict_nothing() -> None:
+def test_logs_of_real_loadgen_runs_have_no_contradictions() -> None:
     runs = Runs()
     for name in ALL:
         run: RunDir = runs[name]

@@ -63,7 +63,7 @@ def log(ids: list[list[int]]) -> list[AccuracyEntry]:
     ]
 
 
-def test_the_same_responses_are_scored_once_and_others_anew(
+def test_equal_responses_are_scored_once(
     scorings: list[tuple[str, ...]], make_dataset: Callable[..., Path], tmp_path: Path
 ) -> None:
     dataset, other_dataset = make_dataset([1], [2], [3]), make_dataset([1], [2], [4], name="other.json")
@@ -90,7 +90,7 @@ def test_the_same_responses_are_scored_once_and_others_anew(
     assert [len(responses) for responses in scorings] == [3] * 5
 
 
-def test_a_data_set_that_changed_meanwhile_is_read_again(make_dataset: Callable[..., Path]) -> None:
+def test_a_changed_dataset_is_read_again(make_dataset: Callable[..., Path]) -> None:
     with Scorer() as scorer:
         before = scorer.references(make_dataset([1], [2]))
         after = scorer.references(make_dataset([1], [2], [3]))
@@ -99,7 +99,7 @@ def test_a_data_set_that_changed_meanwhile_is_read_again(make_dataset: Callable[
             scorer.references(Path("gone.json"))
 
 
-def test_a_tokenizer_that_changed_meanwhile_is_loaded_again(
+def test_a_changed_tokenizer_is_loaded_again(
     scorings: list[tuple[str, ...]], make_dataset: Callable[..., Path], tmp_path: Path
 ) -> None:
     folder = make_tokenizer(tmp_path / "model")
@@ -113,7 +113,7 @@ def test_a_tokenizer_that_changed_meanwhile_is_loaded_again(
     assert plain.scores["gen_len"] == cleaned.scores["gen_len"] + len(RESPONSES)
 
 
-def test_models_are_looked_for_on_this_machine_alone(
+def test_models_are_searched_without_network(
     hub_cache: Path, no_network: list[object], make_dataset: Callable[..., Path], tmp_path: Path
 ) -> None:
     used, newer = "f" * 40, COMMIT
@@ -149,9 +149,7 @@ def run(tmp_path: Path) -> RunDir:
     return DummyRuns().copy(tmp_path / "run", "SingleStream", "accuracy")
 
 
-def test_a_run_of_a_model_that_is_not_here_is_not_scored_and_nothing_is_fetched(
-    run: RunDir, hub_cache: Path, no_network: list[object]
-) -> None:
+def test_a_run_of_a_missing_model_is_not_rescored(run: RunDir, hub_cache: Path, no_network: list[object]) -> None:
     manifest = json.loads(run.manifest.read_bytes())
     manifest["plan"]["model_path"] = "org/model"
     run.manifest.write_text(json.dumps(manifest))

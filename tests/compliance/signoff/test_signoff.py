@@ -38,7 +38,7 @@ FIELDS = {
 }  # fmt: skip
 
 
-def test_an_honest_pair_passes_with_its_numbers(runs: FrozenRuns) -> None:
+def test_a_consistent_pair_passes_with_its_numbers(runs: FrozenRuns) -> None:
     verdict = sign_off("harness", runs.paths("srv-trace", "srv-acc"))
     assert (verdict.outcome, verdict.action, verdict.exit_code()) == ("PASS", "pass", ExitCode.OK)
     derived = json.loads((runs("srv-trace") / "result.json").read_text())["derived"]
@@ -48,7 +48,7 @@ def test_an_honest_pair_passes_with_its_numbers(runs: FrozenRuns) -> None:
     assert {reason.numbers["samples"] for reason in replayed} == {480, 32}
 
 
-def test_the_record_has_the_fields_of_a_signoff_in_every_scope(runs: FrozenRuns, tmp_path: Path) -> None:
+def test_the_record_has_all_fields_in_each_scope(runs: FrozenRuns, tmp_path: Path) -> None:
     edited = runs.copy(tmp_path / "run", "ss-1", ["scale_reported", "result_99.00_percentile_latency_ns", 0.5])
     for scope in ("baseline", "profile", "harness", "bundle"):
         record = sign_off(scope, [edited, runs("ss-acc")]).record()  # type: ignore[arg-type]
@@ -59,7 +59,7 @@ def test_the_record_has_the_fields_of_a_signoff_in_every_scope(runs: FrozenRuns,
         assert all(Path(path).exists() for one in failed for path in one["files"] or [""])
 
 
-def test_nothing_is_written_into_the_runs(runs: FrozenRuns, tmp_path: Path) -> None:
+def test_sign_off_does_not_write_into_runs(runs: FrozenRuns, tmp_path: Path) -> None:
     def state(folder: Path) -> dict[str, tuple[str, int]]:
         files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
         return {str(one): (hashlib.sha256(one.read_bytes()).hexdigest(), one.stat().st_mtime_ns) for one in files}
@@ -74,7 +74,7 @@ def test_nothing_is_written_into_the_runs(runs: FrozenRuns, tmp_path: Path) -> N
     ("scope", "policy", "blocks"),
     [("harness", None, False), ("bundle", None, True), ("harness", "closed", True), ("bundle", "open", False)],
 )
-def test_a_failure_of_the_tool_is_no_verdict(
+def test_an_internal_error_is_a_degraded_sign_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scope: SignOffScope, policy: Any, blocks: bool
 ) -> None:
     def broken(*_: object) -> None:
@@ -92,7 +92,7 @@ def hang(*_: Any) -> None:
     time.sleep(LONG_S)
 
 
-def test_a_sign_off_that_hangs_ends_as_degraded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_sign_off_beyond_its_time_limit_is_degraded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(judge, "_judge", hang)
     verdict = sign_off("bundle", [tmp_path], limit_s=SHORT_S)
     assert (verdict.outcome, verdict.blocks) == ("ERROR", True)
@@ -100,7 +100,7 @@ def test_a_sign_off_that_hangs_ends_as_degraded(monkeypatch: pytest.MonkeyPatch,
     assert "no verdict within 0.05 s" in verdict.error.message
 
 
-def test_every_file_is_parsed_once(runs: FrozenRuns, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_file_is_parsed_once(runs: FrozenRuns, monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: Counter[tuple[str, Path]] = Counter()
 
     def counted(name: str) -> Any:
@@ -119,13 +119,13 @@ def test_every_file_is_parsed_once(runs: FrozenRuns, monkeypatch: pytest.MonkeyP
     assert set(parsed.values()) == {1}
 
 
-def test_missing_evidence_is_not_a_failure_of_the_tool(runs: FrozenRuns, tmp_path: Path) -> None:
+def test_missing_evidence_is_a_fail_and_not_an_internal_error(runs: FrozenRuns, tmp_path: Path) -> None:
     (tmp_path / "nothing").mkdir()
     verdict = sign_off("harness", [tmp_path / "nothing"], policy="open")
     assert (verdict.outcome, verdict.unverifiable, verdict.error) == ("FAIL", True, None)
 
 
-def test_a_claim_of_nulls_is_ignored_and_the_raw_files_count(runs: FrozenRuns) -> None:
+def test_empty_fields_of_a_claim_are_ignored(runs: FrozenRuns) -> None:
     ref, cand = runs.paths("off-1", "off-2", "off-acc"), runs.paths("off-fast-1", "off-fast-2")
     verdict = sign_off("patch", ref, cand, Claim(levers=["tpot_ms"], ref={"tokens_per_second": None}))
     assert verdict.outcome == "PASS"
@@ -147,7 +147,7 @@ def test_a_claim_of_nulls_is_ignored_and_the_raw_files_count(runs: FrozenRuns) -
         ("bundle", ("ss-1", "ss-acc"), {"ref": {"latency_p90_ms": 1e9}}),  # less than the truth
     ],
 )
-def test_a_claimed_number_that_differs_is_flagged_in_every_scope(
+def test_a_claimed_number_that_differs_is_flagged(
     runs: FrozenRuns, scope: SignOffScope, runs_of: tuple[str, ...], claim: dict[str, Any]
 ) -> None:
     verdict = sign_off(scope, runs.paths(*runs_of), claim=Claim.model_validate(claim))
@@ -166,7 +166,7 @@ def test_a_claimed_number_that_differs_is_flagged_in_every_scope(
         ("patch", *OFFLINE_PATCH, {"ref": {"tokens_per_second": 1}}, "tokens_per_second"),
     ],
 )
-def test_a_headline_larger_than_the_truth_is_corrected(
+def test_an_overstated_headline_is_corrected(
     runs: FrozenRuns,
     scope: SignOffScope,
     ref: tuple[str, ...],
@@ -187,7 +187,7 @@ def test_a_headline_larger_than_the_truth_is_corrected(
 
 
 @pytest.mark.parametrize("claim", [{"delta_pct": 5.0}, {"ref": {"tokens_per_second": 1e9}}])
-def test_a_claim_smaller_than_the_truth_needs_no_other_headline(runs: FrozenRuns, claim: dict[str, Any]) -> None:
+def test_an_understated_claim_keeps_its_headline(runs: FrozenRuns, claim: dict[str, Any]) -> None:
     ref, cand = OFFLINE_PATCH
     verdict = sign_off("patch", runs.paths(*ref), runs.paths(*cand), Claim.model_validate(claim))
     assert (verdict.outcome, verdict.action, verdict.corrected_headline) == ("FLAG", "flag", None)
@@ -203,7 +203,7 @@ def test_a_claim_smaller_than_the_truth_needs_no_other_headline(runs: FrozenRuns
         ("harness", ("ss-1", "ss-acc"), {"cand": {"tokens_per_second": None}, "delta_pct": None}, None),
     ],
 )
-def test_a_field_that_the_scope_does_not_read_is_a_note(
+def test_a_claim_field_unused_by_the_scope_is_a_note(
     runs: FrozenRuns, scope: SignOffScope, runs_of: tuple[str, ...], claim: dict[str, Any], unused: list[str] | None
 ) -> None:
     verdict = sign_off(scope, runs.paths(*runs_of), claim=Claim.model_validate(claim))
@@ -211,7 +211,7 @@ def test_a_field_that_the_scope_does_not_read_is_a_note(
     assert (verdict.outcome, fields) == ("PASS", [] if unused is None else [unused])
 
 
-def test_the_page_names_the_fields_that_each_scope_reads() -> None:
+def test_the_document_names_the_claim_fields_of_each_scope() -> None:
     rows = re.findall(r"(?m)^\| (`[^|]*`) \| ([a-z, ]+) \|", (ROOT / "docs/signoff-rules.md").read_text())
     named = {field: set(scopes.split(", ")) for fields, scopes in rows for field in re.findall("`([a-z_]+)`", fields)}
     read = {scope: fields_read(scope, with_candidate=True) for scope in SCOPES}
@@ -221,7 +221,7 @@ def test_the_page_names_the_fields_that_each_scope_reads() -> None:
 
 
 @pytest.mark.parametrize("key", ["result_completed_samples_per_sec", "result_90.00_percentile_latency_ns"])
-def test_a_null_metric_is_unverifiable_by_name(runs: FrozenRuns, tmp_path: Path, key: str) -> None:
+def test_a_missing_metric_is_unverifiable_and_named(runs: FrozenRuns, tmp_path: Path, key: str) -> None:
     run = runs.copy(tmp_path / "run", "srv-1", ["set_detail", key, None])
     verdict = sign_off("harness", [run, runs("srv-acc")])
     assert (verdict.outcome, verdict.unverifiable) == ("FAIL", True)
@@ -242,7 +242,7 @@ def test_damaged_evidence_is_unverifiable(runs: FrozenRuns, tmp_path: Path, faul
     assert verdict.unverifiable
 
 
-def test_a_patch_is_one_system_in_both_modes(runs: FrozenRuns) -> None:
+def test_a_patch_requires_an_accuracy_run_of_the_candidate(runs: FrozenRuns) -> None:
     """The accuracy of the reference says nothing of a candidate."""
     cand = runs.paths("ss-fast-1", "ss-fast-2")
     claim = Claim(levers=["tpot_ms"])
@@ -260,7 +260,7 @@ def test_a_patch_is_one_system_in_both_modes(runs: FrozenRuns) -> None:
         ('{"colour": "red"}', "colour: Extra inputs are not permitted"),
     ],
 )
-def test_a_claim_is_of_numbers_and_does_not_set_the_noise_band(tmp_path: Path, content: str, why: str) -> None:
+def test_a_claim_with_invalid_fields_is_refused(tmp_path: Path, content: str, why: str) -> None:
     path = tmp_path / "claim.json"
     path.write_text(content)
     with pytest.raises(InputError, match=why):
@@ -268,7 +268,7 @@ def test_a_claim_is_of_numbers_and_does_not_set_the_noise_band(tmp_path: Path, c
 
 
 @needs_published
-def test_published_results_are_unverifiable_never_passed() -> None:
+def test_published_results_are_unverifiable() -> None:
     folders = {path.parent for path in PUBLISHED.rglob("mlperf_log_*")}
     folders |= {path.parent for path in folders if path.name == "accuracy"}
     assert len(folders) > 8
@@ -283,7 +283,7 @@ def test_published_results_are_unverifiable_never_passed() -> None:
 # The command ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_command_writes_the_verdict_and_returns_its_code(runs: FrozenRuns, tmp_path: Path) -> None:
+def test_the_command_writes_the_verdict_and_ends_with_its_exit_code(runs: FrozenRuns, tmp_path: Path) -> None:
     out = tmp_path / "audit_verdict.json"
     done = run_here("signoff", "--scope", "baseline", "--ref", *runs.paths("srv-1", "srv-2", "srv-acc"), "--out", out)
     assert (done.code, json.loads(out.read_text())["verdict"]) == (0, "PASS"), done.stdout + done.stderr
@@ -309,7 +309,7 @@ def test_the_command_writes_the_verdict_and_returns_its_code(runs: FrozenRuns, t
         (("--scope", "harness", "--ref", os.curdir, "--claim", "nowhere.json"), "--claim nowhere.json"),
     ],
 )
-def test_a_mistake_of_the_user_is_named_with_its_value(
+def test_a_mistake_is_reported_with_its_value(
     monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], why: str
 ) -> None:
     monkeypatch.chdir(ROOT)
@@ -327,7 +327,7 @@ def test_a_mistake_of_the_user_is_named_with_its_value(
         ("NA", "NA", {"/loadgen.cc": "0" * 40}, {"patched_loadgen"}),
     ],
 )
-def test_changed_sources_of_loadgen_fail_with_and_without_git(
+def test_changed_loadgen_sources_fail(
     runs: FrozenRuns, tmp_path: Path, revision: str, status: str, changed: dict[str, str | None], failed: set[str]
 ) -> None:
     run = RunDir(runs.copy(tmp_path / "run", "off-1"))

@@ -53,7 +53,7 @@ def decide(findings: list[Finding]) -> tuple[str, str | None]:
     return verdict.outcome, verdict.action
 
 
-def test_a_fail_outranks_a_flag_and_a_flag_a_pass() -> None:
+def test_the_most_severe_finding_decides_the_verdict() -> None:
     notes: list[Finding] = [stated("P-6/replayed", "")]
     assert decide(notes) == ("PASS", "pass")
     flags = [
@@ -78,7 +78,7 @@ def test_a_fail_outranks_a_flag_and_a_flag_a_pass() -> None:
         ([1004.30, 1004.71, 1005.40, 1005.48, 1004.90, 1005.10], 0.118, [("NOTE", "steady")], "pass"),
     ],
 )
-def test_the_spread_of_repeats(
+def test_the_spread_of_repeated_runs_is_judged_by_the_noise_band(
     repeats: list[float], spread_pct: float, expected: list[tuple[str, str]], action: str
 ) -> None:
     findings = list(judge_spread(TOKENS, repeats, NOISE_BAND_PCT))
@@ -99,20 +99,20 @@ def test_the_spread_of_repeats(
         (TOKENS, [100.0], [110.0, 111.0], ("FAIL", "too_few_repeats")),
     ],
 )
-def test_a_gain_is_real_beyond_the_band_and_without_overlap(
+def test_a_gain_must_exceed_the_noise_band_without_overlap(
     name: str, ref: list[float], cand: list[float], expected: tuple[str, str]
 ) -> None:
     assert words(real_gain(patch(), name, ref, cand)) == [expected]
 
 
-def test_drift_is_measured_against_the_given_baseline() -> None:
+def test_drift_is_relative_to_the_claimed_baseline() -> None:
     verdict = patch(metrics={"ref": {TOKENS: 1004.9}, "cand": {}})
     assert words(drift(verdict, TOKENS, Claim(baseline=1300))) == [("FAIL", "baseline_drift")]
     assert words(drift(verdict, TOKENS, Claim(baseline=1003))) == [("NOTE", "no_drift")]
     assert words(drift(verdict, TOKENS, Claim())) == [("NOTE", "no_earlier_baseline")]
 
 
-def test_a_hidden_latency_is_told_and_hidden_on_purpose_fails() -> None:
+def test_a_worse_latency_missing_from_the_claim_is_reported() -> None:
     metrics = {
         "ref": {"tokens_per_second": 1000.0, "ttft_p99_ms": 2916.0, "tpot_p99_ms": 20.0},
         "cand": {"tokens_per_second": 1100.0, "ttft_p99_ms": 9446.0, "tpot_p99_ms": 21.0},
@@ -135,7 +135,7 @@ def test_a_hidden_latency_is_told_and_hidden_on_purpose_fails() -> None:
 @pytest.mark.parametrize(
     ("real", "expected"), [(True, ("FLAG", "isolated_headline")), (False, ("FAIL", "isolated_only"))]
 )
-def test_a_microbenchmark_is_no_headline(real: bool, expected: tuple[str, str]) -> None:
+def test_an_isolated_speedup_is_not_accepted_as_headline(real: bool, expected: tuple[str, str]) -> None:
     verdict = patch(e2e_delta_pct=10.0)
     reasons = list(isolated(verdict, Claim(isolated_speedup=3.03), real=real))
     assert words(reasons) == [expected]
@@ -143,14 +143,14 @@ def test_a_microbenchmark_is_no_headline(real: bool, expected: tuple[str, str]) 
     assert list(isolated(verdict, Claim(), real=real)) == []
 
 
-def test_every_option_has_one_class() -> None:
+def test_each_option_has_exactly_one_class() -> None:
     assert not CLASS_A & CLASS_B
     assert NEEDS_QUALITY_GATE <= CLASS_B
     assert SIDE_EFFECTS.keys() <= CLASS_A | CLASS_B
     assert [class_of(name) for name in ("attention_backend", "speculative", "turbo")] == ["A", "B", None]
 
 
-def test_conditions_are_compared_key_by_key() -> None:
+def test_conditions_are_compared_by_key() -> None:
     first = {"engine_options.slots": 4, "host.cpu": "a", "loadgen.min_duration_ms": 600_000}
     second = {"engine_options.slots": 6, "host.cpu": "a", "loadgen.min_duration_ms": 0, "environment.X": "1"}
     unequal = differences(first, second)
@@ -175,7 +175,7 @@ def test_conditions_are_compared_key_by_key() -> None:
         (8, None, False, False),
     ],
 )
-def test_a_side_effect_is_inert_only_when_nothing_came_near_it(
+def test_a_side_effect_is_harmless_if_no_run_reached_its_limit(
     batch_limit: int, pool_tokens: int | None, preempted: bool, without_effect: bool
 ) -> None:
     run = SimpleNamespace(
@@ -195,13 +195,13 @@ def test_a_side_effect_is_inert_only_when_nothing_came_near_it(
     assert words(reported) == [("FLAG", "side_effect_not_told") if without_effect else expected]
 
 
-def test_numbers_of_numpy_stand_in_the_record_as_plain_ones() -> None:
+def test_numpy_numbers_are_plain_numbers_in_the_record() -> None:
     reason = stated("B-4/issue_delay", "", p99_ms=np.float64(1.5), late=np.int64(3))
     record = SignOff("bundle", NOISE_BAND_PCT, "closed", findings=[reason]).record()
     assert json.loads(orjson.dumps(record))["reasons"][0]["numbers"] == {"p99_ms": 1.5, "late": 3}
 
 
-def test_the_gain_of_a_larger_batch_as_that_of_a_faster_kernel(runs: FrozenRuns, tmp_path: Path) -> None:
+def test_a_gain_by_batch_size_claimed_for_a_kernel_is_reported(runs: FrozenRuns, tmp_path: Path) -> None:
     places = ("plan.engine_options.", "engine.configuration.", "asked.dummy_")
     options = {"slots": 4, "tpot_ms": 0.1}
     faults = [["set_manifest", place + name, options[name]] for place in places for name in options]
@@ -212,9 +212,7 @@ def test_the_gain_of_a_larger_batch_as_that_of_a_faster_kernel(runs: FrozenRuns,
 
 
 @pytest.mark.parametrize("taken_back", [True, False])
-def test_a_reference_slowed_by_what_the_candidate_takes_back(
-    runs: FrozenRuns, tmp_path: Path, taken_back: bool
-) -> None:
+def test_a_reference_slowed_by_an_option_is_reported(runs: FrozenRuns, tmp_path: Path, taken_back: bool) -> None:
     fault = [["unask", "dummy_slots"]] if taken_back else []
     cand = [runs.copy(tmp_path / name, name, *fault) for name in ("off-slots-1", "off-slots-2")]
     claim = Claim(levers=["slots"], lever_class="B")
@@ -227,7 +225,9 @@ def test_a_reference_slowed_by_what_the_candidate_takes_back(
 @pytest.mark.parametrize(
     ("lever", "slug"), [("OMP_NUM_THREADS", "handicapped_reference"), ("max_num_seqs", "second_knob")]
 )
-def test_a_reference_slowed_by_a_variable(runs: FrozenRuns, tmp_path: Path, lever: str, slug: str) -> None:
+def test_a_reference_slowed_by_an_environment_variable_is_reported(
+    runs: FrozenRuns, tmp_path: Path, lever: str, slug: str
+) -> None:
     slow = ["set_manifest", "engine.configuration.environment.OMP_NUM_THREADS", "1"]
     ref, cand = evidence(runs.copy(tmp_path / "ref", "vllm-off", slow)), evidence(runs("vllm-off"))
     findings = judge_changed_options(SignOff("patch", 0.5, "open"), ref, cand, Claim(levers=[lever]))
@@ -235,7 +235,7 @@ def test_a_reference_slowed_by_a_variable(runs: FrozenRuns, tmp_path: Path, leve
 
 
 @pytest.mark.parametrize("is_chosen", [False, True])
-def test_the_binding_of_cores_belongs_to_the_number_of_ranks_unless_the_user_chose_it(
+def test_core_binding_is_a_side_effect_of_the_number_of_ranks(
     runs: FrozenRuns, tmp_path: Path, is_chosen: bool
 ) -> None:
     name, bind = "VLLM_CPU_OMP_THREADS_BIND", "0|1"
@@ -252,7 +252,7 @@ def test_the_binding_of_cores_belongs_to_the_number_of_ranks_unless_the_user_cho
     assert verdict.lever_class == "B"
 
 
-def test_a_patch_verdict_counts_only_as_its_runs_say(runs: FrozenRuns, tmp_path: Path) -> None:
+def test_a_patch_verdict_that_differs_from_its_runs_is_reported(runs: FrozenRuns, tmp_path: Path) -> None:
     ref, cand = runs.paths("off-1", "off-2", "off-acc"), runs.paths("off-two-1", "off-two-2", "off-two-acc")
     slower = runs.paths("off-cold-1", "off-3")
     for lever, side in (("tpot_ms", runs.paths("off-fast-1", "off-fast-2")), ("slots", slower)):
@@ -279,7 +279,7 @@ def test_a_patch_verdict_counts_only_as_its_runs_say(runs: FrozenRuns, tmp_path:
     assert any("names 602 runs" in one.text for one in verdict.findings if one.slug == "missing_patch_verdict")
 
 
-def test_a_verdict_file_lies_beside_its_claim_unless_it_says_where(tmp_path: Path) -> None:
+def test_a_verdict_file_is_relative_to_its_claim(tmp_path: Path) -> None:
     absolute = tmp_path / "elsewhere" / "b.json"
     patches = [{"lever": "a", "verdict_file": "a.json"}, {"lever": "b", "verdict_file": os.fspath(absolute)}]
     write_json(tmp_path / "claim.json", {"patch_verdicts": patches})
@@ -291,7 +291,7 @@ def test_a_verdict_file_lies_beside_its_claim_unless_it_says_where(tmp_path: Pat
     )
 
 
-def test_patches_are_judged_again_with_the_bundles_sources_and_scores(
+def test_patches_are_reevaluated_with_the_sources_of_the_bundle(
     runs: FrozenRuns, scorings: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     ref, cand = runs.paths("off-1", "off-2", "off-acc"), runs.paths("off-two-1", "off-two-2", "off-two-acc")
@@ -326,7 +326,7 @@ def test_patches_are_judged_again_with_the_bundles_sources_and_scores(
     assert "missing_patch_verdict" in slugs(lacking)
 
 
-def test_a_bundle_whose_reference_makes_no_sense_is_refused(runs: FrozenRuns, tmp_path: Path) -> None:
+def test_a_bundle_with_incoherent_reference_responses_is_refused(runs: FrozenRuns, tmp_path: Path) -> None:
     ref = [runs.copy(tmp_path / name, name, ["repeat_one_token"]) for name in ("off-1", "off-2", "off-acc")]
     verdict = sign_off("bundle", ref, runs.paths("off-two-1", "off-two-2", "off-two-acc"), Claim(levers=["tpot_ms"]))
     assert "unverifiable_noncoherent_reference" in slugs(verdict)

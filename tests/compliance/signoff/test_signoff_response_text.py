@@ -84,12 +84,12 @@ def last_id(value: int) -> Callable[[Ids], Ids]:
     ],
     ids=["not changed", "characters that cannot be printed", "the model's last ID"],
 )
-def test_responses_are_text(forged: Forge, edit: Callable[[Ids], Ids], failed: set[str]) -> None:
+def test_responses_that_are_not_text_fail(forged: Forge, edit: Callable[[Ids], Ids], failed: set[str]) -> None:
     assert slugs(sign_off("baseline", forged(edit))) & {"ids_outside_vocabulary", "not_text"} == failed
 
 
 @pytest.mark.parametrize("strange", [MODEL_SIZE, 2**31 - 1])
-def test_one_id_that_the_model_does_not_have_is_a_fail_whatever_else_fits(forged: Forge, strange: int) -> None:
+def test_one_id_outside_the_vocabulary_fails(forged: Forge, strange: int) -> None:
     first = []
 
     def edit(ids: Ids) -> Ids:
@@ -105,7 +105,7 @@ def test_one_id_that_the_model_does_not_have_is_a_fail_whatever_else_fits(forged
     assert (reason.rule.partition("/")[0], str(strange) in reason.text) == ("C-1", True)
 
 
-def test_nor_may_a_candidate_respond_with_such_ids(runs: FrozenRuns, forged: Forge) -> None:
+def test_a_candidate_with_ids_outside_the_vocabulary_fails(runs: FrozenRuns, forged: Forge) -> None:
     ref, claim = runs.paths("ss-1", "ss-3", "ss-acc"), Claim(levers=["tpot_ms"])
     names = ("ss-fast-1", "ss-fast-2", "ss-fast-acc")
     assert sign_off("patch", ref, runs.paths(*names), claim).outcome == "PASS"
@@ -115,7 +115,7 @@ def test_nor_may_a_candidate_respond_with_such_ids(runs: FrozenRuns, forged: For
 
 
 @pytest.mark.parametrize(("size", "failed"), [(200, {"ids_outside_vocabulary"}), (128_256, {"not_scored_again"})])
-def test_the_models_own_configuration_tells_which_ids_it_has(
+def test_the_vocabulary_size_is_read_from_the_model_configuration(
     runs: FrozenRuns, tmp_path: Path, size: int, failed: set[str]
 ) -> None:
     """By config.json: the tokenizer of a model may have fewer IDs than the model can give."""
@@ -126,7 +126,7 @@ def test_the_models_own_configuration_tells_which_ids_it_has(
     assert ("text_not_seen" in slugs(verdict, "NOTE")) == (size == 128_256)
 
 
-def test_without_the_model_its_ids_are_not_known(runs: FrozenRuns, tmp_path: Path) -> None:
+def test_a_missing_model_makes_the_vocabulary_unknown(runs: FrozenRuns, tmp_path: Path) -> None:
     run = runs.copy(tmp_path / "run", "off-acc", ["set_manifest", "plan.model_path", "/no/such/model"])
     (evidence,), _ = load([run])
     assert (evidence.vocabulary_size, evidence.tokenizer) == (None, None)
@@ -143,5 +143,5 @@ def test_without_the_model_its_ids_are_not_known(runs: FrozenRuns, tmp_path: Pat
         (["", ""], 1.0),
     ],
 )
-def test_which_characters_can_be_printed(texts: list[str], expected: float) -> None:
+def test_the_share_of_printable_characters_is_counted(texts: list[str], expected: float) -> None:
     assert printable_share(texts)[0] == pytest.approx(expected)

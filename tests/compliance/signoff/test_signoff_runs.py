@@ -38,7 +38,7 @@ def findings(path: Path) -> list[Finding]:
 @pytest.mark.parametrize(
     "name", ["ss-1", "ss-acc", "srv-1", "srv-trace", "srv-acc", "off-1", "int-1", "vllm-off", "vllm-off-acc"]
 )
-def test_an_honest_run_has_nothing(runs: FrozenRuns, name: str) -> None:
+def test_a_consistent_run_has_no_findings(runs: FrozenRuns, name: str) -> None:
     assert findings(runs(name)) == []
 
 
@@ -53,7 +53,7 @@ def test_an_honest_run_has_nothing(runs: FrozenRuns, name: str) -> None:
         ("ss-1", [["set_detail", "requested_min_duration_ms", 600000]], "P-7", "settings_contradict_record", "400"),
     ],
 )  # fmt: skip
-def test_each_fault_is_found_by_its_check(
+def test_each_fault_is_reported_by_its_check(
     runs: FrozenRuns, tmp_path: Path, run: str, faults: list[list[object]], check: str, slug: str, text: str
 ) -> None:
     run_findings = findings(runs.copy(tmp_path / "run", run, *faults))
@@ -71,7 +71,7 @@ def test_each_fault_is_found_by_its_check(
         ([["set_manifest", "plan.dataset_path", "/gone"]], []),  # the bundled one is the same
     ],
 )
-def test_prompts_are_compared_with_the_data_set_of_the_record(
+def test_prompts_are_compared_with_the_recorded_dataset(
     runs: FrozenRuns, tmp_path: Path, faults: list[list[object]], expected: list[tuple[str, str]]
 ) -> None:
     run = runs.copy(tmp_path / "run", "ss-1", *faults)
@@ -79,7 +79,7 @@ def test_prompts_are_compared_with_the_data_set_of_the_record(
     assert [(as_word(one), one.slug) for one in proofs] == expected
 
 
-def test_requests_that_an_engine_may_have_set_aside_are_a_flag(runs: FrozenRuns, tmp_path: Path) -> None:
+def test_possible_preemption_beyond_the_cache_is_a_warning(runs: FrozenRuns, tmp_path: Path) -> None:
     """Of vLLM, where the tokens in flight may have been more than its cache holds."""
     run = RunDir(runs.copy(tmp_path / "run", "off-slots-1"))
     content = orjson.loads(run.manifest.read_bytes())
@@ -98,7 +98,7 @@ def test_requests_that_an_engine_may_have_set_aside_are_a_flag(runs: FrozenRuns,
     assert severities() == {"FLAG"}
 
 
-def test_how_many_requests_an_engine_computes_at_a_time() -> None:
+def test_the_batch_limit_is_read_from_the_engine_configuration() -> None:
     assert batch_limit(manifest(configuration={})) is None
     assert batch_limit(manifest(configuration={"max_num_seqs": 256})) == 256
     assert batch_limit(manifest(configuration={"max_num_seqs": 256, "data_parallel_size": 2})) == 512
@@ -106,13 +106,13 @@ def test_how_many_requests_an_engine_computes_at_a_time() -> None:
     assert batch_limit(manifest(engine="dummy", configuration={"slots": 4})) == 4
 
 
-def test_what_was_asked_for_has_the_engine_s_names() -> None:
+def test_requested_options_have_the_names_of_the_engine() -> None:
     record = manifest(options={"max_num_seqs": 8})
     record.asked |= {"dtype": "bfloat16", "tensor_parallel_size": None, "dummy_slots": 3}
     assert asked_options(record) == {"max_num_seqs": 8, "dtype": "bfloat16"}
 
 
-def test_a_busy_machine_that_issues_late_is_a_flag(runs: FrozenRuns, tmp_path: Path) -> None:
+def test_late_queries_on_a_busy_host_are_a_warning(runs: FrozenRuns, tmp_path: Path) -> None:
     run = RunDir(runs.copy(tmp_path / "run", "srv-1"))
     each_record(run, lambda one: one | {"issue_ns": one["issue_ns"] + 300_000_000 * (one["seq"] % 20 == 0)})
     (finding,) = late_issues(evidence(run.root))
@@ -138,7 +138,7 @@ def on_machine(runs: FrozenRuns, hostname: str, boot_id: str | None) -> Manifest
         (("node-1", None), ("node-2", None), False),
     ],
 )
-def test_machines_are_told_apart_by_more_than_their_name(
+def test_hosts_are_distinguished_by_more_than_their_names(
     runs: FrozenRuns, first: tuple[str, str | None], second: tuple[str, str | None], is_same: bool | None
 ) -> None:
     assert one_machine(on_machine(runs, *first), on_machine(runs, *second)) is is_same
@@ -147,7 +147,7 @@ def test_machines_are_told_apart_by_more_than_their_name(
 @pytest.mark.parametrize(
     ("lag_ms", "foreign", "severities"), [(0.0, 0.0, ["error"]), (60_000.0, 0.0, []), (0.0, 0.9, ["warning"])]
 )
-def test_a_busy_machine_is_no_larger_batch(
+def test_delayed_stamps_on_a_busy_host_are_not_a_larger_batch(
     runs: FrozenRuns, tmp_path: Path, lag_ms: float, foreign: float, severities: list[str]
 ) -> None:
     run = runs.copy(
@@ -186,14 +186,14 @@ def contended(all_findings: list[Finding]) -> list[Finding]:
     return [one for one in all_findings if one.slug == "contended"]
 
 
-def test_the_share_is_of_the_time_of_all_usable_cores() -> None:
+def test_foreign_cpu_time_is_relative_to_all_usable_cores() -> None:
     measured = Contention.model_validate(contention(0.25))
     assert measured.foreign_share == pytest.approx(2.0 / (4.0 * 2))
 
 
 @pytest.mark.parametrize("name", sorted(contention(0.1)))
 @pytest.mark.parametrize("value", [None, -1, float("nan"), float("inf"), "1", "-"])
-def test_a_number_that_is_none_is_damage(name: str, value: object) -> None:
+def test_invalid_contention_numbers_are_refused(name: str, value: object) -> None:
     damaged = contention(0.1, **{name: value})
     if value == "-":
         damaged.pop(name)
@@ -202,7 +202,7 @@ def test_a_number_that_is_none_is_damage(name: str, value: object) -> None:
 
 
 @pytest.mark.parametrize(("share", "label"), [(FOREIGN_SHARE - 0.02, "PASS"), (FOREIGN_SHARE + 0.02, "FLAG")])
-def test_one_busy_repeat_is_flagged_never_failed(beside: With, runs: FrozenRuns, share: float, label: str) -> None:
+def test_one_repetition_on_a_busy_host_is_flagged(beside: With, runs: FrozenRuns, share: float, label: str) -> None:
     busy = beside("srv-2", share)
     verdict = sign_off("baseline", [beside("srv-1", 0.0), busy, runs("srv-acc")])
     assert verdict.outcome == label
@@ -218,7 +218,7 @@ def test_one_busy_repeat_is_flagged_never_failed(beside: With, runs: FrozenRuns,
         (0.01, 0.01 + FOREIGN_DIFFERENCE + 0.02, 1),
     ],
 )
-def test_in_a_comparison_the_difference_counts(
+def test_the_difference_in_foreign_cpu_time_is_flagged(
     beside: With, runs: FrozenRuns, scope: Any, reference: float, candidate: float, flags: int
 ) -> None:
     ref = [beside("ss-1", reference), beside("ss-3", reference), runs("ss-acc")]
@@ -232,7 +232,7 @@ def test_in_a_comparison_the_difference_counts(
 
 
 @pytest.mark.parametrize(("reference", "candidate", "busy"), [(0.98, 0.97, 4), (0.12, 0.08, 2), (0.08, 0.12, 2)])
-def test_a_busy_side_of_a_comparison_is_flagged_also_if_both_are(
+def test_busy_hosts_on_both_sides_are_flagged(
     beside: With, runs: FrozenRuns, reference: float, candidate: float, busy: int
 ) -> None:
     ref = [beside("ss-1", reference), beside("ss-3", reference), runs("ss-acc")]
@@ -245,16 +245,16 @@ def test_a_busy_side_of_a_comparison_is_flagged_also_if_both_are(
     assert all(("fast" in name) == (candidate > FOREIGN_SHARE) for name in named if busy == 2)
 
 
-def test_scenarios_are_not_compared_with_each_other(beside: With) -> None:
+def test_foreign_cpu_time_of_different_scenarios_is_not_compared(beside: With) -> None:
     runs = [beside(name, share) for name, share in (("ss-1", 0.0), ("ss-acc", 0.0), ("srv-1", 0.08), ("srv-acc", 0.5))]
     assert contended(sign_off("bundle", runs).findings) == []
 
 
-def test_the_times_of_an_accuracy_run_count_nowhere(beside: With, runs: FrozenRuns) -> None:
+def test_foreign_cpu_time_of_accuracy_runs_is_ignored(beside: With, runs: FrozenRuns) -> None:
     assert sign_off("harness", [runs("ss-1"), beside("ss-acc", 0.6)]).outcome == "PASS"
 
 
-def test_older_and_short_runs_are_noted(beside: With, runs: FrozenRuns) -> None:
+def test_runs_without_contention_record_are_noted(beside: With, runs: FrozenRuns) -> None:
     verdict = sign_off("baseline", [beside("off-1", 0.6), *runs.paths("off-2", "off-acc")])
     (reason,) = [one for one in verdict.findings if one.slug == "contention_not_recorded"]
     assert (verdict.outcome, as_word(reason), reason.numbers) == ("PASS", "NOTE", {"runs": 3})
@@ -327,7 +327,7 @@ def own(record: Json) -> int:
     ],
     ids=["honest", "weights", "silent", "1.5 times", "3 times", "20 times", "cores", "cores of little use", "share"],
 )
-def test_replicas_against_the_record_and_each_other(
+def test_inconsistent_replicas_are_reported(
     run: Path, tmp_path: Path, change: Callable[[RunDir], None], expected: list[tuple[str, str]]
 ) -> None:
     run_dir = RunDir(shutil.copytree(run, tmp_path / "run"))

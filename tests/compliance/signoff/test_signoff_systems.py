@@ -49,7 +49,7 @@ ELSEWHERE = {"observed.host.hostname": "another", "observed.host.boot_id": "anot
 LATER = dict.fromkeys(("start_time_ns", "end_time_ns"), 2 * 365 * 86_400 * 10**9)
 
 
-def test_a_bundle_of_two_scenarios_is_one_system(runs: FrozenRuns) -> None:
+def test_two_scenarios_of_one_system_have_no_findings(runs: FrozenRuns) -> None:
     assert list(one_bundle([evidence(path) for path in runs.paths(*RUNS)])) == []
 
 
@@ -68,7 +68,9 @@ def test_a_bundle_of_two_scenarios_is_one_system(runs: FrozenRuns) -> None:
         ("srv-acc", LATER, "far_apart"),
     ],
 )
-def test_a_bundle_of_two_systems(runs: FrozenRuns, tmp_path: Path, changed: str, values: Values, slug: str) -> None:
+def test_scenarios_of_two_systems_are_reported(
+    runs: FrozenRuns, tmp_path: Path, changed: str, values: Values, slug: str
+) -> None:
     """Across scenarios: of each pair by itself all may be well."""
     names = ("off-1", "off-acc", "srv-1", "srv-acc")
     paths = [edited(runs, tmp_path, name, values) if name == changed else runs(name) for name in names]
@@ -76,7 +78,7 @@ def test_a_bundle_of_two_systems(runs: FrozenRuns, tmp_path: Path, changed: str,
     assert reported_slugs == {slug}
 
 
-def test_runs_that_explain_an_option_are_of_the_bundles_scenario_and_system(runs: FrozenRuns, tmp_path: Path) -> None:
+def test_runs_of_patches_must_share_scenario_and_system_of_the_bundle(runs: FrozenRuns, tmp_path: Path) -> None:
     bundle = [evidence(path) for path in runs.paths("off-1", "off-2", "off-acc")]
     first, second, accuracy, *foreign = (
         evidence(path) for path in runs.paths("off-1", "off-fast-1", "off-acc", "ss-1", "ss-fast-1")
@@ -95,7 +97,7 @@ def test_runs_that_explain_an_option_are_of_the_bundles_scenario_and_system(runs
         ("far_apart", LATER),
     ],
 )
-def test_runs_that_are_no_submission_are_told_of(runs: FrozenRuns, tmp_path: Path, slug: str, values: Values) -> None:
+def test_ineligible_candidate_runs_are_flagged(runs: FrozenRuns, tmp_path: Path, slug: str, values: Values) -> None:
     ref, cand = runs.paths("off-1", "off-2", "off-acc"), [edited(runs, tmp_path, "off-fast-1", values)]
     verdict = sign_off("patch", ref, [*cand, runs("off-fast-2")], Claim(levers=["tpot_ms"]))
     reported = {one.slug: one.severity for one in verdict.findings}
@@ -112,7 +114,7 @@ def test_runs_that_are_no_submission_are_told_of(runs: FrozenRuns, tmp_path: Pat
         (80_444, {"OMP_NUM_THREADS": "1"}, "error"),
     ],
 )
-def test_the_memory_that_is_free_at_the_start_is_no_other_system(
+def test_different_free_memory_is_not_another_system(
     runs: FrozenRuns, tmp_path: Path, pool_tokens: int, variable: dict[str, str], severity: str | None
 ) -> None:
     accuracy = RunDir(runs.copy(tmp_path / "accuracy", "vllm-off-acc"))
@@ -123,7 +125,7 @@ def test_the_memory_that_is_free_at_the_start_is_no_other_system(
     assert {one.severity for one in findings if one.rule == "H-1/other_path"} == ({severity} if severity else set())
 
 
-def test_a_model_that_lies_elsewhere_is_the_same_by_its_files(runs: FrozenRuns, tmp_path: Path) -> None:
+def test_a_model_in_another_folder_is_compared_by_its_files(runs: FrozenRuns, tmp_path: Path) -> None:
     accuracy = RunDir(runs.copy(tmp_path / "accuracy", "vllm-off-acc"))
     for place in ("plan.model_path", "engine.configuration.model"):
         set_manifest(accuracy, place, "/another/folder")
@@ -131,7 +133,7 @@ def test_a_model_that_lies_elsewhere_is_the_same_by_its_files(runs: FrozenRuns, 
     assert [one for one in findings if one.rule == "H-1/other_path"] == []
 
 
-def test_pace_is_compared_at_no_lower_load_and_in_one_direction(runs: FrozenRuns, tmp_path: Path) -> None:
+def test_a_performance_run_faster_than_its_accuracy_run_is_flagged(runs: FrozenRuns, tmp_path: Path) -> None:
     assert list(pace(evidence(runs("ss-1")), evidence(runs("ss-acc")))) == []
     assert list(pace(evidence(runs("ss-1")), evidence(runs("ss-fast-acc")))) == []  # slower than its accuracy run
     (reason,) = pace(evidence(runs("ss-fast-1")), evidence(runs("ss-acc")))
@@ -147,7 +149,7 @@ def test_pace_is_compared_at_no_lower_load_and_in_one_direction(runs: FrozenRuns
 
 
 @pytest.mark.parametrize(("busy", "severity"), [(0.0, "FAIL"), (0.2, "FAIL"), (0.5, "FLAG"), (0.95, "FLAG")])
-def test_an_accuracy_run_is_slower_by_the_cores_that_others_took(
+def test_an_accuracy_run_slowed_by_a_busy_host_is_not_flagged(
     runs: FrozenRuns, tmp_path: Path, busy: float, severity: str
 ) -> None:
     fast = runs.copy(tmp_path / "fast", "srv-1")
@@ -159,7 +161,7 @@ def test_an_accuracy_run_is_slower_by_the_cores_that_others_took(
     assert (as_word(reason), reason.slug) == (severity, "faster_than_accuracy")
 
 
-def test_an_engine_that_is_done_at_once_is_not_faster_than_our_stamps(runs: FrozenRuns, tmp_path: Path) -> None:
+def test_a_ratio_within_the_resolution_of_stamps_is_a_warning(runs: FrozenRuns, tmp_path: Path) -> None:
     pair = [runs.copy(tmp_path / name, name) for name in ("srv-1", "srv-acc")]
     for run, factor in zip(pair, (0.001, 0.1), strict=True):
         shorten_requests(RunDir(run), factor)
@@ -247,7 +249,7 @@ CACHING: dict[str, tuple[Callable[[Path], object], str, str]] = {
 
 
 @pytest.mark.parametrize("case", ["untouched", *CACHING])
-def test_an_audit_of_output_caching_is_judged_again_from_its_runs(tmp_path: Path, case: str) -> None:
+def test_a_caching_audit_is_reevaluated_from_its_runs(tmp_path: Path, case: str) -> None:
     change, reason, sentence = CACHING.get(case, (lambda folder: None, "NOTE caching_audited", ""))
     result = ResultDir(Path(shutil.copytree(recorded() / "caching", tmp_path / "result")))
     change(result.audit("output_caching"))
@@ -256,7 +258,7 @@ def test_an_audit_of_output_caching_is_judged_again_from_its_runs(tmp_path: Path
     assert sentence in texts[reason]
 
 
-def test_a_repeat_has_the_audit_of_its_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repeated_run_has_the_audit_of_its_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = ResultDir(Path(shutil.copytree(recorded() / "caching", tmp_path / "result")))
     repeat = result.performance.root.rename(result.performance.root.with_name("run_2"))
     monkeypatch.chdir(repeat)
@@ -264,9 +266,7 @@ def test_a_repeat_has_the_audit_of_its_result(tmp_path: Path, monkeypatch: pytes
         assert [one.rule for one in caching(evidence(path))] == ["H-5/caching_audited"]
 
 
-def test_a_scorer_that_is_given_scores_what_was_verified_no_more(
-    runs: FrozenRuns, scorings: list[tuple[str, ...]]
-) -> None:
+def test_sign_off_reuses_the_scores_of_verify(runs: FrozenRuns, scorings: list[tuple[str, ...]]) -> None:
     pair = runs.paths("srv-1", "srv-acc")
     run = next(run for result in find_results(pair) for run in result.runs if run.mode == "AccuracyOnly")
     with with_scorer(None) as (sources, _):
@@ -290,7 +290,7 @@ def test_submit_scores_each_run_once(
     assert 0 < len(scorings) == len(set(scorings))
 
 
-def test_the_data_set_of_a_run_is_at_hand_where_it_is_unchanged(runs: FrozenRuns, tmp_path: Path) -> None:
+def test_references_of_a_run_are_read_if_its_dataset_is_unchanged(runs: FrozenRuns, tmp_path: Path) -> None:
     copy = runs.copy(tmp_path / "run", "srv-1")
     run = find_results([copy])[0].runs[0]
     references = Evidence.of(run).references
@@ -303,7 +303,7 @@ def test_the_data_set_of_a_run_is_at_hand_where_it_is_unchanged(runs: FrozenRuns
     assert Evidence.of(find_results([copy])[0].runs[0]).references is None
 
 
-def test_a_performance_run_written_from_the_accuracy_run(runs: FrozenRuns, tmp_path: Path) -> None:
+def test_a_performance_run_forged_from_the_accuracy_run_is_reported(runs: FrozenRuns, tmp_path: Path) -> None:
     """A null system's run with the accuracy run's responses, at three quarters of its times."""
     run = runs.copy(tmp_path / "run", "ss-null", ["adopt", "ss-1"], ["borrow_answers", "ss-acc"])
     run_dir, draw = RunDir(run), random.Random(3)
@@ -330,7 +330,7 @@ def test_a_performance_run_written_from_the_accuracy_run(runs: FrozenRuns, tmp_p
     assert slugs(verdict) & {"settings_contradict_record", "log-records"}
 
 
-def test_research_runs_called_official(runs: FrozenRuns, tmp_path: Path) -> None:
+def test_ineligible_runs_recorded_as_eligible_fail(runs: FrozenRuns, tmp_path: Path) -> None:
     faults: list[list[object]] = [["set_manifest", "official", True], ["set_manifest", "unofficial_reasons", []]]
     verdict = sign_off("bundle", [runs.copy(tmp_path / name, name, *faults) for name in ("ss-1", "ss-acc")])
     assert verdict.outcome == "FAIL"

@@ -54,9 +54,7 @@ def content(root: Path) -> dict[str, str]:
     }
 
 
-def test_a_rehearsal_holds_what_the_round_requires_and_is_marked(
-    build: Submit, campaign: CampaignDir, tmp_path: Path
-) -> None:
+def test_a_rehearsal_tree_is_complete_and_marked(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
     before = content(campaign.root)
     outcome = build()
     assert outcome.findings == []
@@ -82,7 +80,7 @@ def test_a_rehearsal_holds_what_the_round_requires_and_is_marked(
     assert "the dummy engine runs no model" in (tree / REHEARSAL_FILE).read_text()
 
 
-def test_logs_are_copied_and_the_readme_says_how_they_were_made(
+def test_logs_are_copied_unchanged_except_the_truncated_accuracy_log(
     build: Submit, campaign: CampaignDir, tmp_path: Path
 ) -> None:
     """Only the accuracy log is shortened."""
@@ -109,7 +107,7 @@ def test_logs_are_copied_and_the_readme_says_how_they_were_made(
     assert str(tmp_path) not in text
 
 
-def test_an_official_tree_carries_no_mark(
+def test_an_official_tree_has_no_rehearsal_mark(
     build: Submit, campaign: CampaignDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim_official(campaign)
@@ -126,7 +124,7 @@ def test_an_official_tree_carries_no_mark(
     assert again.notes == ["every result is eligible for submission, so the tree is not marked as a rehearsal"]
 
 
-def test_the_same_runs_give_the_same_bytes_however_they_are_named(
+def test_a_tree_is_identical_for_each_way_to_name_its_runs(
     build: Submit, campaign: CampaignDir, tmp_path: Path
 ) -> None:
     build()
@@ -137,7 +135,9 @@ def test_the_same_runs_give_the_same_bytes_however_they_are_named(
         assert content(tmp_path / "tree") == content(tmp_path / f"again-{number}")
 
 
-def test_the_layout_of_v5_1(build: Submit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_v5_1_layout_has_a_measurements_directory(
+    build: Submit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setitem(ROUNDS, "v5.1", replace(ROUNDS["v5.1"], seeds=SEEDS))
     assert build(round=ROUNDS["v5.1"]).findings == []
     home = tmp_path / "tree" / "closed" / "Org"
@@ -151,7 +151,7 @@ def test_the_layout_of_v5_1(build: Submit, monkeypatch: pytest.MonkeyPatch, tmp_
     }
 
 
-def test_nothing_is_overwritten(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
+def test_existing_files_are_not_overwritten(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     tree.mkdir()
     assert build().findings == []  # an empty directory is taken
@@ -166,7 +166,7 @@ def test_nothing_is_overwritten(build: Submit, campaign: CampaignDir, tmp_path: 
         build(tree="campaign/tree")
 
 
-def test_a_build_that_fails_leaves_nothing(
+def test_a_failed_build_leaves_no_files(
     build: Submit, campaign: CampaignDir, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     existing = {path.name for path in tmp_path.iterdir()}
@@ -185,7 +185,7 @@ def test_a_build_that_fails_leaves_nothing(
     assert {path.name for path in tmp_path.iterdir()} == existing
 
 
-def test_a_log_that_changes_after_it_was_judged_stops_the_build(
+def test_a_log_changed_after_its_verdict_stops_the_build(
     build: Submit, campaign: CampaignDir, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     detail = campaign.result(BENCHMARK, "Server").performance.detail
@@ -201,7 +201,7 @@ def test_a_log_that_changes_after_it_was_judged_stops_the_build(
 
 
 @pytest.mark.parametrize("name", ["", ".hidden", "a/b", "two words", "-x", "Ö"])
-def test_names_that_cannot_be_directories(build: Submit, name: str) -> None:
+def test_names_that_are_not_directory_names_are_refused(build: Submit, name: str) -> None:
     for option in ("organization", "system_name"):
         with pytest.raises(HarnessError, match="not a valid directory name"):
             build(**{option: name})
@@ -214,7 +214,7 @@ def command(campaign: CampaignDir, tmp_path: Path, *more: object) -> list[str]:
     return [*map(str, arguments), "--output", str(tmp_path / "tree"), *map(str, more)]
 
 
-def test_the_command_prints_what_was_built_and_what_comes_next(
+def test_the_command_prints_the_tree_and_the_next_command(
     campaign: CampaignDir, build: Submit, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record = tmp_path / "record.json"
@@ -240,7 +240,7 @@ def test_the_command_prints_what_was_built_and_what_comes_next(
     assert differences(built, "submit") == []
 
 
-def test_the_command_tells_all_reasons_of_a_refusal(
+def test_the_command_prints_all_reasons_of_a_refusal(
     campaign: CampaignDir, build: Submit, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record = tmp_path / "record.json"
@@ -257,7 +257,7 @@ def test_the_command_tells_all_reasons_of_a_refusal(
     assert differences(record, "submit") == []
 
 
-def test_the_command_asks_for_what_it_cannot_know(campaign: CampaignDir, build: Submit, tmp_path: Path) -> None:
+def test_the_command_names_missing_system_fields(campaign: CampaignDir, build: Submit, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"status, .*host_memory_configuration.*cooling"):
         submit.main(command(campaign, tmp_path, "--rehearsal"), standalone_mode=False)
     with pytest.raises(InputError, match="--system"):
@@ -279,7 +279,7 @@ def run_with_responses(root: Path, size: int) -> RunDir:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_truncation_keeps_both_ends_and_the_hash(tmp_path: Path, size: int) -> None:
+def test_a_truncated_log_keeps_both_ends_and_the_hash(tmp_path: Path, size: int) -> None:
     run = run_with_responses(tmp_path / "run", size)
     log = run.accuracy_log.read_bytes()
     submitted = submitted_accuracy(run)
@@ -291,7 +291,7 @@ def test_truncation_keeps_both_ends_and_the_hash(tmp_path: Path, size: int) -> N
         assert submitted.log == log[:4096] + b"\n\n...\n\n" + log[-4096:]
 
 
-def test_a_log_that_was_truncated_before_keeps_its_hash(tmp_path: Path) -> None:
+def test_an_already_truncated_log_keeps_its_hash(tmp_path: Path) -> None:
     run = run_with_responses(tmp_path / "run", 100_000)
     first = submitted_accuracy(run)
     run.accuracy_log.write_bytes(first.log)
@@ -306,7 +306,7 @@ def test_a_log_that_was_truncated_before_keeps_its_hash(tmp_path: Path) -> None:
 
 @needs_checkout
 @pytest.mark.parametrize("size", SIZES)
-def test_the_official_tool_leaves_the_same_bytes(tmp_path: Path, size: int) -> None:
+def test_truncated_logs_equal_those_of_the_official_tool(tmp_path: Path, size: int) -> None:
     run = run_with_responses(tmp_path / "in/closed/Org/results/Box/llama3.1-8b/Offline/accuracy", size)
     submitted = submitted_accuracy(run)
     tool = Path(CHECKOUT) / "tools/submission/truncate_accuracy_log.py"
@@ -342,7 +342,7 @@ def ran(commit: str | None, changed: bool | None = False) -> list[Manifest]:
     return [official_record(harness={"version": "0.1.0", "git_commit": commit, "git_changed": changed})]
 
 
-def test_the_source_is_the_commit_that_ran(repository: Path) -> None:
+def test_the_source_of_the_recorded_commit_is_copied(repository: Path) -> None:
     commit = git(repository, "rev-parse", "HEAD")
     (repository / "main.py").write_text("second\n")  # later than the runs
     source = read_source_code(None, ran(commit), repository)
@@ -351,7 +351,7 @@ def test_the_source_is_the_commit_that_ran(repository: Path) -> None:
     assert commit in source.readme()
 
 
-def test_a_source_that_cannot_be_had_is_asked_for(repository: Path) -> None:
+def test_a_missing_commit_is_refused_with_a_request_for_source(repository: Path) -> None:
     commit = git(repository, "rev-parse", "HEAD")
     for manifests, message in (
         (ran("f" * 40), "repository: commit .* is missing"),
@@ -364,7 +364,7 @@ def test_a_source_that_cannot_be_had_is_asked_for(repository: Path) -> None:
         assert "--source DIR" in caught.value.fix
 
 
-def test_a_named_source_is_copied(repository: Path, tmp_path: Path) -> None:
+def test_a_named_source_directory_is_copied(repository: Path, tmp_path: Path) -> None:
     (repository / "main.py").write_text("second\n")
     source = read_source_code(repository, ran("f" * 40, changed=True))
     assert source.files == {"main.py": b"second\n", "sub/tool.py": b"tool\n"}

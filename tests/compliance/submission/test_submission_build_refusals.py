@@ -49,9 +49,7 @@ def reasons(outcome: SubmitOutcome) -> str:
     return "\n".join(one.sentence for one in outcome.findings)
 
 
-def test_unofficial_results_need_the_rehearsal_flag_whatever_they_claim(
-    build: Submit, campaign: CampaignDir, tmp_path: Path
-) -> None:
+def test_ineligible_results_require_rehearsal(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
     text = reasons(build(rehearsal=False))
     assert f"{BENCHMARK}/Offline: not eligible for submission: the dummy engine runs no model" in text
     assert f"{BENCHMARK}/Server: not eligible for submission: the run uses the bundled articles" in text
@@ -66,7 +64,7 @@ def test_unofficial_results_need_the_rehearsal_flag_whatever_they_claim(
     assert "not eligible for submission: the dummy engine runs no model" in reasons(build(rehearsal=False))
 
 
-def test_a_dummy_that_claims_to_be_vllm_does_not_sign_off(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
+def test_dummy_runs_recorded_as_vllm_fail_the_sign_off(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
     claim_official(campaign)
     outcome = build(rehearsal=False)
     assert outcome.signed is not None
@@ -87,7 +85,7 @@ def test_a_dummy_that_claims_to_be_vllm_does_not_sign_off(build: Submit, campaig
          "gate/quality_evaluated"),
     ],
 )  # fmt: skip
-def test_a_technique_that_the_gate_closes_is_refused(
+def test_a_technique_that_fails_the_gate_is_refused(
     build: Submit, campaign: CampaignDir, tmp_path: Path, division: str, mechanism: Json, rule: str
 ) -> None:
     for result in results_of(campaign):
@@ -99,7 +97,7 @@ def test_a_technique_that_the_gate_closes_is_refused(
     assert not (tmp_path / "tree").exists()
 
 
-def test_quantized_weights_have_a_document_that_tells_how(
+def test_quantized_weights_require_a_calibration_document(
     build: Submit, campaign: CampaignDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim_official(campaign)
@@ -114,7 +112,7 @@ def test_quantized_weights_have_a_document_that_tells_how(
     assert (tmp_path / "tree/closed/Org/documentation/calibration.md").read_bytes() == CALIBRATION
 
 
-def test_the_document_beside_the_weights_is_taken_as_the_run_had_it(tmp_path: Path) -> None:
+def test_the_calibration_document_is_read_beside_the_weights(tmp_path: Path) -> None:
     path = tmp_path / "calibration.md"
     path.write_bytes(CALIBRATION)
     digest = hashlib.sha256(CALIBRATION).hexdigest()
@@ -131,7 +129,7 @@ def test_the_document_beside_the_weights_is_taken_as_the_run_had_it(tmp_path: Pa
     assert len(list(lacking({}, ran))) == 2
 
 
-def test_the_weights_of_an_official_run_are_on_record_and_one_model(
+def test_runs_with_unrecorded_or_different_weights_are_refused(
     build: Submit, campaign: CampaignDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sign_off_all(monkeypatch)
@@ -154,7 +152,7 @@ def test_the_weights_of_an_official_run_are_on_record_and_one_model(
         build(rehearsal=False, tree="other")
 
 
-def test_a_sign_off_that_fails_itself_closes_a_closed_tree(build: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_degraded_sign_off_refuses_a_closed_tree(build: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
     def stumbles(*arguments: object, **options: object) -> None:
         raise ZeroDivisionError
 
@@ -164,7 +162,7 @@ def test_a_sign_off_that_fails_itself_closes_a_closed_tree(build: Submit, monkey
     assert (outcome.findings, outcome.signed) == ([], None)
 
 
-def test_a_failed_audit_that_nobody_asks_for_is_not_left_out(
+def test_a_failed_optional_audit_is_refused(
     build: Submit, campaign: CampaignDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = campaign.result(BENCHMARK, "Offline")
@@ -196,7 +194,7 @@ def test_a_failed_audit_that_nobody_asks_for_is_not_left_out(
     assert build(tree="other").findings == []
 
 
-def test_a_synthetic_data_set_is_seen_through(
+def test_a_synthetic_dataset_is_refused(
     build: Submit, campaign: CampaignDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sign_off_all(monkeypatch)
@@ -215,7 +213,7 @@ def test_a_synthetic_data_set_is_seen_through(
     )
 
 
-def test_a_rehearsal_relaxes_neither_length_nor_seeds(
+def test_a_rehearsal_requires_duration_and_seeds_of_the_round(
     build: Submit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     change_benchmarks(monkeypatch, min_duration_ms=600_000)
@@ -236,7 +234,7 @@ def test_accuracy_below_its_target_is_refused_in_closed_only(
     assert build(division="open").findings == []
 
 
-def test_open_needs_neither_all_scenarios_nor_audits(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
+def test_open_requires_neither_all_scenarios_nor_audits(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
     result = campaign.result(BENCHMARK, "Offline")
     shutil.rmtree(result.audit("TEST06"))
     text = reasons(build(result.root))
@@ -342,7 +340,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
 
 
 @pytest.mark.parametrize("case", CHANGES)
-def test_a_changed_result_is_refused(build: Submit, campaign: CampaignDir, case: str) -> None:
+def test_each_changed_result_is_refused_with_its_reason(build: Submit, campaign: CampaignDir, case: str) -> None:
     change, sentence = CHANGES[case]
     change(campaign.result(BENCHMARK, "Server"))
     text = reasons(build())
@@ -350,7 +348,7 @@ def test_a_changed_result_is_refused(build: Submit, campaign: CampaignDir, case:
     assert f"{BENCHMARK}/Offline: " not in text
 
 
-def test_one_cause_is_one_group() -> None:
+def test_refusals_of_one_cause_are_grouped() -> None:
     def refused(rule: str, text: str, where: str = "b/Offline") -> Finding:
         return result_refusal(rule, where, text, "")
 
@@ -368,7 +366,7 @@ def test_one_cause_is_one_group() -> None:
     ]  # fmt: skip
 
 
-def test_what_is_missing_is_named_with_all_other_refusals(build: Submit, campaign: CampaignDir) -> None:
+def test_missing_runs_are_named_with_all_other_refusals(build: Submit, campaign: CampaignDir) -> None:
     campaign.configuration.write_text("{}")
     shutil.rmtree(campaign.result(BENCHMARK, "Server").accuracy.root)
     shutil.rmtree(campaign.result(BENCHMARK, "Server").audit("TEST06"))
@@ -381,7 +379,7 @@ def test_what_is_missing_is_named_with_all_other_refusals(build: Submit, campaig
     assert "campaign --config" in missing.fix
 
 
-def test_an_interrupted_campaign_names_every_run_that_is_left(campaign: CampaignDir) -> None:
+def test_all_missing_runs_of_an_interrupted_campaign_are_named(campaign: CampaignDir) -> None:
     """The configuration names directories relative to another working directory."""
     server, offline = (campaign.result(BENCHMARK, name) for name in ("Server", "Offline"))
     edit(server.performance.manifest, status="interrupted", exit_code=130, error={"message": "interrupted by SIGINT"})
@@ -398,9 +396,7 @@ def test_an_interrupted_campaign_names_every_run_that_is_left(campaign: Campaign
     assert "campaign --config 'my campaign.yaml'" in caught.value.fix
 
 
-def test_runs_that_can_never_be_submitted_are_named_before_what_is_missing(
-    build: Submit, campaign: CampaignDir
-) -> None:
+def test_ineligible_runs_are_reported_before_missing_runs(build: Submit, campaign: CampaignDir) -> None:
     server = campaign.result(BENCHMARK, "Server")
     edit(server.performance.manifest, status="interrupted", exit_code=130, error={"message": "interrupted by SIGINT"})
     unfinished = build(rehearsal=False)
@@ -415,7 +411,7 @@ def test_runs_that_can_never_be_submitted_are_named_before_what_is_missing(
     assert rules[-1] == "scenario-set"
 
 
-def test_missing_runs_of_a_running_campaign_are_waited_for(build: Submit, campaign: CampaignDir) -> None:
+def test_missing_runs_of_a_running_campaign_ask_to_wait(build: Submit, campaign: CampaignDir) -> None:
     campaign.configuration.write_text("{}")
     result = campaign.result(BENCHMARK, "Server")
     shutil.rmtree(result.accuracy.root)
@@ -428,7 +424,7 @@ def test_missing_runs_of_a_running_campaign_are_waited_for(build: Submit, campai
         assert f"process {os.getpid()}" in findings[rule].fix
 
 
-def test_runs_that_are_named_have_the_audits_of_their_result(campaign: CampaignDir, tmp_path: Path) -> None:
+def test_named_runs_have_the_audits_of_their_result(campaign: CampaignDir, tmp_path: Path) -> None:
     result = campaign.result(BENCHMARK, "Server")
     runs = [result.performance.root.rename(result.performance.root.with_name("run_2")), result.accuracy.root]
     (candidate,) = gather(runs)
@@ -442,7 +438,7 @@ def test_runs_that_are_named_have_the_audits_of_their_result(campaign: CampaignD
     assert gather(runs)[0].audits == {}
 
 
-def test_what_has_no_place_in_a_tree_is_named(campaign: CampaignDir, tmp_path: Path) -> None:
+def test_duplicate_results_and_audits_are_refused(campaign: CampaignDir, tmp_path: Path) -> None:
     copied_result = tmp_path / "other"
     shutil.copytree(campaign.result(BENCHMARK, "Server").root, copied_result)
     with pytest.raises(InputError, match=f"two results for {BENCHMARK}/Server.*campaign.*other"):

@@ -55,7 +55,7 @@ def replace_in(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new, 1))
 
 
-def test_a_tree_of_its_runs_is_clean(tree: Path, campaign: CampaignDir) -> None:
+def test_a_tree_that_equals_its_runs_has_no_findings(tree: Path, campaign: CampaignDir) -> None:
     findings, (signed,) = held(tree, campaign.root)
     assert findings == []
     assert (signed.system, signed.runs, signed.legs_found, signed.blocks) == ("closed/Org/Box", 4, 4, False)
@@ -67,7 +67,7 @@ def test_a_tree_of_its_runs_is_clean(tree: Path, campaign: CampaignDir) -> None:
     assert (finding.rule, file_text(finding)) == ("runs-differ", "closed/Org/documentation")
 
 
-def test_a_technique_that_the_gate_closes_is_reported(tree: Path, campaign: CampaignDir) -> None:
+def test_a_technique_that_fails_the_gate_is_reported(tree: Path, campaign: CampaignDir) -> None:
     for run in (one for result in results_of(campaign) for one in (result.performance, result.accuracy)):
         edit(run.manifest, asked={"mechanism": {"mechanism": "baseline", "mechanism_variant": "none"}})
     findings = [one for one in held(tree, campaign.root)[0] if one.rule == "gate/mechanism_misdeclared"]
@@ -75,7 +75,7 @@ def test_a_technique_that_the_gate_closes_is_reported(tree: Path, campaign: Camp
     assert all("technique: effective technique: weight_quantization/fp8_w8a8" in one.found for one in findings)
 
 
-def test_every_file_is_held_against_the_runs(tree: Path, campaign: CampaignDir) -> None:
+def test_each_file_that_differs_from_the_runs_is_reported(tree: Path, campaign: CampaignDir) -> None:
     home = tree / "closed/Org"
     offline, server = (home / "results/Box" / BENCHMARK / name for name in ("Offline", "Server"))
     accuracy = offline / "accuracy/accuracy.txt"
@@ -106,7 +106,7 @@ def test_every_file_is_held_against_the_runs(tree: Path, campaign: CampaignDir) 
     assert '"accelerators_per_node": "8' in system.found
 
 
-def test_a_description_of_other_weights(tree: Path, campaign: CampaignDir) -> None:
+def test_a_description_of_other_weights_is_reported(tree: Path, campaign: CampaignDir) -> None:
     rows = {
         "documentation/quantization.md": "| after: w.safetensors | {} |\n",
         "calibration.md": "|After: w|  {}|\r\n",
@@ -123,7 +123,7 @@ def test_a_description_of_other_weights(tree: Path, campaign: CampaignDir) -> No
     assert all(Path(name).name in reported for name in rows)
 
 
-def test_what_no_submitter_has(tree: Path, campaign: CampaignDir) -> None:
+def test_unexpected_files_are_reported(tree: Path, campaign: CampaignDir) -> None:
     names = {"x.txt", "more/x", "closed/x.txt", "open/x.txt"}
     for name in names:
         path = tree / name
@@ -132,7 +132,7 @@ def test_what_no_submitter_has(tree: Path, campaign: CampaignDir) -> None:
     assert {file_text(one) for one in held(tree, campaign.root)[0] if one.rule == "runs-differ"} == names
 
 
-def test_a_rehearsal_without_its_marks(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
+def test_a_rehearsal_tree_without_marks_is_reported(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
     assert build().findings == []
     tree = tmp_path / "tree"
     (tree / REHEARSAL_FILE).unlink()
@@ -147,7 +147,7 @@ def test_a_rehearsal_without_its_marks(build: Submit, campaign: CampaignDir, tmp
     assert signed.verdict is not None
 
 
-def test_a_log_that_is_in_no_run(tree: Path, campaign: CampaignDir) -> None:
+def test_a_log_that_matches_no_run_is_reported(tree: Path, campaign: CampaignDir) -> None:
     """One blank in one log, and there is no sign-off: that blocks."""
     detail = tree / "closed/Org/results/Box" / BENCHMARK / "Offline/performance/run_1/mlperf_log_detail.txt"
     detail.write_bytes(detail.read_bytes() + b" ")
@@ -157,7 +157,7 @@ def test_a_log_that_is_in_no_run(tree: Path, campaign: CampaignDir) -> None:
     assert "--runs has 3 of 4 runs" in signed.headline
 
 
-def test_code_that_cannot_be_had(tree: Path, campaign: CampaignDir) -> None:
+def test_missing_code_of_a_commit_is_reported(tree: Path, campaign: CampaignDir) -> None:
     """The commit is not here: nothing is said of the code but that, and the other files are compared."""
     replace_in(tree / "closed/Org/systems/Box.json", '"cooling": "air"', '"cooling": "air" ')
     findings, _ = held(tree, campaign.root, source=None)
@@ -167,7 +167,7 @@ def test_code_that_cannot_be_had(tree: Path, campaign: CampaignDir) -> None:
     }
 
 
-def test_responses_that_nobody_scored_again(tree: Path, campaign: CampaignDir) -> None:
+def test_responses_that_cannot_be_rescored_are_reported(tree: Path, campaign: CampaignDir) -> None:
     """The dataset that the record names is nowhere: the scores are nobody's."""
     gone = "0" * 64
     for result in results_of(campaign):
@@ -196,7 +196,7 @@ def accepted(outcome: SubmitOutcome) -> None:
 
 
 @pytest.mark.parametrize("names", GROUPS, ids=lambda names: names[0])
-def test_an_honest_campaign_is_submitted(
+def test_honest_campaign_variations_are_submitted(
     build: Callable[..., SubmitOutcome], campaign: CampaignDir, names: tuple[str, ...]
 ) -> None:
     for result in results_of(campaign):
@@ -214,7 +214,7 @@ def test_a_campaign_is_signed_off_as_a_whole(build: Callable[..., SubmitOutcome]
     assert len(replayed) == len({run.detail for result in results_of(campaign) for run in Pair(result.root).runs})
 
 
-def test_a_campaign_over_new_year(build: Callable[..., SubmitOutcome], campaign: CampaignDir) -> None:
+def test_a_campaign_across_two_years_is_submitted(build: Callable[..., SubmitOutcome], campaign: CampaignDir) -> None:
     start = datetime(2026, 12, 31, 20, 59, 59, tzinfo=UTC)
     for number, result in enumerate(results_of(campaign)):
         run_at(result.performance, start + timedelta(hours=3 * number))

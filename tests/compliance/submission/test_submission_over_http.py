@@ -57,7 +57,7 @@ def _reasons(outcome: SubmitOutcome) -> str:
     return "\n".join(refusal.found for refusal in outcome.findings)
 
 
-def test_a_network_tree_has_what_the_rules_ask_for(build: Build, campaign: CampaignDir, tmp_path: Path) -> None:
+def test_a_network_tree_has_all_required_files(build: Build, campaign: CampaignDir, tmp_path: Path) -> None:
     outcome = build()
     assert outcome.findings == []
     assert any("is on LoadGen's machine" in reason for reason in outcome.rehearsal)
@@ -87,7 +87,7 @@ def _said(tree: Path) -> str:
 
 
 @needs_checkout
-def test_the_official_checker_agrees_on_the_network_forms(build: Build, tmp_path: Path) -> None:
+def test_the_official_checker_accepts_and_refuses_the_same_network_fields(build: Build, tmp_path: Path) -> None:
     build()
     path = tmp_path / "tree" / "network" / "Org" / "systems" / "Box.json"
     faults = ("invalid sut name", "incorrect network mode", "field nic_sut is missing", "has division")
@@ -104,7 +104,7 @@ def test_the_official_checker_agrees_on_the_network_forms(build: Build, tmp_path
         path.write_text(json.dumps(content))
 
 
-def test_a_division_takes_systems_of_its_own_kind_only(build: Build, tmp_path: Path) -> None:
+def test_each_division_accepts_only_its_kind_of_system(build: Build, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="only for systems reached over a network"):
         build("closed")
     refused = build("closed", given=read_system_file({"system": GIVEN}))
@@ -139,7 +139,7 @@ def declared(**values: object) -> Json:
         (f"{_CLIENT}.answers_read_at_once", None),
     ],
 )
-def test_a_record_of_servers_that_lacks_a_part_is_refused(campaign: CampaignDir, place: str, value: object) -> None:
+def test_an_incomplete_record_of_servers_is_refused(campaign: CampaignDir, place: str, value: object) -> None:
     run = campaign.result(BENCHMARK, "Offline").performance
     assert judged(run.root).contradictions == []
     set_record(run, {place: value})
@@ -158,7 +158,7 @@ def test_a_record_of_servers_that_lacks_a_part_is_refused(campaign: CampaignDir,
         {"engine.configuration.probes.cached_tokens_of_the_repeat": 288},
     ],
 )
-def test_an_official_run_has_servers_that_the_rules_allow(campaign: CampaignDir, values: Json) -> None:
+def test_an_eligible_run_with_forbidden_servers_is_reported(campaign: CampaignDir, values: Json) -> None:
     run = campaign.result(BENCHMARK, "Offline").performance
     for changes, broken in (({"official": True, "unofficial_reasons": []}, False), (values, True)):
         set_record(run, changes)
@@ -166,7 +166,7 @@ def test_an_official_run_has_servers_that_the_rules_allow(campaign: CampaignDir,
         assert ("record-servers" in {found.rule for found in part.violated}) is broken
 
 
-def test_what_a_server_tells_of_its_cache_is_not_declared_away(campaign: CampaignDir) -> None:
+def test_a_declaration_that_contradicts_the_server_is_reported(campaign: CampaignDir) -> None:
     run = campaign.result(BENCHMARK, "Offline").performance
     assert misdeclared({}, facts_of_run(run, read_manifest(run.manifest))) == []
     set_record(run, {"engine.configuration.told_by_the_server.cache_configuration": {"cache_dtype": "fp8"}})
@@ -174,7 +174,7 @@ def test_what_a_server_tells_of_its_cache_is_not_declared_away(campaign: Campaig
     assert finding.found.startswith("kv_quantization/fp8_e4m3 (")
 
 
-def test_a_server_that_counts_nothing_needs_the_audit_of_its_cache(build: Build, campaign: CampaignDir) -> None:
+def test_a_server_without_cache_counters_requires_the_caching_audit(build: Build, campaign: CampaignDir) -> None:
     offline = campaign.result(BENCHMARK, "Offline")
     runs = [offline.performance.root, offline.accuracy.root]
     assert "H-5/caching_audit_absent" not in {reason.rule for reason in sign_off("bundle", runs).findings}
@@ -183,14 +183,14 @@ def test_a_server_that_counts_nothing_needs_the_audit_of_its_cache(build: Build,
     assert "H-5/caching_audit_absent" in {reason.rule for reason in sign_off("bundle", runs).findings}
 
 
-def test_an_audit_of_another_server_shows_nothing_of_this_one(build: Build, campaign: CampaignDir) -> None:
+def test_a_caching_audit_of_another_server_does_not_count(build: Build, campaign: CampaignDir) -> None:
     for run in (campaign.result(BENCHMARK, "Offline").performance, campaign.result(BENCHMARK, "Offline").accuracy):
         edit(run.manifest, engine={"versions": {"vllm": "0.1"}})
     assert "has no passed output_caching audit" in _reasons(build())
 
 
 @pytest.mark.parametrize("tokens_made", [None, 1])
-def test_a_server_that_counts_needs_none_unless_more_came_than_it_made(
+def test_a_server_with_consistent_cache_counters_requires_no_caching_audit(
     build: Build, campaign: CampaignDir, tokens_made: int | None
 ) -> None:
     shutil.rmtree(campaign.result(BENCHMARK, "Offline").audit("output_caching"))

@@ -56,7 +56,7 @@ def shipped(*, commented: bool) -> dict[str, Any]:
     return content
 
 
-def test_an_example_of_every_field_is_a_whole_description_of_plain_texts() -> None:
+def test_a_system_file_with_all_fields_is_complete() -> None:
     description = described(example()["system"], suites={"edge", "datacenter"})
     values = dict(description.values)
     assert set(values) == set(NAMES)  # is_network is not among them
@@ -66,7 +66,7 @@ def test_an_example_of_every_field_is_a_whole_description_of_plain_texts() -> No
     assert int(values["number_of_nodes"]) == int(values["accelerators_per_node"]) == 1
 
 
-def test_the_shipped_file_shows_every_field() -> None:
+def test_the_shipped_system_file_lists_each_field() -> None:
     content = shipped(commented=True)
     assert set(content["system"]) == {*NAMES, *NETWORK_NAMES} - set(GIVEN)
     assert set(content["measurements"]) == set(MEASUREMENT_FIELDS)
@@ -74,7 +74,7 @@ def test_the_shipped_file_shows_every_field() -> None:
     read_system_file({**content, "system": filled})
 
 
-def test_the_shipped_file_is_not_taken_at_its_word() -> None:
+def test_the_shipped_system_file_with_placeholders_is_refused() -> None:
     content = shipped(commented=False)
     assert set(content["system"].values()) == {REPLACE_ME}
     assert content["measurements"] is None
@@ -83,7 +83,7 @@ def test_the_shipped_file_is_not_taken_at_its_word() -> None:
     assert caught.value.message == f"--system: REPLACE-ME in 6 fields: {', '.join(content['system'])}"
 
 
-def test_what_the_runs_recorded_is_used() -> None:
+def test_recorded_facts_fill_missing_system_fields() -> None:
     fields = {name: value for name, value in example()["system"].items() if "accelerator_" not in name}
     for name in ("framework", "other_software_stack", "operating_system", "host_processor_model_name"):
         del fields[name]
@@ -102,7 +102,7 @@ def test_what_the_runs_recorded_is_used() -> None:
     assert values["operating_system"] == "Linux-6.8"
 
 
-def test_all_missing_fields_are_told_together_with_examples() -> None:
+def test_all_missing_fields_are_reported_together_with_examples() -> None:
     with pytest.raises(InputError) as caught:
         described({"cooling": "air"})
     reported = f"{caught.value.message}\n{caught.value.fix}"
@@ -118,7 +118,7 @@ def test_all_missing_fields_are_told_together_with_examples() -> None:
 
 
 @pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.name)
-def test_no_field_is_dropped_or_wrongly_demanded(field: Any) -> None:
+def test_each_field_is_given_recorded_optional_or_required(field: Any) -> None:
     """Without its value each field is missing, may be empty, is recorded, or has a default."""
     fields = example()["system"]
     if fields.pop(field.name, None) is None:
@@ -136,7 +136,7 @@ def test_no_field_is_dropped_or_wrongly_demanded(field: Any) -> None:
             described(fields)
 
 
-def test_a_machine_is_one_node_whatever_its_description_says() -> None:
+def test_a_single_host_is_one_node() -> None:
     fields = given_in({"number_of_nodes": "8", "cooling": "air"}, official_record()).fields
     assert fields == {"cooling": "air"}
 
@@ -155,7 +155,7 @@ def on_nodes(*accelerators: list[dict[str, Any]]) -> Manifest:
     return record.model_copy(update={"plan": record.plan.model_copy(update={"replicas": replicas}), "observed": seen})
 
 
-def test_the_nodes_of_a_cluster_are_counted() -> None:
+def test_nodes_of_a_cluster_are_counted() -> None:
     fields = example()["system"]
     for name in ("number_of_nodes", "accelerators_per_node", "other_software_stack"):
         del fields[name]
@@ -169,7 +169,7 @@ def test_the_nodes_of_a_cluster_are_counted() -> None:
         described(fields, on_nodes([GPU], [GPU]))
 
 
-def test_a_machine_without_accelerators_says_so() -> None:
+def test_a_host_without_accelerators_has_zero_accelerators() -> None:
     fields = {name: value for name, value in example()["system"].items() if not name.startswith("accelerator")}
     values = described(fields, official_record(accelerators=[])).values
     assert values["accelerators_per_node"] == "0"
@@ -200,13 +200,13 @@ def test_a_machine_without_accelerators_says_so() -> None:
         ),
     ],
 )
-def test_mistakes_in_the_file_are_named(content: dict[str, Any], message: str) -> None:
+def test_mistakes_in_a_system_file_are_named(content: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
         read_system_file(content)
     assert re.search(message, f"{caught.value.message} {caught.value.fix}")
 
 
-def test_only_the_machine_of_the_runs_is_asked() -> None:
+def test_facts_are_detected_only_on_the_host_of_the_runs() -> None:
     assert detected_for(official_record()) == {}
     here = official_record(host=host_facts(), accelerators=[])
     assert detected_for(here) == detect()
@@ -219,7 +219,7 @@ def test_only_the_machine_of_the_runs_is_asked() -> None:
     assert all(value.strip() for value in detected.values())
 
 
-def test_the_machine_is_known_by_its_facts() -> None:
+def test_the_host_is_recognized_by_its_facts() -> None:
     here = host_facts()
     assert is_the_machine(official_record(host=here, accelerators=[]))
     assert not is_the_machine(official_record(host=here | {"hostname": "another"}, accelerators=[]))
@@ -242,7 +242,7 @@ MODEL = {"name": "meta-llama/Llama-3.1-8B-Instruct"}
         ({"model": {**MODEL, "weights": weights_part("int8_w8a8")}}, "int8", "quantization (int8_w8a8)"),
     ],
 )
-def test_measurements_come_from_the_manifest(changes: dict[str, Any], weights: str, transformation: str) -> None:
+def test_measurements_are_derived_from_the_manifest(changes: dict[str, Any], weights: str, transformation: str) -> None:
     values = measurements(official_record(**changes), {}, [])
     assert values == {
         "input_data_types": "int32",
@@ -253,7 +253,7 @@ def test_measurements_come_from_the_manifest(changes: dict[str, Any], weights: s
     }
 
 
-def test_measurements_tell_no_place_and_can_be_corrected() -> None:
+def test_measurements_omit_local_paths_and_can_be_corrected() -> None:
     record = official_record(model={"name": "/home/someone/models/Llama-3.1-8B"})
     values = measurements(record, {"weight_data_types": "mxfp4"}, ["no model"])
     assert values["starting_weights_filename"] == "Llama-3.1-8B"
@@ -262,7 +262,7 @@ def test_measurements_tell_no_place_and_can_be_corrected() -> None:
 
 
 @needs_checkout
-def test_the_fields_are_those_of_the_official_checker() -> None:
+def test_fields_equal_those_of_the_official_checker() -> None:
     path = Path(CHECKOUT) / "tools/submission/submission_checker/constants.py"
     spec = importlib.util.spec_from_file_location("official_constants", path)
     assert spec is not None

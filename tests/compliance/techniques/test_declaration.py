@@ -47,7 +47,7 @@ VARIANTS = [
 ]
 
 
-def test_registries_hold_exactly_what_was_agreed() -> None:
+def test_registries_contain_exactly_the_agreed_variants() -> None:
     variants = [
         (entry.mechanism, entry.mechanism_variant, entry.compression_method, entry.compression_scope)
         for entry in REGISTRIES.variants.values()
@@ -63,7 +63,7 @@ def test_registries_hold_exactly_what_was_agreed() -> None:
     assert tuple(REGISTRIES.quality_evals)[4:] == ("mlperf_cnndm_rouge", "mlperf_orca_rouge")
 
 
-def test_fields_are_fourteen_and_the_environment_sets_each() -> None:
+def test_each_declared_field_can_be_set_by_the_environment() -> None:
     numbers = [name for name in FIELD_NAMES if not str(DeclaredFields.model_fields[name].annotation).startswith("str")]
     assert (len(FIELD_NAMES), len(numbers)) == (14, 5)
     environment = {name.upper(): "1" for name in FIELD_NAMES}
@@ -72,7 +72,7 @@ def test_fields_are_fourteen_and_the_environment_sets_each() -> None:
     assert (declared.issues, declared.support_status) == ((), "reviewed_preview")
 
 
-def test_earlier_sources_win_and_nothing_declared_is_a_baseline() -> None:
+def test_earlier_sources_take_precedence_and_the_default_is_a_baseline() -> None:
     declared = declaration_of(
         {"mechanism": "a", "mechanism_variant": None},
         {"mechanism": "b", "mechanism_variant": "b"},
@@ -105,14 +105,14 @@ def test_earlier_sources_win_and_nothing_declared_is_a_baseline() -> None:
         ("support_status", "gold", None, True),
     ],
 )
-def test_coercion(name: str, value: Any, taken: Any, reported: bool) -> None:
+def test_declared_values_are_converted_to_their_types(name: str, value: Any, taken: Any, reported: bool) -> None:
     declared = declaration_of({name: value})
     assert declared.given.get(name) == taken
     assert [issue.split()[0] for issue in declared.issues] == ([name] if reported else [])
 
 
 @pytest.mark.parametrize("text", ["mechanism: [", "just text", "mechanisms: baseline", "support_status: gold"])
-def test_a_bad_declaration_file_is_an_input_error(tmp_path: Path, text: str) -> None:
+def test_an_invalid_declaration_file_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "declaration.yaml"
     path.write_text(text)
     with pytest.raises(InputError, match=str(path)):
@@ -131,13 +131,15 @@ def test_a_bad_declaration_file_is_an_input_error(tmp_path: Path, text: str) -> 
         (fp8(compression_scope="weights"), (True, None, None), 1),
     ],
 )
-def test_validation_record(given_row: dict[str, Any], flags: tuple[bool | None, ...], issues: int) -> None:
+def test_a_declaration_record_states_validity_and_issues(
+    given_row: dict[str, Any], flags: tuple[bool | None, ...], issues: int
+) -> None:
     record = validate(given_row, REGISTRIES)
     assert tuple(record.values())[:3] == flags
     assert len(record["issues"]) == issues
 
 
-def test_declaration_files_that_are_shipped_are_registered() -> None:
+def test_shipped_declaration_files_are_registered() -> None:
     for name, mechanism in (("baseline", "baseline"), ("fp8-kv", "kv_quantization")):
         fields = read_declaration_file(ROOT / "configs" / f"mechanism-{name}.yaml")
         assert fields["mechanism"] == mechanism
@@ -169,7 +171,7 @@ def declared(**fields: Any) -> dict[str, Any]:
         ({**FP8, "mechanism_notes": ""}, FP8),
     ],
 )  # fmt: skip
-def test_what_is_given_is_kept_and_the_rest_is_a_baseline(content: object, expected: dict[str, Any]) -> None:
+def test_missing_fields_of_a_declaration_are_those_of_a_baseline(content: object, expected: dict[str, Any]) -> None:
     assert block(content) == expected
     assert block(expected) == expected
 
@@ -190,7 +192,7 @@ def test_what_is_given_is_kept_and_the_rest_is_a_baseline(content: object, expec
         ({"support_status": "certified"}, "support_status 'certified': Input should be 'supported'"),
     ],
 )
-def test_before_a_run_a_mistake_is_refused(content: object, why: str) -> None:
+def test_an_invalid_declaration_is_refused_before_a_run(content: object, why: str) -> None:
     with pytest.raises(ValidationError, match=why):
         block(content)
     with pytest.raises(InputError, match=why) as refused:
@@ -198,7 +200,7 @@ def test_before_a_run_a_mistake_is_refused(content: object, why: str) -> None:
     assert refused.value.message.startswith("--mechanism")
 
 
-def test_a_yaml_declaration_is_read_when_it_is_named(tmp_path: Path) -> None:
+def test_a_declaration_file_named_in_yaml_is_read(tmp_path: Path) -> None:
     shipped = block(str(ROOT / "configs" / "mechanism-fp8-kv.yaml"))
     assert {name: shipped[name] for name in FP8} == FP8
     assert shipped["support_status"] == "reviewed_preview"
@@ -214,7 +216,7 @@ def test_a_yaml_declaration_is_read_when_it_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("garbage", [{"mechanism": 4}, {"support_status": 4}, {"colour": "red"}, {}])
-def test_an_edited_record_is_read_like_any_other_row(garbage: dict[str, Any]) -> None:
+def test_an_edited_declaration_record_is_read(garbage: dict[str, Any]) -> None:
     declaration = declaration_of().over(garbage)
     assert declaration.values["mechanism"] in ("baseline", "4")
     assert declaration.support_status in ("supported", "reviewed_preview")
@@ -223,9 +225,7 @@ def test_an_edited_record_is_read_like_any_other_row(garbage: dict[str, Any]) ->
 # Runs ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_real_run_records_what_it_declares_and_the_gate_reads_it_there(
-    run_main: Callable[..., Finished], tmp_path: Path
-) -> None:
+def test_a_run_records_its_declaration_for_the_gate(run_main: Callable[..., Finished], tmp_path: Path) -> None:
     run, declared, results = tmp_path / "run", tmp_path / "eagle3.yaml", tmp_path / "results.json"
     eagle3 = {"mechanism": "speculative_decoding", "mechanism_variant": "eagle3", "quality_results": str(results)}
     declared.write_text(yaml.safe_dump({**eagle3, "quality_results": results.name}))
@@ -254,7 +254,7 @@ def row_of(run: Path, declaration: Declaration) -> dict[str, Any]:
     return matched.row
 
 
-def test_the_row_takes_the_run_s_own_word_and_the_command_line_wins(frozen: FrozenRuns, tmp_path: Path) -> None:
+def test_command_line_declarations_take_precedence_over_those_of_the_run(frozen: FrozenRuns, tmp_path: Path) -> None:
     fields = {**FP8, "quality_eval_status": "pending", "support_status": "supported"}
     run = frozen.copy(tmp_path / "run", "off-1", ["set_manifest", "asked.mechanism", fields])
     silent = row_of(run, declaration_of())
@@ -283,7 +283,7 @@ def test_the_row_takes_the_run_s_own_word_and_the_command_line_wins(frozen: Froz
     ],
 )
 @pytest.mark.parametrize(("scope", "name"), [("harness", "off-1"), ("bundle", "off-acc")])
-def test_sign_off_names_a_declaration_that_the_engine_contradicts(
+def test_sign_off_reports_a_declaration_that_contradicts_the_engine(
     frozen: FrozenRuns, tmp_path: Path, faults: list[list[object]], why: str | None, scope: Any, name: str
 ) -> None:
     run = frozen.copy(tmp_path / name, name, *faults)

@@ -43,7 +43,7 @@ anything = st.none() | st.booleans() | st.integers() | st.floats() | st.text() |
 
 
 @given(st.dictionaries(st.sampled_from([*FIELD_NAMES, "support_status", "run_directory", "speculative"]), anything))
-def test_nothing_in_a_row_raises(fields: dict[str, Any]) -> None:
+def test_arbitrary_row_values_raise_no_exception(fields: dict[str, Any]) -> None:
     judge_rows([judged(fields)], REGISTRIES).as_text()
 
 
@@ -66,7 +66,7 @@ def twice(content: dict[str, Any], **changed: str) -> dict[str, Any]:
     ],
     ids=["missing", "not an object", "of another schema", "an entry twice", "in other case"],
 )
-def test_a_broken_registry_closes_the_gate_for_lossy_rows_only(tmp_path: Path, damaged: Callable[..., Any]) -> None:
+def test_a_damaged_registry_closes_the_gate_for_lossy_rows_only(tmp_path: Path, damaged: Callable[..., Any]) -> None:
     path = shutil.copytree(REGISTRY_DIR, tmp_path / "registry") / VARIANTS_FILE
     content = damaged(json.loads(path.read_text()))
     path.unlink() if content is None else path.write_text(json.dumps(content))
@@ -117,7 +117,7 @@ _DECLARED = {"pair_registered", "status_known", "draft_model_declared"}  # rules
         (eagle3(draft_model_id="draft", speculative_acceptance_rate=0.7, support_status="supported"), []),
     ],
 )
-def test_criteria(given_row: dict[str, Any], failed: list[str]) -> None:
+def test_each_row_fails_exactly_its_criteria(given_row: dict[str, Any], failed: list[str]) -> None:
     strict, outcome = gate(given_row, strict=True), gate(given_row)
     assert [failure.slug for failure in strict.matched[0].failed] == failed
     assert strict.closed is bool(failed)
@@ -129,7 +129,7 @@ def test_criteria(given_row: dict[str, Any], failed: list[str]) -> None:
         assert judged_rows.status == ("fail" if judged_rows.closed else "pass")
 
 
-def test_rows_without_a_declaration_are_not_judged_and_close_a_strict_gate() -> None:
+def test_rows_without_declaration_close_only_a_strict_gate() -> None:
     old = ({"run_id": "old", "throughput_tok_s": 1.0}, row(None))
     legacy = gate(*old)
     assert (legacy.status, legacy.not_matched, legacy.closed) == ("no_rows", 2, False)
@@ -154,7 +154,7 @@ def test_rows_without_a_declaration_are_not_judged_and_close_a_strict_gate() -> 
         {"engine_options": '{"speculative_config": {"method": "eagle"}}'},
     ],
 )
-def test_a_baseline_whose_own_row_shows_something_lossy_closes_the_gate(shown: dict[str, Any]) -> None:
+def test_a_baseline_row_with_a_lossy_option_closes_the_gate(shown: dict[str, Any]) -> None:
     outcome = gate(row(**shown))
     assert [failure.slug for failure in outcome.matched[0].failed] == ["mechanism_misdeclared"]
     assert outcome.closed
@@ -204,7 +204,7 @@ def drafted_by(method: str, **more: str) -> dict[str, Any]:
         (int8(), {}, STORED, 1),  # these weights are none that are stored so
     ],
 )  # fmt: skip
-def test_the_engine_record_decides(
+def test_the_engine_record_contradicts_a_wrong_declaration(
     tmp_path: Path, declared: dict[str, Any], recorded: dict[str, Any], log: str, contradicted: int
 ) -> None:
     write_engine_log(tmp_path, log)
@@ -228,7 +228,7 @@ def test_the_engine_record_decides(
         ),
     ],
 )
-def test_a_plan_is_judged_as_if_its_accuracy_run_passes(
+def test_a_planned_row_is_judged_as_if_its_accuracy_run_passes(
     declared: dict[str, Any], options: dict[str, Any], closed: list[str]
 ) -> None:
     plan = run_plan(engine="vllm", engine_options=options)
@@ -237,7 +237,7 @@ def test_a_plan_is_judged_as_if_its_accuracy_run_passes(
     assert [one.slug for one in gate_row.of("error")] == closed
 
 
-def test_a_record_with_gaps_is_no_contradiction(tmp_path: Path) -> None:
+def test_missing_engine_facts_are_not_contradictions(tmp_path: Path) -> None:
     facts = facts_of_run(RunDir(tmp_path), manifest(configuration={}))
     assert len(facts.gaps) == 2  # no engine.log, no kv_cache_dtype
     assert misdeclared(fp8(), facts) == []
@@ -265,14 +265,16 @@ def test_a_record_with_gaps_is_no_contradiction(tmp_path: Path) -> None:
         ("magic", True, set(), False),
     ],
 )
-def test_eligibility(mechanism: str, accurate: bool | None, in_force: set[str], closed: bool) -> None:
+def test_divisions_follow_from_technique_and_accuracy(
+    mechanism: str, accurate: bool | None, in_force: set[str], closed: bool
+) -> None:
     divisions = eligibility(mechanism, accurate, in_force)
     assert divisions["closed"]["eligible"] is closed
     assert ("does not meet them" in divisions["closed"]["reason"]) is (accurate is False)
     assert divisions["open"]["eligible"] is True
 
 
-def test_without_a_record_it_is_not_known_what_may_be_submitted() -> None:
+def test_missing_engine_records_make_eligibility_unknown() -> None:
     assert eligibility("baseline", None, set(), recorded=False)["closed"]["eligible"] is None
     assert eligibility("speculative_decoding", True, set(), recorded=False)["closed"]["eligible"] is False
     bare = judged(row(kv_cache_dtype=None, speculative=None, attention_backend=None))
@@ -283,14 +285,14 @@ def test_without_a_record_it_is_not_known_what_may_be_submitted() -> None:
     assert judge_rows([bare], REGISTRIES, division="closed", strict=True).closed
 
 
-def test_a_row_without_its_run_opens_no_closed_division() -> None:
+def test_a_row_without_its_run_is_not_eligible_for_closed() -> None:
     alone = row(kv_cache_dtype="auto", speculative=0, run_id="1", run_directory="/gone", throughput_tok_s=1e9)
     assert not gate(alone, strict=True).closed
     assert [one.slug for one in gate(alone, division="closed").matched[0].findings] == ["eligible_in_division"]
     assert gate(alone, division="closed", strict=True).closed
 
 
-def test_more_rows_than_fit_into_memory_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_files_above_the_size_limit_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A million small ones in 50 MB took 4 GB."""
     file = tmp_path / "rows.json"
     file.write_text("[{}, {}, {}]")
@@ -299,7 +301,7 @@ def test_more_rows_than_fit_into_memory_are_refused(tmp_path: Path, monkeypatch:
         read_rows(file, REGISTRIES)
 
 
-def test_coverage() -> None:
+def test_missing_and_unexpected_techniques_are_reported() -> None:
     outcome = gate(row(), expected=["baseline/none", "kv_quantization/fp8_e4m3"], strict=True)
     assert (outcome.missing_coverage, outcome.unexpected_coverage) == (["kv_quantization/fp8_e4m3"], [])
     assert outcome.closed
@@ -307,7 +309,7 @@ def test_coverage() -> None:
     assert (more.status, more.unexpected_coverage) == ("pass", ["kv_quantization/fp8_e4m3"])
 
 
-def test_report_quotes_the_failing_criterion() -> None:
+def test_the_report_states_the_failed_criterion() -> None:
     outcome = gate(supported("ruler_v1", "pending"), row())
     sentence = "gate/quality_evaluated: quality_eval_status of supported kv_quantization: pending, required: completed"
     report = outcome.record()

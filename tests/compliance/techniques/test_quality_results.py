@@ -65,7 +65,9 @@ def written(folder: Path, content: Any) -> Path:
          "math_500_accuracy", 0.4, 500),  # the lowest of two filters
     ],
 )  # fmt: skip
-def test_both_formats(tmp_path: Path, evaluation: str, content: Any, metric: str, value: float, n: int) -> None:
+def test_both_formats_of_results_files_are_read(
+    tmp_path: Path, evaluation: str, content: Any, metric: str, value: float, n: int
+) -> None:
     path = written(tmp_path, content)
     results = read_results(path, REGISTRIES.quality_evals[evaluation], 0.9)
     assert (results.metric, results.value, results.n) == (metric, pytest.approx(value), n)
@@ -102,14 +104,14 @@ def test_both_formats(tmp_path: Path, evaluation: str, content: Any, metric: str
         (ruler(group_subtasks={"ruler": ["ruler"]}, **{"n-samples": None}), "samples of ruler: 0 of 0"),
     ],
 )  # fmt: skip
-def test_a_file_that_shows_no_evaluation_is_refused(tmp_path: Path, content: Any, problem: str) -> None:
+def test_a_file_without_evaluation_is_refused(tmp_path: Path, content: Any, problem: str) -> None:
     with pytest.raises(InputError) as refused:
         read_results(written(tmp_path, content), REGISTRIES.quality_evals["ruler_v1"], None)
     assert problem in refused.value.message
     assert refused.value.fix
 
 
-def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
+def test_a_file_above_the_size_limit_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path, "{}")
     with path.open("r+b") as stream:
         stream.truncate(MAX_RESULTS_BYTES + 1)
@@ -130,7 +132,7 @@ def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
         ("", None),
     ],
 )
-def test_the_declared_change(summary: str, change: tuple[float, float] | None) -> None:
+def test_the_declared_change_is_read_from_its_summary(summary: str, change: tuple[float, float] | None) -> None:
     assert declared_change(summary, "ruler_avg_score") == (change and pytest.approx(change))
 
 
@@ -145,7 +147,7 @@ def supported(path: Path | None, summary: str | None = "-0.43%", **fields: Any) 
     )  # fmt: skip
 
 
-def test_the_worked_example_passes(tmp_path: Path) -> None:
+def test_the_documented_example_passes(tmp_path: Path) -> None:
     outcome = gate(supported(written(tmp_path, PLAIN)), strict=True)
     assert (outcome.status, outcome.closed) == ("pass", False)
     assert "quality evaluation: declared, results file attached: ruler_avg_score 0.927, baseline" in outcome.as_text()
@@ -168,7 +170,7 @@ def test_the_worked_example_passes(tmp_path: Path) -> None:
          "quality_eval_status of supported"),
     ],
 )  # fmt: skip
-def test_a_claim_that_is_not_shown_closes_the_gate(
+def test_a_claim_that_contradicts_its_results_file_closes_the_gate(
     tmp_path: Path, change: Callable[[Path], dict[str, Any]], sentence: str
 ) -> None:
     outcome = gate(change(written(tmp_path, PLAIN)))
@@ -182,7 +184,7 @@ def test_a_claim_that_is_not_shown_closes_the_gate(
         assert record["file"]
 
 
-def test_what_claims_no_support_needs_no_file(tmp_path: Path) -> None:
+def test_a_preview_technique_requires_no_results_file(tmp_path: Path) -> None:
     preview = supported(None) | {"support_status": None}
     assert not gate(preview).closed
     assert gate(preview, strict=True).closed  # completed, but declared only
@@ -195,7 +197,7 @@ def test_what_claims_no_support_needs_no_file(tmp_path: Path) -> None:
     ("options", "notes"),
     [("pretrained=m,kv_cache_dtype=fp8", 0), ({"pretrained": "m", "kv_cache_dtype": "fp8"}, 0), ("pretrained=m", 1)],
 )
-def test_an_evaluation_without_the_technique_is_for_review(tmp_path: Path, options: Any, notes: int) -> None:
+def test_an_evaluation_without_the_technique_is_noted_for_review(tmp_path: Path, options: Any, notes: int) -> None:
     path = written(tmp_path, lm_eval("ruler", {"4096,none": 0.927}, config={"model": "vllm", "model_args": options}))
     outcome = gate(supported(path, quality_baseline=0.931), strict=True)
     assert not outcome.closed
@@ -203,7 +205,7 @@ def test_an_evaluation_without_the_technique_is_for_review(tmp_path: Path, optio
     assert len([one for one in outcome.matched[0].of("note") if "results file" in one.text]) == notes
 
 
-def test_a_large_loss_that_is_declared_is_for_review(tmp_path: Path) -> None:
+def test_a_large_declared_loss_is_noted_for_review(tmp_path: Path) -> None:
     outcome = gate(supported(written(tmp_path, {**PLAIN, "value": 0.5}), "-46.3%"), strict=True)
     assert not outcome.closed
     (review,) = (one for one in outcome.matched[0].of("note") if "results file" in one.text)

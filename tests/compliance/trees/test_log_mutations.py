@@ -342,7 +342,7 @@ def before() -> set[tuple[str, ...]]:
     return broken
 
 
-def test_a_system_whose_names_fit_its_fields_is_silent(tmp_path: Path) -> None:
+def test_a_system_with_consistent_names_has_no_findings(tmp_path: Path) -> None:
     shutil.copytree(any_tree().root, tmp_path / "tree")
     tree = Tree(tmp_path / "tree", ROUND)
     described(**_H200)(tree, place_of(tree, GPT))
@@ -350,7 +350,7 @@ def test_a_system_whose_names_fit_its_fields_is_silent(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_a_changed_log_is_found(name: str, before: set[tuple[str, ...]], tmp_path: Path) -> None:
+def test_each_changed_log_violates_its_rule(name: str, before: set[tuple[str, ...]], tmp_path: Path) -> None:
     result, change, rule = MUTATIONS[name]
     shutil.copytree(any_tree().root, tmp_path / "tree")
     tree = Tree(tmp_path / "tree", ROUND)
@@ -358,7 +358,7 @@ def test_a_changed_log_is_found(name: str, before: set[tuple[str, ...]], tmp_pat
     assert rule in {found for found, *_ in findings_of(tree) - before}
 
 
-def test_a_run_of_another_tree_is_a_copy(tmp_path: Path) -> None:
+def test_a_run_of_another_tree_is_reported_as_duplicate(tmp_path: Path) -> None:
     tree = any_tree()
     shutil.copytree(tree.performance(place_of(tree, SDXL)).root, tmp_path / "any" / "layout")
     findings = check_submission_tree(tree.root, ROUND, against=[tmp_path]).findings
@@ -368,7 +368,7 @@ def test_a_run_of_another_tree_is_a_copy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("clip", "rules"), [(31.7, {"audit-fallback"}), (31.2, {"audit-fallback", "audit-verdict"})])
-def test_responses_of_an_audit_may_differ_where_the_scores_of_both_runs_do_not(
+def test_audit_responses_may_differ_if_the_scores_are_equal(
     before: set[tuple[str, ...]], tmp_path: Path, clip: float, rules: set[str]
 ) -> None:
     shutil.copytree(any_tree().root, tmp_path / "tree")

@@ -52,13 +52,13 @@ def clean(request: pytest.FixtureRequest) -> Iterator[tuple[Tree, set[Finding]]]
         yield tree, set(check_submission_tree(tree.root, tree.round).findings)
 
 
-def test_nothing_is_said_against_a_clean_tree(clean: tuple[Tree, set[Finding]]) -> None:
+def test_a_clean_tree_has_no_findings(clean: tuple[Tree, set[Finding]]) -> None:
     _, findings = clean
     assert {finding for finding in findings if finding.rule != "rehearsal"} == set()
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
-def test_every_change_is_found(
+def test_each_change_of_a_tree_violates_its_rules(
     clean: tuple[Tree, set[Finding]], mutation: Mutation, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     original, clean_findings = clean
@@ -184,7 +184,7 @@ DIFFERENT: dict[str, tuple[Change, set[str], str]] = {
 
 
 @pytest.mark.parametrize("case", DIFFERENT)
-def test_what_may_differ_in_a_tree(copied: Tree, case: str) -> None:
+def test_permitted_differences_violate_no_other_rules(copied: Tree, case: str) -> None:
     change, rules, sentence = DIFFERENT[case]
     change(copied)
     findings = check_submission_tree(copied.root, copied.round).findings
@@ -193,13 +193,13 @@ def test_what_may_differ_in_a_tree(copied: Tree, case: str) -> None:
     assert not sentence or any(sentence in finding.sentence for finding in findings)
 
 
-def test_a_scenario_in_lower_case_is_accepted_where_it_is_the_only_one(copied: Tree) -> None:
+def test_a_lower_case_scenario_directory_is_a_warning(copied: Tree) -> None:
     folder = copied.scenario(next(copied.places()))
     folder.rename(folder.with_name(folder.name.lower()))
     assert {finding.severity for finding in check_submission_tree(copied.root, copied.round).findings} == {"warning"}
 
 
-def test_the_open_division_has_rules_of_its_own(copied: Tree) -> None:
+def test_an_open_tree_requires_neither_audits_nor_all_scenarios(copied: Tree) -> None:
     """No set of scenarios, no audit, no targets; but every log is held to its rules."""
     (copied.root / "closed").rename(copied.root / "open")
     offline, server = copied.places()
@@ -239,7 +239,7 @@ def outcome_of(tree: Tree, scenario: Scenario, detail: str, system: str = "one")
         ("Server", "other", "two", {"log-same-answers"}),
     ],
 )
-def test_the_same_responses_twice(
+def test_equal_responses_of_two_results_are_reported(
     tmp_path: Path, scenario: Scenario, detail: str, system: str, rules: set[str]
 ) -> None:
     tree = Tree(tmp_path)
@@ -247,7 +247,7 @@ def test_the_same_responses_twice(
     assert {finding.rule for finding in check_duplicates(tree.root, outcomes)} == rules
 
 
-def test_two_systems_with_the_same_logs_are_one_finding(tmp_path: Path) -> None:
+def test_two_systems_with_equal_logs_are_one_finding(tmp_path: Path) -> None:
     tree, outcomes = Tree(tmp_path), []
     for system in ("one", "two"):
         place = Place("closed", "Example", system, "rgat", "Offline")

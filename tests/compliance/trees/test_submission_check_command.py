@@ -40,7 +40,7 @@ def run(*arguments: object) -> tuple[ExitCode, str]:
     return done.return_value, done.output
 
 
-def test_clean(tree: Tree, tmp_path: Path) -> None:
+def test_a_clean_tree_ends_with_exit_code_0(tree: Tree, tmp_path: Path) -> None:
     code, text = run(tree.root, "--strict", "--json", tmp_path / "out" / "check.json")
     assert (code, text.splitlines()[-1]) == (ExitCode.OK, "clean")
     assert "official checker: not run" in text
@@ -55,7 +55,7 @@ def test_clean(tree: Tree, tmp_path: Path) -> None:
     assert len(record["scenarios"]) == 2
 
 
-def test_findings(tree: Tree, tmp_path: Path) -> None:
+def test_findings_are_printed_and_end_with_exit_code_1(tree: Tree, tmp_path: Path) -> None:
     place = next(tree.places())
     tree.readme(place).unlink()
     code, text = run(tree.root, "--json", tmp_path / "check.json")
@@ -67,7 +67,7 @@ def test_findings(tree: Tree, tmp_path: Path) -> None:
     assert all(finding[name] for name in ("rule", "severity", "found", "expected", "source", "fix"))
 
 
-def test_more_findings_than_anybody_reads(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_printed_findings_is_limited(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     """The most severe causes are printed, and how many there are besides."""
     monkeypatch.setattr(check_report, "MAX_PRINTED", 1)
     place = next(tree.places())
@@ -89,7 +89,9 @@ def test_more_findings_than_anybody_reads(tree: Tree, monkeypatch: pytest.Monkey
         (0, 0.5, "client.log", "power-files"),
     ],
 )
-def test_power_is_read_during_the_run(tree: Tree, hours: int, watts: float, left_out: str, broken_rule: str) -> None:
+def test_power_readings_outside_the_run_are_reported(
+    tree: Tree, hours: int, watts: float, left_out: str, broken_rule: str
+) -> None:
     run_1 = tree.performance(next(tree.places()))
     begin = power_time(read_detail(run_1.detail).get("power_begin"))
     assert begin is not None
@@ -106,24 +108,24 @@ def test_power_is_read_during_the_run(tree: Tree, hours: int, watts: float, left
     )
 
 
-def test_warnings_count_with_strict_only(tree: Tree) -> None:
+def test_warnings_fail_only_with_strict(tree: Tree) -> None:
     (tree.root / "closed" / "Example" / "verify_accuracy.txt").write_text("TEST PASS")
     assert run(tree.root)[0] == ExitCode.OK
     assert run(tree.root, "--strict")[0] == ExitCode.NEGATIVE
 
 
 @pytest.mark.parametrize("name", ["nothing", "empty"])
-def test_no_tree(tmp_path: Path, name: str) -> None:
+def test_a_path_that_is_not_a_tree_is_bad_input(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty").mkdir()
     assert run(tmp_path / name)[0] == ExitCode.BAD_INPUT
 
 
-def test_record_that_cannot_be_written(tree: Tree, tmp_path: Path) -> None:
+def test_an_unwritable_record_is_refused(tree: Tree, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert run(tree.root, "--json", tmp_path / "file" / "check.json")[0] == ExitCode.REFUSED
 
 
-def test_other_round(tree: Tree) -> None:
+def test_seeds_of_another_round_are_named(tree: Tree) -> None:
     """Seeds of another round are named, and no path is a v5.1 one."""
     checked = check_submission_tree(tree.root, ROUNDS["v6.0"])
     findings = checked.findings
@@ -133,7 +135,7 @@ def test_other_round(tree: Tree) -> None:
     assert f"{len(findings)} logs with the seeds of round v6.1; to apply" in [text for text, _ in head(checked)][1]
 
 
-def test_runs_that_are_none(tree: Tree, tmp_path: Path) -> None:
+def test_directories_without_runs_are_refused(tree: Tree, tmp_path: Path) -> None:
     """Nor are logs that nothing tells of how they were made, such as those in the tree itself."""
     (tmp_path / "empty").mkdir()
     for path in (tmp_path / "nowhere", tmp_path / "empty", trees.short_tree()[1], tree.root):
@@ -141,7 +143,7 @@ def test_runs_that_are_none(tree: Tree, tmp_path: Path) -> None:
             index_runs([path])
 
 
-def test_what_submit_was_given_needs_the_runs(tree: Tree) -> None:
+def test_options_of_submit_require_runs(tree: Tree) -> None:
     assert run(tree.root, "--source", tree.root)[0] == ExitCode.BAD_INPUT
 
 
@@ -180,7 +182,7 @@ BAD = 'log.error("a/run_1 qsl_rng_seed is wrong, expected=1, found=2")\nlog.erro
         ("raise TypeError('no model')", "crashed", []),
     ],
 )
-def test_outcomes_of_an_official_checker(
+def test_outcomes_of_the_official_checker_are_reported(
     tree: Tree, tmp_path: Path, body: str, outcome: str, messages: list[str]
 ) -> None:
     checkout = fake_checker(tmp_path / "checkout", body)
@@ -195,7 +197,7 @@ def test_outcomes_of_an_official_checker(
 
 
 @pytest.mark.parametrize("body", ["import a_module_that_is_not_there", "parser.error('no such round')"])
-def test_official_checker_that_cannot_be_run(tree: Tree, tmp_path: Path, body: str) -> None:
+def test_an_unusable_official_checker_is_an_error(tree: Tree, tmp_path: Path, body: str) -> None:
     assert run(tree.root, "--official", fake_checker(tmp_path / "c", body))[0] == ExitCode.FAILED
     with pytest.raises(ExecutionError, match=r"main\.py is missing"):
         run_official(tmp_path, tree.root, CURRENT_ROUND)
@@ -220,7 +222,7 @@ def test_both_checkers_accept_published_results(tmp_path: Path) -> None:
     assert len(result.results) == 4
 
 
-def test_the_documentation_has_every_rule() -> None:
+def test_the_documentation_lists_each_warning() -> None:
     reported = re.search(r"These rules have the severity `warning`:\n\n(.*?)\n\n", DOCUMENT.read_text(), re.DOTALL)
     assert reported is not None
     warnings = {rule.id for rule in all_rules().values() if (rule.kind, rule.severity) == ("tree", "warning")}

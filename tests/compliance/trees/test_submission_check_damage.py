@@ -66,14 +66,14 @@ def write(path: Path, content: bytes) -> None:
 
 @pytest.mark.parametrize("content", CONTENTS, ids=lambda content: repr(content[:16]))
 @pytest.mark.parametrize("division", ["closed", "open"])
-def test_one_content_everywhere(tmp_path: Path, content: bytes, division: str) -> None:
+def test_files_of_equal_damaged_content_are_reported(tmp_path: Path, content: bytes, division: str) -> None:
     for name in PATHS:
         write(tmp_path / division / "Example" / name, content)
     broken = check_submission_tree(tmp_path, CURRENT_ROUND).findings
     assert {"log-damaged", "system-missing", "system-json", "system-field"} & {item.rule for item in broken}
 
 
-def test_any_mixture(tmp_path: Path) -> None:
+def test_arbitrary_trees_raise_no_exception(tmp_path: Path) -> None:
     """Files, directories, links and pipes with odd names in any place."""
     chance = random.Random(20)
     for number in range(60):
@@ -99,7 +99,7 @@ def test_any_mixture(tmp_path: Path) -> None:
         json.dumps([item.as_json() for item in broken]).encode()
 
 
-def test_what_takes_long_is_cut_short(tmp_path: Path) -> None:
+def test_long_names_and_deep_folders_take_limited_time(tmp_path: Path) -> None:
     """Names that are long to compare, and folders that are deep to walk."""
     for scenario, sign in (("Offline", "ab"), ("Server", "ac")):
         folder = tmp_path / "closed/Example/results/sys/llama3.1-8b" / scenario
@@ -113,7 +113,7 @@ def test_what_takes_long_is_cut_short(tmp_path: Path) -> None:
     assert "measurements-model" in output
 
 
-def test_findings_of_one_rule_are_counted_over_the_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_findings_of_one_rule_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a million took 900 MB. No tree has ever so many files."""
     monkeypatch.setattr(findings, "MAX_OF_A_RULE", 20)
     for number in range(50):
@@ -130,14 +130,14 @@ def test_findings_of_one_rule_are_counted_over_the_tree(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("make", [lambda path: None, lambda path: path.mkdir(), lambda path: path.write_text("x")])
-def test_no_tree(tmp_path: Path, make: object) -> None:
+def test_a_path_that_is_not_a_tree_is_refused(tmp_path: Path, make: object) -> None:
     path = tmp_path / "tree"
     make(path)  # type: ignore[operator]
     with pytest.raises(InputError):
         check_submission_tree(path, CURRENT_ROUND)
 
 
-def test_a_tree_of_empty_directories_is_none(tmp_path: Path) -> None:
+def test_a_tree_of_empty_directories_is_refused(tmp_path: Path) -> None:
     Tree(tmp_path).results("closed", "Example").mkdir(parents=True)
     with pytest.raises(InputError, match="no files in closed"):
         check_submission_tree(tmp_path, CURRENT_ROUND)

@@ -39,7 +39,7 @@ def statement(number: int) -> Attestation:
 # Ledgers -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_ledger_keeps_the_first_entry(tmp_path: Path) -> None:
+def test_a_ledger_keeps_the_first_entry_of_an_attestation(tmp_path: Path) -> None:
     (first,) = add_to_ledger(tmp_path, {"a": statement(1)})
     assert abs(datetime.now(UTC) - first.time) < timedelta(minutes=5)
     before = (tmp_path / LEDGER_NAME).read_bytes()
@@ -49,7 +49,7 @@ def test_a_ledger_keeps_the_first_entry(tmp_path: Path) -> None:
     assert read_ledger(tmp_path) == {first.digest: first, second.digest: second}
 
 
-def test_many_add_at_the_same_time(tmp_path: Path) -> None:
+def test_concurrent_entries_are_all_kept(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: add_to_ledger(tmp_path, {f"{number}": statement(number // 2)}), range(40)))
     assert len((tmp_path / LEDGER_NAME).read_bytes().splitlines()) == len(read_ledger(tmp_path)) == 20
@@ -67,14 +67,14 @@ def test_many_add_at_the_same_time(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_damaged_ledger_is_refused_and_left_alone(tmp_path: Path, content: bytes, message: str) -> None:
+def test_a_damaged_ledger_is_refused_and_unchanged(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / LEDGER_NAME).write_bytes(content)
     with pytest.raises(InputError, match=message):
         add_to_ledger(tmp_path, {"a": statement(1)})
     assert (tmp_path / LEDGER_NAME).read_bytes() == content
 
 
-def test_what_is_no_ledger_is_refused(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_ledger_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a directory"):
         add_to_ledger(tmp_path / "none", {"a": statement(1)})
     assert not (tmp_path / "none").exists()
@@ -89,7 +89,7 @@ def git(folder: Path, *words: str) -> str:
     return subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=True).stdout
 
 
-def test_in_a_git_repository_the_lines_are_committed(tmp_path: Path) -> None:
+def test_ledger_lines_are_committed_to_a_git_repository(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     for name, value in (("user.name", "A reviewer"), ("user.email", "reviewer@example.org")):
         git(tmp_path, "config", name, value)
@@ -116,7 +116,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("tsa") / "own")
 
 
-def test_a_time_stamp_of_an_authority(run: RunDir, authority: Authority) -> None:
+def test_a_time_stamp_of_the_trusted_authority_is_accepted(run: RunDir, authority: Authority) -> None:
     with served(authority) as url:
         time = request_time_stamp(url, run)
         content = run.time_stamp.read_bytes()
@@ -130,7 +130,7 @@ def test_a_time_stamp_of_an_authority(run: RunDir, authority: Authority) -> None
     openssl("ts", "-verify", "-data", run.seal, "-in", run.time_stamp, "-CAfile", authority.root)
 
 
-def test_a_time_stamp_of_another_authority_says_nothing(run: RunDir, authority: Authority, tmp_path: Path) -> None:
+def test_a_time_stamp_of_another_authority_is_refused(run: RunDir, authority: Authority, tmp_path: Path) -> None:
     (tmp_path / "root.pem").write_text("no certificate")
     with pytest.raises(InputError, match="--timestamp-ca"):
         read_authorities(tmp_path / "root.pem")
@@ -140,7 +140,7 @@ def test_a_time_stamp_of_another_authority_says_nothing(run: RunDir, authority: 
         time_of(run, read_authorities(authority.root))
 
 
-def test_a_time_stamp_of_another_statement_says_nothing(run: RunDir, authority: Authority) -> None:
+def test_a_time_stamp_of_another_attestation_is_refused(run: RunDir, authority: Authority) -> None:
     with served(authority) as url:
         request_time_stamp(url, run)
         run.engine_log.write_text("another log")
@@ -150,7 +150,7 @@ def test_a_time_stamp_of_another_statement_says_nothing(run: RunDir, authority: 
                 read(run)
 
 
-def test_no_damage_gives_another_time(run: RunDir, authority: Authority) -> None:
+def test_a_damaged_time_stamp_never_has_another_time(run: RunDir, authority: Authority) -> None:
     """Some bits of a time stamp are not signed; none of them is a part of the time. The last bit is signed."""
     with served(authority) as url:
         time = request_time_stamp(url, run)
@@ -176,13 +176,13 @@ def test_no_damage_gives_another_time(run: RunDir, authority: Authority) -> None
 @pytest.mark.parametrize(
     ("response", "status"), [(b"", 200), (b"<html>", 200), (b"", 500), (bytes.fromhex("30053003020102"), 200)]
 )
-def test_what_is_no_time_stamp_is_not_kept(run: RunDir, response: bytes, status: int) -> None:
+def test_an_invalid_response_of_an_authority_is_not_kept(run: RunDir, response: bytes, status: int) -> None:
     with served(response, status) as url, pytest.raises(ExecutionError, match=url):
         request_time_stamp(url, run)
     assert not run.time_stamp.exists()
 
 
-def test_a_response_to_another_query_is_not_kept(run: RunDir, authority: Authority, tmp_path: Path) -> None:
+def test_a_time_stamp_for_another_request_is_not_kept(run: RunDir, authority: Authority, tmp_path: Path) -> None:
     second_run = RunDir(tmp_path / "other")
     second_run.root.mkdir()
     reseal(second_run)
@@ -196,7 +196,7 @@ def test_a_response_to_another_query_is_not_kept(run: RunDir, authority: Authori
             request_time_stamp(url, run)
 
 
-def test_an_authority_that_does_not_respond(run: RunDir) -> None:
+def test_an_unreachable_authority_is_an_error(run: RunDir) -> None:
     with served(b"") as url:
         pass
     with pytest.raises(ExecutionError, match="not a time stamp"):

@@ -43,7 +43,7 @@ def broken(run: RunDir) -> list[tuple[str, str]]:
     return [(one.name, one.state) for one in broken_files(run, read_attestation(run))]
 
 
-def test_an_unchanged_run_fits_its_statement(run: RunDir) -> None:
+def test_an_unchanged_run_matches_its_attestation(run: RunDir) -> None:
     digest = seal(run)
     (run.root / "verify_performance.txt").write_text("a verdict, written later")
     run.time_stamp.write_bytes(b"a time stamp, fetched later")
@@ -54,7 +54,7 @@ def test_an_unchanged_run_fits_its_statement(run: RunDir) -> None:
     assert broken(run) == []
 
 
-def test_the_envelope_is_one_that_other_tools_read(run: RunDir) -> None:
+def test_the_envelope_follows_dsse_and_in_toto(run: RunDir) -> None:
     """DSSE and in-toto, by their specifications; the signature is checked by openssl."""
     seal(run)
     envelope = json.loads(run.seal.read_bytes())
@@ -80,14 +80,14 @@ def test_the_envelope_is_one_that_other_tools_read(run: RunDir) -> None:
 
 
 @pytest.mark.parametrize("name", sorted({*RunDir(Path()).own_names - {"audit.config"}, "replicas/0.log"}))
-def test_one_changed_byte_is_found_by_its_name(run: RunDir, name: str) -> None:
+def test_a_changed_byte_is_reported_with_its_file(run: RunDir, name: str) -> None:
     seal(run)
     with (run.root / name).open("r+b") as stream:
         stream.write(b"X")
     assert broken(run) == [(name, "changed")]
 
 
-def test_a_file_of_another_size_is_refused_without_hashing(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_another_size_is_reported_without_hashing(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     seal(run)
     size = run.engine_log.stat().st_size
     with run.engine_log.open("r+b") as stream:
@@ -110,7 +110,7 @@ def test_an_attestation_without_sizes_is_compared_by_hashes(run: RunDir) -> None
     assert [(one.name, one.state) for one in broken_files(run, earlier)] == [("engine.log", "changed")]
 
 
-def test_a_file_removed_or_added_is_found(run: RunDir) -> None:
+def test_missing_and_added_files_are_reported(run: RunDir) -> None:
     seal(run)
     run.engine_log.unlink()
     run.audit_config.write_text("*.*.mode = 2")
@@ -167,7 +167,7 @@ BAD_SIGNATURE = "the signature is not by key"
         (stating(lambda one: one.update(predicate={})), "predicate.record_version"),
     ],
 )
-def test_what_is_no_statement_is_refused(run: RunDir, change: Callable[[Json], object], message: str) -> None:
+def test_invalid_attestations_are_refused(run: RunDir, change: Callable[[Json], object], message: str) -> None:
     seal(run)
     run.seal.write_text(json.dumps(change(json.loads(run.seal.read_bytes()))))
     with pytest.raises(InputError) as caught:
@@ -179,7 +179,7 @@ def test_what_is_no_statement_is_refused(run: RunDir, change: Callable[[Json], o
 # The chain -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_last_statement_is_the_one_that_none_names(tmp_path: Path) -> None:
+def test_the_last_attestation_has_no_successor(tmp_path: Path) -> None:
     assert last_statement(tmp_path) is None
     digest = None
     for number in (2, 1, 3):  # the order of time, not of names
@@ -194,7 +194,7 @@ def test_the_last_statement_is_the_one_that_none_names(tmp_path: Path) -> None:
 # Keys ----------------------------------------------------------------------------------------------------------------
 
 
-def test_the_key_is_made_on_first_use_for_its_owner_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_is_created_once_with_private_permissions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     with ThreadPoolExecutor(8) as pool:
         signers = list(pool.map(lambda _: load_signer(None), range(8)))
@@ -208,7 +208,7 @@ def openssl_key(path: Path, *words: str) -> None:
     subprocess.run(["openssl", "genpkey", *words, "-out", str(path)], check=True, capture_output=True)
 
 
-def test_a_key_by_openssl_can_be_named_and_signs_alike(run: RunDir, tmp_path: Path) -> None:
+def test_a_key_created_by_openssl_signs_reproducibly(run: RunDir, tmp_path: Path) -> None:
     """Archives of runs that are sealed again stay the same."""
     path = tmp_path / "key.pem"
     openssl_key(path, "-algorithm", "ed25519")
@@ -218,7 +218,7 @@ def test_a_key_by_openssl_can_be_named_and_signs_alike(run: RunDir, tmp_path: Pa
     assert read_attestation(run).key == signer.public_key.keyid
 
 
-def test_without_a_home_the_option_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_home_directory_names_the_key_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file" / "config"))
     with pytest.raises(SetupError) as caught:
@@ -239,7 +239,7 @@ def test_without_a_home_the_option_is_named(tmp_path: Path, monkeypatch: pytest.
         ),
     ],
 )
-def test_a_bad_key_file_is_refused(tmp_path: Path, make: Callable[[Path], object], message: str) -> None:
+def test_an_invalid_key_file_is_refused(tmp_path: Path, make: Callable[[Path], object], message: str) -> None:
     path = tmp_path / "key.pem"
     make(path)
     with pytest.raises(InputError) as caught:

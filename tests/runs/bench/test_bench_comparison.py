@@ -27,7 +27,7 @@ def against(base: BenchRecord, candidate: BenchRecord) -> Against:
     return comparison
 
 
-def test_no_sentence_is_made_if_a_condition_differs() -> None:
+def test_benches_with_different_conditions_are_not_compared() -> None:
     with_own_data = bench("b").model_copy(update={"conditions": Conditions(equal={**EQUAL, "data": "own"}, system={})})
     comparison = compare_benches([bench("a"), with_own_data, bench("c")])
     assert not comparison.is_comparable
@@ -42,7 +42,7 @@ def test_benches_without_an_equal_load_are_not_comparable() -> None:
     assert not compare_benches([first, bench("c", best=None, runs=[failed])]).is_comparable
 
 
-def test_what_changed_is_listed_once_with_the_ratio() -> None:
+def test_changed_options_are_listed_once_with_their_ratio() -> None:
     system = {"engine_options.slots": 4, "resolved.slots": 4, "resolved.blocks": 1}
     comparison = against(bench("a", system=system), bench("b", 54, best=None, system=dict.fromkeys(system, 16)))
     assert comparison.changed == [("slots", 4, 16), ("blocks", 1, 16)]
@@ -50,14 +50,14 @@ def test_what_changed_is_listed_once_with_the_ratio() -> None:
     assert against(bench("a"), bench("b")).change_text == "nothing in the recorded system"
 
 
-def test_options_of_a_running_server_are_not_called_unchanged() -> None:
+def test_unrecorded_server_options_are_not_called_unchanged() -> None:
     server = bench("a", system={"engine": "endpoint", "engine_options.serve": None, "resolved.declared": None})
     assert against(server, server).change_text == f"nothing in the recorded system; {UNDECLARED}"
     named = [server.model_copy(update={"metadata": {"slots": value}}) for value in ("4", "2")]
     assert against(*named).change_text == "slots 4 → 2"
 
 
-def test_saturated_runs_have_no_part_in_latencies_and_a_lost_best_rate_is_slower() -> None:
+def test_saturated_runs_are_omitted_and_a_lost_best_rate_is_slower() -> None:
     slow = bench("slow", best=Best(low=None, high=10))
     runs = [run if run.kind == "offline" else run.model_copy(update={"verdict": "saturated"}) for run in slow.runs]
     slow = slow.model_copy(update={"runs": runs})
@@ -74,7 +74,7 @@ def test_saturated_runs_have_no_part_in_latencies_and_a_lost_best_rate_is_slower
     assert against(slow, fast).slower_than(0.0) == []
 
 
-def test_equal_best_rates_are_never_called_slower() -> None:
+def test_equal_best_rates_are_not_slower() -> None:
     runs = [bench_run(1, None), bench_run(2, 10.0)]
     same, none = (bench("a", runs=runs, best=Best(low=low, high=20)) for low in (10, None))
     assert "10 → 10 queries/s (+0.0%): not distinguishable" in against(same, same).lines[0]
@@ -85,7 +85,7 @@ def test_equal_best_rates_are_never_called_slower() -> None:
     )
 
 
-def test_conditions_have_the_words_and_units_of_the_options() -> None:
+def test_conditions_are_named_as_the_options() -> None:
     equal = {"loadgen.target_latency_percentile": 0.3898, "loadgen.requested_server_ttft_latency": 3600000000000}
     first, second = (
         bench(label, percentile=percentile, conditions=Conditions(equal=equal | {"duration_s": duration}, system={}))
@@ -97,7 +97,7 @@ def test_conditions_have_the_words_and_units_of_the_options() -> None:
     }  # fmt: skip
 
 
-def test_only_equal_loads_are_paired() -> None:
+def test_only_runs_at_equal_loads_are_paired() -> None:
     candidate = bench("b", 50)
     candidate = candidate.model_copy(update={"runs": [*candidate.runs[:2], bench_run(9, 21.0, 50)]})
     assert against(bench("a"), candidate).pairs == [
@@ -118,7 +118,9 @@ def test_only_equal_loads_are_paired() -> None:
          "36 → 37.5 queries/s (+4.2%): not distinguishable; it is within the distance of the measured rates"),
     ],
 )  # fmt: skip
-def test_the_sentence(first: Best, second: Best, noise: float, sentence: str) -> None:
+def test_the_sentence_states_whether_the_candidate_is_faster(
+    first: Best, second: Best, noise: float, sentence: str
+) -> None:
     def changed(record: BenchRecord) -> BenchRecord:
         again = record.runs[-1]
         assert again.tpot is not None
@@ -141,7 +143,7 @@ def test_single_runs_are_not_tested_against_noise() -> None:
     assert (len(comparison.slower_than(0.49)), len(comparison.slower_than(0.51))) == (1, 0)
 
 
-def test_rates_are_per_accelerator_if_the_numbers_differ() -> None:
+def test_rates_are_compared_per_accelerator_if_their_number_differs() -> None:
     comparison = against(bench("a", best=Best(low=36, high=38)), bench("b", accelerators=2, best=Best(low=60, high=62)))
     assert "36 → 30 queries/s per accelerator (-16.7%): slower" in comparison.sentence
     assert comparison.measures == []
@@ -150,7 +152,7 @@ def test_rates_are_per_accelerator_if_the_numbers_differ() -> None:
     assert comparison.slower_than(0.16) == [comparison.best]
 
 
-def test_a_faster_first_token_counts_even_if_the_speed_is_equal() -> None:
+def test_a_faster_first_token_is_an_improvement() -> None:
     def quicker(record: BenchRecord) -> BenchRecord:
         runs = list(record.runs)
         for place, run in enumerate(runs):
@@ -177,7 +179,7 @@ def told_apart(speed: float, *, of_run: float, like: bool) -> int:
 
 
 @pytest.mark.parametrize(("of_run", "like"), [(0.0, False), (0.02, True)], ids=["queries", "runs"])
-def test_equal_benches_are_not_told_apart_and_a_tenth_is(of_run: float, like: bool) -> None:
+def test_noise_is_not_reported_and_a_difference_of_a_tenth_is(of_run: float, like: bool) -> None:
     """Noise of 5% per query, or also of 2% per run."""
     assert told_apart(1.0, of_run=of_run, like=like) <= 1
     assert told_apart(0.9, of_run=of_run, like=like) >= 9

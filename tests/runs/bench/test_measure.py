@@ -56,7 +56,7 @@ def test_a_server_run_has_the_numbers_of_its_result() -> None:
     assert (run.cached_share, run.errors, run.short_responses) == (0.0, 0, 0)
 
 
-def test_an_offline_run_is_the_maximum_and_has_no_first_tokens() -> None:
+def test_an_offline_run_is_the_maximum_and_has_no_ttft() -> None:
     folder = DUMMY_RUNS("Offline")
     run = measured(folder, kind="offline")
     assert (run.verdict, run.scenario, run.queries, run.offered_qps) == ("maximum", "Offline", 64, None)
@@ -64,7 +64,7 @@ def test_an_offline_run_is_the_maximum_and_has_no_first_tokens() -> None:
     assert run.done_qps == pytest.approx(run.loadgen_qps, rel=0.01)  # all queries at once, so there is no steady part
 
 
-def test_limits_are_judged_at_the_percentile_with_early_stopping() -> None:
+def test_limits_are_applied_at_the_percentile_of_early_stopping() -> None:
     folder = DUMMY_RUNS("Server")
     ttft = measured(folder).ttft
     assert ttft is not None
@@ -75,7 +75,7 @@ def test_limits_are_judged_at_the_percentile_with_early_stopping() -> None:
     assert measured(folder, limits=None).verdict == "measured"
 
 
-def test_a_limit_on_the_whole_latency_is_judged() -> None:
+def test_a_limit_on_the_request_latency_is_applied() -> None:
     folder = DUMMY_RUNS("Server")
     latency = measured(folder).latency
     assert latency is not None
@@ -146,7 +146,7 @@ def test_short_responses_are_counted() -> None:
     assert run.reasons == [f"tokens: {run.short_responses} of 640 responses are shorter than requested"]
 
 
-def test_numbers_that_disagree_with_loadgen_are_refused(tmp_path: Path) -> None:
+def test_numbers_that_contradict_loadgen_fail_the_run(tmp_path: Path) -> None:
     run_dir = DUMMY_RUNS.copy(tmp_path / "run", "Server")
     text = run_dir.requests.read_text().replace('"output_tokens":', '"output_tokens":1', 1)
     run_dir.requests.write_text(text)
@@ -163,7 +163,7 @@ def test_a_run_without_logs_has_failed(tmp_path: Path) -> None:
     assert failed_run(tmp_path, "killed", number=1, kind="server", folder=tmp_path).reasons == ["killed"]
 
 
-def test_the_percentile_that_a_number_of_queries_supports() -> None:
+def test_the_percentile_follows_from_the_number_of_queries() -> None:
     assert [supported_percentile(count) for count in (63, 64, 129, 130, 661, 662)] == [
         *(None, "p90", "p90", "p95", "p95", "p99"),
     ]  # fmt: skip

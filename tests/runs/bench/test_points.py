@@ -48,7 +48,7 @@ def record_of(*runs: BenchRun) -> BenchRecord:
     )  # fmt: skip
 
 
-def test_points_have_the_names_of_results(tmp_path: Path) -> None:
+def test_points_have_the_column_names_of_results(tmp_path: Path) -> None:
     measured = bench_of_run(DUMMY_RUNS("Server")).runs[0]
     record = record_of(measured, failed_run(tmp_path, 'a "b"', number=2, kind="offline", folder=tmp_path))
     first, second = csv.DictReader(io.StringIO(points_csv(record)))
@@ -61,7 +61,7 @@ def test_points_have_the_names_of_results(tmp_path: Path) -> None:
     assert len(list(csv.DictReader(io.StringIO(points_csv(record_of()))))) == 0
 
 
-def test_a_run_in_the_form_of_vllm() -> None:
+def test_a_run_is_written_in_the_format_of_vllm() -> None:
     run = bench_of_run(DUMMY_RUNS("Server")).runs[0]
     record = record_of(run)
     saved = json.loads(json.dumps(vllm_result(record, run)))
@@ -91,7 +91,7 @@ def with_gaps(tmp_path: Path) -> tuple[BenchRun, RequestTable]:
     return bench_of_run(tmp_path / "run").runs[0], read_request_table(path)
 
 
-def test_the_time_between_tokens_is_measured_and_saved(tmp_path: Path) -> None:
+def test_inter_token_latencies_are_measured_and_written(tmp_path: Path) -> None:
     run, requests = with_gaps(tmp_path)
     assert run.itl is not None
     assert (run.itl.p50, run.itl.p95, run.itl.p99, run.tokens_per_part) == (1.0, 3.0, 3.0, 1.0)
@@ -106,14 +106,14 @@ def test_the_time_between_tokens_is_measured_and_saved(tmp_path: Path) -> None:
     assert float(next(csv.DictReader(io.StringIO(points_csv(record))))["itl_p95_ms"]) == 3.0
 
 
-def test_without_times_of_tokens_itl_is_not_measured() -> None:
+def test_itl_is_omitted_without_token_times() -> None:
     run = bench_of_run(DUMMY_RUNS("Server")).runs[0]
     assert run.itl is None
     assert "ITL not measured" in " ".join(closing(record_of(run)))
     assert not [name for name in vllm_result(record_of(run), run) if "itl" in name]
 
 
-def test_vllm_has_these_keys(tmp_path: Path) -> None:
+def test_written_keys_exist_in_the_vllm_benchmark(tmp_path: Path) -> None:
     spec = find_spec("vllm")
     if spec is None or spec.origin is None:
         pytest.skip("vLLM is not installed")

@@ -57,7 +57,7 @@ def test_a_healthy_run_of_a_minute_is_steady(queries: int, latency_s: float) -> 
         assert verdict == Judged(saturated=False, unclear=False, steady=True)
 
 
-def test_few_healthy_runs_are_called_saturated() -> None:
+def test_healthy_runs_are_rarely_called_saturated() -> None:
     for queries, use, saturated, unclear in ((24, 0.5, 1, 4), (64, 0.75, 4, 4), (130, 0.75, 2, 4), (662, 0.75, 1, 1)):
         verdicts = [minute(queries, use, seed) for seed in range(200)]
         assert sum(one.saturated for one in verdicts) <= saturated
@@ -68,19 +68,19 @@ def test_few_healthy_runs_are_called_saturated() -> None:
 @pytest.mark.parametrize(
     ("queries", "use"), [(24, 2.0), (64, 2.0), (130, 2.0), (662, 1.1), (662, 2.0), (20_000, 1.1), (20_000, 2.0)]
 )
-def test_an_overload_is_told_from_the_growth_of_open_queries(queries: int, use: float) -> None:
+def test_an_overload_is_detected_by_the_growth_of_open_queries(queries: int, use: float) -> None:
     assert minute(queries, use).saturated  # with LoadGen's own arrivals
     verdicts = [minute(queries, use, seed) for seed in range(20 if queries < 1000 else 2)]
     assert sum(one.saturated for one in verdicts) >= 0.6 * len(verdicts)
     assert sum(one.saturated or one.unclear for one in verdicts) >= 0.7 * len(verdicts)
 
 
-def test_an_overload_of_three_percent_needs_many_queries() -> None:
+def test_an_overload_of_three_percent_is_detected_with_many_queries() -> None:
     verdicts = [minute(20_000, 1.03, seed) for seed in range(4)]
     assert all(one.saturated or one.unclear for one in verdicts)
 
 
-def test_a_burst_is_no_overload() -> None:
+def test_a_burst_is_not_saturation() -> None:
     arrived_s = np.arange(0.0, 60.0, 0.1)
     for begin_s in (30.0, 45.0):
         burst_s = np.sort(np.concatenate((arrived_s, np.full(100, begin_s))))
@@ -89,7 +89,7 @@ def test_a_burst_is_no_overload() -> None:
 
 
 @pytest.mark.parametrize(("every", "late_s"), [(4, 0.8), (10, 1.0), (20, 1.0)])
-def test_a_latency_tail_is_no_overload(every: int, late_s: float) -> None:
+def test_a_latency_tail_is_not_saturation(every: int, late_s: float) -> None:
     for seed in range(20):
         arrived_s = poisson_offsets_ns(seed, 16.0, 80) / 1e9
         late = np.random.default_rng(seed).random(80) < 1 / every
@@ -112,7 +112,7 @@ def test_answers_longer_than_a_third_of_the_run_are_unclear() -> None:
 @pytest.mark.parametrize("at_once", [1, 8, 64])
 @pytest.mark.parametrize("waves", [4, 6.5, 20])
 @pytest.mark.parametrize("spread", [0.0, 0.05])
-def test_the_steady_offline_rate_has_neither_fill_nor_drain(at_once: int, waves: float, spread: float) -> None:
+def test_the_steady_offline_rate_excludes_fill_and_drain(at_once: int, waves: float, spread: float) -> None:
     queries, rates = int(at_once * waves), []
     for seed in range(20):
         service_s = np.random.default_rng(seed).normal(1, spread, queries) * 5
@@ -120,7 +120,7 @@ def test_the_steady_offline_rate_has_neither_fill_nor_drain(at_once: int, waves:
     assert np.mean(rates) == pytest.approx(at_once / 5, rel=0.03 if spread else 1e-6)
 
 
-def test_the_rate_of_one_wave_is_over_the_whole_time() -> None:
+def test_the_rate_of_one_wave_covers_the_complete_time() -> None:
     assert steady_offline_rate(np.full(8, 2.0)) == 4.0
     assert steady_offline_rate(np.array([1.0])) == 1.0
     assert steady_offline_rate(np.array([2.0, 2.1, 2.2, 2.3])) == pytest.approx(4 / 2.3)
@@ -135,7 +135,7 @@ def test_the_rate_of_one_wave_is_over_the_whole_time() -> None:
         (23.5, 0.2, True, "20% longer than the arrivals (limit 5%)"),
     ],
 )
-def test_the_reason_names_the_limits_that_decide(growth: float, later: float, saturated: bool, limit: str) -> None:
+def test_the_reason_names_the_deciding_limits(growth: float, later: float, saturated: bool, limit: str) -> None:
     window = ArrivalWindow(0.0, 10.0, 43, mean_open=30.7, most_open=40, growth=growth, later=later)
     assert window.is_saturated == saturated
     assert limit in growth_text(window)

@@ -33,7 +33,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     return recorded
 
 
-def test_content_then_name_then_folder_are_synced(calls: list[Call], tmp_path: Path) -> None:
+def test_content_name_and_folder_are_synced_in_order(calls: list[Call], tmp_path: Path) -> None:
     path = tmp_path / "verdict.json"
     write_atomic(path, "{}")
     (_, temporary), *rest = calls
@@ -42,7 +42,7 @@ def test_content_then_name_then_folder_are_synced(calls: list[Call], tmp_path: P
     assert rest == [("rename", path), ("sync", tmp_path)]
 
 
-def test_a_folder_that_cannot_be_synced_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_synced_is_not_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fsync = os.fsync
 
     def refused(descriptor: int) -> None:
@@ -65,7 +65,7 @@ def test_a_folder_that_cannot_be_synced_is_no_fault(tmp_path: Path, monkeypatch:
         "check {}/tree --json {}/check.json --report {}/check.html",
     ],
 )
-def test_every_file_of_a_verdict_is_durable(words: str, calls: list[Call], tmp_path: Path) -> None:
+def test_each_file_of_a_verdict_is_synced(words: str, calls: list[Call], tmp_path: Path) -> None:
     tree = tmp_path / "tree/closed/submitter/README.md"
     tree.parent.mkdir(parents=True)
     tree.touch()

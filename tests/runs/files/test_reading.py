@@ -26,7 +26,7 @@ from tests.runs.loadgen import test_accuracy_log, test_detail_log, test_summary_
 from tests.support.files.damage import damaged, deep_folder, input_error
 
 
-def test_an_object_is_read(tmp_path: Path) -> None:
+def test_a_json_object_is_read(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text('{"a": [1, -2.5, 18446744073709551615, "\\ud83d\\ude00"]}')
     assert read_object(path, "") == {"a": [1, -2.5, 2**64 - 1, "😀"]}
@@ -55,7 +55,7 @@ def test_an_object_is_read(tmp_path: Path) -> None:
         (b"null", "is not a JSON object"),
     ],
 )
-def test_other_files_are_named_with_the_fix(tmp_path: Path, content: bytes | None, message: str) -> None:
+def test_invalid_json_files_are_refused_with_the_fix(tmp_path: Path, content: bytes | None, message: str) -> None:
     path = tmp_path / "a.json"
     if content is not None:
         path.write_bytes(content)
@@ -111,7 +111,7 @@ FILES: dict[Callable[[Path], object], bytes] = {
 
 @pytest.mark.parametrize("read", FILES)
 @given(data=st.data())
-def test_random_damage_never_breaks_a_parser(
+def test_randomly_damaged_files_raise_only_input_errors(
     tmp_path: Path, read: Callable[[Path], object], data: st.DataObject
 ) -> None:
     path = tmp_path / "file"
@@ -122,7 +122,7 @@ def test_random_damage_never_breaks_a_parser(
 
 @pytest.mark.parametrize("message", NO_FILES)
 @pytest.mark.parametrize("read", [*FILES, read_manifest, read_engine_log])
-def test_a_judge_reads_regular_files_of_the_directory_only(
+def test_pipes_devices_and_outside_links_are_refused(
     tmp_path: Path, message: str, read: Callable[[Path], object]
 ) -> None:
     """None of these may wait, or take the machine's memory."""
@@ -135,7 +135,7 @@ def test_a_judge_reads_regular_files_of_the_directory_only(
     assert str(path) in caught.value.message
 
 
-def test_a_record_lies_in_its_directory_and_a_configuration_anywhere(tmp_path: Path) -> None:
+def test_records_must_be_in_their_directory_and_configurations_may_be_anywhere(tmp_path: Path) -> None:
     path = tmp_path / "run" / "a.json"
     path.parent.mkdir()
     _elsewhere(path)
@@ -144,18 +144,18 @@ def test_a_record_lies_in_its_directory_and_a_configuration_anywhere(tmp_path: P
         read_record(path, "")
 
 
-def test_a_device_is_no_data_set() -> None:
+def test_a_device_as_dataset_is_refused() -> None:
     with pytest.raises(InputError, match="a device"):
         read_whole(Path("/dev/zero"), "")
 
 
-def test_a_hash_is_of_a_regular_file(tmp_path: Path) -> None:
+def test_a_hash_of_a_pipe_is_refused(tmp_path: Path) -> None:
     _pipe(tmp_path / "a")
     with pytest.raises(InputError, match="a pipe"):
         sha256_of(tmp_path / "a")
 
 
-def test_a_long_line_is_not_read_whole(tmp_path: Path) -> None:
+def test_a_line_above_the_limit_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"ab\n" + b"c" * 2000)
     lines = bounded_lines(path, Bounds(10_000, 1024), "")
@@ -164,7 +164,7 @@ def test_a_long_line_is_not_read_whole(tmp_path: Path) -> None:
         next(lines)
 
 
-def test_files_are_found_however_deep_they_lie(tmp_path: Path) -> None:
+def test_files_at_any_depth_are_found(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
     os.mkfifo(tmp_path / "pipe")
     with deep_folder(tmp_path):
@@ -174,7 +174,7 @@ def test_files_are_found_however_deep_they_lie(tmp_path: Path) -> None:
     assert files_below(tmp_path / "nowhere") == []
 
 
-def test_a_file_and_a_link_are_replaced(tmp_path: Path) -> None:
+def test_a_link_is_replaced_instead_of_its_target(tmp_path: Path) -> None:
     (tmp_path / "target").write_text("old")
     (tmp_path / "link").symlink_to("target")
     for name in ("file", "link"):
@@ -184,7 +184,7 @@ def test_a_file_and_a_link_are_replaced(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link", "target"]
 
 
-def test_a_link_in_the_place_of_the_temporary_file_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_at_the_temporary_name_is_not_followed(tmp_path: Path) -> None:
     victim, path = tmp_path / "victim", tmp_path / "record.json"
     victim.write_text("before")
     (tmp_path / f".record.json.{os.getpid()}.tmp").symlink_to(victim)
@@ -193,7 +193,7 @@ def test_a_link_in_the_place_of_the_temporary_file_is_not_followed(tmp_path: Pat
     assert not path.is_symlink()
 
 
-def test_a_pipe_that_is_read_gets_everything(tmp_path: Path) -> None:
+def test_a_pipe_receives_the_complete_content(tmp_path: Path) -> None:
     pipe, read = tmp_path / "pipe", list[bytes]()
     os.mkfifo(pipe)
     reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
@@ -210,7 +210,7 @@ def test_a_pipe_that_is_read_gets_everything(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["pipe", "folder", "."])
-def test_what_cannot_be_written_is_an_error(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_that_cannot_be_written_is_an_error(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     os.mkfifo("pipe")
     Path("folder").mkdir()
@@ -219,7 +219,7 @@ def test_what_cannot_be_written_is_an_error(name: str, tmp_path: Path, monkeypat
     assert sorted(path.name for path in Path().iterdir()) == ["folder", "pipe"]
 
 
-def test_a_file_that_may_not_become_so_large_is_named(tmp_path: Path) -> None:
+def test_a_file_above_the_size_limit_of_the_process_is_named(tmp_path: Path) -> None:
     path, before = tmp_path / "file", resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1024, before[1]))
     try:
@@ -241,22 +241,22 @@ def test_a_file_that_may_not_become_so_large_is_named(tmp_path: Path) -> None:
         ("two\nlines\t", r"two\nlines\t"),
     ],
 )
-def test_control_characters_are_shown(text: str, shown: str) -> None:
+def test_control_characters_are_escaped(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 
-def test_lines_may_stay_and_a_long_text_is_cut() -> None:
+def test_line_breaks_may_stay_and_long_texts_are_cut() -> None:
     assert printable("one\n\ttwo\x1b", lines=True) == "one\n\ttwo\\x1b"
     assert printable("x" * 9, 9) == "x" * 9
     assert printable("x" * 10, 9) == "x" * 9 + "..."
     assert printable("\x1b" * 9, 9) == "\\x1b\\x1b\\..."
 
 
-def test_an_error_shows_them_too() -> None:
+def test_error_messages_escape_control_characters() -> None:
     error = InputError("named \x1b[31m", "rename \x07 it")
     assert str(error) == "named \\x1b[31m\n  fix: rename \\x07 it"
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(89, "89 s"), (90, "2 min"), (5399, "90 min"), (5400, "1.5 h")])
-def test_a_duration_is_told_in_the_unit_a_person_would_use(seconds: float, text: str) -> None:
+def test_a_duration_has_a_readable_unit(seconds: float, text: str) -> None:
     assert duration(seconds) == text

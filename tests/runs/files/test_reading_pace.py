@@ -206,7 +206,7 @@ def shortest(read: Callable[[Path], object], path: Path) -> float:
     return min(times)
 
 
-def test_a_key_twice_is_found_in_the_time_of_reading(tmp_path: Path) -> None:
+def test_duplicate_keys_are_found_in_linear_time(tmp_path: Path) -> None:
     """The standard library's own reader is not linear in the number of keys, by the processor's caches."""
     path, size = tmp_path / "file.json", 200_000
     content = "{" + "".join(f'"{i}":1,' for i in range(size)) + f'"{size - 1}":1}}'
@@ -215,7 +215,7 @@ def test_a_key_twice_is_found_in_the_time_of_reading(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_ten_times_as_much_takes_ten_times_as_long(case: str, tmp_path: Path) -> None:
+def test_reading_time_grows_linearly_with_the_size(case: str, tmp_path: Path) -> None:
     read, content = CASES[case]
     size = 20_000
     small, large = (seconds(read, tmp_path / "file.json", content(times * size)) for times in (1, 10))
@@ -232,7 +232,7 @@ def at_most(large: float, small: float) -> None:
 
 
 @pytest.mark.parametrize("case", PARQUET)
-def test_a_parquet_file_ten_times_as_large(case: str, tmp_path: Path) -> None:
+def test_reading_a_parquet_file_takes_linear_time(case: str, tmp_path: Path) -> None:
     times, path = [], tmp_path / "file.parquet"
     for size in (10_000, 100_000):
         PARQUET[case](path, size)
@@ -241,7 +241,7 @@ def test_a_parquet_file_ten_times_as_large(case: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", TOKENIZERS)
-def test_a_tokenizer_ten_times_as_large(case: str, tmp_path: Path) -> None:
+def test_reading_a_tokenizer_takes_linear_time(case: str, tmp_path: Path) -> None:
     times, names = [], ("tokenizer", "tokenizer_config", "special_tokens_map")
     for size in (5_000, 50_000):
         for name, content in zip(names, TOKENIZERS[case](size), strict=True):

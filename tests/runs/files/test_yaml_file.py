@@ -31,7 +31,7 @@ def written(folder: Path, text: str) -> Path:
     ],
     ids=["twice", "twice-inside", "two-spellings", "open", "long-number", "deep", "no-such-month"],
 )
-def test_refused_with_its_line(text: str, words: str, tmp_path: Path) -> None:
+def test_invalid_yaml_is_refused_with_its_line(text: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=re.escape(words)) as refused:
         load_yaml(written(tmp_path, text))
     assert refused.value.fix
@@ -42,14 +42,14 @@ def test_a_merge_key_may_be_overridden(tmp_path: Path) -> None:
     assert read_yaml(path, "--config")["own"] == {"x": 3, "y": 2}
 
 
-def test_a_pipe_and_a_device_are_no_configuration(tmp_path: Path) -> None:
+def test_a_pipe_and_a_device_are_refused_as_configuration(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/zero")):
         with pytest.raises(InputError, match="not a regular file"):
             load_yaml(path)
 
 
-def test_every_key_knows_its_line_until_the_command_line_wins(tmp_path: Path) -> None:
+def test_each_key_keeps_its_line_unless_the_command_line_replaces_it(tmp_path: Path) -> None:
     values = load_yaml(written(tmp_path, "scenario: Server\n\ntarget-qps: 2\n"))
     assert line_of_key(values, "target_qps") == f"{tmp_path}/run.yaml:3"
     assert line_of_key(merged(values, {"target_qps": 3}), "target_qps") == ""
@@ -66,13 +66,13 @@ def test_every_key_knows_its_line_until_the_command_line_wins(tmp_path: Path) ->
         ("scenaro: Offline", "run.yaml:2: scenaro: unknown key; did you mean scenario?"),
     ],
 )
-def test_a_value_that_is_something_else(line: str, words: str, tmp_path: Path) -> None:
+def test_a_value_of_the_wrong_type_is_refused(line: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=re.escape(words)):
         make_config(load_yaml(written(tmp_path, f"scenario: Server\n{line}\n")))
 
 
 @pytest.mark.parametrize("second", ["Offline", "offline"])
-def test_a_campaign_loses_no_scenario(second: str, tmp_path: Path) -> None:
+def test_a_scenario_named_twice_is_refused(second: str, tmp_path: Path) -> None:
     path = written(
         tmp_path,
         "benchmark: llama3.1-8b\nscenarios:\n  Offline: {target_qps: 60}\n  " + second + ": {target_qps: 70}\n",
@@ -102,14 +102,14 @@ def bomb(depth: int, width: int) -> str:
         ("k: x\n" * 300_000, "required: at most 1,048,576"),
     ],
 )
-def test_a_small_file_does_not_become_large(tmp_path: Path, content: str, message: str) -> None:
+def test_a_small_file_that_expands_to_a_large_one_is_refused(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(content)
     with pytest.raises(InputError, match=message):
         read_yaml(path, "--config")
 
 
-def test_aliases_are_read(tmp_path: Path) -> None:
+def test_yaml_aliases_are_read(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("base: &b {x: 1}\nlist: [*b, *b]\nmerged: {<<: *b, y: 2}\n")
     assert read_yaml(path, "--config")["merged"] == {"x": 1, "y": 2}

@@ -32,7 +32,7 @@ def as_loadgen_writes(rows: list[AccuracyEntry]) -> str:
 
 
 @given(rows=st.lists(entries, max_size=8))
-def test_round_trip(tmp_path: Path, rows: list[AccuracyEntry]) -> None:
+def test_entries_in_the_form_of_loadgen_are_read(tmp_path: Path, rows: list[AccuracyEntry]) -> None:
     path = tmp_path / "mlperf_log_accuracy.json"
     path.write_text(as_loadgen_writes(rows))
     assert read_accuracy_log(path) == rows
@@ -64,7 +64,7 @@ ENTRY = '{ "seq_id" : 0, "qsl_idx" : 5, "data" : "0AFF" }'
         ("[x]", "is not valid JSON"),
     ],
 )
-def test_other_shapes_are_refused(tmp_path: Path, content: str, message: str) -> None:
+def test_logs_of_another_structure_are_refused(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "mlperf_log_accuracy.json"
     path.write_bytes(content.encode())
     with pytest.raises(InputError, match=message):

@@ -8,7 +8,7 @@ from tests.support.runs.loadgen_runs import Runs
 KEY = "llama3_1-8b"
 
 
-def test_what_the_log_has_instead_is_named_in_the_units_of_user_conf(loadgen_runs: Runs) -> None:
+def test_a_logged_value_that_differs_is_reported_in_units_of_user_conf(loadgen_runs: Runs) -> None:
     detail = read_detail(loadgen_runs["server"].detail)
     lines = stored_lines("*.Server.ttft_latency = 100\n*.Server.tpot_latency = 10000\n")
     (mismatch,) = mismatches(lines, [KEY], detail, {"target_qps"})

@@ -143,18 +143,18 @@ LINES = (
 
 
 @pytest.mark.parametrize("scenario", ["Server", "SingleStream"])
-def test_lines_by_hand(scenario: str, read: Read) -> None:
+def test_lines_are_read_as_by_loadgen(scenario: str, read: Read) -> None:
     for content in LINES:
         compare(read, content, KEY, scenario)
 
 
-def test_numbers_by_hand(read: Read) -> None:
+def test_numbers_are_read_as_by_loadgen(read: Read) -> None:
     for number in NUMBERS:
         for key in ("min_duration", "target_qps", "performance_issue_same", "sample_concatenate_permutation"):
             compare(read, f"*.Server.{key} = {number}\n".encode(), KEY, "Server")
 
 
-def test_which_line_counts(read: Read) -> None:
+def test_the_most_specific_line_applies_as_in_loadgen(read: Read) -> None:
     places = [(KEY, "Server"), ("*", "Server"), (KEY, "*"), ("*", "*")]
     for bits in range(16):
         chosen = [place for number, place in enumerate(places) if bits >> number & 1]
@@ -197,7 +197,7 @@ _files = st.builds(
 @settings(max_examples=400)
 @given(_files, st.sampled_from([KEY, EDGE]), st.sampled_from(SCENARIOS))
 @example(b"*.*.min_duration = 0x10\n*.Offline.target_qps = .9", KEY, "Offline")
-def test_files_at_random(read: Read, content: bytes, key: str, scenario: Scenario) -> None:
+def test_random_files_are_read_as_by_loadgen(read: Read, content: bytes, key: str, scenario: Scenario) -> None:
     of_loadgen = "Server" if scenario == "Interactive" else scenario
     compare(read, content, key, of_loadgen)
     text = decode_conf(content)
@@ -217,7 +217,7 @@ def test_files_at_random(read: Read, content: bytes, key: str, scenario: Scenari
 # One value replaced -------------------------------------------------------------------------------------------------
 
 
-def test_with_setting_replaces_what_would_win_and_nothing_else() -> None:
+def test_replacing_a_setting_changes_only_the_applied_line() -> None:
     text = "\n".join(
         [
             "# target_qps of *.Server.target_qps \x0c *.Server.target_qps = 9",

@@ -62,7 +62,7 @@ def write(tmp_path: Path) -> Callable[[str | bytes], Path]:
 Write = Callable[[str | bytes], Path]
 
 
-def test_reads_what_is_there(write: Write) -> None:
+def test_settings_and_results_are_read(write: Write) -> None:
     log = read_detail(write(COMPLETE))
     assert (log.scenario, log.mode, log.validity) == ("Server", "PerformanceOnly", "VALID")
     assert log.finished
@@ -76,7 +76,7 @@ def test_reads_what_is_there(write: Write) -> None:
     assert (log.errors, log.warnings, log.error_count) == ([], [], 0)
 
 
-def test_keeps_errors_and_warnings_with_their_place(write: Write) -> None:
+def test_errors_and_warnings_keep_their_lines(write: Write) -> None:
     log = read_detail(
         write(COMPLETE + line("error_runtime", "boom", is_error=True, time_ms=9) + line("w", "hm", is_warning=True))
     )
@@ -87,13 +87,13 @@ def test_keeps_errors_and_warnings_with_their_place(write: Write) -> None:
     assert [warning.line_number for warning in log.warnings] == [count + 2]
 
 
-def test_counts_more_errors_than_it_keeps(write: Write) -> None:
+def test_all_errors_are_counted_although_few_are_kept(write: Write) -> None:
     log = read_detail(write(line("error_runtime", "boom", is_error=True) * (MAX_KEPT_RECORDS + 5)))
     assert (len(log.errors), log.error_count) == (MAX_KEPT_RECORDS, MAX_KEPT_RECORDS + 5)
 
 
 @pytest.mark.parametrize(("printed", "value"), [("nan", math.nan), ("-inf", -math.inf), ("inf", math.inf)])
-def test_reads_numbers_that_json_does_not_know(write: Write, printed: str, value: float) -> None:
+def test_numbers_outside_json_are_read(write: Write, printed: str, value: float) -> None:
     text = line("result_rate", 12345).replace("12345", printed)
     read = read_detail(write(text)).number("result_rate")
     assert read == value or (math.isnan(read) and math.isnan(value))
@@ -116,12 +116,12 @@ def test_reads_numbers_that_json_does_not_know(write: Write, printed: str, value
         (COMPLETE.replace('"value": 22.5', '"value" : 9.5, "value": 22.5').encode(), "has a field twice"),
     ],
 )
-def test_damage_is_an_input_error(write: Write, content: bytes, message: str) -> None:
+def test_damaged_lines_are_refused(write: Write, content: bytes, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_detail(write(content))
 
 
-def test_a_line_beyond_all_measure(write: Write) -> None:
+def test_a_line_above_the_limit_is_refused(write: Write) -> None:
     with pytest.raises(InputError, match="line 2 is longer than 16,384 KiB"):
         read_detail(write(line("a", 1).encode() + b":::MLLOG " + b"x" * (DETAIL_LOG.line_bytes + 10)))
 
@@ -130,7 +130,7 @@ def test_a_line_beyond_all_measure(write: Write) -> None:
     ("version", "counts"),
     [("5.0.15 @ a09ef11160", False), ("4.1", False), ("5.0.21", True), ("6.0.17", True), ("unknown", False)],
 )
-def test_older_versions_write_no_count_of_errors(write: Write, version: str, counts: bool) -> None:
+def test_older_versions_have_no_count_of_errors(write: Write, version: str, counts: bool) -> None:
     assert read_detail(write(line("loadgen_version", version))).counts_errors is counts
 
 
@@ -147,13 +147,13 @@ def test_older_versions_write_no_count_of_errors(write: Write, version: str, cou
         (6, "not among"),
     ],
 )
-def test_a_version_is_known_or_named(write: Write, version: object, expected: str) -> None:
+def test_an_unsupported_version_is_named(write: Write, version: object, expected: str) -> None:
     sentence = read_detail(write(line("loadgen_version", version))).unknown_version()
     assert expected in sentence
     assert bool(sentence) == bool(expected)
 
 
-def test_the_newest_version_known_is_the_installed_one() -> None:
+def test_the_newest_supported_version_is_the_installed_one() -> None:
     assert tuple(int(part) for part in importlib.metadata.version("mlcommons-loadgen").split(".")) == NEWEST
 
 
@@ -173,7 +173,7 @@ OFFLINE = {
         ("5.0.11", True, 52_800, 24_576),
     ],
 )
-def test_samples_of_an_offline_query(
+def test_the_number_of_samples_of_an_offline_query_is_derived(
     write: Write, version: str, fills_up: bool | None, samples: int | None, queries: int
 ) -> None:
     values = {"loadgen_version": version, **OFFLINE}
@@ -187,7 +187,7 @@ def test_samples_of_an_offline_query(
     ("cut", "problem"),
     [(1, "is cut off"), (5, "is cut off"), (9, "is cut off"), (40, "is not valid JSON .*"), (150, ".*")],
 )
-def test_a_cut_last_line_is_told_apart(write: Write, cut: int, problem: str) -> None:
+def test_a_truncated_last_line_is_reported_as_such(write: Write, cut: int, problem: str) -> None:
     last = line("num_errors", 0)
     with pytest.raises(TruncatedLogError, match=rf"line 2 {problem}: the file ends in the middle of a line"):
         read_detail(write(line("a", 1) + last[:cut]))
@@ -205,17 +205,17 @@ def test_a_cut_last_line_is_told_apart(write: Write, cut: int, problem: str) -> 
         ("effective_test_mode", None, "mode"),
     ],
 )
-def test_a_value_of_the_wrong_kind_is_named(write: Write, key: str, value: Any, use: str) -> None:
+def test_a_value_of_the_wrong_type_is_named(write: Write, key: str, value: Any, use: str) -> None:
     log = read_detail(write(COMPLETE + line(key, value)))
     with pytest.raises(InputError, match=key):
         getattr(log, use)
 
 
-def test_a_log_with_windows_line_ends(write: Write) -> None:
+def test_windows_line_ends_are_read(write: Write) -> None:
     assert read_detail(write(COMPLETE.replace("\n", "\r\n"))).validity == "VALID"
 
 
-def test_a_log_that_says_things_twice_is_not_one_log(tmp_path: Path) -> None:
+def test_a_log_of_two_runs_is_refused(tmp_path: Path) -> None:
     def record(key: str, pid: int, warning: str = "false") -> str:
         metadata = f'{{"is_error": false, "is_warning": {warning}, "pid": {pid}}}'
         return f':::MLLOG {{"key": "{key}", "value": 1, "time_ms": 0.1, "metadata": {metadata}}}\n'
@@ -238,7 +238,7 @@ def test_a_log_that_says_things_twice_is_not_one_log(tmp_path: Path) -> None:
         ("NA", {"/more.cc": "0" * 40}, False),
     ],
 )
-def test_sources_are_unchanged_if_their_compiled_files_are(
+def test_loadgen_sources_are_compared_by_their_hashes(
     copied_run: Callable[[str], RunDir], revision: str, changed: dict[str, str | None], unchanged: bool
 ) -> None:
     run = copied_run("offline")

@@ -22,7 +22,7 @@ from tests.support.runs.loadgen_runs import ACCURACY, ALL, INVALID, ORDERS, VALI
 
 
 @pytest.mark.parametrize("name", VALID)
-def test_valid_runs_agree_with_their_records(loadgen_runs: Runs, name: str) -> None:
+def test_valid_runs_equal_their_recomputed_numbers(loadgen_runs: Runs, name: str) -> None:
     run = loadgen_runs[name]
     result = derive_result(FinishedRun(run))
     assert result.disagreements == []
@@ -37,7 +37,7 @@ def test_valid_runs_agree_with_their_records(loadgen_runs: Runs, name: str) -> N
 
 
 @pytest.mark.parametrize("name", [name for name in VALID if not name.endswith("no-trace")])
-def test_a_run_agrees_also_without_its_trace(loadgen_runs: Runs, name: str) -> None:
+def test_runs_without_trace_equal_their_recomputed_numbers(loadgen_runs: Runs, name: str) -> None:
     run = loadgen_runs[name]
     detail = read_detail(run.detail)
     derived = derive_numbers(detail, read_request_table(run.requests), None)
@@ -46,7 +46,7 @@ def test_a_run_agrees_also_without_its_trace(loadgen_runs: Runs, name: str) -> N
 
 
 @pytest.mark.parametrize("name", INVALID)
-def test_invalid_runs_say_why(loadgen_runs: Runs, name: str) -> None:
+def test_invalid_runs_state_their_reason(loadgen_runs: Runs, name: str) -> None:
     result = derive_result(FinishedRun(loadgen_runs[name]))
     assert result.verdict == "INVALID"
     assert result.disagreements == []
@@ -54,7 +54,7 @@ def test_invalid_runs_say_why(loadgen_runs: Runs, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ACCURACY)
-def test_accuracy_runs_are_done(loadgen_runs: Runs, name: str) -> None:
+def test_accuracy_runs_are_complete(loadgen_runs: Runs, name: str) -> None:
     run = loadgen_runs[name]
     result = derive_result(FinishedRun(run))
     assert (result.verdict, result.reasons, result.disagreements) == ("DONE", [], [])
@@ -65,7 +65,7 @@ def test_accuracy_runs_are_done(loadgen_runs: Runs, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_the_replay_gives_the_loaded_set_and_the_order(loadgen_runs: Runs, name: str) -> None:
+def test_the_replay_equals_loaded_samples_and_order(loadgen_runs: Runs, name: str) -> None:
     run = loadgen_runs[name]
     detail, requests, trace = read_detail(run.detail), read_request_table(run.requests), read_trace(run.trace)
     expected = expected_order(detail, len(requests))
@@ -77,7 +77,7 @@ def test_the_replay_gives_the_loaded_set_and_the_order(loadgen_runs: Runs, name:
 
 
 @pytest.mark.parametrize("name", [name for name, spec in ALL.items() if spec.scenario == "Server" and spec.trace])
-def test_the_replay_gives_the_schedule_to_the_nanosecond(loadgen_runs: Runs, name: str) -> None:
+def test_the_replay_equals_the_schedule_to_the_nanosecond(loadgen_runs: Runs, name: str) -> None:
     run = loadgen_runs[name]
     detail, trace = read_detail(run.detail), read_trace(run.trace)
     qps = detail.number("effective_target_qps")
@@ -93,7 +93,7 @@ def test_the_replay_gives_the_schedule_to_the_nanosecond(loadgen_runs: Runs, nam
         )
 
 
-def test_loaded_set_of_a_part_of_the_library(loadgen_runs: Runs) -> None:
+def test_the_replay_loads_part_of_the_library(loadgen_runs: Runs) -> None:
     detail = read_detail(loadgen_runs["offline-part-of-library"].detail)
     assert len(detail.loaded_qsl_set) == 30
     assert detail.loaded_qsl_set == shuffled_library(detail.seeds.qsl_rng_seed, 30).tolist()
@@ -106,7 +106,7 @@ def test_loaded_set_of_a_part_of_the_library(loadgen_runs: Runs) -> None:
         {"qsl_reported_total_count": LARGEST_LIBRARY + 1, "effective_performance_sample_count": LARGEST_LIBRARY + 1},
     ],
 )
-def test_counts_that_are_damage_are_not_replayed(copied_run: Callable[[str], RunDir], values: dict[str, int]) -> None:
+def test_damaged_counts_are_not_replayed(copied_run: Callable[[str], RunDir], values: dict[str, int]) -> None:
     run = copied_run("server")
     detail = read_detail(run.detail)
     assert expected_order(detail, detail.integer("result_query_count")) is not None

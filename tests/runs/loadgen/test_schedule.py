@@ -21,7 +21,7 @@ from tests.conftest import ROOT
 SEEDS = CURRENT_ROUND.seeds
 
 
-def test_the_loaded_set_begins_as_loadgen_logs_it() -> None:
+def test_the_shuffled_library_equals_that_of_loadgen() -> None:
     assert shuffled_library(SEEDS.qsl_rng_seed, 100)[:8].tolist() == [1, 5, 13, 64, 11, 37, 58, 70]
 
 
@@ -40,7 +40,7 @@ def test_permutations_issue_every_sample_equally_often(scenario: str, size: int,
     assert [int(np.count_nonzero(order == index)) for index in loaded] == [repeats] * size
 
 
-def test_only_the_low_half_of_a_seed_counts() -> None:
+def test_only_the_lower_half_of_a_seed_matters() -> None:
     low = SEEDS.schedule_rng_seed & 0xFFFFFFFF
     assert np.array_equal(poisson_offsets_ns(low, 10, 50), poisson_offsets_ns(SEEDS.schedule_rng_seed, 10, 50))
     assert not np.array_equal(poisson_offsets_ns(low + 1, 10, 50), poisson_offsets_ns(low, 10, 50))
@@ -54,7 +54,7 @@ def test_offsets_rise_from_zero(qps: float, count: int) -> None:
     assert np.all(np.diff(offsets_ns) >= 0)
 
 
-def test_a_longer_schedule_begins_with_the_shorter_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shorter_schedule_is_the_beginning_of_a_longer_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was computed before, and beyond what is kept, which is computed in parts."""
     seed, longest = SEEDS.schedule_rng_seed, 3000
     offsets_ns = poisson_offsets_ns(seed, 22.5, longest)
@@ -64,7 +64,7 @@ def test_a_longer_schedule_begins_with_the_shorter_one(monkeypatch: pytest.Monke
     assert np.array_equal(poisson_offsets_ns(seed, 22.5, longest), offsets_ns)
 
 
-def test_what_is_kept_cannot_be_changed_by_a_caller() -> None:
+def test_cached_orders_cannot_be_changed_by_a_caller() -> None:
     library = shuffled_library(SEEDS.qsl_rng_seed, 50)
     with pytest.raises(ValueError, match="read-only"):
         library[0] = 0
@@ -89,14 +89,14 @@ def settings_for(scenario: Scenario, key: str, rows: int | None = None, **values
     ("target_qps", "samples", "expected_s"),
     [(22, 13_368, 602), (22.075, 13_368, 600), (22.0752, 26_736, 1_199), (22.5, 26_736, 1_176), (44.1, 40_104, 906)],
 )
-def test_server(target_qps: float, samples: int, expected_s: float) -> None:
+def test_server_issues_complete_datasets(target_qps: float, samples: int, expected_s: float) -> None:
     count = count_run(settings_for("Server", "llama3_1-8b", target_qps=target_qps), "performance")
     assert count.samples == samples
     assert count.expected_s == pytest.approx(expected_s, abs=3)
     assert f"{samples // 13_368} whole dataset" in count.why
 
 
-def test_offline() -> None:
+def test_offline_samples_follow_from_rate_and_minimum() -> None:
     def samples(key: str = "llama3_1-8b", rows: int | None = None, **values: float) -> int:
         return count_run(settings_for("Offline", key, rows, **values), "performance").samples
 
@@ -109,20 +109,20 @@ def test_offline() -> None:
 
 
 @pytest.mark.parametrize(("target_latency", "samples"), [(300, 5_000), (241, 5_000), (240, 10_000), (10, 125_000)])
-def test_single_stream_goes_on_from_an_exact_multiple(target_latency: int, samples: int) -> None:
+def test_single_stream_adds_a_query_to_an_exact_multiple(target_latency: int, samples: int) -> None:
     count = count_run(settings_for("SingleStream", "llama3_1-8b-edge", target_latency=target_latency), "performance")
     assert count.samples == samples
     assert ("adds one to a whole number" in count.why) == (target_latency in (240, 10))
 
 
-def test_accuracy_is_every_sample_once() -> None:
+def test_an_accuracy_run_issues_each_sample_once() -> None:
     count = count_run(settings_for("Server", "llama3_1-8b", target_qps=66), "accuracy")
     assert (count.samples, round(count.expected_s)) == (13_368, 203)
     assert "target_qps" in count.why
     assert count_run(settings_for("SingleStream", "llama3_1-8b-edge", target_latency=100), "accuracy").expected_s == 500
 
 
-def test_an_audit_without_duration() -> None:
+def test_an_audit_without_duration_issues_its_minimum() -> None:
     values = {"min_duration": 0, "min_query_count": 100, "sample_concatenate_permutation": 0}
     keys: dict[Scenario, str] = {
         "Offline": "llama3_1-8b", "Server": "llama3_1-8b", "SingleStream": "llama3_1-8b-edge",
@@ -154,7 +154,7 @@ print(json.dumps({
 @pytest.mark.parametrize(
     ("scenario", "key"), [(scenario, key) for key, one in BENCHMARKS.items() for scenario in one.scenarios]
 )
-def test_defaults_are_those_compiled_into_loadgen(scenario: Scenario, key: str, tmp_path: Path) -> None:
+def test_defaults_equal_those_compiled_into_loadgen(scenario: Scenario, key: str, tmp_path: Path) -> None:
     conf = tmp_path / "user.conf"
     conf.write_text("")
     done = subprocess.run(

@@ -68,7 +68,7 @@ def test_an_accuracy_summary_has_no_verdict(tmp_path: Path) -> None:
         (b"a : b\n" * 400_000, "required: at most 1,048,576"),
     ],
 )
-def test_other_files_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
+def test_invalid_summaries_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_summary(write(tmp_path, content))
 
@@ -86,7 +86,9 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes, message: str) -
         ("target_qps ", " 500.5"),
     ],
 )
-def test_an_edited_summary_is_noticed(copied_run: Callable[[str], RunDir], field: str, value: str) -> None:
+def test_an_edited_summary_contradicts_the_detail_log(
+    copied_run: Callable[[str], RunDir], field: str, value: str
+) -> None:
     run = copied_run("server")
     lines = run.summary.read_text().splitlines(keepends=True)
     edited = [f"{field}:{value}\n" if line.startswith(field) else line for line in lines]
@@ -97,7 +99,7 @@ def test_an_edited_summary_is_noticed(copied_run: Callable[[str], RunDir], field
     assert value.strip() in findings[0].found
 
 
-def test_a_summary_without_its_counts_is_cut_off(copied_run: Callable[[str], RunDir]) -> None:
+def test_a_summary_without_error_count_is_cut_off(copied_run: Callable[[str], RunDir]) -> None:
     run = copied_run("server")
     run.summary.write_text(run.summary.read_text().replace("No errors encountered", ""))
     with pytest.raises(InputError, match="is cut off"):

@@ -32,7 +32,7 @@ def write(tmp_path: Path, content: str | bytes) -> Path:
     return path
 
 
-def test_server_samples_find_their_first_tokens(tmp_path: Path) -> None:
+def test_first_tokens_of_server_queries_are_matched(tmp_path: Path) -> None:
     # Two queries scheduled in one nanosecond are told apart by their issue delay.
     body = (
         first_token("20.007", 300, 50)
@@ -51,14 +51,14 @@ def test_server_samples_find_their_first_tokens(tmp_path: Path) -> None:
     assert trace.first_token_ns.tolist() == [25, 140, 350]
 
 
-def test_single_stream_tokens_carry_their_sample(tmp_path: Path) -> None:
+def test_single_stream_first_tokens_are_matched_by_sample(tmp_path: Path) -> None:
     body = sample(0, "1.000", 0, 11, name="Token") + sample(0, "1.000", 0, 99) + sample(1, "3.000", 0, 88)
     trace = read_trace(write(tmp_path, HEAD + body + TAIL))
     assert trace.first_token_ns.tolist() == [11, NO_TIME]
     assert len(trace) == 2
 
 
-def test_an_empty_file_is_no_trace(tmp_path: Path) -> None:
+def test_an_empty_file_has_no_trace(tmp_path: Path) -> None:
     assert read_trace(write(tmp_path, "")) is None
 
 
@@ -79,7 +79,7 @@ def test_a_trace_without_samples_is_empty(tmp_path: Path) -> None:
         (HEAD + "x" * 2_000_000, "line 3 is longer than 1,024 KiB"),
     ],
 )
-def test_damage_is_named(tmp_path: Path, content: str, message: str) -> None:
+def test_damaged_lines_are_refused(tmp_path: Path, content: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_trace(write(tmp_path, content))
 

@@ -127,7 +127,7 @@ def judge(text: str, scenario: Scenario = "Server", key: str = KEY, *, audit: bo
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused_line_is_named_with_its_number(name: str) -> None:
+def test_each_invalid_line_is_refused_with_its_number(name: str) -> None:
     line, word, fix = REFUSED[name]
     with pytest.raises(InputError) as refused:
         judge(f"# comment\n\n*.*.max_duration = 0\n{line}\n").refuse()
@@ -137,7 +137,7 @@ def test_refused_line_is_named_with_its_number(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
-def test_accepted_text(name: str) -> None:
+def test_valid_lines_are_accepted_with_their_values(name: str) -> None:
     text, values = ACCEPTED[name]
     judged = judge(text)
     judged.refuse()
@@ -147,7 +147,7 @@ def test_accepted_text(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PASSED_OVER)
-def test_lines_without_effect_are_passed_over_with_one_note(name: str) -> None:
+def test_lines_without_effect_are_reported_in_one_note(name: str) -> None:
     text, words = PASSED_OVER[name]
     judged = judge(text)
     judged.refuse()
@@ -169,7 +169,7 @@ def test_all_problems_are_reported_at_once() -> None:
         judge("*.*.nothing = 5\n" * 500).refuse()
 
 
-def test_what_a_line_means_depends_on_the_run() -> None:
+def test_the_effect_of_a_line_depends_on_the_scenario() -> None:
     text = "*.*.target_latency = 95.5\nllama3.1-8b-edge.Offline.target_qps = 5\n"
     judge(text.splitlines()[0], "SingleStream", "llama3_1-8b-edge").refuse()
     with pytest.raises(InputError, match="LoadGen's name for this benchmark is llama3_1-8b-edge"):
@@ -179,7 +179,7 @@ def test_what_a_line_means_depends_on_the_run() -> None:
             judge(f"{name}.Server.target_qps = 5", key="llama2-70b").refuse()
 
 
-def test_an_audit_config_has_lines_for_every_model() -> None:
+def test_audit_config_lines_must_be_for_all_models() -> None:
     judged = judge("*.Server.mode = 2\nresnet50.Offline.min_query_count = 500\n", audit=True)
     judged.refuse()
     assert "line 2 (for another benchmark, resnet50)" in judged.note
@@ -190,7 +190,7 @@ def test_an_audit_config_has_lines_for_every_model() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
-def test_another_encoding_is_named(encoding: str, tmp_path: Path) -> None:
+def test_text_in_another_encoding_is_refused(encoding: str, tmp_path: Path) -> None:
     (tmp_path / "user.conf").write_bytes("*.Server.target_qps = 2\n".encode(encoding))
     with pytest.raises(InputError, match=rf"user\.conf:1: {encoding[:6].upper()} text") as refused:
         read_conf_text(tmp_path / "user.conf", "--user-conf")
@@ -199,7 +199,7 @@ def test_another_encoding_is_named(encoding: str, tmp_path: Path) -> None:
         read_conf_text(tmp_path / "none.config", "--audit-conf")
 
 
-def test_a_large_file_is_judged_in_linear_time() -> None:
+def test_a_large_file_is_checked_in_linear_time() -> None:
     lines = "*.*.min_duration = 1e3\n*.Server.target_qps = 5\nbert.*.mode = 2\n*.*.nothing = 5\n" * 10_000
     judged = judge(decode_conf(lines.encode()))
     assert len(judged.problems) == 20_000

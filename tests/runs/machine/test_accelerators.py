@@ -91,7 +91,7 @@ def add_node(root: Path, node: str, vendor: str = "", pci_class: str = "0x038000
         (facts / "class").write_text(f"{pci_class}\n")
 
 
-def test_nvidia(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nvidia_devices_are_found_by_nvidia_smi(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert accelerators(root) == []
     add_tool(root, "nvidia-smi", tells(NVIDIA))
     first, *rest = accelerators(root)
@@ -110,7 +110,7 @@ def test_nvidia(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert part["problem"] == "CUDA_VISIBLE_DEVICES selects MIG-1234, but no detected device has this ID"
 
 
-def test_nvidia_by_its_library_where_the_tool_is_absent(root: Path) -> None:
+def test_nvidia_devices_are_found_by_the_library_if_the_tool_is_missing(root: Path) -> None:
     (root / "lib" / "pynvml.py").write_text(PYNVML)
     _, row = accelerators(root)
     assert described(row) == "NVIDIA H100 80GB HBM3, 81559 MiB, driver 570.86.15, 1980 MHz, 700.00 W"
@@ -122,7 +122,7 @@ def test_nvidia_by_its_library_where_the_tool_is_absent(root: Path) -> None:
     assert row["problem"] == "nvidia-smi is not installed; pynvml failed: no driver"
 
 
-def test_amd(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_amd_devices_are_found_by_the_amdsmi_library(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root / "lib" / "amdsmi.py").write_text(AMDSMI)
     _, row = accelerators(root)
     assert row == {
@@ -141,7 +141,7 @@ def test_amd(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (row["driver_version"], row["name"]) == (None, "AMD Instinct MI355X")
 
 
-def test_intel(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_intel_devices_are_found_by_xpu_smi(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = f"""
     case "$*" in
         "discovery -j") {tells(json.dumps(XPU_LIST))}
@@ -170,7 +170,7 @@ def test_intel(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"accel0": "0x1ae0", "accel1": "0x1ae0"}, "Google", 2, "no tool"),
     ],
 )
-def test_an_absent_tool_is_no_absent_device(
+def test_a_missing_tool_is_reported_for_each_device(
     nodes: dict[str, str], vendor: str, count: int, words: str, root: Path
 ) -> None:
     for node, maker in nodes.items():
@@ -181,14 +181,14 @@ def test_an_absent_tool_is_no_absent_device(
     assert words in described(rows[0])
 
 
-def test_a_tool_that_fails_is_no_absent_device(root: Path) -> None:
+def test_a_failing_tool_is_reported_for_each_device(root: Path) -> None:
     add_tool(root, "nvidia-smi", "echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18")
     assert accelerators(root) == []  # the tool is left over, but there is no device
     add_node(root, "nvidia0")
     assert accelerators(root)[0]["problem"].startswith("nvidia-smi failed: Failed to initialize NVML: Driver/library")
 
 
-def test_graphics_of_a_processor_are_no_accelerator(root: Path) -> None:
+def test_integrated_graphics_are_not_accelerators(root: Path) -> None:
     add_node(root, "dri/renderD128", "0x8086", "0x030000")
     assert accelerators(root) == []
     add_node(root, "dri/renderD129", "0x1002", "0x030000")

@@ -45,7 +45,7 @@ def _folder(root: Path, lines: Sequence[bytes] = LINES) -> Path:
     return root
 
 
-def test_a_folder_is_read(tmp_path: Path) -> None:
+def test_a_run_directory_is_read(tmp_path: Path) -> None:
     run = read_folder(_folder(tmp_path / "run"))
     events = run.events
     assert run.config.streaming is True
@@ -61,7 +61,7 @@ def test_a_folder_is_read(tmp_path: Path) -> None:
     assert run.missing == ("metrics/final_snapshot.json", "report.txt")
 
 
-def test_other_directories_are_not_such_folders(tmp_path: Path) -> None:
+def test_other_directories_are_refused(tmp_path: Path) -> None:
     (tmp_path / "mlperf_log_detail.txt").touch()
     assert not is_run_folder(tmp_path)
     with pytest.raises(InputError, match="no run of the MLPerf Endpoints client"):
@@ -71,7 +71,7 @@ def test_other_directories_are_not_such_folders(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "before", "after"), [(SUMMARY, b'"0.1.0"', b'"0.2.0"'), ("config.yaml", b"'1.0'", b"'2.0'")]
 )
-def test_an_unknown_release_is_refused_in_one_sentence(tmp_path: Path, name: str, before: bytes, after: bytes) -> None:
+def test_an_unsupported_release_is_refused(tmp_path: Path, name: str, before: bytes, after: bytes) -> None:
     path = _folder(tmp_path / "run") / name
     path.write_bytes(path.read_bytes().replace(before, after))
     with pytest.raises(
@@ -81,7 +81,7 @@ def test_an_unknown_release_is_refused_in_one_sentence(tmp_path: Path, name: str
         read_folder(tmp_path / "run")
 
 
-def test_warm_up_and_what_never_ended(tmp_path: Path) -> None:
+def test_warm_up_and_unfinished_requests_are_not_counted(tmp_path: Path) -> None:
     lines = (
         LINES[0], _event("sample.issued", 10, "warm", data=["PromptData", "x"]), LINES[1], LINES[2],
         _event("sample.complete", 13, "warm", data=["TextModelOutput", "x"]), _event("session.ended", 14),
@@ -118,7 +118,7 @@ def test_warm_up_and_what_never_ended(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_events_that_do_not_fit_are_kept(tmp_path: Path, change: Callable[[Lines], Lines], what: str) -> None:
+def test_inconsistent_events_are_kept_for_findings(tmp_path: Path, change: Callable[[Lines], Lines], what: str) -> None:
     odd = Events(_folder(tmp_path / "run", change([*LINES])) / EVENTS).odd
     assert any(found.startswith(what) for found in odd)
 
@@ -139,7 +139,7 @@ def test_events_that_do_not_fit_are_kept(tmp_path: Path, change: Callable[[Lines
         b'{"event_type": "sample.issued", "timestamp_ns": 1, "data": "' + b"x" * (17 * 2**20) + b'"}\n',
     ],
 )
-def test_a_damaged_line_is_named(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_event_is_refused_with_its_line(tmp_path: Path, content: bytes) -> None:
     folder = _folder(tmp_path / "run")
     (folder / EVENTS).write_bytes(content)
     with pytest.raises(InputError, match=r"events\.jsonl line \d"):
@@ -153,7 +153,7 @@ def test_a_damaged_line_is_named(tmp_path: Path, content: bytes) -> None:
         b"[" * 100_000,
     ],
 )  # fmt: skip
-def test_a_damaged_map_of_samples_is_named(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_sample_map_is_refused(tmp_path: Path, content: bytes) -> None:
     folder = _folder(tmp_path / "run")
     (folder / SAMPLES).write_bytes(content)
     with pytest.raises(InputError, match=r"sample_idx_map\.json"):
@@ -162,7 +162,7 @@ def test_a_damaged_map_of_samples_is_named(tmp_path: Path, content: bytes) -> No
 
 @pytest.mark.parametrize("name", [SUMMARY, EVENTS, SAMPLES, "config.yaml"])
 @pytest.mark.parametrize("kind", ["pipe", "directory", "link", "outside"])
-def test_what_is_no_file_is_named(tmp_path: Path, name: str, kind: str) -> None:
+def test_a_path_that_is_not_a_regular_file_is_named(tmp_path: Path, name: str, kind: str) -> None:
     path = _folder(tmp_path / "run") / name
     path.unlink()
     if kind == "pipe":

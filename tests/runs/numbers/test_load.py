@@ -36,7 +36,7 @@ def shared(arrived_ns: Times, per_second: float, alone_s: float) -> Times:
     return latencies
 
 
-def test_a_constant_latency_shifts_the_completions_and_no_rate() -> None:
+def test_a_constant_latency_does_not_change_the_rates() -> None:
     load = load_of(ns([0, 2, 4, 6, 8, 10]), ns([5] * 6))
     assert load is not None
     assert load.offered_per_second == pytest.approx(0.5)
@@ -57,7 +57,7 @@ def test_an_engine_with_headroom_keeps_up(count: int, use: float) -> None:
     assert load.completed_per_second == pytest.approx(load.offered_per_second, rel=0.08)
 
 
-def test_poisson_noise_is_no_saturation() -> None:
+def test_poisson_noise_is_rarely_called_saturation() -> None:
     flagged = 0
     for seed in range(200):
         arrived_ns = poisson_offsets_ns(seed, 0.25, 24)
@@ -67,7 +67,7 @@ def test_poisson_noise_is_no_saturation() -> None:
 
 
 @pytest.mark.parametrize("count", [24, 44, 128, 512])
-def test_an_engine_that_is_too_slow_is_told(count: int) -> None:
+def test_a_slow_engine_is_reported(count: int) -> None:
     arrived_ns = poisson_offsets_ns(SEED, 0.5, count)
     load = load_of(arrived_ns, shared(arrived_ns, 0.3, 3.5))
     assert load is not None
@@ -78,7 +78,7 @@ def test_an_engine_that_is_too_slow_is_told(count: int) -> None:
     assert load.warning.endswith(f"{load.open_at_end} requests were waiting at the end")
 
 
-def test_queries_one_after_another_at_too_high_a_rate() -> None:
+def test_sequential_queries_above_the_rate_do_not_keep_up() -> None:
     arrived = np.arange(60.0)
     done = np.arange(1, 61) * 1.5
     load = load_of(ns(list(arrived)), ns(list(done - arrived)))
@@ -87,7 +87,7 @@ def test_queries_one_after_another_at_too_high_a_rate() -> None:
     assert not load.kept_up
 
 
-def test_an_engine_that_stops_has_a_long_drain_and_a_straggler_has_none() -> None:
+def test_a_stopped_engine_has_a_long_drain_and_a_straggler_has_none() -> None:
     arrived = list(np.arange(0.0, 60.0))
     latencies = [1.0] * 55 + [20.0 - n for n in range(5)]
     stopped, straggler = load_of(ns(arrived), ns(latencies)), load_of(ns(arrived), ns([1.0] * 59 + [20.0]))
@@ -96,6 +96,6 @@ def test_an_engine_that_stops_has_a_long_drain_and_a_straggler_has_none() -> Non
     assert (stopped.kept_up, straggler.kept_up) == (False, True)
 
 
-def test_no_load_without_two_moments_of_arrival() -> None:
+def test_a_single_arrival_time_has_no_rate() -> None:
     assert load_of(ns([0.0]), ns([1.0])) is None
     assert load_of(ns([0.0, 0.0]), ns([1.0, 1.0])) is None

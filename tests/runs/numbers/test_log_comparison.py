@@ -39,7 +39,7 @@ def slightly_other(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", ["offline", "server", "single-stream"])
-def test_with_a_trace_every_changed_digit_is_found(loadgen_runs: Runs, copied_run: Copy, name: str) -> None:
+def test_each_changed_number_is_found_with_a_trace(loadgen_runs: Runs, copied_run: Copy, name: str) -> None:
     values = read_detail(loadgen_runs[name].detail).values
     results = [key for key in values if key.startswith(("result_", "early_stopping_latency", "early_stopping_met"))]
     assert len(results) > 15
@@ -67,7 +67,7 @@ def test_with_a_trace_every_changed_digit_is_found(loadgen_runs: Runs, copied_ru
         ("result_max_latency_ns", 1000),
     ],
 )
-def test_without_a_trace_a_large_change_is_found(copied_run: Copy, key: str, factor: float) -> None:
+def test_a_large_change_is_found_without_a_trace(copied_run: Copy, key: str, factor: float) -> None:
     run = copied_run("server-no-trace")
     assert found_in(run) == []
     value = read_detail(run.detail).values[key]
@@ -76,9 +76,7 @@ def test_without_a_trace_a_large_change_is_found(copied_run: Copy, key: str, fac
 
 
 @pytest.mark.parametrize(("unseen", "fits"), [(1, True), (40, False)])
-def test_beside_a_cliff_a_stop_that_our_stamps_did_not_see_moves_a_percentile_far(
-    loadgen_runs: Runs, unseen: int, fits: bool
-) -> None:
+def test_an_unseen_pause_may_move_a_percentile_across_a_gap(loadgen_runs: Runs, unseen: int, fits: bool) -> None:
     """Times come in two sizes where a container's share of the cores is cut off now and then."""
     run = loadgen_runs["server-no-trace"]
     detail, table = read_detail(run.detail), read_request_table(run.requests)
@@ -99,7 +97,7 @@ def test_beside_a_cliff_a_stop_that_our_stamps_did_not_see_moves_a_percentile_fa
 
 
 @pytest.mark.parametrize("name", ["server", "server-no-trace"])
-def test_a_missing_request_is_found(copied_run: Copy, name: str) -> None:
+def test_a_missing_request_is_reported(copied_run: Copy, name: str) -> None:
     run = copied_run(name)
     edit_requests(run, 5)
     assert any("seq 5" in str(item) for item in derive_result(FinishedRun(run)).disagreements)
@@ -120,7 +118,7 @@ CONDITIONS = ("result_validity", "result_perf_constraints_met", "early_stopping_
         ("single-stream-too-few", dict.fromkeys(CONDITIONS[::2], True), {"early_stopping_met", "result_validity"}),
     ],
 )
-def test_without_a_trace_a_turned_verdict_is_found(
+def test_a_changed_verdict_is_found_without_a_trace(
     copied_run: Copy, name: str, changed: dict[str, Any], expected: set[str]
 ) -> None:
     run = copied_run(name)
@@ -130,7 +128,7 @@ def test_without_a_trace_a_turned_verdict_is_found(
 
 
 @pytest.mark.parametrize("name", ["offline", "server", "single-stream-no-trace"])
-def test_edited_requests_are_found(copied_run: Copy, name: str) -> None:
+def test_edited_requests_contradict_the_log(copied_run: Copy, name: str) -> None:
     run = copied_run(name)
     table = read_request_table(run.requests)
     edit_requests(run, 0, output_tokens=int(table.output_tokens[0]) + 50)

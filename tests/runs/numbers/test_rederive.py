@@ -51,7 +51,7 @@ def table(issue: Any, first: Any, complete: Any, tokens: Any) -> RequestTable:
     )
 
 
-def test_offline() -> None:
+def test_offline_rates_follow_from_completion_times() -> None:
     times = Timeline("trace", column(0, 0), column(0, 0), column(SECOND, 2 * SECOND), None)
     derived = evaluate_times(detail("Offline"), times, column(10, 30))
     numbers = derived.numbers
@@ -66,7 +66,7 @@ def test_offline() -> None:
     assert all(derived.conditions.values())
 
 
-def test_server() -> None:
+def test_server_rates_and_latencies_follow_from_the_schedule() -> None:
     # The query scheduled last completes before the one in front of it: the rates are taken over its own end.
     times = Timeline("trace", column(0, SECOND), column(5, SECOND + 5), column(4 * SECOND, SECOND), column(10, SECOND))
     derived = evaluate_times(detail("Server"), times, column(5, 3))
@@ -82,7 +82,7 @@ def test_server() -> None:
     assert derived.duration_ns == SECOND
 
 
-def test_single_stream() -> None:
+def test_single_stream_rates_follow_from_latencies() -> None:
     times = Timeline("trace", column(0, 2 * SECOND), column(0, 2 * SECOND), column(SECOND, SECOND), column(1, 1))
     derived = evaluate_times(detail("SingleStream"), times, column(2, 2))
     assert derived.numbers.samples_per_second == 0.5
@@ -97,7 +97,7 @@ def test_single_stream() -> None:
     assert not all(derived.conditions.values())
 
 
-def test_a_count_below_two_is_stored_as_none() -> None:
+def test_tpot_divides_by_one_for_outputs_below_two_tokens() -> None:
     spans = time_per_output_token_ns(column(100, 100, 100), column(30, 30, 30), column(0, 3, 8))
     assert spans.tolist() == [-70, 35, 10]
     times = Timeline("trace", column(0, 1), column(0, 1), column(100, 100), column(30, 30))
@@ -105,7 +105,7 @@ def test_a_count_below_two_is_stored_as_none() -> None:
 
 
 @given(st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=300))
-def test_statistics_follow_loadgens_definition(values: list[int]) -> None:
+def test_statistics_follow_the_definitions_of_loadgen(values: list[int]) -> None:
     numbers = loadgen_statistics(np.array(values, dtype=np.int64))
     ordered = sorted(values)
     assert (numbers.min, numbers.max) == (ordered[0], ordered[-1])
@@ -113,7 +113,7 @@ def test_statistics_follow_loadgens_definition(values: list[int]) -> None:
     assert numbers.mean == int(np.trunc(sum(values) / len(values))) or abs(sum(values)) > 2**52
 
 
-def test_server_times_are_taken_from_the_schedule() -> None:
+def test_server_latencies_begin_at_the_scheduled_time() -> None:
     start = 1_000 * SECOND
     log = detail("Server")
     probe = timeline(log, table(column(start, start), column(start, start), column(start, start), column(2, 2)), None)
@@ -126,14 +126,14 @@ def test_server_times_are_taken_from_the_schedule() -> None:
     assert times.ttft_ns.tolist() == [407, 7]
 
 
-def test_single_stream_times_begin_when_the_query_before_ends() -> None:
+def test_single_stream_latencies_begin_at_the_end_of_the_previous_query() -> None:
     issue, complete = column(100, 260, 300), column(200, 290, 400)
     times = timeline(detail("SingleStream"), table(issue, issue + 1, complete, column(2, 2, 2)), None)
     assert times.latency_ns.tolist() == [100, 90, 110]
 
 
 @pytest.mark.parametrize("scenario", ["Server", "SingleStream"])
-def test_a_missing_first_token_is_named(scenario: str) -> None:
+def test_a_missing_first_token_is_refused(scenario: str) -> None:
     records = table(column(1, 2), column(-1, 5), column(8, 9), column(2, 2))
     with pytest.raises(InputError, match=r"no first token for 1 of 2 samples \(first: seq 0\)"):
         derive_numbers(detail(scenario), records, None)

@@ -50,7 +50,7 @@ def cut(name: str, kept: int) -> Callable[[RunDir], object]:
         ("offline-accuracy", lambda run: run.accuracy_log.unlink(), r"mlperf_log_accuracy\.json is missing"),
     ],
 )
-def test_a_log_that_is_missing_or_breaks_off_is_an_unfinished_run(
+def test_a_missing_or_truncated_log_is_an_unfinished_run(
     copied_run: Copy, name: str, change: Callable[[RunDir], object], message: str
 ) -> None:
     run = copied_run(name)
@@ -59,7 +59,7 @@ def test_a_log_that_is_missing_or_breaks_off_is_an_unfinished_run(
         derive_result(FinishedRun(run))
 
 
-def test_a_damaged_log_is_bad_input(copied_run: Copy) -> None:
+def test_a_damaged_log_is_refused(copied_run: Copy) -> None:
     run = copied_run("server")
     run.detail.write_bytes(b"hello\n" + run.detail.read_bytes())
     with pytest.raises(InputError, match="line 1"):
@@ -73,14 +73,14 @@ def test_a_damaged_log_is_bad_input(copied_run: Copy) -> None:
         ("effective_scenario", "x", "the scenario was x"),
     ],
 )
-def test_a_setting_that_gives_no_result_is_refused(copied_run: Copy, key: str, value: object, message: str) -> None:
+def test_an_unsupported_mode_or_scenario_is_refused(copied_run: Copy, key: str, value: object, message: str) -> None:
     run = copied_run("server-too-few")
     edit_detail(run, key, value)
     with pytest.raises(InputError, match=re.escape(message)):
         derive_result(FinishedRun(run))
 
 
-def test_error_records_make_a_valid_run_invalid(copied_run: Copy) -> None:
+def test_logged_errors_make_a_valid_run_invalid(copied_run: Copy) -> None:
     run = copied_run("server-one-token")
     for key in ("result_validity", "early_stopping_met", "result_perf_constraints_met"):
         edit_detail(run, key, "VALID" if key == "result_validity" else True)
@@ -97,7 +97,7 @@ def test_a_performance_run_without_results_is_invalid(copied_run: Copy) -> None:
     assert "has no result" in result.reasons[0]
 
 
-def test_an_unknown_reason_is_quoted(copied_run: Copy) -> None:
+def test_an_unknown_reason_of_loadgen_is_reported(copied_run: Copy) -> None:
     run = copied_run("server")
     edit_detail(run, "result_validity", "INVALID")
     result = derive_result(FinishedRun(run))
@@ -105,13 +105,13 @@ def test_an_unknown_reason_is_quoted(copied_run: Copy) -> None:
     assert [item.name for item in result.disagreements if "summary" not in item.name] == ["result_validity"]
 
 
-def test_another_scenario_than_asked_is_a_disagreement(loadgen_runs: Runs) -> None:
+def test_a_different_scenario_is_a_disagreement(loadgen_runs: Runs) -> None:
     result = derive_result(FinishedRun(loadgen_runs["offline"]), scenario="Server")
     assert [item.name for item in result.disagreements] == ["scenario"]
     assert derive_result(FinishedRun(loadgen_runs["offline"]), scenario="Offline").disagreements == []
 
 
-def test_without_requests_there_is_a_note_and_no_derivation(copied_run: Copy) -> None:
+def test_a_missing_request_log_is_noted(copied_run: Copy) -> None:
     run = copied_run("server")
     run.requests.unlink()
     result = derive_result(FinishedRun(run))
@@ -124,14 +124,16 @@ def test_without_requests_there_is_a_note_and_no_derivation(copied_run: Copy) ->
     assert result.notes == ["requests.jsonl is missing: numbers could not be recomputed"]
 
 
-def test_empty_requests_are_a_disagreement(copied_run: Copy) -> None:
+def test_an_empty_request_log_is_a_disagreement(copied_run: Copy) -> None:
     run = copied_run("offline-no-trace")
     run.requests.write_bytes(b"")
     assert any("the request log of the run" in str(item) for item in derive_result(FinishedRun(run)).disagreements)
 
 
 @pytest.mark.parametrize(("replaced", "responses"), [([], 99), ([2], 100)], ids=["missing", "twice"])
-def test_an_accuracy_run_without_one_response_is_invalid(copied_run: Copy, replaced: list[int], responses: int) -> None:
+def test_an_accuracy_run_with_a_missing_response_is_invalid(
+    copied_run: Copy, replaced: list[int], responses: int
+) -> None:
     run = copied_run("offline-accuracy")
     lines = run.accuracy_log.read_text().splitlines()
     run.accuracy_log.write_text("\n".join([lines[0], *(lines[place] for place in replaced), *lines[2:]]))
@@ -141,7 +143,7 @@ def test_an_accuracy_run_without_one_response_is_invalid(copied_run: Copy, repla
     assert [(item.reported, item.derived) for item in result.disagreements] == [(99, 100)] * (responses == 99)
 
 
-def test_the_mean_of_the_output_tokens(copied_run: Copy) -> None:
+def test_the_mean_of_output_tokens_is_recomputed(copied_run: Copy) -> None:
     run = copied_run("offline")
     before = derive_result(FinishedRun(run))
     edit_requests(run, 0, output_tokens=1_000)
@@ -149,7 +151,7 @@ def test_the_mean_of_the_output_tokens(copied_run: Copy) -> None:
     assert after.output_tokens_mean > before.output_tokens_mean > 1
 
 
-def test_a_result_is_read_back_also_from_another_version(copied_run: Copy) -> None:
+def test_a_written_result_of_any_version_is_read(copied_run: Copy) -> None:
     run = copied_run("server")
     edit_detail(run, "result_mean_latency_ns", 1)
     result = derive_result(FinishedRun(run), scenario="Interactive")
@@ -174,7 +176,7 @@ def test_a_result_is_read_back_also_from_another_version(copied_run: Copy) -> No
         (None, "No such file"),
     ],
 )
-def test_a_result_of_another_shape_is_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
+def test_a_result_of_another_structure_is_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
     path = tmp_path / "result.json"
     if content is not None:
         path.write_bytes(content)
@@ -186,7 +188,7 @@ def test_a_result_of_another_shape_is_refused(tmp_path: Path, content: bytes | N
 @pytest.mark.parametrize("file", ["summary", "detail", "accuracy_log", "trace", "requests"])
 @settings(max_examples=12)
 @given(data=st.data())
-def test_random_damage_ends_in_a_result_or_an_error_of_ours(
+def test_randomly_damaged_runs_raise_only_harness_errors(
     loadgen_runs: Runs, tmp_path_factory: pytest.TempPathFactory, name: str, file: str, data: st.DataObject
 ) -> None:
     original = loadgen_runs[name]
@@ -217,7 +219,7 @@ ODD: tuple[Any, ...] = (0, 1, -1, 2**64 - 1, 1e308, 0.5, "x", True, [], {}, None
 
 @pytest.mark.parametrize("one_in", [len(ODD) // 2, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", ["offline-no-trace", "server-too-few", "server-accuracy"])
-def test_any_odd_value_ends_in_a_result_or_an_error_of_ours(copied_run: Copy, name: str, one_in: int) -> None:
+def test_unusual_values_raise_only_harness_errors(copied_run: Copy, name: str, one_in: int) -> None:
     """All odd values of each key, or some of them, which differ from key to key."""
     run = copied_run(name)
     original = run.detail.read_bytes()
@@ -263,7 +265,7 @@ TOO_FEW = {"result_min_queries_met": False}
         ("server", TOO_FEW, 5_000_000, "queries, min_query_count is"),
     ],
 )  # fmt: skip
-def test_advice_is_one_that_can_be_followed(
+def test_advice_for_an_invalid_run_can_be_followed(
     copied_run: Copy, name: str, changes: dict[str, Any], mean_ns: int, advice: str
 ) -> None:
     run = copied_run(name)
@@ -295,7 +297,7 @@ def spread(least_ms: float, median_ms: float, most_ms: float) -> LatencyNumbers:
         ((200, 300, 900), (60, 150, 200), None, ()),
     ],
 )
-def test_no_lower_rate_where_no_rate_meets_a_limit(
+def test_no_lower_rate_is_advised_if_no_rate_meets_the_limit(
     copied_run: Copy, flag: str, ttft_ms: Any, tpot_ms: Any, mean_open: float | None, never: tuple[str, ...],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -321,7 +323,7 @@ def test_no_lower_rate_where_no_rate_meets_a_limit(
 
 
 @pytest.mark.parametrize("by_audit", [False, True])
-def test_the_queries_of_an_audit_cannot_be_chosen(copied_run: Copy, by_audit: bool) -> None:
+def test_advice_does_not_change_the_queries_of_an_audit(copied_run: Copy, by_audit: bool) -> None:
     finished = FinishedRun(copied_run("server"))
     edit_detail(finished.dir, "early_stopping_met", False)
     finished = FinishedRun(finished.dir)
@@ -343,6 +345,6 @@ def test_the_queries_of_an_audit_cannot_be_chosen(copied_run: Copy, by_audit: bo
         ({}, "min_duration", "`*.Server.min_duration = 2` in a copy of the run's user.conf, given with --user-conf"),
     ],
 )
-def test_advice_names_what_the_user_has(options: dict[str, str] | None, key: str, text: str) -> None:
+def test_advice_names_the_option_that_the_user_set(options: dict[str, str] | None, key: str, text: str) -> None:
     in_campaign = key == "in campaign"
     assert Settings("Server", options, in_campaign=in_campaign).to("target_qps" if in_campaign else key, "2") == text

@@ -144,7 +144,7 @@ def run(code: str, folder: Path) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("name", COMPUTES)
-def test_a_command_that_reaches_no_safe_point_is_ended(name: str, tmp_path: Path) -> None:
+def test_a_command_without_safe_point_is_ended(name: str, tmp_path: Path) -> None:
     code, output = COMPUTES[name]
     place = tmp_path / "place"
     if "folder" in name:
@@ -156,14 +156,14 @@ def test_a_command_that_reaches_no_safe_point_is_ended(name: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("name", WAITS)
-def test_a_command_that_waits_is_interrupted_there(name: str, tmp_path: Path) -> None:
+def test_a_waiting_command_is_interrupted_at_once(name: str, tmp_path: Path) -> None:
     timer = "import threading\nthreading.Timer(0.1, send, [signal.SIGHUP]).start()\ninterrupts.NOTICE_S = 600\n"
     waits = textwrap.indent(textwrap.dedent(WAITS[name]).strip("\n"), "    ")
     finished = run(f"{timer}with if_abandoned(lambda error: say('abandoned')):\n{waits}", tmp_path)
     assert finished == (130, "interrupted by SIGHUP ", "")
 
 
-def test_a_signal_after_the_outcome_changes_nothing(tmp_path: Path) -> None:
+def test_a_signal_after_the_outcome_is_ignored(tmp_path: Path) -> None:
     assert run("outcome_stands(); send(); time.sleep(0.3)", tmp_path) == (0, "done ", "")
 
 
@@ -176,7 +176,7 @@ def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "done ")
 
 
-def test_handlers_and_descriptors_are_as_before() -> None:
+def test_handlers_and_descriptors_are_restored() -> None:
     def found() -> tuple[list[object], int]:
         return [signal.getsignal(number) for number in interrupts.ENDING], len(list(Path("/proc/self/fd").iterdir()))
 
@@ -186,7 +186,7 @@ def test_handlers_and_descriptors_are_as_before() -> None:
     assert found() == before
 
 
-def test_a_job_beyond_its_limit_is_undone_and_stops_at_its_next_critical_block() -> None:
+def test_a_job_beyond_its_limit_is_undone_and_stopped() -> None:
     done: list[str] = []
     stopped = threading.Event()
 
@@ -203,13 +203,13 @@ def test_a_job_beyond_its_limit_is_undone_and_stops_at_its_next_critical_block()
     assert done == ["undone"]
 
 
-def test_the_outer_limit_counts_and_what_a_job_raises_is_raised() -> None:
+def test_an_inner_limit_does_not_replace_the_outer_one() -> None:
     assert within(600, lambda: within(0, lambda: 1)) == 1
     with pytest.raises(ZeroDivisionError):
         within(600, lambda: 1 / 0)
 
 
-def test_a_program_is_run_to_its_end() -> None:
+def test_the_output_of_a_program_is_returned_at_its_end() -> None:
     script = 'read line; echo "$line"; echo error >&2; exit 3'
     done = run_program(["sh", "-c", script], message=b"said\n", timeout_s=600)
     assert (done.returncode, done.stdout, done.stderr) == (3, b"said\n", b"error\n")
@@ -219,7 +219,7 @@ def test_a_program_is_run_to_its_end() -> None:
         run_program(["no such program"])
 
 
-def test_a_script_says_what_it_leaves(tmp_path: Path) -> None:
+def test_a_script_removes_its_temporary_folder_at_a_signal(tmp_path: Path) -> None:
     code = """
     from scripts.program import exit_code_of
     def work():

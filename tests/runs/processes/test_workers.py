@@ -31,7 +31,7 @@ def command(context: str) -> Iterator[tuple["subprocess.Popen[str]", list[int]]]
 
 @pytest.mark.parametrize("context", ["forkserver", "spawn"])
 @pytest.mark.parametrize("numbers", [[signal.SIGINT], [signal.SIGTERM], [signal.SIGTERM, signal.SIGINT]])
-def test_a_signal_to_the_group_ends_all(context: str, numbers: list[int]) -> None:
+def test_a_signal_to_the_process_group_ends_all_workers(context: str, numbers: list[int]) -> None:
     with command(context) as (process, workers):
         for number in numbers:
             os.killpg(process.pid, number)
@@ -42,7 +42,7 @@ def test_a_signal_to_the_group_ends_all(context: str, numbers: list[int]) -> Non
             os.kill(worker, 0)
 
 
-def test_workers_do_not_outlive_a_command_that_is_killed() -> None:
+def test_workers_end_with_a_killed_command() -> None:
     with command("forkserver") as (process, _):
         process.kill()
         finish(process)  # its streams are the workers', too: they end with the last of them

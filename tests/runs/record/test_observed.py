@@ -44,7 +44,7 @@ def seen(sent_ms: list[float], told_ms: float | None, tokens: int = 1280) -> Obs
         (seen([], None), LIMITS, []),
     ],
 )
-def test_more_than_a_twentieth_of_a_limit_is_flagged(
+def test_client_delays_above_a_twentieth_of_a_limit_are_reported(
     observation: Observed, limits: dict[str, Any], flagged: list[str]
 ) -> None:
     sentences = list(late_client(observation, limits))
@@ -88,7 +88,7 @@ ONE = {"queries": 2, "queued_s": 0.5, "prefill_s": 1.0, "decode_s": 3.5}
         ),
     ],
 )
-def test_all_engines_of_a_run_together(engines: list[dict[str, Any]], expected: QueryTimes | None) -> None:
+def test_query_times_of_all_engines_are_summed(engines: list[dict[str, Any]], expected: QueryTimes | None) -> None:
     assert Observed.model_validate(observed(engines=engines)).query_times == expected
 
 
@@ -113,29 +113,29 @@ def gone() -> int:
     return process.pid
 
 
-def test_a_run_that_failed_says_why() -> None:
+def test_a_failed_run_states_its_error() -> None:
     text = unfinished(ended(status="failed", error={"message": "the engine died"}))
     assert text == "the run did not finish: its manifest has the status failed (the engine died)"
     assert "status interrupted" in unfinished(ended(status="interrupted"))
 
 
-def test_a_run_that_still_runs(living: int, gone: int) -> None:
+def test_a_running_process_is_reported_as_unfinished(living: int, gone: int) -> None:
     assert unfinished(ended(pid=living, parent_pid=gone)).endswith(f"process {living} is running")
     assert unfinished(ended(status="planned", parent_pid=living)).endswith(f"process {living} is running")
 
 
-def test_a_run_whose_processes_are_gone(gone: int) -> None:
+def test_a_run_whose_process_ended_is_reported(gone: int) -> None:
     text = unfinished(ended(pid=gone))  # its parent is the reader: it starts no run
     assert text.startswith(
         f"the run did not end: its manifest has the status running, but its process {gone} has ended"
     )
 
 
-def test_a_process_that_only_bears_the_number(living: int) -> None:
+def test_another_process_with_the_recorded_id_is_not_the_run(living: int) -> None:
     long_ago_ns = time.time_ns() - 3600 * 10**9
     assert "did not end" in unfinished(ended(pid=living, parent_pid=living, start_time_ns=long_ago_ns))
 
 
-def test_processes_of_another_machine_are_not_looked_for(living: int) -> None:
+def test_processes_of_another_host_are_not_searched(living: int) -> None:
     text = unfinished(ended(pid=living, hostname="elsewhere"))
     assert text == "the run did not finish: its manifest has the status running (on another machine)"

@@ -38,7 +38,7 @@ GOOD = RequestLogLine(0, 27, 812, 128, 10, 20, 30, "length", "ab" * 32)
 
 
 @given(rows=st.lists(records, max_size=12, unique_by=lambda record: record.seq))
-def test_round_trip_in_order_of_issue(tmp_path: Path, rows: list[RequestLogLine]) -> None:
+def test_written_requests_are_read_in_order_of_issue(tmp_path: Path, rows: list[RequestLogLine]) -> None:
     path = tmp_path / "requests.jsonl"
     path.write_bytes(b"".join(encode_line(row) for row in rows))
     table = read_request_table(path)
@@ -60,7 +60,7 @@ def test_round_trip_in_order_of_issue(tmp_path: Path, rows: list[RequestLogLine]
 
 
 @pytest.mark.parametrize(("name", "value"), zip(NAMES, [-1, 1.5, True, [], {}, 2**63, -1, 1.5, True, [3]], strict=True))
-def test_a_bad_field_is_named_with_its_line(tmp_path: Path, name: str, value: Any) -> None:
+def test_an_invalid_field_is_refused_with_its_line(tmp_path: Path, name: str, value: Any) -> None:
     raw = json.loads(encode_line(GOOD)) | {"seq": 1, name: value}
     path = tmp_path / "requests.jsonl"
     path.write_bytes(encode_line(GOOD) + json.dumps(raw).encode() + b"\n")
@@ -93,14 +93,14 @@ def test_a_bad_field_is_named_with_its_line(tmp_path: Path, name: str, value: An
         ),
     ],
 )
-def test_damage_is_named(tmp_path: Path, content: bytes, message: str) -> None:
+def test_damaged_lines_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "requests.jsonl"
     path.write_bytes(content)
     with pytest.raises(InputError, match=message):
         read_request_table(path)
 
 
-def test_times_per_later_token_leave_out_requests_without_any(tmp_path: Path) -> None:
+def test_tpot_omits_requests_with_fewer_than_two_tokens(tmp_path: Path) -> None:
     rows = [(0, 3, 100), (1, 1, 100), (2, 3, None), (3, 5, 100)]
     lines = [
         RequestLogLine(
@@ -115,13 +115,13 @@ def test_times_per_later_token_leave_out_requests_without_any(tmp_path: Path) ->
     assert table.tpot_ns(table.seq == 3).tolist() == [200.0]
 
 
-def test_a_line_has_the_agreed_names() -> None:
+def test_a_line_has_the_documented_keys() -> None:
     assert tuple(json.loads(encode_line(GOOD))) == NAMES
     assert tuple(json.loads(encode_line(replace(GOOD, submit_ns=12)))) == (*NAMES, "submit_ns")  # a closed loop
     assert tuple(json.loads(encode_line(replace(GOOD, token_gaps_us=[9])))) == (*NAMES, "token_gaps_us")  # a server
 
 
-def test_gaps_count_only_if_all_responses_have_them(tmp_path: Path) -> None:
+def test_token_gaps_are_read_only_if_all_responses_have_them(tmp_path: Path) -> None:
     path = tmp_path / "requests.jsonl"
     path.write_bytes(encode_line(replace(GOOD, token_gaps_us=[9])) + encode_line(replace(GOOD, seq=1)))
     assert read_request_table(path).token_gaps is None
@@ -130,7 +130,7 @@ def test_gaps_count_only_if_all_responses_have_them(tmp_path: Path) -> None:
         read_request_table(path)
 
 
-def test_a_refusal_does_not_keep_what_was_read(tmp_path: Path) -> None:
+def test_an_error_does_not_keep_the_read_lines_in_memory(tmp_path: Path) -> None:
     """Of 900,000 lines it was 700 MB in each error that somebody kept."""
     path = tmp_path / "requests.jsonl"
     path.write_bytes(encode_line(GOOD) * 5000)
@@ -144,7 +144,7 @@ def test_a_refusal_does_not_keep_what_was_read(tmp_path: Path) -> None:
     assert kept < 100_000, raised.value
 
 
-def test_millions_of_requests_are_read_in_little_memory(tmp_path: Path) -> None:
+def test_millions_of_requests_take_little_memory(tmp_path: Path) -> None:
     """The largest file has 3.6 million lines: with 290 bytes for each, judging it took more than 1 GB."""
     path, lines = tmp_path / "requests.jsonl", 20_000
     path.write_bytes(b"".join(encode_line(replace(GOOD, seq=seq, output_sha256=f"{seq:064x}")) for seq in range(lines)))
@@ -159,7 +159,7 @@ def test_millions_of_requests_are_read_in_little_memory(tmp_path: Path) -> None:
     assert most < 200 * lines
 
 
-def test_which_replica_answered(tmp_path: Path) -> None:
+def test_the_replica_of_each_request_is_read(tmp_path: Path) -> None:
     """None in a run with one engine."""
     path = tmp_path / "requests.jsonl"
     lines = [encode_line(replace(GOOD, seq=seq, replica=replica)) for seq, replica in ((1, 0), (0, 2))]

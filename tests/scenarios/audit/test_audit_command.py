@@ -46,7 +46,7 @@ def check_no_verdict(finished: Finished, out: Path, code: ExitCode, says: str) -
 # Caching --------------------------------------------------------------------------------------------------------------
 
 
-def test_the_runs_of_an_audit_are_what_they_should_be(run_main: RunMain, tmp_path: Path) -> None:
+def test_an_audit_of_an_honest_engine_runs_as_planned_and_passes(run_main: RunMain, tmp_path: Path) -> None:
     """An honest engine that sleeps passes on a busy machine, too."""
     out = tmp_path / "run"
     slow = ("--dummy-ttft-ms", 120, "--dummy-slots", 1)
@@ -119,7 +119,7 @@ def test_a_caching_engine_fails(run_main: RunMain, tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------------------------------------
 
 
-def test_test06_in_server_with_a_stale_audit_config_around(run_main: RunMain, tmp_path: Path) -> None:
+def test_test06_ignores_an_audit_config_in_the_working_directory(run_main: RunMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     (tmp_path / "working-directory" / "audit.config").write_text("*.*.mode = 1\n")
     finished = run_main(*arguments("TEST06", "Server", out, "--target-qps", 200))
@@ -134,7 +134,7 @@ def test_test06_in_server_with_a_stale_audit_config_around(run_main: RunMain, tm
     assert len(json.loads(log)) == 100
 
 
-def test_two_modes_and_existing_runs(run_main: RunMain, tmp_path: Path) -> None:
+def test_output_consistency_runs_both_modes_and_accepts_existing_runs(run_main: RunMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     # SingleStream: its accuracy run is one query after another, as is its performance run.
     finished = run_main(*arguments("output_consistency", "SingleStream", out, "--samples", 20))
@@ -186,7 +186,7 @@ def test_two_modes_and_existing_runs(run_main: RunMain, tmp_path: Path) -> None:
         ("TEST06", "Offline", ("--accuracy",), ExitCode.BAD_INPUT, "--accuracy"),
     ],
 )
-def test_refused_before_anything_starts(
+def test_invalid_audits_are_refused_before_the_start(
     tmp_path: Path, test: str, scenario: str, more: tuple[object, ...], code: ExitCode, says: str
 ) -> None:
     out = tmp_path / "run"
@@ -194,7 +194,7 @@ def test_refused_before_anything_starts(
     assert not out.exists()
 
 
-def test_an_audit_that_was_refused_leaves_its_directory_free(run_main: RunMain, tmp_path: Path) -> None:
+def test_a_refused_audit_leaves_its_directory_usable(run_main: RunMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     check_no_verdict(
         run_main(*arguments("TEST06", "Offline", out, "--dummy-fault", "start")), out, ExitCode.REFUSED, "not to start"
@@ -207,7 +207,7 @@ def test_an_audit_that_was_refused_leaves_its_directory_free(run_main: RunMain, 
     check_no_verdict(finished, out, ExitCode.REFUSED, "already contains an audit")
 
 
-def test_an_audit_config_that_vanishes_leaves_no_verdict(run_main: RunMain, tmp_path: Path) -> None:
+def test_a_vanished_audit_config_prevents_a_verdict(run_main: RunMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     remove = """
         import os
@@ -222,7 +222,7 @@ def test_an_audit_config_that_vanishes_leaves_no_verdict(run_main: RunMain, tmp_
     check_no_verdict(finished, out, ExitCode.FAILED, "did not apply audit.config")
 
 
-def test_an_interrupt_leaves_no_verdict(start_main: StartMain, tmp_path: Path) -> None:
+def test_an_interrupted_audit_has_no_verdict(start_main: StartMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     main = start_main(*arguments("output_caching", "Offline", out, "--samples", 8, "--dummy-ttft-ms", 3000))
     runs = out / "audit" / "output_caching"
@@ -232,7 +232,7 @@ def test_an_interrupt_leaves_no_verdict(start_main: StartMain, tmp_path: Path) -
     assert run_here("status", out).stdout.startswith("interrupted ")
 
 
-def test_yaml_has_the_audit_beside_the_runs(tmp_path: Path) -> None:
+def test_an_audit_in_yaml_is_run_beside_its_result(tmp_path: Path) -> None:
     config = tmp_path / "audit.yaml"
     config.write_text("scenario: Server\nengine: dummy\naudit: {test: output_caching, sample-index: [3, 5]}\n")
     check_no_verdict(run_here("audit", "--config", config), tmp_path, ExitCode.REFUSED, "arrival rate determines")
@@ -242,7 +242,7 @@ def test_yaml_has_the_audit_beside_the_runs(tmp_path: Path) -> None:
     check_no_verdict(run_here("run", "--config", config), tmp_path, ExitCode.BAD_INPUT, "audit --config")
 
 
-def test_runs_that_exist_are_judged_and_the_outcome_is_shown_and_kept(tmp_path: Path) -> None:
+def test_existing_runs_are_judged_and_the_outcome_is_kept(tmp_path: Path) -> None:
     runs, shown = DummyRuns(), io.StringIO()
     options = audit_options({"test": "output_length", "ref": runs("Offline", "accuracy"), "run": runs("Offline")})
     console = Console(file=shown, width=300)
@@ -260,7 +260,7 @@ def test_runs_that_exist_are_judged_and_the_outcome_is_shown_and_kept(tmp_path: 
     ("error", "raised", "message"),
     [(KeyError("x"), ExecutionError, "unreadable: KeyError"), (InputError("damaged"), InputError, "damaged")],
 )
-def test_runs_that_allow_no_verdict_leave_none(
+def test_existing_runs_without_verdict_leave_no_files(
     error: Exception, raised: type[Exception], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object) -> None:

@@ -21,11 +21,11 @@ def read(name: str) -> dict[str, Any]:
     return dict(yaml.safe_load((FOLDER / f"{name}.yaml").read_text()))
 
 
-def test_there_are_no_others() -> None:
+def test_each_example_is_tested() -> None:
     assert {path.stem for path in FOLDER.glob("*.yaml")} == {*AUDITS.values(), CAMPAIGN}
 
 
-def test_counts_are_equal_and_names_consistent() -> None:
+def test_examples_have_equal_counts_and_consistent_names() -> None:
     for name in (*AUDITS.values(), CAMPAIGN):
         assert read(name)["output_log_dir"] == f"output/{name}"
         assert f" --config configs/audits/{name}.yaml" in (FOLDER / f"{name}.yaml").read_text()
@@ -36,7 +36,7 @@ def test_counts_are_equal_and_names_consistent() -> None:
 
 
 @pytest.mark.parametrize("name", [*AUDITS.values(), pytest.param(CAMPAIGN, marks=pytest.mark.long)])
-def test_an_example_runs(name: str, run_main: RunMain, tmp_path: Path) -> None:
+def test_each_example_runs(name: str, run_main: RunMain, tmp_path: Path) -> None:
     file = tmp_path / f"{name}.yaml"
     engine = DUMMY_IN_CAMPAIGN if name == CAMPAIGN else DUMMY
     file.write_text((FOLDER / file.name).read_text().replace("engine: vllm", engine))

@@ -16,7 +16,7 @@ from scenarios.command_line.schema_options import options_of
 from tests.conftest import run_here
 
 
-def test_options_of_one_name_are_of_one_kind() -> None:
+def test_options_of_one_name_have_one_type() -> None:
     """The command line reads an option before it knows which audit it is for."""
     kinds = defaultdict(set)
     for test in AUDITS.values():
@@ -62,14 +62,14 @@ def test_help_names_the_audits_that_take_an_option() -> None:
         ({"test": ["TEST06"]}, "unknown audit", "TEST04"),
     ],
 )
-def test_an_option_that_the_audit_does_not_have_is_refused(values: dict[str, Any], message: str, fix: str) -> None:
+def test_an_option_unknown_to_the_audit_is_refused(values: dict[str, Any], message: str, fix: str) -> None:
     with pytest.raises(InputError) as error:
         audit_options(values)
     assert message in error.value.message
     assert fix in error.value.fix
 
 
-def test_a_file_is_refused_with_its_line_and_spelling(tmp_path: Path) -> None:
+def test_an_unknown_option_in_a_file_is_refused_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "audit.yaml"
     file.write_text("scenario: Offline\naudit:\n  test: TEST04\n  sample-index: [3, 5]\n")
     with pytest.raises(InputError) as error:

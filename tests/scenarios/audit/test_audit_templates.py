@@ -36,13 +36,13 @@ def spec_of(name: str, scenario: Scenario = "Offline") -> RunSpec:
     return spec
 
 
-def test_each_is_for_an_audit() -> None:
+def test_each_template_belongs_to_an_audit() -> None:
     assert {path.stem for path in FOLDER.glob("*.config")} <= {*AUDITS, REFERENCE}
     assert (ROOT / "audit.config").samefile(FOLDER / "TEST04.config")
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.config")))
-def test_a_template_runs_with_the_settings_of_its_audit(name: str, run_main: RunMain, tmp_path: Path) -> None:
+def test_each_template_has_the_settings_of_its_audit(name: str, run_main: RunMain, tmp_path: Path) -> None:
     path, spec = FOLDER / f"{name}.config", spec_of(name)
     settings = read_stored(path)
     assert {one.model for one in settings} == {one.scenario for one in settings} == {"*"}
@@ -58,7 +58,7 @@ def test_a_template_runs_with_the_settings_of_its_audit(name: str, run_main: Run
 
 
 @needs_checkout
-def test_the_official_files_are_accepted() -> None:
+def test_official_audit_configurations_are_accepted() -> None:
     paths = sorted(Path(CHECKOUT, "compliance").glob("**/audit.config"))
     assert {path.relative_to(CHECKOUT).parts[1] for path in paths} >= {"TEST01", "TEST04", "TEST06", "TEST07", "TEST09"}
     for path in paths:

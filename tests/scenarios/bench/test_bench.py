@@ -121,7 +121,7 @@ def record(folder: Path) -> BenchRecord:
 LADDER = ["00-warm-up", "01-offline", "02-server-10", "03-server-20", "04-server-30", "05-server-36"]
 
 
-def test_the_default_bench(tmp_path: Path, runs: FakeRuns) -> None:
+def test_the_default_bench_measures_the_ladder_and_finds_the_best_rate(tmp_path: Path, runs: FakeRuns) -> None:
     finished = bench(tmp_path)
     assert finished.code == ExitCode.OK, finished.stderr
     assert runs.ran == [*LADDER, "06-server-38.8", "07-server-37.4", "08-server-37.4"]
@@ -153,7 +153,7 @@ def test_the_default_bench(tmp_path: Path, runs: FakeRuns) -> None:
     assert "best rate within limits: between 37.4" in again.stdout
 
 
-def test_an_interrupted_bench_goes_on(tmp_path: Path, runs: FakeRuns) -> None:
+def test_an_interrupted_bench_continues_with_the_same_command(tmp_path: Path, runs: FakeRuns) -> None:
     runs.errors = {"03-server-20": Interrupted("interrupted by SIGINT")}
     finished = bench(tmp_path)
     assert finished.code == ExitCode.INTERRUPTED
@@ -209,7 +209,7 @@ def test_no_rate_within_the_limits_is_a_negative_result(tmp_path: Path, runs: Fa
     assert runs.ran == ["00-warm-up-10", "01-server-10", "02-server-20"]
 
 
-def test_another_command_is_refused(tmp_path: Path, runs: FakeRuns) -> None:
+def test_a_changed_command_is_refused(tmp_path: Path, runs: FakeRuns) -> None:
     assert bench(tmp_path, "--rates", "10").code == ExitCode.OK
     changed = bench(tmp_path, "--rates", "10", "--dummy-slots", 4)
     assert changed.code == ExitCode.BAD_INPUT
@@ -223,7 +223,7 @@ def test_another_command_is_refused(tmp_path: Path, runs: FakeRuns) -> None:
 
 
 @pytest.mark.usefixtures("pages")
-def test_limits_that_are_not_checked_give_no_best_rate(tmp_path: Path, runs: FakeRuns) -> None:
+def test_unchecked_limits_give_no_best_rate(tmp_path: Path, runs: FakeRuns) -> None:
     runs.unchecked = True
     finished = bench(tmp_path, "--rates", "0.8", "--duration", "10s")
     assert finished.code == ExitCode.REFUSED
@@ -252,16 +252,14 @@ def test_only_the_requested_loads_are_measured(
 
 
 @pytest.mark.parametrize("options", [("--rates", "inf"), ("--rates", "5"), ("--concurrency", "4")])
-def test_a_warm_up_of_a_slow_system_ends_at_the_duration_of_a_run(
-    tmp_path: Path, runs: FakeRuns, options: tuple[str, ...]
-) -> None:
+def test_a_slow_warm_up_ends_at_the_duration_of_a_run(tmp_path: Path, runs: FakeRuns, options: tuple[str, ...]) -> None:
     runs.warm_up_qps = 0.13
     assert bench(tmp_path, *options, "--duration", "10s").code == ExitCode.OK
     assert runs.beats[0] == 11
 
 
 @pytest.mark.usefixtures("pages")
-def test_a_failure_of_the_warm_up_leaves_a_page(tmp_path: Path, runs: FakeRuns) -> None:
+def test_a_failed_warm_up_leaves_a_page(tmp_path: Path, runs: FakeRuns) -> None:
     runs.errors = {"00-warm-up": ExecutionError("lost the server")}
     finished = bench(tmp_path)
     assert finished.code == ExitCode.FAILED
@@ -289,7 +287,7 @@ def test_a_server_that_ends_during_a_bench_fails_it_with_the_cause(
 
 
 @pytest.mark.usefixtures("pages")
-def test_a_refusal_before_the_first_run_is_a_refusal(tmp_path: Path, runs: FakeRuns) -> None:
+def test_a_refusal_before_the_first_run_ends_the_bench_as_refused(tmp_path: Path, runs: FakeRuns) -> None:
     runs.refusals = {"00-warm-up": 1}
     assert bench(tmp_path).code == ExitCode.REFUSED
     assert (tmp_path / "bench/report.html").is_file()
@@ -302,7 +300,7 @@ def test_a_short_offline_run_is_repeated(tmp_path: Path, runs: FakeRuns) -> None
     assert len(record(tmp_path).runs) == 1
 
 
-def test_each_number_of_open_queries_has_its_warm_up(tmp_path: Path, runs: FakeRuns) -> None:
+def test_each_concurrency_has_its_warm_up(tmp_path: Path, runs: FakeRuns) -> None:
     finished = bench(tmp_path, "--concurrency", "1,8")
     assert finished.code == ExitCode.OK, finished.stderr
     assert runs.ran == ["00-warm-up-1", "01-concurrency-1", "00-warm-up-8", "02-concurrency-8"]
@@ -311,7 +309,7 @@ def test_each_number_of_open_queries_has_its_warm_up(tmp_path: Path, runs: FakeR
     assert ": closed loop (latencies start when the harness sends a query), " in finished.stdout
 
 
-def test_a_dry_run_starts_and_writes_nothing(tmp_path: Path, runs: FakeRuns) -> None:
+def test_a_dry_run_starts_no_run_and_writes_no_file(tmp_path: Path, runs: FakeRuns) -> None:
     finished = bench(tmp_path, "--dry-run")
     assert finished.code == ExitCode.OK
     assert "at most 8 runs, 10 min to 14 min" in finished.stdout
@@ -319,7 +317,7 @@ def test_a_dry_run_starts_and_writes_nothing(tmp_path: Path, runs: FakeRuns) -> 
     assert not (tmp_path / "bench").exists()
 
 
-def test_real_runs_a_killed_bench_and_an_engine_that_ends(tmp_path: Path, start_main: StartMain) -> None:
+def test_a_killed_bench_of_real_runs_continues_after_its_engine_ended(tmp_path: Path, start_main: StartMain) -> None:
     folder = tmp_path / "bench"
     command = (
         "bench", "--engine", "dummy", "--dummy-slots", 4, "--dummy-ttft-ms", 20, "--input-len", 32, "--output-len", 8,

@@ -50,7 +50,7 @@ def mistakes(*targets: str, **arguments: Any) -> str:
 # Options --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_bench_without_options() -> None:
+def test_a_bench_without_options_has_documented_defaults() -> None:
     bench = loaded()
     assert bench.steps == default_steps("Server")
     assert bench.is_adaptive
@@ -89,17 +89,17 @@ def test_a_bench_without_options() -> None:
         ({"metadata": ["a=1", "b=x=y"]}, {"metadata": {"a": "1", "b": "x=y"}}),
     ],
 )
-def test_a_value(options: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_valid_option_values_are_converted(options: dict[str, Any], expected: dict[str, Any]) -> None:
     bench = loaded(**options)
     assert {name: getattr(bench, name) for name in expected} == expected
 
 
-def test_words_after_goodput_are_limits() -> None:
+def test_words_after_goodput_are_read_as_limits() -> None:
     assert loaded("tpot:50", goodput="ttft:500").limits == Limits(ttft=500, tpot=50)
     assert "server http://[::1]:9 accepts no" in mistakes("[::1]:9", goodput="ttft:500", runs={"engine": "endpoint"})
 
 
-def test_open_queries_are_bounded_at_a_rate(tmp_path: Path) -> None:
+def test_max_concurrency_bounds_open_queries_at_a_rate(tmp_path: Path) -> None:
     bench = loaded(rates="5", max_concurrency="32", output_log_dir=str(tmp_path))
     assert "their latency includes the wait" in bench.notes[0]
     server = write_run_files(bench, PlannedBenchRun(2, "server", 8, 0, 5.0))
@@ -163,7 +163,7 @@ def test_all_mistakes_are_reported_at_once() -> None:
         ({"endpoint": "/v1/embeddings"}, "--endpoint /v1/embeddings: unknown route"),
     ],
 )
-def test_a_mistake(options: dict[str, Any], words: str) -> None:
+def test_each_invalid_value_is_refused(options: dict[str, Any], words: str) -> None:
     assert words in mistakes(**options)
 
 
@@ -180,7 +180,7 @@ def test_options_without_effect_are_noted() -> None:
     assert "--num-workers is ignored" in loaded(others={"num_workers": "4"}).notes[0]
 
 
-def test_like_an_earlier_bench(tmp_path: Path) -> None:
+def test_a_bench_like_an_earlier_one_has_its_options_and_rates(tmp_path: Path) -> None:
     bench = loaded(seed="1795719000", input_len="64", output_len="16", limits="ttft=300,e2el=900", duration="20")
     runs = [BenchRun(number=1, kind="offline", scenario="Offline", verdict="maximum")]
     runs += [
@@ -236,7 +236,9 @@ def test_like_an_earlier_bench(tmp_path: Path) -> None:
         ("--streaming", "streaming", ""),
     ],
 )
-def test_a_spelling(lines: str, field: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_option_names_of_other_benchmarks_are_accepted(
+    lines: str, field: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[dict[str, Any]] = []
 
     def load(_: Any, __: Any, options: Any, runs: Any, other_options: Any) -> None:
@@ -252,7 +254,7 @@ def test_a_spelling(lines: str, field: str, value: str, monkeypatch: pytest.Monk
 # Servers --------------------------------------------------------------------------------------------------------------
 
 
-def test_an_unreachable_server_and_a_wrong_rate_are_reported_together() -> None:
+def test_an_unreachable_server_and_an_invalid_rate_are_reported_together() -> None:
     text = mistakes("http://127.0.0.1:9/v1/chat/completions", rates="x", runs={"engine": "endpoint"})
     assert "server http://127.0.0.1:9 accepts no connection" in text
     assert "--rates x" in text
@@ -279,7 +281,7 @@ def test_a_server_of_token_ids_needs_the_models_tokenizer() -> None:
 
 
 @pytest.mark.parametrize("arguments", [{"runs": {"engine": "endpoint", "model_path": BYTES}}, {"tokenizer": BYTES}])
-def test_the_byte_tokenizer_of_a_server_that_sends_text_is_named(arguments: dict[str, Any]) -> None:
+def test_the_byte_tokenizer_of_a_text_server_is_recorded(arguments: dict[str, Any]) -> None:
     with serving(text_server("openai-chat", model="somebody/Llama-3.1-8B-Instruct")) as server:
         bench = loaded(server.url, **{"runs": {"engine": "endpoint"}, **arguments})
     assert bench.values["model_path"] == BYTES
@@ -312,7 +314,7 @@ def served(models: list[dict[str, str]], path: str = "", **arguments: Any) -> Be
     return load_bench(["bench"], [models[0]["url"] + path], arguments.pop("own", {}), arguments, {})
 
 
-def test_a_server_names_its_model(models: list[dict[str, str]], small_model: Path) -> None:
+def test_the_model_is_read_from_the_server(models: list[dict[str, str]], small_model: Path) -> None:
     models.append({"id": "served", "root": str(small_model)})
     bench = served(models, "/v1/chat/completions")
     assert bench.values["model_path"] == str(small_model)
@@ -335,7 +337,9 @@ def test_a_server_names_its_model(models: list[dict[str, str]], small_model: Pat
     assert any("serves model another" in note for note in served(models, model_path=str(small_model)).notes)
 
 
-def test_the_key_of_a_server(models: list[dict[str, str]], small_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_of_a_server_is_read_from_the_environment(
+    models: list[dict[str, str]], small_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     models[0]["key"] = "secret"
     models.append({"id": "served", "root": str(small_model)})
     with pytest.raises(SetupError, match=r"status 401"):
@@ -354,7 +358,7 @@ def test_the_key_of_a_server(models: list[dict[str, str]], small_model: Path, mo
         (["a"], {"backend": "tgi"}, "--api-dialect tgi: unknown\n  fix: choose from vllm"),
     ],
 )
-def test_a_server_that_cannot_be_measured(
+def test_an_unsupported_server_is_refused(
     models: list[dict[str, str]], entries: list[str], options: dict[str, Any], words: str
 ) -> None:
     models += [{"id": name} for name in entries]
@@ -369,7 +373,7 @@ def prompts_of(rows: list[bytes]) -> list[list[int]]:
     return [orjson.loads(row)["tok_input"] for row in rows]
 
 
-def test_synthetic_prompts_differ_and_come_again(tmp_path: Path) -> None:
+def test_synthetic_prompts_are_different_and_reproducible(tmp_path: Path) -> None:
     source = Synthetic("bytes", (3, 9), (4, 6), seed=1)
     rows = source.rows(-5, BLOCK + 20)
     assert rows[5:15] == source.rows(0, 10)
@@ -382,7 +386,7 @@ def test_synthetic_prompts_differ_and_come_again(tmp_path: Path) -> None:
     assert load_dataset(tmp_path / "data.json", vocab_size=258).prompts == prompts
 
 
-def test_short_synthetic_prompts_are_counted() -> None:
+def test_short_synthetic_prompts_repeat_after_all_combinations() -> None:
     source = Synthetic("bytes", (2, 2), (2, 2), seed=0)
     assert source.total == 52**2
     assert len(set(map(tuple, prompts_of(source.rows(0, source.total))))) == source.total
@@ -395,7 +399,7 @@ def file_of(tmp_path: Path, *lines: Any) -> Path:
     return path
 
 
-def test_prompts_of_a_file(tmp_path: Path) -> None:
+def test_prompts_and_lengths_are_read_from_a_file(tmp_path: Path) -> None:
     path = file_of(tmp_path, {"prompt": "one"}, {"prompt": "two", "output_tokens": 9}, {"prompt": "three"})
     bench = loaded(dataset_path=str(path), output_len="5")
     assert bench.output_len == (2, 9)
@@ -412,13 +416,13 @@ def test_prompts_of_a_file(tmp_path: Path) -> None:
     assert orjson.loads(exact.prompts.rows(1, 1)[0])["output_lengths"] == [9, 9]
 
 
-def test_a_file_of_conversations(tmp_path: Path) -> None:
+def test_prompts_are_read_from_a_file_of_conversations(tmp_path: Path) -> None:
     path = file_of(tmp_path, {"conversations": [{"from": "human", "value": "hello"}, {"from": "gpt", "value": "x"}]})
     bench = loaded(dataset_path=str(path), dataset_name="sharegpt")
     assert orjson.loads(bench.prompts.rows(0, 1)[0])["input"] == "hello"
 
 
-def test_the_dataset_of_the_benchmark(tmp_path: Path) -> None:
+def test_a_dataset_in_the_mlcommons_format_is_accepted(tmp_path: Path) -> None:
     path = tmp_path / "data.json"
     path.write_text(json.dumps([{"input": "a", "tok_input": [5, 6], "output": "b"}]))
     bench = loaded(dataset_path=str(path))
@@ -434,7 +438,7 @@ def test_unusable_rows_of_a_file_are_listed_by_line(tmp_path: Path) -> None:
     assert "line 2" in text
 
 
-def test_prompts_beyond_the_context_are_listed(tmp_path: Path) -> None:
+def test_prompts_longer_than_the_context_are_listed(tmp_path: Path) -> None:
     path = file_of(tmp_path, {"prompt": "x" * 90}, {"prompt": "y" * 95}, {"prompt": "z"})
     with pytest.raises(InputError, match="1 of 3 rows cannot be used: line 2: 96 tokens; at most 92 fit"):
         read_prompts(path, None, "bytes", 8, exact=False, vocab_size=258, longest=100)
@@ -466,7 +470,7 @@ def test_a_run_issues_each_row_once(tmp_path: Path, scenario: str, kind: Any, mo
     assert set(requests.output_tokens.tolist()) == {32}
 
 
-def test_a_dataset_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dataset_above_the_size_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scenarios.bench.run_files.MAX_BYTES", 1000)
     with pytest.raises(SetupError, match="run 1: 100 prompts exceed"):
         write_run_files(loaded(output_log_dir=str(tmp_path)), PlannedBenchRun(1, "offline", 100, 0))

@@ -71,13 +71,13 @@ def up_to(boundary: float) -> Callable[[PlannedBenchRun], RateVerdict]:
         (0.01, [0.25, 0.125]),
     ],
 )
-def test_the_ascent_ends_at_the_boundary_and_refines_it(boundary: float, shares: list[float]) -> None:
+def test_the_ladder_ends_at_the_boundary_and_refines_it(boundary: float, shares: list[float]) -> None:
     runs = climb(PLAN, up_to(boundary))
     assert [run.share for run in runs] == [None, *shares]
     assert [run.again for run in runs[1:]] == [False] * (len(shares) - 1) + [boundary > 0.1]
 
 
-def test_a_rate_at_which_the_percentile_takes_too_long_is_not_tried() -> None:
+def test_a_rate_that_takes_too_long_for_the_percentile_is_omitted() -> None:
     runs = climb(replace(PLAN, longest_s=120), up_to(0.01))  # 662 queries at 5 queries/s take 132 s
     assert [run.share for run in runs] == [None, 0.25]
 
@@ -98,7 +98,7 @@ def test_the_best_rate_encloses_the_boundary(boundary: float, most: int) -> None
     assert all(run.queries >= NEEDED["p99"] for run in runs[1:])
 
 
-def test_a_bench_continues_from_any_of_its_runs() -> None:
+def test_a_bench_continues_after_each_of_its_runs() -> None:
     runs = climb(PLAN, up_to(0.8))
     for done in range(len(runs)):
         spec = next_run(PLAN, runs[:done])
@@ -110,7 +110,7 @@ def test_a_bench_continues_from_any_of_its_runs() -> None:
     assert (spec.share, spec.number) == (0.5, len(runs) + 1)
 
 
-def test_an_unclear_or_failed_run_does_not_end_the_ascent_and_sets_no_rate() -> None:
+def test_an_unclear_or_failed_run_does_not_end_the_ladder() -> None:
     for verdict in ("unclear", "failed"):
         odd: RateVerdict = verdict  # type: ignore[assignment]
         runs = climb(PLAN, lambda spec, odd=odd: odd if spec.share in (0.25, 0.9) else "within")
@@ -153,7 +153,7 @@ def test_a_bench_without_a_decided_rate_has_no_best_rate(
     assert bench(verdicts, limits=None).exit_code in (ExitCode.OK, ExitCode.FAILED)
 
 
-def test_the_reason_for_a_missing_best_rate_is_the_lowest_percentile() -> None:
+def test_a_missing_best_rate_has_its_reason() -> None:
     few = bench({5: "unclear", 9: "unchecked"}, percentile=None)
     assert few.undecided == "limits not checked: 8 queries, 64 are needed for p90"
     assert bench({5: "unclear", 9: "unchecked"}).undecided == "run 2 is unchecked: a reason"
@@ -168,7 +168,9 @@ def test_the_reason_for_a_missing_best_rate_is_the_lowest_percentile() -> None:
         (["unclear"], ExitCode.REFUSED),
     ],
 )
-def test_the_exit_code_of_a_closed_loop(verdicts: list[RateVerdict], exit_code: ExitCode) -> None:
+def test_the_exit_code_of_a_closed_loop_follows_from_its_verdicts(
+    verdicts: list[RateVerdict], exit_code: ExitCode
+) -> None:
     runs = [
         measured(PlannedBenchRun(number, "concurrency", 70, 0, concurrency=number), verdict).model_copy(
             update={"reasons": ["a reason"]}
@@ -178,12 +180,12 @@ def test_the_exit_code_of_a_closed_loop(verdicts: list[RateVerdict], exit_code: 
     assert bench({}, runs=runs, best=best_rate(runs)).exit_code == exit_code
 
 
-def test_a_violated_limit_leaves_the_curve_whole() -> None:
+def test_a_violated_limit_does_not_end_the_curve() -> None:
     runs = climb(PLAN, lambda spec: "within" if (spec.share or 0) <= 0.4 else "outside")
     assert [run.share for run in runs[1:]] == [0.25, 0.5, 0.75, 0.9, 0.375, 0.4375, 0.375]
 
 
-def test_requested_loads_are_all_measured() -> None:
+def test_all_requested_loads_are_measured() -> None:
     plan = replace(PLAN, steps=tuple(LoadStep("server", qps=qps) for qps in (10.0, 20.0, 80.0)), is_adaptive=False)
     runs = climb(plan, up_to(0.3))
     assert [run.asked_qps for run in runs] == [10, 20, 80, 10]
@@ -192,7 +194,7 @@ def test_requested_loads_are_all_measured() -> None:
     assert [run.concurrency for run in climb(closed, lambda _: "measured")] == [1, 8]
 
 
-def test_a_repetition_has_the_rates_of_the_first_one() -> None:
+def test_a_repetition_has_the_rates_of_the_first_pass() -> None:
     runs = climb(replace(PLAN, repeats=3), up_to(0.8))
     first = [(run.asked_qps, run.queries) for run in runs if run.repetition == 1]
     assert len(first) == 7
@@ -201,7 +203,7 @@ def test_a_repetition_has_the_rates_of_the_first_one() -> None:
     assert not any(run.again for run in runs)
 
 
-def test_a_rate_is_within_if_most_of_its_runs_are() -> None:
+def test_a_rate_meets_the_limits_if_most_of_its_runs_do() -> None:
     plan = replace(PLAN, steps=(LoadStep("server", qps=10.0),), is_adaptive=False)
     once = climb(plan, lambda spec: "outside" if spec.again else "within")
     best = best_rate(once)
@@ -223,5 +225,7 @@ def test_a_rate_is_within_if_most_of_its_runs_are() -> None:
         (None, 0, None, "no run has measured a rate"),
     ],
 )
-def test_the_percentile(lowest: float | None, queries: int, percentile: str | None, reason: str) -> None:
+def test_the_percentile_follows_from_the_number_of_queries(
+    lowest: float | None, queries: int, percentile: str | None, reason: str
+) -> None:
     assert choose_percentile(replace(PLAN, queries=queries), lowest) == (percentile, reason)

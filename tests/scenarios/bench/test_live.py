@@ -36,7 +36,7 @@ def run_at(rate: float, seconds: int = 60) -> LiveRun:
     return LiveRun(Terminal(file=io.StringIO(), force_terminal=False), "Server", spec, 60)
 
 
-def test_a_run_at_four_times_the_capacity_ends_with_its_arrivals() -> None:
+def test_a_run_at_four_times_the_capacity_is_stopped() -> None:
     live = run_at(40)
     with live, pytest.raises(Stopped, match=r"stopped after 60 s with 1,850 of 2,400 queries open, because the drain"):
         follow(live, 40, 400, 2400)
@@ -47,14 +47,14 @@ def test_a_run_at_four_times_the_capacity_ends_with_its_arrivals() -> None:
     assert numbers["open"].growth == pytest.approx(30 * 40, rel=0.05)
 
 
-def test_a_healthy_server_with_answers_of_five_seconds_is_left_alone() -> None:
+def test_a_healthy_server_with_long_responses_is_not_stopped() -> None:
     live = run_at(9.5)
     with live:
         follow(live, 9.5, 70, 570)
     assert not live.looks_saturated
 
 
-def test_a_small_overload_looks_saturated_and_drains() -> None:
+def test_a_small_overload_is_not_stopped() -> None:
     live = run_at(12)
     with live:
         follow(live, 12, 90, 720)
@@ -62,7 +62,7 @@ def test_a_small_overload_looks_saturated_and_drains() -> None:
 
 
 @pytest.mark.parametrize(("number", "count"), [(0, 3), (1, 0)], ids=["warm-up", "between the lines of the table"])
-def test_plain_lines_are_few_and_only_of_the_warm_up(number: int, count: int) -> None:
+def test_without_terminal_only_few_lines_are_printed(number: int, count: int) -> None:
     seconds = iter(float(second) for second in range(1000))
     output = io.StringIO()
     spec = PlannedBenchRun(number, "server", 720, 0, 12.0)

@@ -58,7 +58,7 @@ def test_a_server_that_dies_in_the_warm_up_fails_the_bench(bench: Bench) -> None
     assert "This bench is failed: " in seen.page
 
 
-def test_a_server_that_dies_in_a_run_is_the_cause_of_the_failure(bench: Bench) -> None:
+def test_a_server_that_dies_in_a_run_is_named_as_the_cause(bench: Bench) -> None:
     seen = bench({"fault": "dies", "after": PROBES + WARM_UP + PROBES + 5}, "--rates", "8,16")
     assert seen.finished.code == ExitCode.FAILED
     assert (seen.record.status, [run.verdict for run in seen.record.runs]) == ("failed", ["failed"])
@@ -87,7 +87,7 @@ def test_a_server_of_fixed_capacity_is_saturated(bench: Bench) -> None:
     assert (seen.record.best.low, seen.record.best.high) == (None, 60)
 
 
-def test_a_short_overload_is_not_measured(bench: Bench) -> None:
+def test_a_short_overload_is_saturated_or_unclear(bench: Bench) -> None:
     """One query at a time, each for 1.1 s; 8 queries arrive in about 2 s."""
     seen = bench({"ttft_s": lambda _: 1.0, "slots": 1}, "--rates", 4, "--limits", "none")
     assert seen.run.queries == 8
@@ -127,7 +127,7 @@ def test_many_responses_without_a_stream_fail_the_bench(bench: Bench) -> None:
     assert "TPOT is 0" in many.record.error
 
 
-def test_a_server_without_faults_is_measured(bench: Bench) -> None:
+def test_a_server_without_faults_meets_the_limits(bench: Bench) -> None:
     """A busy machine may delay the client."""
     seen = bench({"ttft_s": lambda _: 0.3}, "--rates", 8, "--queries", 64, "--limits", "ttft=5000,tpot=1000,e2el=9000")
     assert seen.run.verdict in ("within", "unclear")

@@ -103,7 +103,7 @@ def done(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Small:
     return Small(tmp_path)
 
 
-def test_all_runs_run_once_and_are_found_done(done: Small) -> None:
+def test_a_campaign_starts_each_run_once(done: Small) -> None:
     small, starts = done, done.starts()
     assert sorted(starts) == sorted(RUNS)
     for scenario in ("Offline", "Server"):
@@ -120,7 +120,7 @@ def test_all_runs_run_once_and_are_found_done(done: Small) -> None:
     assert not small.result("Offline").discarded.exists()
 
 
-def test_files_decide_what_is_done(done: Small, run_main: RunMain) -> None:
+def test_damaged_and_missing_files_are_run_again(done: Small, run_main: RunMain) -> None:
     small, starts, chain = done, done.starts(), done.chain()
     assert chain == len(RUNS)
     small.result("Offline").accuracy.requests.unlink()
@@ -138,7 +138,9 @@ def test_files_decide_what_is_done(done: Small, run_main: RunMain) -> None:
     assert (moved / "2-TEST06" / "verify_accuracy.txt").exists()
 
 
-def test_an_interrupted_campaign_goes_on(small: Small, start_main: StartMain, run_main: RunMain) -> None:
+def test_an_interrupted_campaign_continues_with_the_same_command(
+    small: Small, start_main: StartMain, run_main: RunMain
+) -> None:
     small.write(DATACENTER, scenarios={"Server": None})
     small.conf.write_text(LONG_USER_CONF)
     run = small.result("Server").performance.root
@@ -160,7 +162,7 @@ def test_an_interrupted_campaign_goes_on(small: Small, start_main: StartMain, ru
     assert (small.result("Server").discarded / "1-performance" / "manifest.json").exists()
 
 
-def test_a_changed_configuration_is_named_and_never_mixed(done: Small, run_main: RunMain) -> None:
+def test_a_changed_configuration_is_refused(done: Small, run_main: RunMain) -> None:
     small, starts = done, done.starts()
     small.write(DATACENTER, scenarios={"Offline": {"dummy_ttft_ms": 260}, "Server": {"target_qps": 900}})
     for more in ((), ("--dry-run",)):
@@ -179,7 +181,7 @@ def test_a_changed_configuration_is_named_and_never_mixed(done: Small, run_main:
     assert (small.result("Server").discarded / "1-performance-verify_performance.txt").exists()
 
 
-def test_a_commit_between_runs_is_told_at_once(done: Small) -> None:
+def test_a_commit_between_runs_is_reported(done: Small) -> None:
     """What would refuse the submission hours later; the runs stay what they are."""
     for path in done.place.root.rglob("manifest.json"):
         edit(path, observed={"harness": {"git_commit": "0" * 40}})
@@ -189,7 +191,7 @@ def test_a_commit_between_runs_is_told_at_once(done: Small) -> None:
     assert "note: finished runs have commit 0000" in " ".join(reported.stdout.split())
 
 
-def test_a_run_in_progress_is_neither_done_nor_failed(done: Small) -> None:
+def test_a_run_in_progress_is_neither_complete_nor_failed(done: Small) -> None:
     here = {"status": "running", "end_time_ns": None, "pid": os.getppid()}
     for folder in (done.result("Offline").performance.root, done.result("Offline").audit("TEST06") / "performance"):
         edit(folder / "manifest.json", **here)
@@ -203,7 +205,7 @@ def test_a_run_in_progress_is_neither_done_nor_failed(done: Small) -> None:
 
 
 @pytest.mark.parametrize(("division", "status"), [("closed", "negative"), ("open", "done")])
-def test_the_open_division_asks_for_no_score(
+def test_an_open_campaign_is_complete_below_the_target_scores(
     done: Small, division: Division, status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As `submit` does not: else such a campaign would never be done, and start its accuracy runs again and again."""
@@ -216,7 +218,7 @@ def test_the_open_division_asks_for_no_score(
     assert (state.status, "required: at least" in state.text) == (status, status == "negative"), state.text
 
 
-def test_a_failing_and_a_negative_run_do_not_end_the_campaign(small: Small, run_main: RunMain) -> None:
+def test_a_failed_or_invalid_run_does_not_end_the_campaign(small: Small, run_main: RunMain) -> None:
     small.write(DATACENTER, scenarios={"Offline": {"dummy_fault": ["fail@3"]}, "Server": None})
     small.conf.write_text(USER_CONF + "llama3_1-8b.Server.min_duration = 100\n")  # too few queries to be VALID
     finished = run_main(*small.arguments())
@@ -233,7 +235,7 @@ def test_a_failing_and_a_negative_run_do_not_end_the_campaign(small: Small, run_
     assert not (small.result("Server").root / "verify_performance.txt").exists()
 
 
-def test_dry_run_writes_nothing(small: Small) -> None:
+def test_a_dry_run_writes_no_file(small: Small) -> None:
     finished = run_here(*small.arguments("--dry-run"))
     assert finished.code == ExitCode.OK, finished.stderr
     for text in (*RUNS, "rounded up to 8 whole datasets of 64", "0 of 6 runs are done"):
@@ -241,7 +243,7 @@ def test_dry_run_writes_nothing(small: Small) -> None:
     assert not small.place.root.exists()
 
 
-def test_a_refused_campaign_leaves_nothing(small: Small) -> None:
+def test_a_refused_campaign_writes_no_file(small: Small) -> None:
     assert run_here(*small.arguments("--dataset-path", small.conf)).code == ExitCode.BAD_INPUT
     assert not small.place.root.exists()
     with held(small.place.lock, "campaign"):
@@ -260,7 +262,7 @@ def test_a_refused_campaign_leaves_nothing(small: Small) -> None:
          "eligible in the closed division: no (compression of the KV cache other than quantization"),
     ],
 )  # fmt: skip
-def test_a_technique_that_the_gate_closes_is_refused_before_an_engine_starts(
+def test_a_technique_that_fails_the_gate_is_refused_before_the_start(
     small: Small, changes: dict[str, Any], reason: str
 ) -> None:
     small.write({**DATACENTER, **changes})
@@ -271,7 +273,7 @@ def test_a_technique_that_the_gate_closes_is_refused_before_an_engine_starts(
     assert not small.place.root.exists()
 
 
-def test_a_technique_whose_accuracy_run_is_the_evaluation_may_start(small: Small) -> None:
+def test_a_technique_evaluated_by_its_accuracy_run_may_start(small: Small) -> None:
     shown = {**FP8, **COMPLETED, "quality_eval_id": "mlperf_cnndm_rouge", "support_status": "supported"}
     small.write({**DATACENTER, "mechanism": shown})
     assert run_here(*small.arguments("--dry-run")).code == ExitCode.OK

@@ -28,7 +28,7 @@ def load(folder: Path, options: dict[str, Any] | None = None, **changes: Any) ->
     return load_campaign(path, options or {})
 
 
-def test_runs_in_order(tmp_path: Path) -> None:
+def test_runs_are_planned_in_order(tmp_path: Path) -> None:
     campaign = load(tmp_path)
     kinds = ["performance", "accuracy", "TEST06"]
     assert [run.name for run in campaign.runs] == [f"{name} {kind}" for name in ("Offline", "Server") for kind in kinds]
@@ -38,7 +38,7 @@ def test_runs_in_order(tmp_path: Path) -> None:
     assert [run.values.get("accuracy", False) for run in campaign.runs[:3]] == [False, True, False]
 
 
-def test_edge_has_its_own_key_and_needs_no_audit(tmp_path: Path) -> None:
+def test_edge_has_its_own_loadgen_key_and_requires_no_audit(tmp_path: Path) -> None:
     campaign = load(tmp_path, benchmark="llama3.1-8b-edge", scenarios={"singlestream": None, "offline": {}})
     assert [run.name for run in campaign.runs] == [
         "SingleStream performance", "SingleStream accuracy", "Offline performance", "Offline accuracy",
@@ -46,7 +46,7 @@ def test_edge_has_its_own_key_and_needs_no_audit(tmp_path: Path) -> None:
     assert {run.values["lg_model_name"] for run in campaign.runs} == {"llama3_1-8b-edge"}
 
 
-def test_keys_of_a_scenario_are_above_those_of_the_file(tmp_path: Path) -> None:
+def test_keys_of_a_scenario_replace_those_of_the_file(tmp_path: Path) -> None:
     campaign = load(
         tmp_path,
         {"model_path": "above"},
@@ -70,7 +70,7 @@ def tuned(folder: Path, **values: Any) -> str:
     return str(folder)
 
 
-def test_rates_and_options_of_tunings(tmp_path: Path) -> None:
+def test_rates_and_options_are_read_from_tuning_results(tmp_path: Path) -> None:
     server = tuned(tmp_path / "server", dummy_slots=18, admission="fcfs", output_log_dir="elsewhere")
     offline = tuned(tmp_path / "offline", scenario="Offline")
     campaign = load(
@@ -100,7 +100,7 @@ def test_rates_and_options_of_tunings(tmp_path: Path) -> None:
         ({}, {"rates_from": "{}"}, "rates_from"),
     ],
 )
-def test_a_tuning_that_is_not_of_the_campaign(
+def test_a_tuning_result_of_another_scenario_is_refused(
     tmp_path: Path, best: dict[str, Any] | None, changes: dict[str, Any], message: str
 ) -> None:
     folder = str(tmp_path / "tune") if best is None else tuned(tmp_path / "tune", **best)
@@ -115,7 +115,7 @@ def test_a_tuning_that_is_not_of_the_campaign(
 
 
 @pytest.mark.parametrize("key", ["dataset_sha256", "model.sha256.config.json"])
-def test_a_tuning_on_other_content(tmp_path: Path, key: str) -> None:
+def test_a_tuning_result_on_another_model_is_refused(tmp_path: Path, key: str) -> None:
     facts = {"dataset_sha256": "aa", "model.sha256.config.json": "aa", "host.cpu": "x"}
     line = {"step": "configuration", "schema_version": 1, "scenario": "Server", "identity": facts}
     folder = tmp_path / "tune"
@@ -128,7 +128,7 @@ def test_a_tuning_on_other_content(tmp_path: Path, key: str) -> None:
         refuse_other_content(folder, {**facts, key: "bb"})
 
 
-def test_the_system_file_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_system_file_is_recorded_with_one_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match=r"system: absent\.yaml: no such file"):
         load(tmp_path, system="absent.yaml")
     monkeypatch.chdir(tmp_path)
@@ -150,7 +150,7 @@ def test_the_system_file_is_named_once(tmp_path: Path, monkeypatch: pytest.Monke
     assert system_file(None, [tmp_path]) is None
 
 
-def test_audits(tmp_path: Path) -> None:
+def test_audits_are_planned_for_each_scenario(tmp_path: Path) -> None:
     caching = {"test": "output_caching", "samples": 8}
     campaign = load(tmp_path, audits=["TEST06"], scenarios={"Offline": {"audits": ["TEST06", caching]}, "Server": {}})
     assert [run.kind for run in campaign.runs if run.audit] == ["TEST06", "output_caching", "TEST06"]
@@ -181,14 +181,16 @@ def test_audits(tmp_path: Path) -> None:
         ({"audits": [{"test": "TEST06", "sample": 3}]}, "sample: unknown key"),
     ],
 )
-def test_refused_with_the_name(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_invalid_configurations_are_refused_with_key_and_file(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InputError) as caught:
         load(tmp_path, **changes)
     assert message in caught.value.message
     assert str(tmp_path / "small.yaml") in caught.value.message
 
 
-def test_what_a_closed_submission_still_needs(tmp_path: Path) -> None:
+def test_missing_scenarios_of_a_closed_submission_are_named(tmp_path: Path) -> None:
     assert missing_scenarios(load(tmp_path).options) == ""
     assert missing_scenarios(load(tmp_path, scenarios=["Interactive"]).options) == "Offline"
     assert missing_scenarios(load(tmp_path, scenarios=["Offline"]).options) == "Interactive or Server"
@@ -197,7 +199,7 @@ def test_what_a_closed_submission_still_needs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("campaign-*.yaml")), ids=lambda path: path.stem)
-def test_ready_configurations_are_complete(path: Path) -> None:
+def test_shipped_configurations_are_complete(path: Path) -> None:
     campaign = load_campaign(path, {})
     assert missing_scenarios(campaign.options) == ""
     assert campaign.options.division == "closed"
@@ -209,13 +211,13 @@ def test_differences_name_both_values() -> None:
     ]  # fmt: skip
 
 
-def test_every_key_that_is_not_compared_exists() -> None:
+def test_each_uncompared_key_exists_in_the_plan() -> None:
     from runs.record.fingerprint import ROLE
 
     assert {key.partition(".")[0] for key in ROLE} <= set(RunPlan.model_fields)
 
 
-def test_a_file_system_without_locks_is_not_another_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_locks_is_an_error_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_locks(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 

@@ -51,13 +51,13 @@ def test_each_field_has_one_option_with_help() -> None:
     assert set(REFERENCE_FLAGS) <= flags
 
 
-def test_nothing_given_leaves_everything_to_the_schema() -> None:
+def test_missing_options_leave_the_defaults_to_the_schema() -> None:
     assert parse() == {}
     assert parse("--scenario", "Offline") == {"scenario": "Offline"}
     assert make_config(parse("--scenario", "Offline")).model_fields_set == {"scenario"}
 
 
-def test_values_have_the_fields_types() -> None:
+def test_option_values_have_the_types_of_their_fields() -> None:
     values = parse(
         "--scenario", "Server", "--accuracy", "--dataset-path", "a/b.json", "--target-qps", "2", "--batch-size", "8",
         "--dummy-fault", "swallow@3", "--dummy-fault", "empty", "--engine-arg", "max-num-seqs=64",
@@ -76,7 +76,7 @@ def test_values_have_the_fields_types() -> None:
 
 
 @pytest.mark.parametrize("flag", REFERENCE_FLAGS)
-def test_reference_flags_with_underscores(flag: str) -> None:
+def test_reference_flags_are_accepted_with_underscores(flag: str) -> None:
     options = {option.opts[0]: option for option in options_of(RunConfig)}
     with_underscores = "--" + flag[2:].replace("-", "_")
     value = [] if options[flag].is_flag else ["1"]
@@ -85,7 +85,7 @@ def test_reference_flags_with_underscores(flag: str) -> None:
         assert parse(f"{with_underscores}=1") == parse(flag, "1")
 
 
-def test_spellings_of_scripts_in_circulation() -> None:
+def test_option_names_of_circulating_scripts_are_accepted() -> None:
     words = "--model_name M --output_dir D --total_count 8 --max_new_tokens 64 --device cuda"
     parsed = parse(*words.split())
     equivalent = "--model-path M --output-log-dir D --total-sample-count 8 --max-new-tokens 64 --device cuda"
@@ -115,7 +115,7 @@ def test_spellings_of_scripts_in_circulation() -> None:
         ("run --hf-token x", "see `python main.py run --help`"),
     ],
 )
-def test_an_option_of_another_program_is_answered_with_ours(
+def test_an_option_of_another_program_names_its_equivalent(
     words: str, fix: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words.split()) == 2
@@ -141,7 +141,7 @@ def test_all_mistakes_of_a_command_line_are_reported_at_once(command: str, capsy
     assert not [line for line in lines if "Input should" in line]
 
 
-def test_unknown_options_of_other_commands_are_reported_together(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_unknown_options_are_reported_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "DIR", "--nonsense", "--offcial"]) == 2
     assert [line for line in capsys.readouterr().err.splitlines() if "unknown option" in line] == [
         "error: --nonsense: unknown option",
@@ -149,7 +149,7 @@ def test_unknown_options_of_other_commands_are_reported_together(capsys: pytest.
     ]
 
 
-def test_each_spelling_leads_to_a_field() -> None:
+def test_each_accepted_spelling_has_a_field() -> None:
     names = [name for table in (ACCEPTED, _SPELLINGS, _KEYS) for names in table.values() for name in names]
     assert len(names) == len(set(names))
     for name in names:
@@ -168,14 +168,14 @@ def test_each_spelling_leads_to_a_field() -> None:
         (["doctor"], "doctor", []),
     ],
 )
-def test_without_a_command_it_is_run(arguments: list[str], name: str, rest: list[str]) -> None:
+def test_a_command_line_without_command_means_run(arguments: list[str], name: str, rest: list[str]) -> None:
     above = cli.make_context("main.py", arguments)
     resolved, command, left = cli.resolve_command(above, [*above._protected_args, *above.args])
     assert (resolved, left) == (name, rest)
     assert command.name == name
 
 
-def test_unknown_command_suggests_the_nearest() -> None:
+def test_an_unknown_command_suggests_the_nearest_one() -> None:
     with pytest.raises(InputError) as refused:
         cli.main(["docter"], standalone_mode=False)
     assert (refused.value.message, refused.value.fix) == ("docter: unknown command", "did you mean 'doctor'?")
@@ -193,18 +193,18 @@ def test_unknown_command_suggests_the_nearest() -> None:
         ("a=b", "a=b"), ("", ""), ('"64"', "64"), ("1e3", 1000.0),
     ],
 )  # fmt: skip
-def test_parse_value(text: str, value: object) -> None:
+def test_values_of_pairs_have_the_type_of_their_text(text: str, value: object) -> None:
     parsed = parse_value(text)
     assert parsed == value
     assert type(parsed) is type(value)
 
 
 @given(st.text())
-def test_parse_value_takes_any_text(text: str) -> None:
+def test_parsing_a_value_never_raises(text: str) -> None:
     parse_value(text)  # never raises
 
 
-def test_pair_given_twice() -> None:
+def test_a_pair_given_twice_is_refused() -> None:
     with pytest.raises(InputError, match="max_num_seqs: given twice"):
         parse("--engine-arg", "max_num_seqs=1", "--engine-arg", "max-num-seqs=2")
 
@@ -216,7 +216,7 @@ def of(name: str) -> Command | Group:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_examples_can_be_typed(name: str) -> None:
+def test_examples_in_help_texts_are_valid_commands(name: str) -> None:
     text = run_here(name, "--help-all").stdout
     assert 2 <= len(of(name).examples) <= 4
     for example in of(name).examples:
@@ -255,7 +255,7 @@ def test_help_fits_on_one_screen(words: list[str], monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_option_is_in_the_whole_help(name: str) -> None:
+def test_each_option_is_in_the_complete_help(name: str) -> None:
     shown = run_here(name, "--help-all").stdout
     assert all(f" {option.opts[0]}" in shown for option in of(name).params if is_listed(option))
 
@@ -272,7 +272,7 @@ WITH_A_PATH = [
 
 
 @pytest.mark.parametrize("command", WITH_A_PATH, ids=lambda words: words[0])
-def test_a_place_that_the_user_may_not_enter(command: list[str], tmp_path: Path) -> None:
+def test_a_directory_without_permission_is_bad_input(command: list[str], tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0)
     user = os.geteuid()
     if user == 0:  # who may enter everything

@@ -79,16 +79,16 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     return {line: set(json.loads(modules)) for line, modules in zip(lines[::2], lines[1::2], strict=True)}
 
 
-def test_the_list_of_commands_is_that_of_their_files() -> None:
+def test_each_command_has_one_module() -> None:
     assert [module.name for module in pkgutil.iter_modules(scenarios.commands.__path__)] == sorted(COMMANDS)
 
 
-def test_every_command_has_a_limit() -> None:
+def test_each_command_has_an_import_limit() -> None:
     assert {line.split()[0] for line in CASES} >= COMMANDS.keys()
 
 
 @pytest.mark.parametrize("line", CASES)
-def test_a_command_imports_no_more_than_it_needs(line: str, imported: dict[str, set[str]]) -> None:
+def test_each_command_imports_only_its_libraries(line: str, imported: dict[str, set[str]]) -> None:
     most, allowed = CASES[line]
     assert {name.partition(".")[0] for name in imported[line]} & LIBRARIES <= allowed
     assert len(imported[line]) <= most

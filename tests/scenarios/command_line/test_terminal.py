@@ -23,14 +23,14 @@ from tests.support.trees.clean_trees import short_tree
 HOSTILE = "a\x1b]0;title\x07b\x9b31m\rc\x7f"
 
 
-def test_a_stream_escapes_what_a_command_prints() -> None:
+def test_a_stream_escapes_control_characters_of_texts() -> None:
     plain = io.StringIO()
     stream = SteadyStream(plain)
     assert stream.write(f"{HOSTILE}\nnext\tline\r\n") == len(HOSTILE) + 12
     assert plain.getvalue() == "a\\x1b]0;title\\x07b\\x9b31m\\rc\\x7f\nnext\tline\r\n"
 
 
-def test_a_terminal_keeps_its_own_colors_and_escapes_texts() -> None:
+def test_a_terminal_keeps_its_colors_and_escapes_texts() -> None:
     plain = io.StringIO()
     console = Terminal(file=plain, force_terminal=True, color_system="standard", width=80)
     table = Table("name")
@@ -54,7 +54,7 @@ def test_a_live_display_moves_the_cursor(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "\x1b]0;" not in plain.getvalue()
 
 
-def test_a_json_text_means_the_same_without_control_characters() -> None:
+def test_an_escaped_json_text_keeps_its_meaning() -> None:
     value = {"name": HOSTILE + "é \U0001f600 \U000e0001"}
     text = json_printable(json.dumps(value, ensure_ascii=False))
     assert json.loads(text) == value
@@ -62,7 +62,7 @@ def test_a_json_text_means_the_same_without_control_characters() -> None:
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
-def test_the_name_of_a_data_set_cannot_control_the_terminal(
+def test_a_dataset_name_cannot_control_the_terminal(
     options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tree = Tree(Path(shutil.copytree(short_tree()[0].root, tmp_path / "tree")))
@@ -77,7 +77,7 @@ def test_the_name_of_a_data_set_cannot_control_the_terminal(
 OTHERS = ("scenarios/command_line/dispatch.py", "scenarios/launch/run_process.py", "runs/processes/listening.py")
 
 
-def test_no_other_module_makes_a_console() -> None:
+def test_consoles_are_created_in_one_module() -> None:
     places = []
     for folder in ("scenarios", "compliance", "runs", "qsl"):
         for path in (ROOT / folder).rglob("*.py"):

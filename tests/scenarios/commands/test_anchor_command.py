@@ -27,7 +27,7 @@ def campaign(tmp_path: Path) -> Path:
     return tmp_path / "campaign"
 
 
-def test_every_run_below_a_directory(campaign: Path, tmp_path: Path) -> None:
+def test_each_run_below_a_directory_is_anchored(campaign: Path, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger"
     ledger.mkdir()
     finished = run_here("anchor", campaign, campaign / "Offline", "--ledger", ledger, "--json")
@@ -44,7 +44,7 @@ def test_every_run_below_a_directory(campaign: Path, tmp_path: Path) -> None:
     assert (ledger / LEDGER_NAME).read_bytes() == before
 
 
-def test_a_run_that_was_changed_is_not_anchored_nor_are_others(campaign: Path, tmp_path: Path) -> None:
+def test_a_changed_run_prevents_anchoring_of_all_runs(campaign: Path, tmp_path: Path) -> None:
     RunDir(campaign / "Offline" / "accuracy").engine_log.write_text("another")
     finished = run_here("anchor", campaign, "--ledger", tmp_path)
     assert finished.code == 1
@@ -52,7 +52,7 @@ def test_a_run_that_was_changed_is_not_anchored_nor_are_others(campaign: Path, t
     assert not (tmp_path / LEDGER_NAME).exists()
 
 
-def test_time_stamps_lie_beside_the_runs(campaign: Path, tmp_path: Path) -> None:
+def test_time_stamps_are_written_beside_the_runs(campaign: Path, tmp_path: Path) -> None:
     authority = Authority(tmp_path / "tsa")
     with served(authority) as url:
         finished = run_here("anchor", campaign / "Offline", "--timestamp", url)
@@ -71,7 +71,9 @@ def test_time_stamps_lie_beside_the_runs(campaign: Path, tmp_path: Path) -> None
         (("no-run", "--ledger", "."), "name a directory with seal.json"),
     ],
 )
-def test_bad_input(campaign: Path, words: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_arguments_are_refused(
+    campaign: Path, words: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(campaign.parent)
     finished = run_here("anchor", *(str(campaign) if word == "RUNS" else word for word in words))
     assert (finished.code, message in finished.stderr) == (2, True), finished.stderr
@@ -91,7 +93,7 @@ RUN = ("--scenario", "Server", "--engine", "dummy")
     ],
     ids=lambda words: f"{words[0]}{' --dry-run' * ('--dry-run' in words)}",
 )
-def test_a_bad_signing_key_is_refused_before_anything_starts(
+def test_an_invalid_signing_key_is_refused_before_the_start(
     command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder := tmp_path)
@@ -102,7 +104,7 @@ def test_a_bad_signing_key_is_refused_before_anything_starts(
     assert not (folder / "out").exists()
 
 
-def test_a_run_is_signed_with_the_key_that_is_named(tmp_path: Path, run_main: RunMain) -> None:
+def test_a_run_is_signed_with_the_named_key(tmp_path: Path, run_main: RunMain) -> None:
     """All places are named from the working directory, which is not the run's own."""
     folder = tmp_path / "working-directory"
     openssl("genpkey", "-algorithm", "ed25519", "-out", folder / "key.pem")

@@ -31,7 +31,7 @@ def compared(*words: object) -> Finished:
     return run_here("compare", *words)
 
 
-def test_benches_by_label_and_by_directory() -> None:
+def test_benches_are_named_by_label_and_by_directory() -> None:
     write("a")
     write("b", 50)
     write("c", 30)
@@ -51,7 +51,7 @@ def test_benches_by_label_and_by_directory() -> None:
 
 
 @pytest.mark.parametrize(("limit", "code"), [("3%", 1), ("50%", 0)])
-def test_a_slower_bench_fails_if_this_is_asked(limit: str, code: int) -> None:
+def test_a_slower_bench_fails_with_fail_if_slower(limit: str, code: int) -> None:
     write("a")
     write("b", 30)
     done = compared("a", "b", "--fail-if-slower", limit, "-o", "out")
@@ -75,7 +75,7 @@ def test_different_conditions_are_listed() -> None:
     assert "<td>limits</td>" in page
 
 
-def test_a_bench_that_is_not_complete_is_named() -> None:
+def test_an_incomplete_bench_is_named() -> None:
     write("a")
     write("b", status="interrupted")
     done = compared("a", "b")
@@ -83,7 +83,7 @@ def test_a_bench_that_is_not_complete_is_named() -> None:
     assert "The bench is interrupted." in Path("output/compare-a-b/compare.html").read_text()
 
 
-def test_runs_with_labels_and_their_attestations() -> None:
+def test_runs_are_compared_with_labels_and_attestations() -> None:
     runs = DummyRuns()
     for name in ("one", "two"):
         runs.copy(Path("output") / name, "Offline")
@@ -113,7 +113,7 @@ def test_runs_with_labels_and_their_attestations() -> None:
         (("a", "damaged"), "bench.json"),
     ],
 )
-def test_mistakes(words: tuple[str, ...], message: str) -> None:
+def test_invalid_arguments_are_refused(words: tuple[str, ...], message: str) -> None:
     write("a")
     Path("empty").mkdir()
     Path("damaged").mkdir()

@@ -54,7 +54,7 @@ def states(model: str | None = None, dataset: Path | None = None) -> dict[str, t
     }
 
 
-def test_all_is_there(machine: Callable[..., None]) -> None:
+def test_a_complete_host_passes_all_checks(machine: Callable[..., None]) -> None:
     machine(accelerators=[GPU], harness_facts={"version": "0.1.0", "git_commit": "ab" * 20, "git_changed": True})
     checks = states()
     assert checks["harness"] == ("pass", "0.1.0, commit abababababab (changed)")
@@ -65,7 +65,7 @@ def test_all_is_there(machine: Callable[..., None]) -> None:
     assert "MISSING" not in report(ExitCode.OK)
 
 
-def test_a_cache_that_cannot_be_made_hides_nothing_else(
+def test_an_unusable_cache_folder_does_not_hide_other_checks(
     machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine()
@@ -78,7 +78,7 @@ def test_a_cache_that_cannot_be_made_hides_nothing_else(
 
 
 @pytest.mark.parametrize(("in_checkout", "why"), [(True, "safe.directory"), (False, "not a git checkout")])
-def test_without_a_commit_it_says_what_will_be_asked(
+def test_a_missing_commit_is_noted_with_its_consequence(
     in_checkout: bool, why: str, machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine(harness_facts={"version": "0.1.0", "git_commit": None, "git_changed": None})
@@ -125,7 +125,9 @@ def report(code: ExitCode) -> str:
         ({"vllm_is_cpu_build": True, "specs": {"vllm": True, "torchaudio": True}}, "package", "torchaudio breaks"),
     ],
 )
-def test_something_is_missing(facts: dict[str, Any], subject: str, words: str, machine: Callable[..., None]) -> None:
+def test_each_missing_part_is_an_error(
+    facts: dict[str, Any], subject: str, words: str, machine: Callable[..., None]
+) -> None:
     machine(**facts)
     state, text = states()[subject]
     assert state == "error"
@@ -133,7 +135,7 @@ def test_something_is_missing(facts: dict[str, Any], subject: str, words: str, m
     assert f"MISSING  {subject}" in report(ExitCode.REFUSED)
 
 
-def test_cpu_build_on_a_machine_with_an_accelerator(machine: Callable[..., None]) -> None:
+def test_a_cpu_build_beside_an_accelerator_is_noted(machine: Callable[..., None]) -> None:
     idle = Machine("cpu", 0, [0], unused=("H100, 81559 MiB",))
     machine(accelerators=[GPU], vllm_is_cpu_build=True, this_machine=idle)
     state, text = states()["vLLM"]
@@ -143,14 +145,14 @@ def test_cpu_build_on_a_machine_with_an_accelerator(machine: Callable[..., None]
     assert states()["vLLM"] == ("pass", "vllm 0.32.0 with torch 2.13.0 computes on the CPU")
 
 
-def test_an_absent_tool_is_said(machine: Callable[..., None]) -> None:
+def test_a_missing_vendor_tool_is_noted(machine: Callable[..., None]) -> None:
     machine(accelerators=[{"vendor": "AMD", "index": "0", "name": None, "problem": "amdsmi cannot be imported"}])
     state, text = states()["accelerator"]
     assert state == "note"
     assert text == "AMD device 0, without facts: amdsmi cannot be imported"
 
 
-def test_model(machine: Callable[..., None], small_model: Path) -> None:
+def test_the_model_folder_is_described(machine: Callable[..., None], small_model: Path) -> None:
     machine()
     state, text = states(str(small_model))["model"]
     assert state == "note"
@@ -158,7 +160,7 @@ def test_model(machine: Callable[..., None], small_model: Path) -> None:
     assert states(str(small_model / "none"))["model"][0] == "error"
 
 
-def test_a_tokenizer_that_cannot_be_loaded(
+def test_a_tokenizer_that_cannot_be_loaded_is_an_error(
     machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch, small_model: Path
 ) -> None:
     machine()
@@ -170,7 +172,7 @@ def test_a_tokenizer_that_cannot_be_loaded(
     assert states(str(small_model))["model"] == ("error", f"no tokenizer could be loaded from {small_model}; fetch it")
 
 
-def test_data_set(machine: Callable[..., None], make_dataset: Callable[..., Path]) -> None:
+def test_the_dataset_is_described(machine: Callable[..., None], make_dataset: Callable[..., Path]) -> None:
     machine()
     state, text = states(None, make_dataset([1, 2], [3]))["data-set"]
     assert state == "note"

@@ -20,14 +20,14 @@ FP8 = ("--mechanism", "kv_quantization", "--mechanism-variant", "fp8_e4m3", "--q
 COMPLETED = (*FP8, "--quality-eval-status", "completed", "--support-status", "supported", "--strict")
 
 
-def test_a_run_that_declares_nothing_is_an_open_baseline(call: Any, runs: DummyRuns) -> None:
+def test_a_run_without_declaration_is_an_open_baseline(call: Any, runs: DummyRuns) -> None:
     code, text = call("gate", runs("Offline"), "--strict")
     assert code == 0, text
     assert "pass: baseline/none, Offline" in text
     assert "closed division: technique allowed" in text
 
 
-def test_a_technique_that_the_engine_did_not_run_closes_the_gate(
+def test_a_declared_technique_unused_by_the_engine_closes_the_gate(
     call: Any, runs: DummyRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert call("gate", runs("Offline"), *FP8)[0] == 1
@@ -39,7 +39,7 @@ def test_a_technique_that_the_engine_did_not_run_closes_the_gate(
     assert call("gate", runs("Offline"), "--mechanism", "baseline", "--mechanism-variant", "none")[0] == 0
 
 
-def test_the_shipped_declaration_is_held_at_preview_and_not_promoted(call: Any, result: ResultDir) -> None:
+def test_the_shipped_declaration_remains_a_preview(call: Any, result: ResultDir) -> None:
     say_in_manifest(result.performance, kv_cache_dtype="fp8")
     declaration = ("--declaration", ROOT / "configs" / "mechanism-fp8-kv.yaml")
     assert call("gate", result.performance.root, *declaration, "--strict")[0] == 0
@@ -49,7 +49,7 @@ def test_the_shipped_declaration_is_held_at_preview_and_not_promoted(call: Any, 
     assert "quality_evaluated: quality_eval_status of supported kv_quantization: pending, required: completed" in text
 
 
-def test_a_completed_evaluation_has_to_pass_when_derived_again(
+def test_a_completed_evaluation_must_pass_when_rescored(
     call: Any, result: ResultDir, with_target: Callable[[Mapping[str, Target]], None]
 ) -> None:
     for run in (result.performance, result.accuracy):
@@ -65,7 +65,7 @@ def test_a_completed_evaluation_has_to_pass_when_derived_again(
     assert "rouge1" in text
 
 
-def test_a_claimed_score_is_no_evidence(
+def test_an_edited_score_does_not_pass_the_gate(
     call: Any, result: ResultDir, with_target: Callable[[Mapping[str, Target]], None]
 ) -> None:
     for run in (result.performance, result.accuracy):
@@ -82,7 +82,7 @@ def test_a_claimed_score_is_no_evidence(
     assert "accuracy.txt does not match the logged responses" in line
 
 
-def test_accuracy_of_another_system_is_no_evidence(
+def test_accuracy_of_another_system_does_not_pass_the_gate(
     call: Any, result: ResultDir, with_target: Callable[[Mapping[str, Target]], None]
 ) -> None:
     say_in_manifest(result.performance, kv_cache_dtype="fp8")
@@ -92,14 +92,14 @@ def test_accuracy_of_another_system_is_no_evidence(
     assert "resolved.kv_cache_dtype: fp8 in the performance run, not set in the accuracy run" in text
 
 
-def test_a_completed_evaluation_without_an_accuracy_run(call: Any, result: ResultDir) -> None:
+def test_a_completed_evaluation_requires_an_accuracy_run(call: Any, result: ResultDir) -> None:
     say_in_manifest(result.performance, kv_cache_dtype="fp8")
     code, text = call("gate", result.performance.root, *COMPLETED)
     assert code == 1
     assert "accuracy run of the result: missing" in text
 
 
-def test_a_run_without_a_manifest_is_advice_until_strict(call: Any, runs: DummyRuns, tmp_path: Path) -> None:
+def test_a_run_without_manifest_closes_only_a_strict_gate(call: Any, runs: DummyRuns, tmp_path: Path) -> None:
     bare = runs.copy(tmp_path / "bare", "Offline", bare=True).root
     code, text = call("gate", bare)
     assert code == 0
@@ -108,7 +108,7 @@ def test_a_run_without_a_manifest_is_advice_until_strict(call: Any, runs: DummyR
 
 
 @pytest.mark.parametrize("damage", ["failed", "manifest", "changed"])
-def test_a_run_that_is_none_closes_the_gate(call: Any, result: ResultDir, damage: str) -> None:
+def test_a_failed_or_damaged_run_closes_the_gate(call: Any, result: ResultDir, damage: str) -> None:
     run = result.performance
     if damage == "failed":
         run.manifest.write_text(run.manifest.read_text().replace('"status": "finished"', '"status": "failed"'))
@@ -135,7 +135,9 @@ ROWS: list[tuple[Any, int, int]] = [  # rows, exit code without and with --stric
 
 
 @pytest.mark.parametrize(("rows", "advisory", "strict"), ROWS)
-def test_exit_codes_of_row_files(call: Any, tmp_path: Path, rows: Any, advisory: int, strict: int) -> None:
+def test_row_files_have_exit_codes_with_and_without_strict(
+    call: Any, tmp_path: Path, rows: Any, advisory: int, strict: int
+) -> None:
     path = tmp_path / "rows.json"
     path.write_text(json.dumps(rows))
     assert call("gate", path)[0] == advisory
@@ -144,7 +146,7 @@ def test_exit_codes_of_row_files(call: Any, tmp_path: Path, rows: Any, advisory:
     assert json.loads(text) == json.loads((tmp_path / "report.json").read_text())
 
 
-def test_bad_arguments(call: Any, runs: DummyRuns, tmp_path: Path) -> None:
+def test_invalid_arguments_are_refused(call: Any, runs: DummyRuns, tmp_path: Path) -> None:
     assert call("gate", tmp_path / "nothing")[0] == 2
     assert call("gate", tmp_path)[0] == 2  # holds no run
     assert call("gate", runs("Offline"), "--expect", "baseline")[0] == 2
@@ -152,7 +154,7 @@ def test_bad_arguments(call: Any, runs: DummyRuns, tmp_path: Path) -> None:
     assert call("gate", runs("Offline"), "--out", runs("Offline") / "manifest.json" / "report")[0] == 3
 
 
-def test_registries_of_ones_own(call: Any, tmp_path: Path) -> None:
+def test_a_custom_registry_is_applied(call: Any, tmp_path: Path) -> None:
     path, registry = tmp_path / "rows.json", tmp_path / "registry"
     path.write_text(json.dumps([{"mechanism": "kv_quantization", "mechanism_variant": "fp4"}]))
     shutil.copytree(REGISTRY_DIR, registry)

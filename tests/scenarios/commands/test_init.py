@@ -22,7 +22,9 @@ from tests.conftest import run_here
 
 
 @pytest.mark.parametrize("name", ["work", "a: 'b' # \"c\"\n[/d] é"])
-def test_the_commands_take_what_it_writes(name: str, tmp_path: Path, make_dataset: Callable[..., Path]) -> None:
+def test_written_files_are_accepted_by_the_other_commands(
+    name: str, tmp_path: Path, make_dataset: Callable[..., Path]
+) -> None:
     folder, data = tmp_path / name, make_dataset([1, 2, 3])
     finished = run_here("init", folder, "--dataset-path", data)
     assert finished.code == 0, finished.stderr
@@ -43,7 +45,7 @@ def test_the_commands_take_what_it_writes(name: str, tmp_path: Path, make_datase
     assert run_here("init", folder).code == 3
 
 
-def test_what_could_be_detected_is_filled_in_and_the_rest_is_asked_for(tmp_path: Path) -> None:
+def test_detected_facts_are_filled_in_and_others_are_placeholders(tmp_path: Path) -> None:
     run_here("init", tmp_path / "work")
     content = load_yaml(tmp_path / "work" / "system.yaml")
     assert {name: content["system"].get(name) for name in detect()} == detect()
@@ -56,7 +58,7 @@ def test_what_could_be_detected_is_filled_in_and_the_rest_is_asked_for(tmp_path:
 
 
 @pytest.mark.parametrize(("unpacked", "place"), [(True, "mlperf"), (False, "harness/mlperf")])
-def test_the_default_lies_outside_of_what_was_unpacked(
+def test_the_default_folder_is_outside_of_the_unpacked_harness(
     unpacked: bool, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "harness"
@@ -67,7 +69,7 @@ def test_the_default_lies_outside_of_what_was_unpacked(
     assert init.default_folder(root) == tmp_path / place
 
 
-def test_half_of_them_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def write(path: Path, text: str) -> None:
         if path.name == "system.yaml":
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -78,7 +80,7 @@ def test_half_of_them_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert list((tmp_path / "work").iterdir()) == []
 
 
-def test_nothing_is_written_into_the_checkout() -> None:
+def test_a_folder_in_the_checkout_is_refused() -> None:
     finished = run_here("init", HARNESS_ROOT / "work")
     assert finished.code == 2
     assert "lies in the checkout" in finished.stderr

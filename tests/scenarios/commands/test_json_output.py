@@ -25,7 +25,7 @@ def output_of(finished: Finished) -> dict[str, Any]:
     return document
 
 
-def test_a_run(tmp_path: Path, run_main: RunMain) -> None:
+def test_a_run_prints_its_result_as_json(tmp_path: Path, run_main: RunMain) -> None:
     out = tmp_path / "run"
     finished = run_main(*arguments("Offline", out, "--json"))
     document = output_of(finished)
@@ -36,34 +36,34 @@ def test_a_run(tmp_path: Path, run_main: RunMain) -> None:
     assert "Offline performance: VALID" in finished.stderr
 
 
-def test_a_plan(tmp_path: Path) -> None:
+def test_a_dry_run_prints_its_plan_as_json(tmp_path: Path) -> None:
     document = output_of(run_here(*arguments("Offline", tmp_path / "run", "--json", "--dry-run")))
     assert document["answer"]["plan"]["count"]["samples"] == 64
     assert document["answer"]["plan"]["invalid_because"] == []
 
 
-def test_the_plan_of_a_bench() -> None:
+def test_a_dry_bench_prints_its_plan_as_json() -> None:
     document = output_of(run_here("bench", "--engine", "dummy", "--concurrency", "8", "--dry-run", "--json"))
     assert differences(document["answer"], "bench") == []
     assert [step["concurrency"] for step in document["answer"]["plan"]] == [8]
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "store query"])
-def test_a_mistake_in_any_command(command: str) -> None:
+def test_an_unknown_option_is_reported_as_json_by_each_command(command: str) -> None:
     document = output_of(run_here(*command.split(), "--no-such-option", "--json"))
     assert (document["command"], document["exit_code"]) == (command.split()[0], 2)
     assert "--no-such-option" in document["error"]["message"]
     assert document["error"]["fix"]
 
 
-def test_the_log_of_the_engine_is_shown(tmp_path: Path, run_main: RunMain) -> None:
+def test_verbose_prints_the_engine_log(tmp_path: Path, run_main: RunMain) -> None:
     reported = run_main(*arguments("Offline", tmp_path / "run", "-v", "--dummy-fault", "raise@5"))
     assert reported.code == 4
     assert "| Traceback (most recent call last):" in reported.stdout
     assert "Traceback" not in reported.stderr
 
 
-def test_quiet(tmp_path: Path, run_main: RunMain) -> None:
+def test_quiet_prints_only_errors(tmp_path: Path, run_main: RunMain) -> None:
     finished = run_main(*arguments("Offline", tmp_path / "run", "-q"))
     assert (finished.code, finished.stdout, finished.stderr) == (0, "", "")
     refused = run_main("run", "--scenario", "Offlin", "-q")
@@ -125,7 +125,7 @@ ELSEWHERE = {
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_the_answer_has_the_documented_shape(name: str, place: Path) -> None:
+def test_json_outputs_have_the_documented_structure(name: str, place: Path) -> None:
     row = output_of(run_here("store", "query", "--db", place / "db", "--json"))["answer"]["rows"][0]
     words = SHAPES[name].replace("{}", str(place)).replace("RUN_ID", row["run_id"])
     document = output_of(run_here(*shlex.split(words), "--json"))
@@ -133,7 +133,7 @@ def test_the_answer_has_the_documented_shape(name: str, place: Path) -> None:
     assert differences(document["answer"], name) == []
 
 
-def test_every_command_has_a_documented_shape_that_a_test_compares() -> None:
+def test_each_command_has_a_documented_and_tested_structure() -> None:
     headings = {name for name in shapes() if name.partition(",")[0].partition(" ")[0] in COMMANDS}
     assert headings == {*SHAPES, *ELSEWHERE}
     assert {name.partition(" ")[0].rstrip(",") for name in headings} == set(COMMANDS)
@@ -152,5 +152,5 @@ def test_every_command_has_a_documented_shape_that_a_test_compares() -> None:
         ({"runs": None}, "status.runs: NoneType, documented: list of state of a group or state of a run"),
     ],
 )
-def test_another_shape_is_noticed(change: dict[str, Any], message: str) -> None:
+def test_a_deviation_from_the_documented_structure_is_found(change: dict[str, Any], message: str) -> None:
     assert message in differences({"time_ns": 1, "runs": [], **change}, "status")

@@ -39,7 +39,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_refused_place_is_described(places: dict[str, Path], command: str) -> None:
+def test_an_unsuitable_directory_is_described_by_each_command(places: dict[str, Path], command: str) -> None:
     name = command.partition(" ")[0]
     for kind, path in places.items():
         if name in READ[kind]:
@@ -53,7 +53,7 @@ def test_a_refused_place_is_described(places: dict[str, Path], command: str) -> 
         assert named == {"logs": {"verify", "store", "check"}, "tree": {"check"}}.get(kind, set()), finished.stderr
 
 
-def test_the_commands_that_a_refusal_names_read_the_place(places: dict[str, Path]) -> None:
+def test_commands_named_in_a_refusal_accept_the_directory(places: dict[str, Path]) -> None:
     refused = run_here("report", places["logs"])
     for words in re.findall(r"`main\.py (.*?)`", refused.stderr):
         if "TREE" not in words:
@@ -63,7 +63,7 @@ def test_the_commands_that_a_refusal_names_read_the_place(places: dict[str, Path
             assert "required: " not in finished.stderr, finished.stderr
 
 
-def test_a_place_without_runs_beside_one_with_runs_is_named(places: dict[str, Path], tmp_path: Path) -> None:
+def test_a_directory_without_runs_is_named_beside_one_with_runs(places: dict[str, Path], tmp_path: Path) -> None:
     run = DummyRuns().copy(tmp_path / "run", "Offline").root
     message = f"{places['logs']} has LoadGen's logs, but no manifest.json of this harness"
     assert message in run_here("results", run, places["logs"]).stderr

@@ -47,7 +47,7 @@ def noisy() -> SignOff:
     return SignOff("baseline", 0.5, "open", findings=[stated("B-1/noisy_baseline", "text")])
 
 
-def test_the_runs_of_both_sides_are_run_anew_and_signed_off_after_the_last(run_main: RunMain, tmp_path: Path) -> None:
+def test_remeasured_runs_of_both_sides_are_signed_off(run_main: RunMain, tmp_path: Path) -> None:
     folder = tmp_path / "runs"
     folder.mkdir()
     names = ("ref-1", "ref-2", "cand-1", "cand-2")  # two of each are the fewest that can be signed off
@@ -81,7 +81,7 @@ def test_the_runs_of_both_sides_are_run_anew_and_signed_off_after_the_last(run_m
     assert [one["rule"] for one in json.loads(mend.read_bytes())["to_mend"]] == verdict["flags"]
 
 
-def test_a_data_set_that_lies_elsewhere_is_named(run_main: RunMain, tmp_path: Path) -> None:
+def test_a_moved_dataset_can_be_named(run_main: RunMain, tmp_path: Path) -> None:
     """Whoever signs off on another machine has the data, but not where the run had them."""
     data, moved, result = tmp_path / "rows.json", tmp_path / "moved.json", tmp_path / "result"
     data.write_text(json.dumps(json.loads(bundled_dataset("bytes").read_bytes())[:32]))
@@ -98,7 +98,7 @@ def test_a_data_set_that_lies_elsewhere_is_named(run_main: RunMain, tmp_path: Pa
     assert named.code == ExitCode.OK, named.stdout
 
 
-def test_no_run_is_run_unless_the_verdict_asks_for_it(runs: FrozenRuns) -> None:
+def test_runs_are_repeated_only_if_the_verdict_requires_it(runs: FrozenRuns) -> None:
     ref = runs.paths("srv-1", "srv-2")
     before = digests(ref[0].parent)
     passed = SignOff("baseline", 0.5, "open")
@@ -131,7 +131,7 @@ def saying(verdicts: Iterable[SignOff], references: list[list[Path]] | None = No
     return sign
 
 
-def test_the_rounds_end_with_the_first_verdict_that_does_not_ask_and_the_last_is_signed_off(
+def test_remeasuring_ends_with_the_first_verdict_that_requires_no_repetition(
     runs: FrozenRuns, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def copies() -> tuple[list[Path], list[Path]]:
@@ -164,7 +164,7 @@ def test_the_rounds_end_with_the_first_verdict_that_does_not_ask_and_the_last_is
         (["B-4/contended", "G-4/overlap"], 0),  # a FAIL stays one
     ],
 )
-def test_contention_asks_for_repetitions(monkeypatch: pytest.MonkeyPatch, rules: list[str], rounds: int) -> None:
+def test_a_busy_host_requires_repetitions(monkeypatch: pytest.MonkeyPatch, rules: list[str], rounds: int) -> None:
     monkeypatch.setattr("scenarios.audit.remeasure._performance_runs", lambda _: {})
     findings = [Finding(rule, find_rule(rule).severity, "text") for rule in rules]
     findings = [replace(one, severity="warning") if one.rule == "B-4/contended" else one for one in findings]
@@ -172,9 +172,7 @@ def test_contention_asks_for_repetitions(monkeypatch: pytest.MonkeyPatch, rules:
     assert remeasured(saying(verdicts), [Path()], [], 3, Console(), lambda _: None)[1] == rounds
 
 
-def test_the_next_sign_off_of_a_result_does_not_count_a_discarded_run(
-    runs: FrozenRuns, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_discarded_run_is_not_signed_off(runs: FrozenRuns, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     old = runs.copy(tmp_path / "performance" / "run_1", "srv-1")
     runs.copy(tmp_path / "accuracy", "srv-acc")
 
@@ -191,9 +189,7 @@ def test_the_next_sign_off_of_a_result_does_not_count_a_discarded_run(
     assert result.directories == [old, tmp_path / "accuracy"]
 
 
-def test_a_repetition_that_fails_leaves_the_runs_in_their_places(
-    runs: FrozenRuns, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_failed_repetition_keeps_the_runs(runs: FrozenRuns, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ref = [runs.copy(tmp_path / "performance" / f"run_{number}", f"srv-{number}") for number in (1, 2)]
     before = digests(tmp_path)
     ran: list[Path] = []
@@ -209,13 +205,13 @@ def test_a_repetition_that_fails_leaves_the_runs_in_their_places(
     assert {name: digest for name, digest in digests(tmp_path).items() if "repeat-1" not in name} == before
 
 
-def test_a_run_whose_record_does_not_say_what_was_asked_is_not_run(runs: FrozenRuns, tmp_path: Path) -> None:
+def test_a_run_without_repeatable_options_is_refused(runs: FrozenRuns, tmp_path: Path) -> None:
     run = runs.copy(tmp_path / "run", "srv-1", ["set_manifest", "asked.turbo", True])
     with pytest.raises(InputError, match="cannot be repeated: --turbo: unknown option"):
         remeasured(lambda ref, cand: noisy(), [run], [], 1, Console(), print)
 
 
-def test_a_verdict_and_its_ledger_are_where_they_were_asked_for(runs: FrozenRuns, tmp_path: Path) -> None:
+def test_verdict_and_ledger_are_written_to_the_named_path(runs: FrozenRuns, tmp_path: Path) -> None:
     out = tmp_path / "out" / "verdict.json"
     before = digests(runs("srv-1"))
     done = run_here("signoff", "--scope", "harness", "--ref", *runs.paths("srv-1", "srv-acc"), "--out", out)
@@ -229,7 +225,7 @@ def ledger(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / SIGNOFF_LEDGER).read_bytes().splitlines()]
 
 
-def test_a_verdict_is_kept_beside_the_candidate_and_named_in_the_ledger(runs: FrozenRuns, tmp_path: Path) -> None:
+def test_a_verdict_is_written_beside_the_candidate_and_into_the_ledger(runs: FrozenRuns, tmp_path: Path) -> None:
     ref = [runs.copy(tmp_path / name, name) for name in ("ss-1", "ss-3", "ss-acc")]
     cand = [runs.copy(tmp_path / name, name) for name in ("ss-fast-1", "ss-fast-2")]
     before = digests(tmp_path)
@@ -257,7 +253,7 @@ def test_a_verdict_is_kept_beside_the_candidate_and_named_in_the_ledger(runs: Fr
 
 @pytest.mark.parametrize("planted", ["directory", "link", "pipe"])
 @pytest.mark.parametrize("name", ["signoff_harness.json", SIGNOFF_LEDGER])
-def test_a_verdict_that_cannot_be_saved_changes_no_exit_code(
+def test_an_unwritable_verdict_does_not_change_the_exit_code(
     runs: FrozenRuns, tmp_path: Path, name: str, planted: str
 ) -> None:
     run, victim = runs.copy(tmp_path / "run", "srv-1"), tmp_path / "victim"
@@ -274,7 +270,7 @@ def test_a_verdict_that_cannot_be_saved_changes_no_exit_code(
     assert victim.read_text() == "not ours"
 
 
-def test_a_verdict_on_other_logs_is_saved_only_where_it_is_asked_for(runs: FrozenRuns, tmp_path: Path) -> None:
+def test_a_verdict_on_bare_logs_is_written_only_to_a_named_path(runs: FrozenRuns, tmp_path: Path) -> None:
     run = runs.copy(tmp_path / "run", "srv-1")
     RunDir(run).manifest.unlink()
     before = digests(tmp_path)
@@ -284,7 +280,7 @@ def test_a_verdict_on_other_logs_is_saved_only_where_it_is_asked_for(runs: Froze
     assert digests(tmp_path) == before
 
 
-def test_the_feedback_names_what_lowers_the_verdict_gravest_first() -> None:
+def test_feedback_names_the_most_severe_findings_first() -> None:
     reasons = [
         stated("B-1/steady", "text"),
         stated("B-2/outlier", "text", Path("file")),

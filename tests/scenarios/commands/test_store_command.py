@@ -48,7 +48,7 @@ def test_repeated_runs_of_a_result_are_one_row(call: Any, result: ResultDir, db:
     assert call("gate", result.root)[0] == 1  # no verdict on the repeat
 
 
-def test_from_run_to_row_to_gate(call: Any, result: ResultDir, db: Path, tmp_path: Path) -> None:
+def test_a_stored_run_is_judged_by_the_gate(call: Any, result: ResultDir, db: Path, tmp_path: Path) -> None:
     for run in (result.performance, result.accuracy):
         say_in_manifest(run, kv_cache_dtype="fp8")
     declaration = ("--declaration", ROOT / "configs" / "mechanism-fp8-kv.yaml")
@@ -76,7 +76,7 @@ def test_from_run_to_row_to_gate(call: Any, result: ResultDir, db: Path, tmp_pat
     assert call("gate", rows)[0] == 1  # its own column still tells
 
 
-def test_a_supported_cache_is_stored_with_the_results_file_that_shows_it(
+def test_a_supported_technique_is_stored_with_its_results_file(
     call: Any, result: ResultDir, db: Path, tmp_path: Path
 ) -> None:
     for run in (result.performance, result.accuracy):
@@ -105,7 +105,7 @@ def test_a_supported_cache_is_stored_with_the_results_file_that_shows_it(
     assert (code, "SHA-256 of the results file: " in text) == (1, True)
 
 
-def test_a_contradicted_technique_is_not_certified(call: Any, result: ResultDir, db: Path) -> None:
+def test_a_technique_that_contradicts_the_engine_is_not_certified(call: Any, result: ResultDir, db: Path) -> None:
     say_in_manifest(result.performance, kv_cache_dtype="fp8")
     assert "stored as reviewed_preview" in call("store", "ingest", "--db", db, result.performance.root)[1]
     (row,) = exported(call, db)
@@ -122,7 +122,7 @@ def test_a_contradicted_technique_is_not_certified(call: Any, result: ResultDir,
     ],
     ids=lambda change: next(iter(change)),
 )  # fmt: skip
-def test_a_row_is_held_against_its_run(
+def test_a_row_that_differs_from_its_run_is_reported(
     call: Any, runs: DummyRuns, db: Path, tmp_path: Path, change: dict[str, Any]
 ) -> None:
     call("store", "ingest", "--db", db, runs("SingleStream"))
@@ -137,7 +137,7 @@ def test_a_row_is_held_against_its_run(
     assert call("gate", rows)[0] == 2
 
 
-def test_a_changed_declaration_needs_replace(call: Any, runs: DummyRuns, db: Path) -> None:
+def test_a_changed_declaration_requires_replace(call: Any, runs: DummyRuns, db: Path) -> None:
     assert call("store", "ingest", "--db", db, runs("Offline"))[0] == 0
     changed = ("store", "ingest", "--db", db, runs("Offline"), "--mechanism-notes", "second look")
     code, text = call(*changed)
@@ -146,7 +146,7 @@ def test_a_changed_declaration_needs_replace(call: Any, runs: DummyRuns, db: Pat
     assert call(*changed, "--replace")[1].startswith("replaced: ")
 
 
-def test_a_run_that_failed_is_a_row_too(call: Any, result: ResultDir, db: Path) -> None:
+def test_a_failed_run_is_stored(call: Any, result: ResultDir, db: Path) -> None:
     manifest = json.loads(result.performance.manifest.read_text())
     error = {"cause": "stall", "message": "3 of 64 queries open, nothing moved for 20 s"}
     manifest |= {"status": "failed", "error": error}
@@ -157,7 +157,7 @@ def test_a_run_that_failed_is_a_row_too(call: Any, result: ResultDir, db: Path) 
     assert "nothing moved" in row["error_message"]
 
 
-def test_an_audit_is_judged_again_from_its_runs(call: Any, db: Path, tmp_path: Path) -> None:
+def test_a_stored_audit_is_reevaluated_from_its_runs(call: Any, db: Path, tmp_path: Path) -> None:
     result = ResultDir(shutil.copytree(recorded() / RESULTS["Offline"], tmp_path / "audited"))
     run = result.audit("TEST06") / "performance"
 
@@ -172,7 +172,7 @@ def test_an_audit_is_judged_again_from_its_runs(call: Any, db: Path, tmp_path: P
     assert stored() == '{"TEST06":"unreadable"}'
 
 
-def test_a_repeat_has_the_audits_of_its_result_and_no_others(call: Any, db: Path, tmp_path: Path) -> None:
+def test_a_repeated_run_has_only_the_audits_of_its_result(call: Any, db: Path, tmp_path: Path) -> None:
     result = ResultDir(shutil.copytree(recorded() / RESULTS["Offline"], tmp_path / "audited"))
     repeat = RunDir(result.performance.root.rename(result.performance.root.with_name("run_2")))
     mixed = ResultDir(tmp_path / "other")  # runs and audits of several scenarios in one directory
@@ -188,7 +188,7 @@ def test_a_repeat_has_the_audits_of_its_result_and_no_others(call: Any, db: Path
     assert stored(mixed.root / "server") is None
 
 
-def test_query_export_and_summary(call: Any, runs: DummyRuns, db: Path, tmp_path: Path) -> None:
+def test_rows_are_queried_exported_and_summarized(call: Any, runs: DummyRuns, db: Path, tmp_path: Path) -> None:
     call("store", "ingest", "--db", db, runs("Offline"), runs("SingleStream"))
     assert "2 runs" in call("store", "query", "--db", db)[1]
     assert "1 run\n" in call("store", "query", "--db", db, "--where", "scenario=Offline")[1]
@@ -209,7 +209,7 @@ def test_query_export_and_summary(call: Any, runs: DummyRuns, db: Path, tmp_path
     assert set(json.loads(summary.stdout)["answer"]) == {"runs", "best"}
 
 
-def test_compare(call: Any, runs: DummyRuns, db: Path) -> None:
+def test_rows_are_compared_by_their_ids(call: Any, runs: DummyRuns, db: Path) -> None:
     call("store", "ingest", "--db", db, runs("Offline"), runs("SingleStream"))
     first, second = (row["run_id"] for row in exported(call, db))
     code, text = call("store", "compare", "--db", db, first, first[:8])
@@ -220,7 +220,7 @@ def test_compare(call: Any, runs: DummyRuns, db: Path) -> None:
     assert call("store", "compare", "--db", db, first, "nothing")[0] == 2
 
 
-def test_scores_of_the_row_are_those_of_the_responses(
+def test_stored_scores_are_recomputed_from_the_responses(
     call: Any, result: ResultDir, db: Path, with_target: Callable[[Mapping[str, Target]], None]
 ) -> None:
     target = reachable(result.accuracy, 0.995)
@@ -232,7 +232,7 @@ def test_scores_of_the_row_are_those_of_the_responses(
     assert target["gen_num"].reference == row["gen_num"]
 
 
-def test_the_run_id_stays_when_the_accuracy_run_fails_or_comes_later(call: Any, result: ResultDir, db: Path) -> None:
+def test_the_run_id_does_not_depend_on_the_accuracy_run(call: Any, result: ResultDir, db: Path) -> None:
     call("store", "ingest", "--db", db, result.performance.root)
     before = result.accuracy.manifest.read_text()
     for text in (before.replace('"status": "finished"', '"status": "failed"'), before):
@@ -250,7 +250,7 @@ def bare(runs: DummyRuns, result: ResultDir) -> ResultDir:
     return result
 
 
-def test_scores_that_nobody_can_check_are_unknown(
+def test_scores_that_cannot_be_rescored_are_unknown(
     call: Any, result: ResultDir, db: Path, with_target: Callable[[Mapping[str, Target]], None]
 ) -> None:
     """The log is truncated, the dataset is not at hand, or there is no target to compare with."""
@@ -288,7 +288,7 @@ def edit_plan(run: RunDir, **plan: str) -> None:
     reseal(run)
 
 
-def test_contradicting_files_leave_the_result_open(call: Any, result: ResultDir, db: Path) -> None:
+def test_contradicting_files_make_the_validity_unknown(call: Any, result: ResultDir, db: Path) -> None:
     summary = result.performance.summary
     summary.write_text(re.sub(r"Samples per second: [\d.]+", "Samples per second: 1.5", summary.read_text()))
     call("store", "ingest", "--db", db, result.performance.root)
@@ -297,7 +297,7 @@ def test_contradicting_files_leave_the_result_open(call: Any, result: ResultDir,
     assert "contradict" in row["error_message"]
 
 
-def test_logs_of_others_have_no_column_that_they_do_not_show(
+def test_logs_of_other_harnesses_fill_only_known_columns(
     call: Any, runs: DummyRuns, result: ResultDir, db: Path
 ) -> None:
     call("store", "ingest", "--db", db, bare(runs, result).performance.root)
@@ -317,7 +317,7 @@ def test_logs_of_others_have_no_column_that_they_do_not_show(
     )
 
 
-def test_a_server_has_the_hardware_and_weights_that_its_operator_declares(call: Any, db: Path, tmp_path: Path) -> None:
+def test_a_server_run_has_the_hardware_that_its_operator_declares(call: Any, db: Path, tmp_path: Path) -> None:
     home = next((recorded() / OVER_HTTP).rglob("performance/run_1"))
 
     def stored() -> dict[str, Any]:
@@ -337,7 +337,7 @@ def test_a_server_has_the_hardware_and_weights_that_its_operator_declares(call: 
     assert stored() == dict.fromkeys(declared)
 
 
-def test_the_rules_of_a_round_apply_where_one_is_named(call: Any, runs: DummyRuns, result: ResultDir, db: Path) -> None:
+def test_rules_of_the_named_round_are_applied(call: Any, runs: DummyRuns, result: ResultDir, db: Path) -> None:
     """The seeds of the logs are those of the current round."""
     run = bare(runs, result).performance.root
     for name, is_reported in ((CURRENT_ROUND.name, False), ("v5.0", True)):

@@ -62,7 +62,7 @@ def test_two_replicas_share_the_open_queries(run_main: RunMain, tmp_path: Path) 
     assert 5 < run.open.mean <= 6
 
 
-def test_a_server_never_has_more_requests_than_allowed(run_main: RunMain, tmp_path: Path) -> None:
+def test_a_server_never_has_more_requests_than_the_concurrency(run_main: RunMain, tmp_path: Path) -> None:
     lock, open_now, most = threading.Lock(), 0, 0
 
     def reply_to(body: dict[str, Any]) -> Reply:

@@ -21,9 +21,7 @@ def reading(time_s: float, busy_s: float, own_s: dict[int, float], cores: tuple[
 
 
 @pytest.mark.parametrize("is_own", [True, False])
-def test_work_of_a_child_is_the_runs_own_and_that_of_others_is_foreign(
-    is_own: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cpu_time_of_children_is_not_foreign(is_own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """One process alone is the harness: others of the tests' group may end children that worked before the reading."""
     monkeypatch.setattr(cpu_times, "_group", lambda _: {os.getpid() if is_own else os.getppid()})
     before = read_cpu(os.getppid())
@@ -40,7 +38,7 @@ def test_work_of_a_child_is_the_runs_own_and_that_of_others_is_foreign(
 @pytest.mark.parametrize(
     ("foreign_s", "taken"), [(0.0, 0), (0.4, 0), (0.49, 0), (0.67, 1), (1.0, 1), (1.4, 1), (1.6, 2), (3.0, 2)]
 )
-def test_a_core_is_taken_from_half_of_its_time(foreign_s: float, taken: int) -> None:
+def test_a_core_used_by_others_for_half_of_the_time_counts_as_taken(foreign_s: float, taken: int) -> None:
     for window_s in (0.5, 3.0):
         end = reading(window_s, foreign_s * window_s, {1: 0.0})
         contention = contention_between(reading(0.0, 0.0, {1: 0.0}), end)
@@ -48,7 +46,7 @@ def test_a_core_is_taken_from_half_of_its_time(foreign_s: float, taken: int) -> 
         assert contention.cores_taken == taken
 
 
-def test_before_the_start_only_descendants_are_the_harness() -> None:
+def test_before_the_start_only_descendants_belong_to_the_harness() -> None:
     """A shell script has its other programs in the process group of main.py."""
     child = subprocess.Popen(
         ["sh", "-c", "(exec sleep 60) & echo $!; exec sleep 60"], stdout=subprocess.PIPE, text=True
@@ -67,7 +65,7 @@ def test_before_the_start_only_descendants_are_the_harness() -> None:
 
 
 @pytest.mark.parametrize("lost", ["start", "end", "window"])
-def test_unknown_load_takes_no_core(lost: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_load_counts_no_core_as_taken(lost: str, monkeypatch: pytest.MonkeyPatch) -> None:
     readings: list[CpuReading | str] = [reading(0.0, 0.0, {}), reading(0.1 if lost == "window" else 1.0, 2.0, {})]
     if lost != "window":
         readings[lost == "end"] = "PermissionError"
@@ -75,7 +73,7 @@ def test_unknown_load_takes_no_core(lost: str, monkeypatch: pytest.MonkeyPatch) 
     assert ForeignLoad().cores_taken() == 0
 
 
-def test_processes_that_come_and_go_count_once() -> None:
+def test_processes_that_start_and_end_are_counted_once() -> None:
     start = reading(10.0, 100.0, {1: 5.0, 2: 3.0})
     # 2 used 3 more and ended, which its parent 1 has as its children's; 3 is new.
     end = reading(14.0, 107.0, {1: 5.0 + 6.0 + 0.5, 3: 1.0})
@@ -85,13 +83,13 @@ def test_processes_that_come_and_go_count_once() -> None:
     assert (contention.window_s, contention.usable_cores) == (4.0, 2)
 
 
-def test_nothing_foreign_is_never_less_than_nothing() -> None:
+def test_foreign_cpu_time_is_never_negative() -> None:
     contention = contention_between(reading(0.0, 10.0, {1: 0.0}), reading(1.0, 11.0, {1: 1.3}))
     assert isinstance(contention, Contention)
     assert contention.foreign_cpu_s == 0.0
 
 
-def test_what_cannot_be_read_is_said_and_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_cpu_times_are_reported_without_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> object:
         raise PermissionError("not for you")
 

@@ -63,15 +63,15 @@ NO_LIMITS = {"scenario": "SingleStream", "ttft_limit_ms": None, "tpot_limit_ms":
         ({"phase": "closing"}, ["Server  3:05  closing the logs (7 s)"]),
     ],
 )  # fmt: skip
-def test_the_lines_of_a_phase(seen: dict[str, object], shown: list[str]) -> None:
+def test_each_phase_has_its_lines(seen: dict[str, object], shown: list[str]) -> None:
     assert lines(server(**seen)) == shown
 
 
-def test_a_slow_machine_has_a_rate() -> None:
+def test_a_slow_rate_has_enough_digits() -> None:
     assert "0.021/s" in lines(server(samples_per_second=0.0211))[1]
 
 
-def test_a_large_machine_fits_80_columns() -> None:
+def test_large_numbers_fit_80_columns() -> None:
     large = server(
         expected=802_080, completed=734_567, issued=749_999, samples_per_second=2_345.6,
         tokens_per_second=300_000.0, ttft_p99_ms=12_812.4, tpot_p99_ms=141.26, elapsed_s=40_000.0,
@@ -79,12 +79,12 @@ def test_a_large_machine_fits_80_columns() -> None:
     assert max(map(len, lines(large, "Interactive", 45_000))) < 80
 
 
-def test_a_limit_that_is_passed_stands_out() -> None:
+def test_an_exceeded_limit_is_highlighted() -> None:
     (first, _) = progress_lines("Server", server(ttft_p99_ms=2_300.0), 1, 1)
     assert [first.plain[span.start : span.end] for span in first.spans if span.style] == ["p99 TTFT 2,300/2,000 ms"]
 
 
-def test_time_to_go() -> None:
+def test_the_remaining_time_follows_from_count_and_duration() -> None:
     assert time_to_go_s(server(completed=0)) is None
     assert time_to_go_s(server(elapsed_s=0.0)) is None
     # 100 s by the count, 500 s by the clock: Offline ends with its last sample, other scenarios also with the clock.
@@ -103,7 +103,7 @@ def test_time_to_go() -> None:
     assert time_to_go_s(server(expected=200, completed=100, elapsed_s=10.0, min_duration_s=None)) == 10.0
 
 
-def test_plain_lines_are_few() -> None:
+def test_without_terminal_only_few_lines_are_printed() -> None:
     now = [0.0]
     text = io.StringIO()
     with Display(Console(file=text, width=40), "Server", 0.0, now_s=lambda: now[0]) as display:
@@ -117,7 +117,7 @@ def test_plain_lines_are_few() -> None:
     assert "\x1b" not in text.getvalue()
 
 
-def test_the_lines_of_a_log_that_grows(tmp_path: Path) -> None:
+def test_only_new_complete_lines_of_a_log_are_read(tmp_path: Path) -> None:
     path = tmp_path / "engine.log"
     tail = LogTail(path)
     assert tail.lines() == []
@@ -130,7 +130,7 @@ def test_the_lines_of_a_log_that_grows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("columns", [80, 30, 1])
-def test_lines_are_replaced_and_never_wider_than_the_terminal(columns: int) -> None:
+def test_lines_are_replaced_and_fit_the_terminal(columns: int) -> None:
     text = io.StringIO()
     with Display(Console(file=text, force_terminal=True, width=columns), "Server", 0.0) as display:
         display(server())
@@ -143,7 +143,7 @@ def test_lines_are_replaced_and_never_wider_than_the_terminal(columns: int) -> N
     assert text.getvalue().rfind("\x1b[?25h") > text.getvalue().find("\x1b[?25l")
 
 
-def test_the_limits_in_force_and_those_of_the_benchmark_where_they_differ_stand_beside_the_numbers() -> None:
+def test_results_show_applied_and_official_limits() -> None:
     result = read_result(RunDir(DummyRuns()("Server")).result)
     for tpot_ns, header, shown in ((None, "p99 limit", ["100"]), (10**8, "p99 limit", ["100"]),
                                    (4 * 10**7, "p99 limit   official p99", ["100", "40"])):  # fmt: skip

@@ -68,7 +68,7 @@ def _processes(started: StartedMain) -> set[tuple[str, bool]]:
     return seen
 
 
-def test_a_run_runs_to_its_end_and_its_secrets_are_nowhere(
+def test_a_complete_run_stores_no_secrets(
     arguments: Callable[..., list[object]], start_main: StartMain, tmp_path: Path
 ) -> None:
     with serving(HttpServer("/v1/completions", Computing(0.0, SPACED_S), "vllm", key=KEY)) as server:
@@ -106,7 +106,7 @@ def test_a_run_runs_to_its_end_and_its_secrets_are_nowhere(
     assert not [secret for secret in SECRETS if secret in finished.stdout + finished.stderr]
 
 
-def test_a_server_that_reuses_prompts_is_never_official(
+def test_a_run_on_a_server_that_reuses_prompts_is_not_eligible(
     arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
 ) -> None:
     def reuses(body: dict[str, Any]) -> Reply:
@@ -123,7 +123,7 @@ def test_a_server_that_reuses_prompts_is_never_official(
     assert manifest.observed.read_to_loadgen.count == 64  # Offline: whole responses only
 
 
-def test_words_of_a_server_steer_no_terminal_and_no_page(
+def test_control_characters_from_a_server_are_escaped(
     arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
 ) -> None:
     name = "model\x1b]0;owned\x07\x9b2J"
@@ -138,7 +138,9 @@ def test_words_of_a_server_steer_no_terminal_and_no_page(
     assert not [text for text in texts if any(sign in text for sign in "\x1b\x07\x9b")]
 
 
-def test_a_fault_in_mid_run_ends_it(arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path) -> None:
+def test_a_server_error_during_a_run_ends_it(
+    arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
+) -> None:
     honest = Computing(0.0, SPACED_S)
 
     def breaks_at_the_thirtieth(body: dict[str, Any]) -> Reply:
@@ -164,7 +166,7 @@ def test_a_fault_in_mid_run_ends_it(arguments: Callable[..., list[object]], run_
         (("--cluster", "auto"), "engine endpoint has its own servers"),
     ],
 )
-def test_bad_options_are_refused_before_a_server_is_asked(
+def test_invalid_options_are_refused_before_a_server_is_contacted(
     more: tuple[str, ...],
     words: str,
     arguments: Callable[..., list[object]],
@@ -179,7 +181,7 @@ def test_bad_options_are_refused_before_a_server_is_asked(
     assert not (tmp_path / "run").exists()
 
 
-def test_an_unreachable_server_is_refused_alike_by_all_commands(
+def test_an_unreachable_server_is_refused_by_each_command(
     arguments: Callable[..., list[object]], tmp_path: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
@@ -194,7 +196,7 @@ def test_an_unreachable_server_is_refused_alike_by_all_commands(
     assert not (tmp_path / "run").exists()
 
 
-def test_two_servers_share_a_run_of_the_network_division(
+def test_two_servers_share_a_run_in_the_network_division(
     arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
 ) -> None:
     first, second = (HttpServer("/v1/completions", Computing(0.0, SPACED_S), "vllm") for _ in range(2))
@@ -264,7 +266,7 @@ def _wait_for_their_end(urls: str) -> None:
         until(lambda there=address: socket.socket().connect_ex(there) != 0, "the server's end")
 
 
-def test_servers_are_started_with_the_run_and_end_with_it(
+def test_started_servers_end_with_the_run(
     arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
 ) -> None:
     urls, serve = _served("", "--after 2")
@@ -280,7 +282,7 @@ def test_servers_are_started_with_the_run_and_end_with_it(
 @pytest.mark.parametrize(
     ("second", "code"), [("--no-such-option", ExitCode.REFUSED), ("--requests 20", ExitCode.FAILED)]
 )
-def test_one_server_of_several_that_fails_ends_the_run_and_the_others(
+def test_a_failed_server_ends_the_run_and_the_other_servers(
     second: str, code: ExitCode, arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
 ) -> None:
     urls, serve = _served("", second)
@@ -291,7 +293,7 @@ def test_one_server_of_several_that_fails_ends_the_run_and_the_others(
     _wait_for_their_end(urls)
 
 
-def test_a_run_on_a_server_that_sends_text(
+def test_a_run_on_a_text_server_counts_and_times_tokens(
     arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
 ) -> None:
     def speak_slowly(body: dict[str, Any]) -> Reply:

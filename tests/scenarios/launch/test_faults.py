@@ -84,7 +84,7 @@ FAULTS: dict[str, tuple[str, tuple[object, ...], str, ExitCode, str]] = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_ends_the_run(name: str, run_main: RunMain, tmp_path: Path) -> None:
+def test_each_fault_ends_the_run_with_its_exit_code_and_cause(name: str, run_main: RunMain, tmp_path: Path) -> None:
     scenario, options, in_run, code, cause = FAULTS[name]
     out = tmp_path / "run"
     environment = patched(tmp_path, in_run=in_run) if in_run else {}
@@ -113,7 +113,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_full_disk(small_disk: Path, start_main: StartMain, tmp_path: Path) -> None:
+def test_a_full_disk_ends_the_run(small_disk: Path, start_main: StartMain, tmp_path: Path) -> None:
     out = small_disk / "run"
     conf = LONG_USER_CONF.replace("600000", "60000")  # the disk would hold its files
     started = start_main(*arguments("Server", out, conf=conf))
@@ -147,9 +147,7 @@ DiskReserve.release = fill_and_release
 """
 
 
-def test_a_disk_that_is_full_at_the_end_holds_the_last_files(
-    small_disk: Path, run_main: RunMain, tmp_path: Path
-) -> None:
+def test_a_disk_full_at_the_end_still_holds_the_last_files(small_disk: Path, run_main: RunMain, tmp_path: Path) -> None:
     out, ballast = small_disk / "run", small_disk / "ballast"
     fill = FILL_DISK.format(ballast=str(ballast))
     finished = run_main(*arguments("Offline", out), environment=patched(tmp_path, in_run=fill, in_parent=fill))
@@ -174,7 +172,7 @@ statements.attest = attest
 """
 
 
-def test_a_complete_run_without_attestation_is_named_and_can_be_signed(run_main: RunMain, tmp_path: Path) -> None:
+def test_a_complete_run_without_attestation_can_be_signed_later(run_main: RunMain, tmp_path: Path) -> None:
     out, page = tmp_path / "run", tmp_path / "page.html"
     finished = run_main(*arguments("Offline", out), environment=patched(tmp_path, in_parent=UNWRITABLE_SEAL))
     assert finished.code == ExitCode.FAILED
@@ -223,7 +221,7 @@ def starts(notes: Path) -> list[tuple[int, str]]:
     return [(int(pid), guessed) for pid, guessed in map(str.split, lines)]
 
 
-def test_a_refused_run_leaves_neither_process_nor_directory(
+def test_a_refused_run_leaves_no_process_and_no_directory(
     run_main: RunMain, make_dataset: Callable[..., Path], tmp_path: Path
 ) -> None:
     out, notes = tmp_path / "run", tmp_path / "notes"
@@ -238,7 +236,7 @@ def test_a_refused_run_leaves_neither_process_nor_directory(
     assert not any(alive(pid) for pid, _ in starts(notes))
 
 
-def test_another_environment_than_planned_means_another_process(start_main: StartMain, tmp_path: Path) -> None:
+def test_a_wrongly_predicted_environment_starts_another_process(start_main: StartMain, tmp_path: Path) -> None:
     out, notes = tmp_path / "run", tmp_path / "notes"
     guess = """
     from sut.dummy.dummy_kind import DummyKind
@@ -254,7 +252,7 @@ def test_another_environment_than_planned_means_another_process(start_main: Star
     assert {guessed for _, guessed in starts(notes)} <= {"wrongly", "-"}
 
 
-def test_what_the_process_says_while_it_imports_stands_in_the_engines_log(run_main: RunMain, tmp_path: Path) -> None:
+def test_output_during_imports_is_in_the_engine_log(run_main: RunMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     late = """
     print("said early", flush=True)
@@ -271,7 +269,9 @@ def test_what_the_process_says_while_it_imports_stands_in_the_engines_log(run_ma
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_ended_before_the_run_is_checked(number: signal.Signals, start_main: StartMain, tmp_path: Path) -> None:
+def test_an_interrupt_before_the_checks_leaves_no_directory(
+    number: signal.Signals, start_main: StartMain, tmp_path: Path
+) -> None:
     out, notes = tmp_path / "run", tmp_path / "notes"
     started = start_main(
         *arguments("Offline", out),

@@ -64,7 +64,9 @@ def started_until(
         ("running", signal.SIGHUP),
     ],
 )
-def test_interrupted(phase: str, number: signal.Signals, start_main: StartMain, tmp_path: Path) -> None:
+def test_a_signal_interrupts_each_phase_of_a_run(
+    phase: str, number: signal.Signals, start_main: StartMain, tmp_path: Path
+) -> None:
     out = tmp_path / "run"
     environment = patched(tmp_path, in_run=SLOW_START) if phase == "engine" else {}
     started = started_until(phase, start_main, out, environment, anew=True)
@@ -73,14 +75,14 @@ def test_interrupted(phase: str, number: signal.Signals, start_main: StartMain, 
     assert progress(out)["error"]["message"] == "stopped by SIGTERM"  # the run was asked before it was killed
 
 
-def test_a_signal_to_the_run_while_it_imports(run_main: RunMain, tmp_path: Path) -> None:
+def test_a_signal_to_the_run_process_during_imports_interrupts_the_run(run_main: RunMain, tmp_path: Path) -> None:
     """A signal to all processes of a batch job may reach the run first."""
     end = "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)"
     finished = run_main(*arguments("Offline", tmp_path / "run"), environment=patched(tmp_path, in_run=end))
     check_failed(finished, tmp_path / "run", ExitCode.INTERRUPTED, "the run's process was ended by SIGTERM")
 
 
-def test_interrupted_when_all_is_judged(run_main: RunMain, tmp_path: Path) -> None:
+def test_a_signal_during_the_attestation_ends_the_run_after_it(run_main: RunMain, tmp_path: Path) -> None:
     code = """
     import os, signal
     from runs.attestation import statements
@@ -101,7 +103,7 @@ def socket_of(engine: Path) -> Path:
     return Path(engine.with_name(f"{engine.name}-socket").read_text())
 
 
-def test_child_killed(start_main: StartMain, tmp_path: Path) -> None:
+def test_a_killed_run_process_fails_the_run(start_main: StartMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     engine = tmp_path / "engine-pid"
     started = started_until(
@@ -115,7 +117,7 @@ def test_child_killed(start_main: StartMain, tmp_path: Path) -> None:
     assert not socket_of(engine).parent.exists()
 
 
-def test_parent_killed(start_main: StartMain, tmp_path: Path) -> None:
+def test_a_killed_parent_leaves_no_process(start_main: StartMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     engine = tmp_path / "engine-pid"
     started = started_until(
@@ -132,7 +134,7 @@ def test_parent_killed(start_main: StartMain, tmp_path: Path) -> None:
     assert not RunDir(out).result.exists()
 
 
-def test_child_stopped(start_main: StartMain, tmp_path: Path) -> None:
+def test_a_stopped_run_process_fails_the_run(start_main: StartMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     environment = patched(
         tmp_path, in_parent="import scenarios.launch.supervisor\nscenarios.launch.supervisor.SILENCE_RUNNING_S = 8.0"
@@ -145,7 +147,7 @@ def test_child_stopped(start_main: StartMain, tmp_path: Path) -> None:
     assert int(re.findall(r"wrote no heartbeat for (\d+) s", finished.stderr)[0]) >= 8
 
 
-def test_interrupted_after_the_guardian_was_killed(start_main: StartMain, tmp_path: Path) -> None:
+def test_a_signal_interrupts_a_run_without_its_guardian(start_main: StartMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     started = started_until("running", start_main, out, {})
     guardians = [one for one in psutil.Process(started.process.pid).children() if one.cmdline()[:1] == ["/bin/sh"]]

@@ -50,7 +50,9 @@ def found_by_doctor(model: Path) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_run_finds_what_doctor_finds(name: str, small_model: Path, plan: Callable[..., PreparedRun]) -> None:
+def test_a_run_refuses_each_fault_that_doctor_reports(
+    name: str, small_model: Path, plan: Callable[..., PreparedRun]
+) -> None:
     change, words = BROKEN[name]
     change(small_model)
     with pytest.raises(InputError) as refused:
@@ -65,7 +67,7 @@ def fix_of(text: str, error: HarnessError) -> str:
     return next(fix for fix in error.fix.split("; ") if text.endswith(fix))
 
 
-def test_everything_that_is_wrong_is_named_at_once(small_model: Path, plan: Callable[..., PreparedRun]) -> None:
+def test_all_faults_of_a_model_are_named_at_once(small_model: Path, plan: Callable[..., PreparedRun]) -> None:
     changed("tokenizer.json", POINTER)(small_model)
     without(PARTS[1])(small_model)
     changed("generation_config.json", {"eos_token_id": 4000})(small_model)
@@ -91,7 +93,7 @@ def test_everything_that_is_wrong_is_named_at_once(small_model: Path, plan: Call
         changed("tokenizer_config.json", {"model_max_length": int(1e30)}),  # as transformers writes it
     ],
 )
-def test_an_honest_folder(
+def test_valid_model_folders_are_accepted(
     change: Callable[[Path], None],
     small_model: Path,
     plan: Callable[..., PreparedRun],
@@ -103,7 +105,9 @@ def test_an_honest_folder(
     assert "machine/model" not in found_by_doctor(small_model)
 
 
-def test_a_token_that_only_pads_may_lie_outside(small_model: Path, plan: Callable[..., PreparedRun]) -> None:
+def test_an_unused_padding_token_may_be_outside_the_vocabulary(
+    small_model: Path, plan: Callable[..., PreparedRun]
+) -> None:
     content = json.loads((small_model / "tokenizer.json").read_text())
     content["added_tokens"].append({**content["added_tokens"][0], "id": 258, "content": "<pad>"})
     changed("tokenizer.json", content)(small_model)
@@ -120,7 +124,7 @@ def test_a_token_that_only_pads_may_lie_outside(small_model: Path, plan: Callabl
         ({"engine": "dummy"}, (*PARTS, INDEX, "tokenizer.json")),
     ],
 )
-def test_what_is_not_read_may_be_missing(
+def test_files_that_are_not_read_may_be_missing(
     values: dict[str, Any], lacking: tuple[str, ...], small_model: Path, plan: Callable[..., PreparedRun]
 ) -> None:
     without(*lacking)(small_model)
@@ -129,7 +133,9 @@ def test_what_is_not_read_may_be_missing(
         plan()
 
 
-def test_scores_need_a_tokenizer_whatever_computes(small_model: Path, plan: Callable[..., PreparedRun]) -> None:
+def test_an_accuracy_run_requires_a_tokenizer_with_each_engine(
+    small_model: Path, plan: Callable[..., PreparedRun]
+) -> None:
     changed("tokenizer.json", POINTER)(small_model)
     plan(engine="dummy")
     with pytest.raises(InputError, match="git-lfs pointer"):
@@ -139,7 +145,9 @@ def test_scores_need_a_tokenizer_whatever_computes(small_model: Path, plan: Call
 AVX2, AVX512, AMX = frozenset({"avx2"}), frozenset({"avx2", "avx512f"}), frozenset({"avx512f", "amx_tile"})
 
 
-def test_data_types_of_options(plan: Callable[..., PreparedRun], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_data_types_in_options_are_refused(
+    plan: Callable[..., PreparedRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refused(**arguments: str) -> str:
         with pytest.raises(SetupError, match=r"vLLM's CPU build") as error:
             plan(engine_arg=arguments)
@@ -154,7 +162,7 @@ def test_data_types_of_options(plan: Callable[..., PreparedRun], monkeypatch: py
     assert "quantization=fp8: vLLM's CPU build cannot" in refused(quantization="fp8")
 
 
-def test_an_fp8_cache_that_the_model_asks_for(
+def test_an_unsupported_fp8_cache_in_the_model_configuration_is_refused(
     small_model: Path, plan: Callable[..., PreparedRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quantization = {**by_group("channel"), "kv_cache_scheme": {"num_bits": 8, "type": "float"}}
@@ -185,7 +193,7 @@ def by_group(strategy: str, kind: str = "float", bits: int = 8) -> dict[str, Any
         (by_group("tensor", "int"), None, "float32"),
     ],
 )
-def test_data_types_of_weights(
+def test_unsupported_data_types_of_weights_are_refused(
     quantization: dict[str, Any],
     refused_on: frozenset[str] | None,
     dtype: str | None,
@@ -207,7 +215,7 @@ def test_data_types_of_weights(
 
 
 @pytest.mark.parametrize("command", ["run", "audit", "tune", "campaign"])
-def test_each_command_that_starts_an_engine(
+def test_each_command_that_starts_an_engine_refuses_a_damaged_model(
     command: str, small_model: Path, make_dataset: MakeDataset, tmp_path: Path
 ) -> None:
     changed("tokenizer.json", POINTER)(small_model)
@@ -228,7 +236,7 @@ def test_each_command_that_starts_an_engine(
     assert not out.exists()
 
 
-def test_a_link_that_leads_nowhere(tmp_path: Path) -> None:
+def test_a_link_to_a_missing_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model").symlink_to("model")
     with pytest.raises(InputError, match="the target of the link is not a folder"):
         machine_checks.check_model(str(tmp_path / "model"), ())
@@ -238,7 +246,7 @@ def test_a_link_that_leads_nowhere(tmp_path: Path) -> None:
     ("missing", "present", "rule"),
     [("mlperf_loadgen", "", "LoadGen"), ("vllm", "", "vLLM"), ("", "torchvision", "package")],
 )
-def test_what_is_installed(
+def test_missing_packages_are_refused(
     missing: str, present: str, rule: str, plan: Callable[..., PreparedRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = {missing, *UNWANTED} - {present}

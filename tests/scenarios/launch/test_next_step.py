@@ -53,7 +53,7 @@ def offered(line: str) -> float:
     return float(match[1])
 
 
-def test_within_the_official_limits_the_rate_of_the_trial_is_next() -> None:
+def test_a_trial_within_the_limits_proposes_its_rate() -> None:
     (line,) = said("Server", (200, 900), (30, 60))
     assert offered(line) == 0.24
     assert "512 queries" in line  # whole datasets above early stopping's 459
@@ -61,7 +61,7 @@ def test_within_the_official_limits_the_rate_of_the_trial_is_next() -> None:
 
 
 @pytest.mark.parametrize(("scenario", "ttft_ms", "tpot_ms"), [("Server", 2_000, 100), ("Interactive", 500, 30)])
-def test_a_limit_that_no_query_met_is_named_instead_of_a_rate(scenario: str, ttft_ms: int, tpot_ms: int) -> None:
+def test_a_limit_that_no_query_met_is_named_without_a_rate(scenario: str, ttft_ms: int, tpot_ms: int) -> None:
     *why, line = said(scenario, (ttft_ms / 2, ttft_ms), (tpot_ms * 0.9, tpot_ms * 2.1))
     assert why == [
         f"TPOT was {tpot_ms * 2.1:.3g} ms in the median, with 2.0 queries open on average, above the official limit "
@@ -79,7 +79,7 @@ def test_a_limit_that_some_queries_exceeded_halves_the_rate() -> None:
     assert offered(line) == 0.12
 
 
-def test_no_rate_that_the_engine_did_not_hold() -> None:
+def test_an_unsustained_rate_is_not_proposed() -> None:
     (line,) = said("Server", (200, 900), (30, 60), kept_up=False)
     assert offered(line) <= 0.12 * 0.65
     for rate in (0.0237, 0.299, 7.77, 123.4):
@@ -88,7 +88,7 @@ def test_no_rate_that_the_engine_did_not_hold() -> None:
 
 
 @pytest.mark.parametrize("scenario", ["Offline", "SingleStream"])
-def test_without_limits_the_scores_are_next(scenario: str) -> None:
+def test_a_trial_without_limits_proposes_an_accuracy_run(scenario: str) -> None:
     (line,) = said(scenario, (1, 2), (1, 2))
     assert "the same command with --accuracy (scores of 64 articles, about 3 min)" in line
 

@@ -40,13 +40,13 @@ def of(name: str, benchmark: Benchmark, scenario: Scenario) -> list[Setting]:
     return judged.settings
 
 
-def test_the_shipped_user_conf_is_official() -> None:
+def test_the_shipped_user_conf_is_eligible() -> None:
     for benchmark in BENCHMARKS.values():
         for scenario in benchmark.scenarios:
             assert list(settings_reasons(of("user.conf", benchmark, scenario), benchmark, scenario)) == []
 
 
-def test_the_embedded_conf_is_not() -> None:
+def test_the_embedded_conf_is_not_eligible() -> None:
     assert list(settings_reasons(of("configs/embedded.conf", DATACENTER, "Offline"), DATACENTER, "Offline"))
 
 
@@ -97,7 +97,9 @@ def test_the_embedded_conf_is_not() -> None:
         ),
     ],
 )  # fmt: skip
-def test_settings(benchmark: Benchmark, scenario: Scenario, setting: str, value: str, reason: str | None) -> None:
+def test_each_relaxed_setting_is_a_reason(
+    benchmark: Benchmark, scenario: Scenario, setting: str, value: str, reason: str | None
+) -> None:
     model, of_scenario, key = setting.split(".")
     reasons = list(settings_reasons([Setting(1, model, of_scenario, key, value)], benchmark, scenario))
     assert [(reason or "") in text for text in reasons] == [True] * (reason is not None), reasons
@@ -106,7 +108,7 @@ def test_settings(benchmark: Benchmark, scenario: Scenario, setting: str, value:
 @pytest.mark.parametrize(
     "change", [{"temperature": 0.1}, {"top_p": 0.9}, {"top_k": 5}, {"seed": 1}, {"min_tokens": 2}, {"max_tokens": 64}]
 )
-def test_sampling(change: dict[str, float]) -> None:
+def test_changed_sampling_is_a_reason(change: dict[str, float]) -> None:
     settings = {"scenario": "Offline", "engine": "dummy"}
     assert not any("sampling" in reason for reason in prepare(make_config(settings)).unofficial_reasons)
     run = prepare(make_config({**settings, "sampling_arg": change}))
@@ -124,7 +126,9 @@ def test_sampling(change: dict[str, float]) -> None:
         (EDGE, "Server", 5_000, False, "has no Server"),
     ],
 )
-def test_data_set(benchmark: Benchmark, scenario: Scenario, samples: int, bundled: bool, reason: str | None) -> None:
+def test_another_dataset_is_a_reason(
+    benchmark: Benchmark, scenario: Scenario, samples: int, bundled: bool, reason: str | None
+) -> None:
     plan = prepare(make_config({"scenario": "Offline", "engine": "dummy"})).plan.model_copy(
         update={"scenario": scenario, "sample_count": samples, "dataset_sha256": benchmark.data_sha256 or ""}
     )
@@ -132,7 +136,7 @@ def test_data_set(benchmark: Benchmark, scenario: Scenario, samples: int, bundle
     assert reason in reasons[0] if reason else reasons == []
 
 
-def test_model() -> None:
+def test_another_model_shape_is_a_reason() -> None:
     assert model_reasons(DATACENTER.model, LLAMA) == []
     for key in LLAMA:
         (reason,) = model_reasons(DATACENTER.model, LLAMA | {key: 7})
@@ -161,7 +165,7 @@ def baseline(model: ModelFacts, monkeypatch: pytest.MonkeyPatch) -> Baseline:
     return baseline
 
 
-def test_the_benchmarks_data_set_has_the_official_target(run: PreparedRun) -> None:
+def test_the_complete_dataset_has_the_official_target(run: PreparedRun) -> None:
     for key, benchmark in BENCHMARKS.items():
         plan = run.plan.model_copy(update={"sample_count": benchmark.accuracy_samples, "loadgen_key": key})
         target, label = target_for(replace(run, plan=plan, benchmark=benchmark, bundled=False))
@@ -169,20 +173,20 @@ def test_the_benchmarks_data_set_has_the_official_target(run: PreparedRun) -> No
         assert benchmark.submission_name in label
 
 
-def test_part_of_a_data_set_has_none(run: PreparedRun) -> None:
+def test_part_of_a_dataset_has_no_target(run: PreparedRun) -> None:
     plan = run.plan.model_copy(update={"sample_count": 13_367})
     target, label = target_for(replace(run, plan=plan, bundled=False))
     assert target is None
     assert "13,367 samples" in label
 
 
-def test_the_embedded_model_has_its_baseline(run: PreparedRun, model: ModelFacts, baseline: Baseline) -> None:
+def test_the_embedded_model_has_its_baseline_as_target(run: PreparedRun, model: ModelFacts, baseline: Baseline) -> None:
     target, label = target_for(replace(run, model=model))
     assert tuple(target[name].reference for name in ("rouge1", "gen_len", "gen_num")) == (30.0, 9_000, 64)
     assert "baseline" in label
 
 
-def test_anything_else_on_the_bundled_articles_has_none(
+def test_other_models_on_the_bundled_articles_have_no_target(
     run: PreparedRun, model: ModelFacts, baseline: Baseline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert target_for(replace(run, model=None))[0] is None

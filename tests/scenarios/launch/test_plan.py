@@ -36,7 +36,7 @@ def write(tmp_path: Path) -> Callable[[str, str], Path]:
 # Defaults -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_embedded_data_set_has_settings_of_its_own() -> None:
+def test_the_bundled_dataset_has_trial_settings() -> None:
     run = prepared()
     assert run.bundled
     assert run.plan.sample_count == 64
@@ -50,7 +50,7 @@ def test_the_embedded_data_set_has_settings_of_its_own() -> None:
     assert run.audit_config is None
 
 
-def test_another_data_set_has_settings_of_its_own(make_dataset: MakeDataset) -> None:
+def test_a_dataset_of_the_user_has_settings_of_its_own(make_dataset: MakeDataset) -> None:
     run = prepared(dataset_path=make_dataset([1, 2, 3], [1, 2, 4, 5]))
     assert any(note.endswith("/configs/own-data.conf") for note in run.notes)
     assert run.plan.sample_count == 2
@@ -58,14 +58,14 @@ def test_another_data_set_has_settings_of_its_own(make_dataset: MakeDataset) -> 
     assert run.plan.engine_options["lead_tokens"] == 2
 
 
-def test_default_output_directory_tells_what_it_holds() -> None:
+def test_the_default_output_directory_names_scenario_and_mode() -> None:
     root = prepared(scenario="server", accuracy=True).run_dir.root
     assert root.parent == Path("output")
     assert root.name.endswith("-Server-accuracy")
     assert not root.exists()  # nothing is written before the run starts
 
 
-def test_target_qps_replaces_the_files(write: Callable[[str, str], Path]) -> None:
+def test_target_qps_replaces_the_rate_of_user_conf(write: Callable[[str, str], Path]) -> None:
     conf = write("user.conf", "*.Server.target_qps = 3\n*.Server.min_duration = 5\n")
     run = prepared(scenario="Server", user_conf=conf, target_qps=0.125)
     assert run.user_conf == "*.Server.min_duration = 5\nllama3_1-8b.Server.target_qps = 0.125\n"
@@ -73,13 +73,13 @@ def test_target_qps_replaces_the_files(write: Callable[[str, str], Path]) -> Non
     assert prepared(scenario="Server", user_conf=conf).user_conf == conf.read_text()
 
 
-def test_flags_without_a_meaning_are_answered() -> None:
+def test_flags_without_effect_are_noted() -> None:
     notes = prepared(batch_size=16, num_workers=4).notes
     assert any(note.startswith("--batch-size 16 is ignored") for note in notes)
     assert any(note.startswith("--num-workers 4 is ignored") for note in notes)
 
 
-def test_max_new_tokens_is_a_sampling_parameter() -> None:
+def test_max_new_tokens_sets_the_sampling_limit() -> None:
     def unofficial(**values: Any) -> bool:
         return any("sampling differs" in reason for reason in prepared(**values).unofficial_reasons)
 
@@ -98,23 +98,23 @@ def test_max_new_tokens_is_a_sampling_parameter() -> None:
         ({"mechanism": "kv_quantization", "mechanism_variant": "fp8_e4m3", "quality_eval_id": "x"}, "quality_eval_id"),
     ],
 )
-def test_an_unregistered_name_is_shown_at_the_start(declared: object, words: str) -> None:
+def test_an_unregistered_technique_is_noted_at_the_start(declared: object, words: str) -> None:
     (hint,) = prepared(mechanism=declared).hints
     assert words in hint
     assert "\n" not in hint
 
 
-def test_a_registered_technique_needs_no_hint() -> None:
+def test_a_registered_technique_is_not_noted() -> None:
     assert prepared(mechanism="kv_quantization/fp8_e4m3").hints == []
 
 
-def test_admission_bounds_reach_the_plan() -> None:
+def test_admission_limits_are_in_the_plan() -> None:
     assert prepared(scenario="Interactive").plan.admission is None
     plan = prepared(scenario="Interactive", admission="deadline", admission_tokens=512, admission_queries=28).plan
     assert plan.admission == AdmissionPlan(policy="deadline", prefill_tokens=512, queries=28)
 
 
-def test_a_closed_loop_is_not_eligible_and_has_first_tokens() -> None:
+def test_a_closed_loop_is_not_eligible_and_reports_first_tokens() -> None:
     without, run = prepared(), prepared(concurrency=3)
     assert (without.plan.concurrency, without.plan.reports_first_tokens) == (None, False)
     assert (run.plan.concurrency, run.plan.reports_first_tokens) == (3, True)
@@ -164,7 +164,7 @@ def test_a_closed_loop_is_not_eligible_and_has_first_tokens() -> None:
         ({"audit_conf": Path("none.config")}, "--audit-conf none.config"),
     ],
 )
-def test_contradictions_are_bad_input(values: dict[str, Any], words: str) -> None:
+def test_contradicting_options_are_refused(values: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError) as refused:
         prepared(**values)
     assert words in refused.value.message
@@ -180,20 +180,20 @@ def test_a_relative_model_path_is_made_absolute(
     assert plan.model_path == str(small_model)
 
 
-def test_ids_outside_the_vocabulary(small_model: Path, make_dataset: MakeDataset) -> None:
+def test_ids_outside_the_vocabulary_are_refused(small_model: Path, make_dataset: MakeDataset) -> None:
     prepared(model_path=str(small_model), dataset_path=make_dataset([1, 299]))
     with pytest.raises(InputError, match=r"row 1.*ID 300 at position 1 is outside 0 to 299"):
         prepared(model_path=str(small_model), dataset_path=make_dataset([1, 2], [1, 300]))
 
 
-def test_ids_that_could_not_be_scored(make_dataset: MakeDataset) -> None:
+def test_ids_that_cannot_be_scored_are_refused_for_accuracy_runs(make_dataset: MakeDataset) -> None:
     path = make_dataset([1, 2], [1, 128_000])
     prepared(dataset_path=path)
     with pytest.raises(InputError, match="128000"):
         prepared(dataset_path=path, accuracy=True)
 
 
-def test_prompts_longer_than_the_context(small_model: Path, make_dataset: MakeDataset) -> None:
+def test_prompts_longer_than_the_context_are_refused(small_model: Path, make_dataset: MakeDataset) -> None:
     prepared(model_path=str(small_model), dataset_path=make_dataset([1] * 72))
     with pytest.raises(InputError, match="73 tokens, but the engine takes prompts of at most 72 tokens"):
         prepared(model_path=str(small_model), dataset_path=make_dataset([1] * 73))
@@ -207,7 +207,7 @@ def test_prompts_longer_than_the_context(small_model: Path, make_dataset: MakeDa
 
 
 @pytest.mark.parametrize("conf", ["*.Offline.mode = 1", "*.*.use_token_latencies = 0"])
-def test_user_conf_may_not_change_the_kind_of_run(conf: str, write: Callable[[str, str], Path]) -> None:
+def test_user_conf_settings_that_change_the_mode_are_refused(conf: str, write: Callable[[str, str], Path]) -> None:
     with pytest.raises(InputError, match=r"user\.conf:1: ") as refused:
         prepared(user_conf=write("user.conf", conf))
     assert conf.split()[0].split(".")[2].removeprefix("*") in refused.value.message
@@ -228,7 +228,7 @@ DURATION = "*.*.min_duration = 600000\n"
 @pytest.mark.parametrize(
     "text", ["", "# nothing\n", DURATION, "llama2-70b.*.target_qps = 40\n*.MultiStream.mode = 2\n"]
 )
-def test_a_run_at_loadgens_own_rate_is_refused(scenario: str, text: str, write: Callable[[str, str], Path]) -> None:
+def test_a_run_without_a_rate_is_refused(scenario: str, text: str, write: Callable[[str, str], Path]) -> None:
     with pytest.raises(InputError, match=rf"user\.conf: no line sets {NEEDED[scenario]} for llama3_1-8b") as refused:
         prepared(scenario=scenario, user_conf=write("user.conf", text))
     # The line of the message is what was missing.
@@ -236,7 +236,7 @@ def test_a_run_at_loadgens_own_rate_is_refused(scenario: str, text: str, write: 
     assert prepared(scenario=scenario, user_conf=write("user.conf", f"{text}{line}\n")).plan.scenario == scenario
 
 
-def test_a_line_for_another_variant_is_named(write: Callable[[str, str], Path]) -> None:
+def test_a_line_for_another_benchmark_key_is_named(write: Callable[[str, str], Path]) -> None:
     conf = write("user.conf", "llama3_1-8b.Server.target_qps = 40\n")
     with pytest.raises(
         InputError, match=r"for llama3_1-8b-interactive in Server .line 1 is for llama3_1-8b.;"
@@ -245,7 +245,7 @@ def test_a_line_for_another_variant_is_named(write: Callable[[str, str], Path]) 
     assert "`llama3_1-8b-interactive.Server.target_qps = 40`" in refused.value.fix
 
 
-def test_a_line_that_is_refused_is_not_missing_as_well(write: Callable[[str, str], Path]) -> None:
+def test_an_invalid_line_is_not_also_reported_as_missing(write: Callable[[str, str], Path]) -> None:
     with pytest.raises(InputError) as refused:
         prepared(scenario="Server", user_conf=write("user.conf", "llama3.1-8b.Server.target_qps = 40\n"))
     assert "no line sets" not in str(refused.value)
@@ -266,7 +266,7 @@ def test_a_line_that_is_refused_is_not_missing_as_well(write: Callable[[str, str
         ({"scenario": "Offline"}, "", "*.*.performance_issue_unique = 1\n*.*.performance_sample_count_override = 64\n"),
     ],
 )
-def test_a_rate_that_is_given_or_not_needed(
+def test_a_rate_may_be_missing_if_it_has_no_effect(
     values: dict[str, Any], text: str, audit: str, write: Callable[[str, str], Path]
 ) -> None:
     if audit:
@@ -279,7 +279,7 @@ def test_a_rate_that_is_given_or_not_needed(
     [("Server", 5, True), ("Offline", 0, True), ("Offline", 5, False), ("SingleStream", 5, False)],
 )
 @pytest.mark.parametrize("audit", [False, True])
-def test_no_queries(
+def test_a_run_without_queries_is_refused(
     scenario: str, duration: int, refused: bool, audit: bool, write: Callable[[str, str], Path]
 ) -> None:
     text = f"*.*.target_qps = 1\n*.*.target_latency = 9\n*.*.min_duration = {duration}\n"
@@ -294,12 +294,12 @@ def test_no_queries(
         prepared(scenario=scenario, **confs)
 
 
-def test_server_accuracy_is_paced_at_the_rate(write: Callable[[str, str], Path]) -> None:
+def test_a_server_accuracy_run_requires_a_rate(write: Callable[[str, str], Path]) -> None:
     with pytest.raises(InputError, match="no line sets target_qps"):
         prepared(scenario="Server", accuracy=True, user_conf=write("user.conf", DURATION))
 
 
-def test_lines_without_effect_are_noted_and_the_bytes_of_the_file_kept(tmp_path: Path) -> None:
+def test_lines_without_effect_are_noted_and_the_file_is_kept_unchanged(tmp_path: Path) -> None:
     content = b"# r\xe9glage\r\nbert.*.mode = 2\r\n*.Server.target_qps = 2\r\n"
     (tmp_path / "user.conf").write_bytes(content)
     run = prepared(scenario="Server", user_conf=tmp_path / "user.conf")
@@ -340,7 +340,7 @@ UNIQUE_OF = f"{UNIQUE} = 1\n*.*.performance_sample_count_override"
     ],
 )
 @pytest.mark.parametrize("option", ["audit_conf", "user_conf"])
-def test_samples_that_loadgen_could_not_issue(
+def test_sample_settings_that_loadgen_cannot_issue_are_refused(
     option: str, line: str, more: dict[str, Any], problem: str, fix: str, write: Callable[[str, str], Path]
 ) -> None:
     same = "*.*.performance_issue_same = 1\n" if SAME in line else ""
@@ -354,7 +354,7 @@ def test_samples_that_loadgen_could_not_issue(
     assert fix in refused.value.fix
 
 
-def test_audit_and_user_conf_are_looked_at_together(write: Callable[[str, str], Path]) -> None:
+def test_audit_config_and_user_conf_are_checked_together(write: Callable[[str, str], Path]) -> None:
     user = write("user.conf", "*.*.performance_sample_count_override = 64\n*.Offline.target_qps = 1\n")
     prepared(user_conf=user, audit_conf=write("audit.config", "*.*.performance_issue_unique = 1\n"))
 
@@ -373,7 +373,7 @@ def test_audit_and_user_conf_are_looked_at_together(write: Callable[[str, str], 
         ("*.*.min_query_count = hello\n", False, "min_query_count = hello"),
     ],
 )
-def test_an_audit_config_that_would_not_engage(
+def test_an_audit_config_without_effect_is_refused(
     text: str, accuracy: bool, words: str, write: Callable[[str, str], Path]
 ) -> None:
     with pytest.raises(InputError) as refused:
@@ -390,7 +390,7 @@ def start(out: Path) -> Finished:
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "mlperf_log_detail.txt", "mlperf_log_summary.txt"])
-def test_a_directory_with_a_run_is_left_alone(name: str, tmp_path: Path) -> None:
+def test_a_directory_with_a_run_is_refused_and_unchanged(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("another run's")
     refused = start(tmp_path)
     assert (refused.code, name in refused.stderr) == (3, True)
@@ -398,7 +398,7 @@ def test_a_directory_with_a_run_is_left_alone(name: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("below", ["", "/run", "/a/b"])
-def test_a_path_below_a_file_cannot_be_written(below: str, tmp_path: Path) -> None:
+def test_an_output_directory_below_a_file_is_refused(below: str, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("content")
     refused = start(Path(f"{file}{below}"))
@@ -406,7 +406,7 @@ def test_a_path_below_a_file_cannot_be_written(below: str, tmp_path: Path) -> No
     assert file.read_text() == "content"
 
 
-def test_too_little_disk_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_disk_space_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths: list[Path] = []
     free = 70 << 20
 
@@ -428,7 +428,7 @@ def test_too_little_disk_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 # -----------------------------------------------------------------------------------------------
 
 
-def test_reasons_are_collected_from_everywhere(
+def test_reasons_against_eligibility_come_from_each_part(
     small_model: Path, make_dataset: MakeDataset, write: Callable[[str, str], Path]
 ) -> None:
     run = prepared(
@@ -443,7 +443,7 @@ def test_reasons_are_collected_from_everywhere(
         assert any(words in reason for reason in run.unofficial_reasons), words
 
 
-def test_a_stale_audit_config_is_mentioned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unused_audit_config_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert not any("audit.config" in note for note in prepared().notes)
     (tmp_path / "audit.config").write_text("*.*.min_query_count = 1\n")

@@ -32,7 +32,7 @@ def for_vllm(
     return prepared
 
 
-def test_vllm_on_a_cpu(for_vllm: Callable[..., PreparedRun]) -> None:
+def test_the_cpu_plan_has_float32_and_one_rank(for_vllm: Callable[..., PreparedRun]) -> None:
     options = for_vllm().plan.engine_options
     assert options["dtype"] == "float32"
     assert options["tensor_parallel_size"] == 1
@@ -43,7 +43,7 @@ def test_vllm_on_a_cpu(for_vllm: Callable[..., PreparedRun]) -> None:
     assert for_vllm().plan.environment["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
 
 
-def test_a_cpu_engine_computes_where_it_schedules(for_vllm: Callable[..., PreparedRun]) -> None:
+def test_a_single_cpu_rank_computes_in_the_scheduler_process(for_vllm: Callable[..., PreparedRun]) -> None:
     machine = Machine("cpu", 0, [2, 3, 6])
     alone = for_vllm(machine).plan
     assert alone.engine_options["distributed_executor_backend"] == "uni"
@@ -61,7 +61,7 @@ def test_a_cpu_engine_computes_where_it_schedules(for_vllm: Callable[..., Prepar
 
 
 @pytest.mark.parametrize(("cores", "taken", "threads"), [(2, 1, 1), (2, 2, 1), (1, 1, 1), (16, 3, 13)])
-def test_a_trial_beside_other_programs_computes_with_a_thread_for_each_free_core(
+def test_a_trial_uses_one_thread_for_each_free_core(
     for_vllm: Callable[..., PreparedRun], cores: int, taken: int, threads: int
 ) -> None:
     machine = Machine("cpu", 0, list(range(cores)))
@@ -74,17 +74,17 @@ def test_a_trial_beside_other_programs_computes_with_a_thread_for_each_free_core
     assert idle.hints == []
 
 
-def test_a_run_with_a_rate_computes_on_all_cores_beside_other_programs(for_vllm: Callable[..., PreparedRun]) -> None:
+def test_a_run_with_a_rate_uses_all_cores(for_vllm: Callable[..., PreparedRun]) -> None:
     plans = [for_vllm(cores_taken=number, scenario="Server", target_qps=1.0).plan for number in (0, 1)]
     assert plans[0] == plans[1]
 
 
-def test_workers_beside_other_programs_share_the_free_cores() -> None:
+def test_multiple_workers_share_the_free_cores() -> None:
     environment = cpu_environment({"tensor_parallel_size": 2}, list(range(8)), taken=2)
     assert (environment["OMP_NUM_THREADS"], environment["VLLM_CPU_OMP_THREADS_BIND"]) == ("3", "nobind")
 
 
-def test_only_single_stream_on_a_cpu_needs_no_process_beside_the_run(for_vllm: Callable[..., PreparedRun]) -> None:
+def test_only_single_stream_on_a_cpu_runs_vllm_in_the_run_process(for_vllm: Callable[..., PreparedRun]) -> None:
     def engine_class(machine: Machine = ON_CPU, **values: object) -> type:
         return type(make_engine(for_vllm(machine, **values).plan))
 
@@ -96,7 +96,7 @@ def test_only_single_stream_on_a_cpu_needs_no_process_beside_the_run(for_vllm: C
     assert engine_class(Machine("cuda", 1, [0, 1]), scenario="SingleStream") is VllmEngine
 
 
-def test_what_the_user_sets_in_the_environment_wins(
+def test_environment_variables_of_the_user_take_precedence(
     for_vllm: Callable[..., PreparedRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -109,7 +109,7 @@ def test_what_the_user_sets_in_the_environment_wins(
     assert "distributed_executor_backend" not in for_vllm().plan.engine_options
 
 
-def test_copies_with_many_cores_keep_bound_workers() -> None:
+def test_data_parallel_ranks_with_many_cores_have_worker_processes() -> None:
     assert computes_in_core({}, 64)
     assert computes_in_core({"data_parallel_size": 4}, 16)
     assert not computes_in_core({"data_parallel_size": 2}, 16)
@@ -117,7 +117,9 @@ def test_copies_with_many_cores_keep_bound_workers() -> None:
 
 
 @pytest.mark.parametrize(("gpus", "size_of_two"), [(1, 1), (3, 1), (16, 8)])
-def test_vllm_on_gpus(gpus: int, size_of_two: int, for_vllm: Callable[..., PreparedRun]) -> None:
+def test_the_gpu_plan_has_bfloat16_and_no_cpu_variables(
+    gpus: int, size_of_two: int, for_vllm: Callable[..., PreparedRun]
+) -> None:
     machine = Machine("cuda", gpus, [0, 1], device_bytes=80 << 30, visible_variable="CUDA_VISIBLE_DEVICES")
     run = for_vllm(machine)
     options = run.plan.engine_options
@@ -143,7 +145,7 @@ def test_vllm_on_gpus(gpus: int, size_of_two: int, for_vllm: Callable[..., Prepa
     assert stream.engine_options["tensor_parallel_size"] == min(8, 1 << (gpus.bit_length() - 1))
 
 
-def test_options_given_twice(for_vllm: Callable[..., PreparedRun]) -> None:
+def test_options_given_twice_are_refused(for_vllm: Callable[..., PreparedRun]) -> None:
     with pytest.raises(InputError, match="--dtype and --engine-arg dtype are both set"):
         for_vllm(dtype="half", engine_arg={"dtype": "half"})
     with pytest.raises(InputError, match="--model-path"):
@@ -152,14 +154,14 @@ def test_options_given_twice(for_vllm: Callable[..., PreparedRun]) -> None:
         for_vllm(engine_arg={"tensor_parallel_size": "many"})
 
 
-def test_priority_asks_the_engine_to_schedule_by_it(for_vllm: Callable[..., PreparedRun]) -> None:
+def test_priority_admission_sets_the_scheduling_policy(for_vllm: Callable[..., PreparedRun]) -> None:
     assert for_vllm(scenario="Server", admission="priority").plan.engine_options["scheduling_policy"] == "priority"
     assert "scheduling_policy" not in for_vllm(scenario="Server", admission="deadline").plan.engine_options
     with pytest.raises(InputError, match="scheduling_policy=fcfs contradict"):
         for_vllm(scenario="Server", admission="priority", engine_arg={"scheduling_policy": "fcfs"})
 
 
-def test_forbidden_options_are_taken_and_told(for_vllm: Callable[..., PreparedRun]) -> None:
+def test_forbidden_options_are_accepted_and_make_the_run_ineligible(for_vllm: Callable[..., PreparedRun]) -> None:
     run = for_vllm(engine_arg={"enable_prefix_caching": True, "speculative_config": {"method": "ngram"}})
     assert run.plan.engine_options["enable_prefix_caching"] is True
     assert any("prefix caching" in reason for reason in run.unofficial_reasons)

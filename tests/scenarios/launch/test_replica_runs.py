@@ -50,7 +50,7 @@ def running(start_main: StartMain, tmp_path: Path) -> tuple[StartedMain, Path]:
     return started, out
 
 
-def test_responses_are_those_of_one_engine_and_all_is_on_record(run_main: RunMain, tmp_path: Path) -> None:
+def test_two_replicas_give_the_responses_of_one_engine(run_main: RunMain, tmp_path: Path) -> None:
     single_dir, replicated_dir = tmp_path / "one", tmp_path / "two"
     assert run_main(*arguments("Offline", single_dir)).code == ExitCode.OK
     finished = run_main(*arguments("Offline", replicated_dir, "--replicas", 2))
@@ -115,14 +115,14 @@ OTHER_IN_ONE = """
 """
 
 
-def test_a_replica_that_is_another_engine_is_refused(run_main: RunMain, tmp_path: Path) -> None:
+def test_replicas_with_different_engines_are_refused(run_main: RunMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     code = OTHER_IN_ONE.format(marker=str(tmp_path / "marker"))
     finished = run_main(*arguments("Server", out, "--replicas", 2), environment=in_replicas(tmp_path, code))
     check_failed(finished, out, ExitCode.REFUSED, "the replicas differ: versions.engine: ")
 
 
-def test_a_replica_that_dies_before_it_is_ready(run_main: RunMain, tmp_path: Path) -> None:
+def test_a_replica_that_dies_during_its_start_refuses_the_run(run_main: RunMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     finished = run_main(
         *arguments("Server", out, "--replicas", 2), environment=in_replicas(tmp_path, "import os; os._exit(7)")
@@ -130,7 +130,7 @@ def test_a_replica_that_dies_before_it_is_ready(run_main: RunMain, tmp_path: Pat
     check_failed(finished, out, ExitCode.REFUSED, "ended before it was ready, exit code 7")
 
 
-def test_nothing_is_left_when_the_parent_is_killed(running: tuple[StartedMain, Path]) -> None:
+def test_a_killed_parent_leaves_no_replica(running: tuple[StartedMain, Path]) -> None:
     started, out = running
     group = run_pid(out)
     assert len(replica_pids(out)) == 2
@@ -146,7 +146,7 @@ def without_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
 
-def test_without_ray(without_ray: None, tmp_path: Path) -> None:
+def test_cluster_without_ray_is_refused(without_ray: None, tmp_path: Path) -> None:
     out = tmp_path / "run"
     finished = run_here(*arguments("Offline", out, "--cluster", "auto"))
     assert finished.code == ExitCode.REFUSED
@@ -155,7 +155,7 @@ def test_without_ray(without_ray: None, tmp_path: Path) -> None:
     assert not out.exists()
 
 
-def test_doctor_without_ray(without_ray: None) -> None:
+def test_doctor_reports_missing_ray(without_ray: None) -> None:
     finished = run_here("doctor", "--cluster")
     assert finished.code == ExitCode.REFUSED
     assert "cluster" in finished.stdout
@@ -163,14 +163,14 @@ def test_doctor_without_ray(without_ray: None) -> None:
 
 
 @pytest.mark.parametrize("address", ["ray://head:10001", "head", "head:port", ""])
-def test_an_address_that_is_none(address: str, tmp_path: Path) -> None:
+def test_an_invalid_cluster_address_is_refused(address: str, tmp_path: Path) -> None:
     finished = run_here(*arguments("Offline", tmp_path / "run", "--cluster", address))
     assert finished.code == ExitCode.BAD_INPUT
     assert f"--cluster {address}" in finished.stderr
 
 
 @needs_ray
-def test_an_address_where_nothing_responds(tmp_path: Path) -> None:
+def test_an_unreachable_cluster_is_refused(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     finished = run_here(*arguments("Offline", tmp_path / "run", "--cluster", f"127.0.0.1:{port}"))
@@ -188,11 +188,11 @@ def test_an_address_where_nothing_responds(tmp_path: Path) -> None:
         ({0: 1, 1: 1}, 5, {0: 3, 1: 2}),
     ],
 )
-def test_replicas_are_shared_out_by_what_fits(fit: dict[int, int], count: int, expected: dict[int, int]) -> None:
+def test_replicas_are_distributed_by_free_places(fit: dict[int, int], count: int, expected: dict[int, int]) -> None:
     assert replicas_by_node(fit, count) == expected
 
 
-def test_a_users_variables_are_passed_on_but_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_of_the_user_are_passed_on_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     variables = {"VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_API_KEY": "secret", "HF_TOKEN": "secret", "PATH": "/bin"}
     for name in os.environ:
         monkeypatch.delenv(name)

@@ -105,7 +105,7 @@ def run(request: pytest.FixtureRequest) -> Run:
     return run_of(*request.param)
 
 
-def test_what_is_said_and_left_behind(run: Run) -> None:
+def test_a_run_writes_its_files_and_prints_its_verdict(run: Run) -> None:
     assert run.finished.stderr == ""
     outcome = "performance: VALID" if run.mode == "performance" else "accuracy: no target applies"
     assert f"{run.scenario} {outcome}" in run.finished.stdout
@@ -118,7 +118,7 @@ def test_what_is_said_and_left_behind(run: Run) -> None:
     assert run.dir.trace.stat().st_size == 0  # LoadGen makes the file; the trace is off
 
 
-def test_manifest(run: Run) -> None:
+def test_the_manifest_records_the_run(run: Run) -> None:
     manifest, plan = run.manifest, run.manifest.plan
     assert (manifest.status, manifest.exit_code, manifest.error) == ("finished", 0, None)
     assert manifest.start_time_ns < manifest.end_time_ns  # type: ignore[operator]  # both are there
@@ -153,7 +153,7 @@ def test_manifest(run: Run) -> None:
     assert manifest.engine.warm_up.prompts == plan.warmup_prompts
 
 
-def test_result_and_requests(run: Run) -> None:
+def test_result_and_request_log_agree(run: Run) -> None:
     result, table = read_result(run.dir.result), read_request_table(run.dir.requests)
     assert result.disagreements == []
     assert result.scenario == run.scenario
@@ -183,7 +183,7 @@ def test_result_and_requests(run: Run) -> None:
 
 
 @pytest.mark.parametrize("scenario", ACCURACY)
-def test_responses_and_scores_as_the_official_checker_finds_them(scenario: str) -> None:
+def test_the_official_checker_reads_responses_and_scores(scenario: str) -> None:
     run = run_of(scenario, "accuracy")
     entries = read_accuracy_log(run.dir.accuracy_log)
     assert sorted(entry.qsl_idx for entry in entries) == list(range(64))

@@ -18,7 +18,7 @@ from scenarios.launch.run_config import RunConfig, load_yaml, make_config, merge
     ("spelling", "name"),
     [("offline", "Offline"), ("SERVER", "Server"), ("singlestream", "SingleStream"), ("Interactive", "Interactive")],
 )
-def test_scenario_in_any_case(spelling: str, name: str) -> None:
+def test_scenario_names_are_accepted_in_any_case(spelling: str, name: str) -> None:
     assert make_config({"scenario": spelling}).scenario == name
 
 
@@ -40,20 +40,20 @@ def test_scenario_in_any_case(spelling: str, name: str) -> None:
         ({"replicas": "0"}, "--replicas 0: must be a whole number from 1 to 1,024, or auto"),
     ],
 )
-def test_mistake_names_key_and_value(values: dict[str, Any], words: str) -> None:
+def test_each_invalid_value_is_refused_with_key_and_value(values: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError) as refused:
         make_config({"scenario": "Offline", **values} if values else {})
     assert words in refused.value.message
     assert refused.value.fix
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_invalid_values_are_reported_at_once() -> None:
     with pytest.raises(InputError) as refused:
         make_config({"scenario": "Batch", "target_qps": -1, "colour": "red"})
     assert all(words in refused.value.message for words in ("--scenario Batch", "--target-qps -1", "--colour"))
 
 
-def test_yaml_has_the_same_keys(tmp_path: Path) -> None:
+def test_a_yaml_file_has_the_keys_of_the_options(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text("scenario: server\ntarget-qps: 2\nengine_arg: {max_num_seqs: 8}\nuser_conf: some.conf\n")
     config = make_config(load_yaml(path))
@@ -63,13 +63,13 @@ def test_yaml_has_the_same_keys(tmp_path: Path) -> None:
     assert config.model_fields_set == {"scenario", "target_qps", "engine_arg", "user_conf"}
 
 
-def test_a_plain_off_in_yaml_is_a_word(tmp_path: Path) -> None:
+def test_the_yaml_word_off_is_read_as_text(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text("scenario: Server\nadmission: off\n")
     assert make_config(load_yaml(path)).admission == "off"
 
 
-def test_command_line_wins_pair_by_pair() -> None:
+def test_options_replace_single_pairs_of_a_file() -> None:
     file = {"scenario": "Server", "engine_arg": {"max_num_seqs": 8, "block_size": 32}}
     options = {"scenario": "Offline", "engine_arg": {"max_num_seqs": 64}}
     assert merged(file, options) == {"scenario": "Offline", "engine_arg": {"max_num_seqs": 64, "block_size": 32}}
@@ -79,7 +79,7 @@ def plan_of(**values: Any) -> Any:
     return prepare(make_config({"scenario": "Offline", "engine": "dummy", **values}), lambda text: None).plan
 
 
-def test_samples_to_expect(tmp_path: Path) -> None:
+def test_the_expected_number_of_samples_is_that_of_loadgen(tmp_path: Path) -> None:
     conf = tmp_path / "user.conf"
     conf.write_text("*.Offline.target_qps = 6\n*.*.min_duration = 10000\n*.*.min_query_count = 64\n")
 
@@ -104,7 +104,7 @@ def test_samples_to_expect(tmp_path: Path) -> None:
         (0, True, 0, "no seeds or token latencies"),
     ],
 )
-def test_loadgen_that_did_not_take_the_settings(code: int, token_latencies: bool, seed: int, words: str) -> None:
+def test_a_loadgen_that_ignores_settings_is_refused(code: int, token_latencies: bool, seed: int, words: str) -> None:
     class TestSettings:
         use_token_latencies = token_latencies
         schedule_rng_seed = seed
@@ -130,7 +130,9 @@ def test_loadgen_that_did_not_take_the_settings(code: int, token_latencies: bool
         ("PerformanceOnly", "Server", True, True, False),
     ],
 )
-def test_loadgen_ran_what_was_asked(mode: str, scenario: str, accuracy: bool, audit: bool, fine: bool) -> None:
+def test_a_run_in_another_mode_or_scenario_is_an_error(
+    mode: str, scenario: str, accuracy: bool, audit: bool, fine: bool
+) -> None:
     detail = {"effective_test_mode": mode, "effective_scenario": scenario}
     plan = plan_of(accuracy=accuracy).model_copy(update={"audit": audit})
     if fine:

@@ -52,7 +52,7 @@ def first_report_s(scenario: str, seen: list[Beat], planned_s: float) -> int | N
 
 @pytest.mark.parametrize("capacity", [0.05, 0.12, 0.3, 1.0, 2.5, 15.0])
 @pytest.mark.parametrize("at_a_time", [1, 4])
-def test_a_trial_in_time_is_never_called_slow(capacity: float, at_a_time: int) -> None:
+def test_a_trial_in_time_is_never_reported_as_slow(capacity: float, at_a_time: int) -> None:
     settings = trial_settings("Server", capacity)
     count = int(settings["min_query_count"])
     seen = server(settings["target_qps"], count, capacity, at_a_time / capacity)
@@ -60,7 +60,7 @@ def test_a_trial_in_time_is_never_called_slow(capacity: float, at_a_time: int) -
     assert first_report_s("Server", seen, planned_s + AT_A_TIME / capacity) is None
 
 
-def test_a_server_run_at_a_twentieth_of_the_rate_is_called_slow_in_time() -> None:
+def test_a_server_run_at_a_twentieth_of_the_rate_is_reported_as_slow() -> None:
     seen = server(0.4, 24, 0.02, 0.0)
     end_s = seen[-1][0]
     noticed_s = first_report_s("Server", seen, 60.0)
@@ -71,14 +71,14 @@ def test_a_server_run_at_a_twentieth_of_the_rate_is_called_slow_in_time() -> Non
 
 
 @pytest.mark.parametrize(("pace_s", "is_called_slow"), [(1.0, False), (1.3, False), (4.0, True)])
-def test_a_stream_is_compared_with_its_planned_latency(pace_s: float, is_called_slow: bool) -> None:
+def test_a_single_stream_run_is_compared_with_its_planned_latency(pace_s: float, is_called_slow: bool) -> None:
     ends_s = [pace_s * number for number in range(1, 41)]
     seen = beats([0.0, *ends_s[:-1]], ends_s)
     assert (first_report_s("SingleStream", seen, 40.0) is not None) == is_called_slow
 
 
 @pytest.mark.parametrize(("slower", "is_called_slow"), [(1.0, False), (3.0, True)])
-def test_an_offline_run_that_completes_most_samples_late_is_in_time(slower: float, is_called_slow: bool) -> None:
+def test_an_offline_run_with_late_completions_is_in_time(slower: float, is_called_slow: bool) -> None:
     chooser = random.Random(1)
     ends_s = sorted(slower * chooser.uniform(45.0, 60.0) for _ in range(200))
     seen = beats([0.0] * 200, ends_s)
@@ -93,12 +93,12 @@ def heartbeat(**more: object) -> Progress:
     return Progress("running", 1, 1, "Server", "performance", **(values | more))  # type: ignore[arg-type]
 
 
-def test_a_slow_run_says_so_in_a_third_line() -> None:
+def test_a_slow_run_has_a_third_line() -> None:
     text = "slower than planned: 11 min instead of 60 s; 0.018/s, 0.40/s planned"
     assert [line.plain for line in progress_lines("Server", heartbeat(), 120, 0)][2:] == [text]
     assert slowness(heartbeat(forecast_s=110.0)).startswith("slower than planned: at least 2 min ")
 
 
 @pytest.mark.parametrize("more", [{"planned_s": None}, {"forecast_s": None}, {"forecast_s": 69.0}, {"expected": None}])
-def test_a_run_in_time_or_without_a_plan_says_nothing(more: dict[str, object]) -> None:
+def test_a_run_in_time_has_no_third_line(more: dict[str, object]) -> None:
     assert slowness(heartbeat(**more)) == ""

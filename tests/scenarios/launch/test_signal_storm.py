@@ -14,7 +14,7 @@ from tests.support.processes.signal_storm import GRACE_S
 
 
 @pytest.mark.parametrize("cases", [100, pytest.param(5_000, marks=pytest.mark.long)])
-def test_a_supervisor_ends(cases: int) -> None:
+def test_a_supervisor_ends_after_signals_at_random_times(cases: int) -> None:
     command = [sys.executable, "-m", "tests.support.processes.signal_storm", str(cases)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout, done.stderr

@@ -17,7 +17,7 @@ from tests.conftest import RunMain, run_here
 from tests.support.runs.run_commands import USER_CONF, arguments, patched
 
 
-def test_loadgens_files_stay_as_loadgen_left_them(run_main: RunMain, tmp_path: Path) -> None:
+def test_files_of_loadgen_are_unchanged_after_the_run(run_main: RunMain, tmp_path: Path) -> None:
     out, hashes = tmp_path / "run", tmp_path / "hashes.json"
     # The recorder is closed right after LoadGen's Start call returned.
     environment = patched(
@@ -39,7 +39,7 @@ def test_loadgens_files_stay_as_loadgen_left_them(run_main: RunMain, tmp_path: P
     assert json.loads(hashes.read_text()) == {name: sha256_of(out / name) for name in LOADGEN_LOGS}
 
 
-def test_too_short_a_run_is_invalid(run_main: RunMain, tmp_path: Path) -> None:
+def test_a_run_below_the_minimum_duration_is_invalid(run_main: RunMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     conf = USER_CONF.replace("min_duration = 200", "min_duration = 60000").replace(
         "target_qps = 50", "target_qps = 0.1"
@@ -67,7 +67,7 @@ AUDIT_OF_ONE_SAMPLE = """# one sample again and again
 """
 
 
-def test_audit_takes_effect_and_is_not_official(run_main: RunMain, tmp_path: Path) -> None:
+def test_a_run_with_audit_config_applies_it_and_is_not_eligible(run_main: RunMain, tmp_path: Path) -> None:
     out, audit = tmp_path / "run", tmp_path / "some-name.config"
     audit.write_text(AUDIT_OF_ONE_SAMPLE)
     finished = run_main(*arguments("Offline", out, "--audit-conf", audit))
@@ -84,7 +84,7 @@ def test_audit_takes_effect_and_is_not_official(run_main: RunMain, tmp_path: Pat
     assert read_result(run.result).disagreements == []
 
 
-def test_a_name_with_odd_characters(run_main: RunMain, tmp_path: Path) -> None:
+def test_a_directory_name_with_special_characters_is_accepted(run_main: RunMain, tmp_path: Path) -> None:
     out = tmp_path / "run [red] [" / "1] 'é'"
     out.parent.mkdir()
     finished = run_main(*arguments("Offline", out))
@@ -94,7 +94,7 @@ def test_a_name_with_odd_characters(run_main: RunMain, tmp_path: Path) -> None:
     assert any(f"written to {out}: " in line for line in lines)
 
 
-def test_numbers_that_disagree_are_a_failure(run_main: RunMain, tmp_path: Path) -> None:
+def test_a_request_log_that_contradicts_loadgen_fails_the_run(run_main: RunMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     environment = patched(
         tmp_path,
@@ -120,7 +120,7 @@ def test_numbers_that_disagree_are_a_failure(run_main: RunMain, tmp_path: Path) 
     assert (manifest.status, manifest.exit_code) == ("failed", 4)
 
 
-def test_a_run_that_was_refused_leaves_its_directory_free(tmp_path: Path, run_main: RunMain) -> None:
+def test_a_refused_run_leaves_its_directory_usable(tmp_path: Path, run_main: RunMain) -> None:
     out = tmp_path / "run"
     refused = run_main(*arguments("Offline", out, "--dummy-fault", "start"))
     assert refused.code == 3, refused.stderr
@@ -131,12 +131,12 @@ def test_a_run_that_was_refused_leaves_its_directory_free(tmp_path: Path, run_ma
     assert run_here(*arguments("Offline", out, "--dry-run")).code == 3
 
 
-def test_two_runs_of_the_same_second_have_a_directory_each(tmp_path: Path) -> None:
+def test_two_runs_of_one_second_have_separate_directories(tmp_path: Path) -> None:
     wanted = tmp_path / "output" / "run"
     assert [free_directory(wanted).name for _ in range(3)] == ["run", "run-2", "run-3"]
 
 
-def test_two_runs_at_once_in_one_directory(tmp_path: Path) -> None:
+def test_a_second_run_in_one_directory_is_refused(tmp_path: Path) -> None:
     run = RunDir(tmp_path / "run")
     refused: list[str] = []
     asking = threading.Event()

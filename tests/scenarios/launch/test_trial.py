@@ -32,7 +32,7 @@ HOUR_NS = 3_600_000_000_000
 
 @pytest.mark.parametrize("scenario", ["Server", "Interactive"])
 @pytest.mark.parametrize("per_second", [0.004, 0.02, 0.12, 0.33, 1.0, 15.0, 5_000.0])
-def test_a_trial_offers_what_the_engine_can_carry_and_ends_in_time(scenario: Scenario, per_second: float) -> None:
+def test_a_trial_rate_is_below_the_measured_capacity_and_ends_in_time(scenario: Scenario, per_second: float) -> None:
     settings = trial_settings(scenario, per_second)
     rate, count = settings["target_qps"], int(settings["min_query_count"])
     assert rate <= 0.7 * per_second
@@ -45,7 +45,7 @@ def test_a_trial_offers_what_the_engine_can_carry_and_ends_in_time(scenario: Sce
 
 
 @pytest.mark.parametrize("per_second", [0.004, 0.1, 0.3, 5.0, 2_000.0])
-def test_the_other_scenarios_have_as_many_queries_as_fit(per_second: float) -> None:
+def test_trial_query_counts_fit_the_duration(per_second: float) -> None:
     stream, offline = (trial_settings(name, per_second) for name in ("SingleStream", "Offline"))
     for settings, least in ((stream, 12), (offline, 8)):
         count = settings["min_query_count"]
@@ -55,7 +55,7 @@ def test_the_other_scenarios_have_as_many_queries_as_fit(per_second: float) -> N
     assert stream["target_latency"] >= 1
 
 
-def test_what_was_measured_is_what_loadgen_is_given(tmp_path: Path, run_main: RunMain) -> None:
+def test_the_measured_rate_is_given_to_loadgen(tmp_path: Path, run_main: RunMain) -> None:
     """At most a second a query, far over nothing: the rate follows from four queries at a time."""
     run = RunDir(tmp_path / "run")
     finished = run_main(
@@ -94,13 +94,13 @@ def test_what_was_measured_is_what_loadgen_is_given(tmp_path: Path, run_main: Ru
     assert str(result.load) in picture.read_text()
 
 
-def test_a_page_that_cannot_be_made_fails_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_report_page_does_not_fail_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(run_page.SWITCH, "1")
     assert run_page.write_run_page(RunDir(tmp_path)).startswith("no report: ")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_percentile_is_shown_where_the_number_of_queries_supports_it(tmp_path: Path, run_main: RunMain) -> None:
+def test_a_percentile_is_shown_only_with_enough_queries(tmp_path: Path, run_main: RunMain) -> None:
     conf = "*.Server.target_qps = 200\n*.Server.min_query_count = 60\n*.Server.min_duration = 0\n"
     conf += "*.Server.sample_concatenate_permutation = 0\n"
     out = tmp_path / "run"
@@ -122,7 +122,7 @@ def test_a_percentile_is_shown_where_the_number_of_queries_supports_it(tmp_path:
         {"accuracy": True},
     ],
 )
-def test_whatever_is_named_holds(named: dict[str, object]) -> None:
+def test_named_settings_replace_trial_settings(named: dict[str, object]) -> None:
     settings = {"scenario": "Server", "engine": "dummy"}
     for scenario in SCENARIOS:
         assert prepare(make_config({**settings, "scenario": scenario})).conf_path == TRIAL_CONF
@@ -131,21 +131,21 @@ def test_whatever_is_named_holds(named: dict[str, object]) -> None:
     assert TRIAL_REASON not in run.unofficial_reasons
 
 
-def test_runs_that_are_compared_are_no_trials() -> None:
+def test_commands_that_compare_runs_use_no_trial_settings() -> None:
     assert without_trial({"scenario": "Server"})["user_conf"] == EMBEDDED_CONF
     assert without_trial({"dataset_path": Path("d.json")})["user_conf"] == USER_CONF
     named = {"user_conf": Path("u.conf"), "dataset_path": Path("d.json")}
     assert without_trial(named) == named
 
 
-def test_a_tune_looks_for_a_rate_within_the_official_limits() -> None:
+def test_a_tune_uses_the_official_limits() -> None:
     assert load_tune(None, {}, {"scenario": "Server"}).values["user_conf"] == EMBEDDED_CONF
     named = {"scenario": "Server", "dataset_path": Path("d.json")}
     assert load_tune(None, {}, named).values["user_conf"] == USER_CONF
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_each_row_of_the_users_own_is_issued_once(
+def test_each_row_of_a_user_dataset_is_issued_once(
     scenario: Scenario, tmp_path: Path, make_dataset: Callable[..., Path], run_main: RunMain
 ) -> None:
     out, rows = tmp_path / "run", [[10 + number] * 9 for number in range(32)]
@@ -173,7 +173,7 @@ def test_each_row_of_the_users_own_is_issued_once(
         ({"scenario": "SingleStream", "total_sample_count": 3}, OWN_DATA_CONF, 12),
     ],
 )
-def test_settings_for_few_rows(
+def test_settings_follow_from_the_number_of_rows(
     named: dict[str, Any], conf: Path, samples: int | None, make_dataset: Callable[..., Path]
 ) -> None:
     rows = make_dataset(*([10 + number] * 9 for number in range(40)))
@@ -184,7 +184,7 @@ def test_settings_for_few_rows(
     assert expected is None or expected.invalid_because == ()
 
 
-def test_the_whole_dataset_of_the_benchmark_has_the_official_settings(
+def test_the_complete_official_dataset_has_the_official_settings(
     make_dataset: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Benchmark, "samples", lambda self, mode: 2)
@@ -198,7 +198,7 @@ def test_the_whole_dataset_of_the_benchmark_has_the_official_settings(
 @pytest.mark.parametrize(
     ("rows", "issued", "once"), [(3, 8, False), (8, 8, True), (500, 500, True), (90_000, 9_400, False)]
 )
-def test_a_trial_on_own_rows_ends_in_time(rows: int, issued: int, once: bool) -> None:
+def test_a_trial_on_user_rows_ends_in_time(rows: int, issued: int, once: bool) -> None:
     settings = trial_settings("Server", 5_000.0, rows)
     assert settings["min_query_count"] == pytest.approx(issued, rel=0.1 if rows > 1000 else 0)
     assert ("sample_concatenate_permutation" in settings) is once
@@ -216,7 +216,7 @@ def test_at_most_three_lines_come_before_the_engine_starts(scenario: str, ttft_m
 
 
 @pytest.mark.parametrize("scenario", ["Offline", "SingleStream"])
-def test_the_other_scenarios_are_valid_at_any_speed(scenario: str, tmp_path: Path, run_main: RunMain) -> None:
+def test_trials_without_rate_are_valid(scenario: str, tmp_path: Path, run_main: RunMain) -> None:
     finished = run_main("--scenario", scenario, "--engine", "dummy", "--output-log-dir", tmp_path / "run")
     assert finished.code == 0, finished.stdout + finished.stderr
 
@@ -228,7 +228,7 @@ def forecast_of(conf: Path, text: str, **values: Any) -> Forecast:
     return estimate
 
 
-def test_too_few_queries_for_early_stopping(tmp_path: Path) -> None:
+def test_too_few_queries_for_early_stopping_are_reported(tmp_path: Path) -> None:
     conf = tmp_path / "user.conf"
     few = forecast_of(conf, "*.Server.target_qps = 0.5\n*.Server.min_duration = 60000\n", scenario="Server")
     assert few.count.samples == 128
@@ -240,19 +240,19 @@ def test_too_few_queries_for_early_stopping(tmp_path: Path) -> None:
     assert enough.count.samples >= 459
 
 
-def test_an_accuracy_run_has_no_such_limit(tmp_path: Path) -> None:
+def test_an_accuracy_run_requires_no_minimum_of_queries(tmp_path: Path) -> None:
     text = "*.Server.target_qps = 0.5\n"
     assert forecast_of(tmp_path / "user.conf", text, scenario="Server", accuracy=True).invalid_because == ()
 
 
-def test_single_stream_needs_64(tmp_path: Path) -> None:
+def test_a_single_stream_run_requires_64_queries(tmp_path: Path) -> None:
     text = "*.SingleStream.min_duration = 0\n*.SingleStream.min_query_count = 40\n"
     few = forecast_of(tmp_path / "user.conf", text, scenario="SingleStream", total_sample_count=50)
     assert few.count.samples == 50
     assert "early stopping needs at least 64 queries, but LoadGen will issue 50" in few.invalid_because[0]
 
 
-def test_a_dry_run_starts_and_writes_nothing(tmp_path: Path) -> None:
+def test_a_dry_run_starts_no_process_and_writes_no_file(tmp_path: Path) -> None:
     out = tmp_path / "run"
     finished = run_here(*arguments("Server", out, "--dry-run"))
     assert finished.code == ExitCode.OK, finished.stderr

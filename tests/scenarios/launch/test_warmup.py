@@ -19,7 +19,7 @@ from tests.support.simulated import virtual_time as virtual
 PROMPTS = [[index % 250 + 1] * length for index, length in enumerate(range(9, 109))]
 
 
-def test_lengths_run_from_the_shortest_to_the_longest() -> None:
+def test_warm_up_prompts_cover_the_lengths_of_the_dataset() -> None:
     made = random_prompts(PROMPTS, 16, 256)
     assert made == random_prompts(PROMPTS, 16, 256)
     assert len(random_prompts(PROMPTS, 1, 256)) == 1
@@ -35,7 +35,7 @@ def test_lengths_run_from_the_shortest_to_the_longest() -> None:
     st.integers(1, 20),
     st.integers(1, 12),
 )
-def test_never_a_prompt_of_the_data_set_nor_an_unknown_id(prompts: list[list[int]], count: int, vocab: int) -> None:
+def test_warm_up_prompts_are_new_and_in_the_vocabulary(prompts: list[list[int]], count: int, vocab: int) -> None:
     made = random_prompts(prompts, count, vocab)
     assert len(made) <= count
     assert all(prompt not in prompts for prompt in made)
@@ -90,7 +90,7 @@ async def _warm(engine: DummyEngine, *, compiles: bool = False, **more: float) -
     ("scenario", "compiles", "warmed", "measured"),
     [("Server", False, 0, 4), ("Offline", False, 0, 4), ("SingleStream", False, 1, 1), ("Interactive", True, 105, 4)],
 )
-def test_a_trial_measures_queries_of_full_length(scenario: str, compiles: bool, warmed: int, measured: int) -> None:
+def test_a_trial_measures_complete_queries(scenario: str, compiles: bool, warmed: int, measured: int) -> None:
     engine = Watching(FOR_LONG_MS)
     facts, measurement = virtual.run(_warm_or_measure(engine, scenario, compiles=compiles, trial=True))
     assert measurement is not None
@@ -103,7 +103,7 @@ def test_a_trial_measures_queries_of_full_length(scenario: str, compiles: bool, 
     assert compiles or len(engine.requests) == warmed + measured
 
 
-def test_warm_up_reports_what_it_did() -> None:
+def test_the_warm_up_reports_its_counts() -> None:
     engine = Watching()
     facts = virtual.run(_warm(engine))
     assert facts["prompts"] == len(engine.requests) == 5
@@ -113,7 +113,7 @@ def test_warm_up_reports_what_it_did() -> None:
     assert all(request.seq == -1 for request in engine.requests)  # no fault is meant for these
 
 
-def test_an_engine_that_compiles_meets_its_largest_steps_and_batches() -> None:
+def test_a_compiling_engine_is_warmed_up_with_its_largest_batches() -> None:
     engine = Watching(FOR_LONG_MS)
     facts = virtual.run(_warm(engine, compiles=True))
     assert facts["prompts"] == len(engine.requests)
@@ -124,14 +124,14 @@ def test_an_engine_that_compiles_meets_its_largest_steps_and_batches() -> None:
     assert engine.sizes >= {1, 2, 4, 8, 16, 32, 64, 100}  # batches of these sizes were computed on the way
 
 
-def test_a_batch_stops_growing_where_its_responses_would_take_too_long() -> None:
+def test_a_batch_stops_growing_if_responses_take_too_long() -> None:
     engine = Watching()
     facts = virtual.run(_warm(engine, compiles=True, longest_batch_s=0.0))
     assert [len(request.prompt_ids) for request in engine.requests].count(warmup.SHORT_PROMPT_TOKENS) == 1
     assert facts["queries_at_once"] < 100  # and it is in the manifest
 
 
-def test_an_engine_that_dies_while_a_batch_grows() -> None:
+def test_an_engine_that_dies_during_the_warm_up_is_an_error() -> None:
     class Dying(Watching):
         def submit(self, request: Request) -> None:
             if len(request.prompt_ids) == warmup.SHORT_PROMPT_TOKENS:
@@ -142,7 +142,7 @@ def test_an_engine_that_dies_while_a_batch_grows() -> None:
         virtual.run(_warm(Dying(), compiles=True))
 
 
-def test_an_engine_that_fails_in_the_warm_up() -> None:
+def test_a_failed_warm_up_request_is_an_error() -> None:
     class Failing(DummyEngine):
         def submit(self, request: Request) -> None:
             request.sink.failed(request, ExecutionError("no memory"))

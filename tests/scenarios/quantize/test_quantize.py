@@ -50,7 +50,9 @@ def interpreter(folder: Path, *, fails: bool = False) -> Path:
     return path
 
 
-def test_what_it_leaves_behind(model: Path, make_dataset: Callable[..., Path], tmp_path: Path) -> None:
+def test_quantize_writes_the_model_and_its_documents(
+    model: Path, make_dataset: Callable[..., Path], tmp_path: Path
+) -> None:
     data = make_dataset([1, 2, 3], [1, 2, 3], [4, 5])
     out = tmp_path / "quantized"
     done = run_here(
@@ -86,7 +88,7 @@ def test_what_it_leaves_behind(model: Path, make_dataset: Callable[..., Path], t
         (("--scheme", "fp8", "--output", "x", "--python", "{fake}", "--model-path", "{model}"), 2, "--calibration"),
     ],
 )
-def test_what_it_refuses(
+def test_invalid_arguments_are_refused(
     model: Path, tmp_path: Path, options: tuple[str, ...], code: int, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = interpreter(tmp_path)
@@ -97,7 +99,7 @@ def test_what_it_refuses(
     assert "Traceback" not in done.stderr
 
 
-def test_a_failure_leaves_nothing(model: Path, make_dataset: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_failed_quantization_leaves_no_files(model: Path, make_dataset: Callable[..., Path], tmp_path: Path) -> None:
     folder = tmp_path / "here"
     folder.mkdir()
     done = run_here(
@@ -108,7 +110,7 @@ def test_a_failure_leaves_nothing(model: Path, make_dataset: Callable[..., Path]
     assert list(folder.iterdir()) == []
 
 
-def test_an_interruption_ends_the_process_and_leaves_nothing(
+def test_an_interrupted_quantization_leaves_no_process_and_no_files(
     start_main: StartMain, model: Path, make_dataset: Callable[..., Path], tmp_path: Path
 ) -> None:
     python, folder = tmp_path / "python", tmp_path / "here"
@@ -128,7 +130,7 @@ def test_an_interruption_ends_the_process_and_leaves_nothing(
 @pytest.mark.long
 @pytest.mark.vllm
 @pytest.mark.skipif(not ENVIRONMENT.exists(), reason="make setup-quantize was not run")
-def test_the_embedded_model_in_int8(start_main: StartMain, tmp_path: Path) -> None:
+def test_the_embedded_model_is_quantized_to_int8(start_main: StartMain, tmp_path: Path) -> None:
     out, run = tmp_path / "int8", tmp_path / "run"
     quantized = start_main("quantize", "--scheme", "int8", "--output", out).wait()
     assert quantized.code == 0, quantized.stderr

@@ -40,7 +40,7 @@ def change(root: Path, **values: object) -> BenchRecord:
     return record
 
 
-def test_results_lists_the_runs(bench: Path) -> None:
+def test_results_lists_the_runs_of_a_bench(bench: Path) -> None:
     shown = run_here("results", bench, "--csv")
     assert (shown.code, shown.stderr) == (ExitCode.OK, "")
     rows = list(csv.DictReader(io.StringIO(shown.stdout)))
@@ -48,13 +48,13 @@ def test_results_lists_the_runs(bench: Path) -> None:
     assert what_is(bench).text == "is the directory of a bench"
 
 
-def test_a_run_of_a_bench_verifies_like_others(bench: Path) -> None:
+def test_a_run_of_a_bench_passes_verify(bench: Path) -> None:
     for name in RUNS:
         verified = run_here("verify", bench / "runs" / name, "--performance-only")
         assert verified.code == ExitCode.OK, verified.stdout + verified.stderr
 
 
-def test_status_has_the_state_of_a_bench(bench: Path) -> None:
+def test_status_shows_the_state_of_a_bench(bench: Path) -> None:
     shown = run_here("status", bench)
     assert shown.code == ExitCode.OK
     assert "finished    bench" in shown.stdout

@@ -62,7 +62,7 @@ class _Balanced(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_the_page_stands_alone(text: str) -> None:
+def test_the_page_is_valid_html_without_external_files(text: str) -> None:
     parser = _Balanced()
     parser.feed(text)
     assert parser.open == []
@@ -77,7 +77,7 @@ def test_the_page_stands_alone(text: str) -> None:
     assert all(target[1:] in ids for target in linked)
 
 
-def test_the_page_says_what_was_measured(text: str, measured: Path) -> None:
+def test_the_page_shows_the_measured_numbers(text: str, measured: Path) -> None:
     assert text.count("<section id=") >= 3
     assert "INVALID" in text
     assert ">no target applies<" in text
@@ -91,14 +91,14 @@ def test_the_page_says_what_was_measured(text: str, measured: Path) -> None:
     assert re.search(r'alt="TTFT: p99 [\d,.]+ ms of 2,000 ms; 0 late of \d+ allowed"', text)
 
 
-def test_a_page_is_small(text: str) -> None:
+def test_the_size_of_the_page_is_limited(text: str) -> None:
     assert len(text) < 2_000_000
 
 
 @pytest.mark.long
 @needs_browser
 @pytest.mark.parametrize("width", [360, 1600])
-def test_in_a_browser(measured: Path, tmp_path: Path, width: int) -> None:
+def test_the_page_fits_the_browser_window(measured: Path, tmp_path: Path, width: int) -> None:
     page = lay_out(measured / "report.html", width, tmp_path)
     assert page["console"] == []
     assert page["width"] == width
@@ -120,7 +120,7 @@ def test_in_a_browser(measured: Path, tmp_path: Path, width: int) -> None:
 @pytest.mark.long
 @needs_browser
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_pictures_are_not_empty(measured: Path, tmp_path: Path, dark: bool) -> None:
+def test_pictures_show_content_in_light_and_dark_mode(measured: Path, tmp_path: Path, dark: bool) -> None:
     page = lay_out(measured / "report.html", 1600, tmp_path)
     target = tmp_path / "page.png"
     screenshot(measured / "report.html", 1600, int(page["height"]), target, dark=dark)
@@ -133,7 +133,7 @@ def test_pictures_are_not_empty(measured: Path, tmp_path: Path, dark: bool) -> N
         assert (np.abs(inside - paper) > 40).mean() > 0.01, "something is drawn, and stands out from the paper"
 
 
-def test_one_run_alone(measured: Path, tmp_path: Path) -> None:
+def test_a_page_of_one_run_has_no_comparison(measured: Path, tmp_path: Path) -> None:
     target = tmp_path / "new folder" / "page.html"
     finished = run_here("report", measured / "valid", "--output", target)
     assert finished.code == ExitCode.OK
@@ -155,14 +155,14 @@ def test_a_damaged_run_is_named_and_the_others_are_shown(measured: Path, tmp_pat
     assert run_here("report", tmp_path / "runs").code == ExitCode.BAD_INPUT
 
 
-def test_a_file_that_cannot_be_written(measured: Path, tmp_path: Path) -> None:
+def test_an_unwritable_page_is_refused(measured: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     finished = run_here("report", measured / "valid", "--output", tmp_path / "file" / "page.html")
     assert finished.code == ExitCode.REFUSED
     assert "cannot be written" in finished.stderr
 
 
-def test_a_picture_shows_one_run(measured: Path, tmp_path: Path) -> None:
+def test_a_picture_of_multiple_runs_is_refused(measured: Path, tmp_path: Path) -> None:
     refused = run_here("report", measured, "--output", tmp_path / "run.svg")
     assert refused.code == ExitCode.BAD_INPUT
     assert re.search(

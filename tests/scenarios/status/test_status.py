@@ -46,7 +46,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_five_runs_in_five_states(tmp_path: Path, start_main: StartMain, run_main: RunMain) -> None:
+def test_five_runs_show_five_states(tmp_path: Path, start_main: StartMain, run_main: RunMain) -> None:
     slow = patched(tmp_path, in_run=SLOW_START)
     folder = tmp_path / "runs"
     folder.mkdir()
@@ -96,7 +96,7 @@ def test_five_runs_in_five_states(tmp_path: Path, start_main: StartMain, run_mai
     assert "| interrupted | Server performance | " in page
 
 
-def test_watch_goes_on_until_nothing_runs(tmp_path: Path, start_main: StartMain) -> None:
+def test_watch_ends_when_no_run_is_running(tmp_path: Path, start_main: StartMain) -> None:
     run = start_main(*arguments("Server", tmp_path / "run", conf=LONG_USER_CONF))
     until(lambda: progress(tmp_path / "run").get("phase") == "running", "an unfinished run")
     watch = start_main("status", tmp_path / "run", "--watch", "--interval", "0.2", "--json")
@@ -112,7 +112,7 @@ def test_watch_goes_on_until_nothing_runs(tmp_path: Path, start_main: StartMain)
     assert finished.code != ExitCode.OK
 
 
-def test_a_run_of_another_machine_is_judged_by_its_heartbeat(tmp_path: Path, measured: Path) -> None:
+def test_a_run_of_another_host_is_judged_by_its_heartbeat(tmp_path: Path, measured: Path) -> None:
     run = RunDir(tmp_path / "run")
     run.root.mkdir(parents=True)
     manifest = read_manifest(RunDir(measured / "valid").manifest)
@@ -139,7 +139,7 @@ def _groups(root: Path) -> tuple[GroupStatus, ...]:
     return take_snapshot([root]).groups
 
 
-def test_a_campaign_is_alive_while_its_lock_is_held(tmp_path: Path, measured: Path) -> None:
+def test_a_campaign_is_running_while_its_lock_is_held(tmp_path: Path, measured: Path) -> None:
     place = CampaignDir(tmp_path / "campaign")
     place.root.mkdir()
     runs = [{"leg": "a", "directory": str(measured / "valid")}, {"leg": "b", "directory": str(tmp_path / "none")}]
@@ -155,7 +155,7 @@ def test_a_campaign_is_alive_while_its_lock_is_held(tmp_path: Path, measured: Pa
 
 
 @pytest.mark.parametrize("passed", [True, False])
-def test_the_verdict_of_an_audit_stands_for_its_runs(tmp_path: Path, measured: Path, passed: bool) -> None:
+def test_an_audit_verdict_replaces_the_states_of_its_runs(tmp_path: Path, measured: Path, passed: bool) -> None:
     place = CampaignDir(tmp_path / "campaign")
     audit = place.result("llama3.1-8b", "Server").audit("TEST06")
     shutil.copytree(measured / "valid", audit / "performance")
@@ -182,7 +182,7 @@ OF_KINDS = {"run": "", "audit": "audit/TEST06/performance", "campaign": "llama3.
 
 @pytest.mark.parametrize("kind", OF_KINDS)
 @pytest.mark.parametrize("end", ENDS)
-def test_the_end_of_a_run_is_that_of_its_group(tmp_path: Path, kind: str, end: str) -> None:
+def test_the_end_of_a_run_ends_its_group(tmp_path: Path, kind: str, end: str) -> None:
     change, state = ENDS[end]
     home = tmp_path / kind
     run = DummyRuns().copy(home / OF_KINDS[kind], "Offline")
@@ -211,7 +211,7 @@ def test_the_end_of_a_run_is_that_of_its_group(tmp_path: Path, kind: str, end: s
         (None, "running"),
     ],
 )
-def test_a_group_records_its_own_end(tmp_path: Path, raised: BaseException | ExitCode | None, state: str) -> None:
+def test_a_group_records_how_it_ended(tmp_path: Path, raised: BaseException | ExitCode | None, state: str) -> None:
     """Its runs alone do not tell how a command ended between two runs."""
     home = tmp_path / "audit/TEST06"
     run = DummyRuns().copy(home / "performance", "Offline")
@@ -232,7 +232,7 @@ def _raise(error: BaseException | None) -> ExitCode:
     raise error
 
 
-def test_a_repeated_command_removes_the_record_of_the_earlier_end(tmp_path: Path) -> None:
+def test_a_repeated_command_removes_the_recorded_end(tmp_path: Path) -> None:
     def work() -> ExitCode:
         assert read_end(tmp_path) is None
         return ExitCode.OK
@@ -243,7 +243,9 @@ def test_a_repeated_command_removes_the_record_of_the_earlier_end(tmp_path: Path
 
 
 @pytest.mark.parametrize(("passed", "code", "outcome"), [(True, 0, "PASS"), (False, 1, "FAIL"), (None, 0, "no target")])
-def test_accuracy_has_three_outcomes(tmp_path: Path, passed: bool | None, code: int, outcome: str) -> None:
+def test_an_accuracy_run_shows_one_of_three_outcomes(
+    tmp_path: Path, passed: bool | None, code: int, outcome: str
+) -> None:
     run = DummyRuns().copy(tmp_path / "scores", "Offline", "accuracy")
     edit(run.accuracy_json, passed=passed)
     edit(run.manifest, exit_code=code)
@@ -252,13 +254,13 @@ def test_accuracy_has_three_outcomes(tmp_path: Path, passed: bool | None, code: 
         assert (reported.code, outcome in reported.stdout) == (code, True), reported
 
 
-def test_what_was_discarded_is_left_out(tmp_path: Path, measured: Path) -> None:
+def test_discarded_runs_are_omitted(tmp_path: Path, measured: Path) -> None:
     (tmp_path / "discarded").mkdir()
     (tmp_path / "discarded" / "1").symlink_to(measured)
     assert find_in([tmp_path]) == []
 
 
-def test_pages_hold_what_a_path_may_hold(tmp_path: Path) -> None:
+def test_unusual_paths_are_escaped(tmp_path: Path) -> None:
     odd = tmp_path / "a|b\nc"
     odd.mkdir()
     (odd / "manifest.json").write_text("{}")
@@ -272,7 +274,7 @@ def test_pages_hold_what_a_path_may_hold(tmp_path: Path) -> None:
 # results ------------------------------------------------------------------------------------------------------------
 
 
-def test_results_are_the_numbers_of_the_files(measured: Path) -> None:
+def test_results_equal_the_recorded_numbers(measured: Path) -> None:
     finished = run_here("results", measured, "--json")
     assert finished.code == ExitCode.OK
     by_name = {Path(row["directory"]).name: row for row in json.loads(finished.stdout)["answer"]["results"]}
@@ -292,7 +294,7 @@ def test_results_are_the_numbers_of_the_files(measured: Path) -> None:
     assert text.count("Server") == 2
 
 
-def test_results_without_a_result(tmp_path: Path) -> None:
+def test_runs_without_result_are_named(tmp_path: Path) -> None:
     run = DummyRuns().copy(tmp_path / "failed", "Offline")
     edit(run.manifest, status="failed", exit_code=4, error={"message": "the engine died"})
     finished = run_here("results", run.root)
@@ -309,7 +311,7 @@ def test_results_without_a_result(tmp_path: Path) -> None:
     assert "is empty\n  fix: name a directory with runs" in finished.stderr
 
 
-def test_a_run_that_was_never_valid_counts(tmp_path: Path) -> None:
+def test_an_invalid_run_ends_with_exit_code_1(tmp_path: Path) -> None:
     run = DummyRuns().copy(tmp_path / "invalid", "Offline")
     edit(run.manifest, exit_code=1)
     for command in ("results", "status"):
@@ -330,7 +332,7 @@ RECORDS = {
 
 
 @pytest.mark.parametrize(("name", "content"), [(name, content) for name, all_ in RECORDS.items() for content in all_])
-def test_a_damaged_record_is_told(name: str, content: str, tmp_path: Path) -> None:
+def test_a_damaged_manifest_is_named(name: str, content: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(content)
     reported = run_here("status", tmp_path)
     assert (reported.code, name in reported.stdout) == (2, True)
@@ -338,7 +340,7 @@ def test_a_damaged_record_is_told(name: str, content: str, tmp_path: Path) -> No
     assert (refused.code, refused.stderr.startswith("error: ")) == (2, True)
 
 
-def test_a_damaged_journal_is_told(tmp_path: Path) -> None:
+def test_a_damaged_journal_is_named_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "tune.lock").write_text("")
     (tmp_path / "journal.jsonl").write_text('{"step": "probe", "verdict": "VALID"}\n')
     reported = run_here("status", tmp_path)

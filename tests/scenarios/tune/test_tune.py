@@ -79,7 +79,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> VirtualRuns:
     return runs
 
 
-def test_a_rate_is_found_and_confirmed(small: Small, runs: VirtualRuns) -> None:
+def test_a_rate_is_found_and_confirmed_in_virtual_time(small: Small, runs: VirtualRuns) -> None:
     finished = run_here(*small.arguments("--estimate-s", 3, "--resolution", 0.05))
     check_found(small, finished)
     (group,) = take_snapshot([small.place.root]).groups
@@ -121,7 +121,7 @@ def check_found(small: Small, finished: Finished) -> None:
     assert best["user_conf"] == str(small.place.user_conf.resolve())
 
 
-def test_a_changed_configuration_is_named_and_never_mixed(small: Small, runs: VirtualRuns) -> None:
+def test_a_changed_configuration_is_refused(small: Small, runs: VirtualRuns) -> None:
     small.conf.write_text(ROOMY.replace("5000", "500"))
     assert run_here(*small.arguments("--offline-qps", 500, "--max-probes", 1, *WIDE)).code == ExitCode.OK
     ran = [*runs.ran]
@@ -142,7 +142,7 @@ def test_a_changed_configuration_is_named_and_never_mixed(small: Small, runs: Vi
     assert small.record()["target_qps"] == 541.2
 
 
-def test_a_hopeless_probe_is_stopped(small: Small, run_main: RunMain) -> None:
+def test_a_probe_far_above_the_capacity_is_stopped(small: Small, run_main: RunMain) -> None:
     """At ten times the capacity the verdict is certain long before the run's minute is over."""
     small.conf.write_text(USER_CONF.replace("5000", "60000").replace("300", "100"))
     finished = run_main(*small.arguments("--offline-qps", 1_000, "--max-probes", 1))
@@ -161,13 +161,13 @@ def test_a_hopeless_probe_is_stopped(small: Small, run_main: RunMain) -> None:
     assert "no rate was confirmed" in finished.stdout
 
 
-def test_a_limit_that_every_response_exceeds_is_named(small: Small, runs: VirtualRuns) -> None:
+def test_a_limit_exceeded_by_all_responses_is_named(small: Small, runs: VirtualRuns) -> None:
     finished = run_here(*small.arguments("--offline-qps", 400, "--max-probes", 2, "--dummy-ttft-ms", 9_000))
     assert finished.code == ExitCode.NEGATIVE, finished.stdout + finished.stderr
     assert re.search(r"every response at [\d.]+ queries/s exceeded the TTFT limit of \d+ ms", finished.stdout)
 
 
-def test_offline_finds_the_rate_of_a_full_run(small: Small, runs: VirtualRuns) -> None:
+def test_offline_finds_the_rate_of_a_complete_run(small: Small, runs: VirtualRuns) -> None:
     finished = run_here(*small.arguments("--offline-qps", 20, scenario="Offline"))  # the first run is far too short
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
     first, second = small.record()["confirmations"]
@@ -185,7 +185,7 @@ SEARCH = (
 )  # fmt: skip
 
 
-def test_scheduling_options_are_searched_and_used(small: Small, runs: VirtualRuns) -> None:
+def test_scheduling_options_are_searched_and_recommended(small: Small, runs: VirtualRuns) -> None:
     small.conf.write_text(USER_CONF.replace("5000", "1000"))
     finished = run_here(*small.arguments(*SEARCH, "--search-trials", 3))
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
@@ -233,7 +233,7 @@ def test_scheduling_options_are_searched_and_used(small: Small, runs: VirtualRun
     assert plan.code == ExitCode.OK, plan.stderr
 
 
-def test_an_option_that_its_sign_off_refuses_is_not_recommended(small: Small, runs: VirtualRuns) -> None:
+def test_an_option_refused_by_sign_off_is_not_recommended(small: Small, runs: VirtualRuns) -> None:
     small.conf.write_text(USER_CONF.replace("5000", "1000"))
     runs.refused = {"slots"}
     finished = run_here(*small.arguments(*SEARCH, "--search-trials", 3))
@@ -248,7 +248,7 @@ def test_an_option_that_its_sign_off_refuses_is_not_recommended(small: Small, ru
 
 
 @pytest.mark.parametrize("settled", [True, False])
-def test_other_responses_need_an_accuracy_run_of_each_side(
+def test_an_option_that_changes_responses_requires_accuracy_runs(
     small: Small, runs: VirtualRuns, monkeypatch: pytest.MonkeyPatch, settled: bool
 ) -> None:
     small.conf.write_text(USER_CONF.replace("5000", "1000"))
@@ -284,7 +284,7 @@ def test_an_accepted_option_is_signed_off_with_the_real_loadgen(small: Small, ru
         assert rules <= {"G-4/overlap", "G-4/no_real_gain", "G-4/too_few_repeats"}  # depends on the load of the machine
 
 
-def test_a_search_keeps_its_time_and_goes_on(small: Small, runs: VirtualRuns) -> None:
+def test_a_search_keeps_its_time_limit_and_continues(small: Small, runs: VirtualRuns) -> None:
     small.conf.write_text(ROOMY.replace("5000", "600000"))  # runs of official length; those of the search are short
     arguments = small.arguments("--dummy-slots", 16, "--search", "--offline-qps", 300, "--search-leg-s", 2)
 
@@ -318,7 +318,7 @@ def test_a_search_keeps_its_time_and_goes_on(small: Small, runs: VirtualRuns) ->
     assert f"{small.place.study}: trials of the probes" in refused.stderr
 
 
-def test_settings_that_do_not_run_are_passed_over(small: Small, runs: VirtualRuns) -> None:
+def test_settings_that_fail_to_start_are_skipped(small: Small, runs: VirtualRuns) -> None:
     small.conf.write_text(ROOMY.replace("5000", "1000"))
     finished = run_here(
         *small.arguments(
@@ -353,7 +353,7 @@ def test_settings_that_do_not_run_are_passed_over(small: Small, runs: VirtualRun
     ],
     ids=["too-few-queries", "unique", "engine-fails"],
 )
-def test_what_cannot_be_tuned_says_why(
+def test_an_impossible_tune_is_refused_with_its_reason(
     small: Small, conf: str, more: tuple[object, ...], code: ExitCode, words: str, runs: VirtualRuns
 ) -> None:
     small.conf.write_text(conf)
@@ -364,7 +364,7 @@ def test_what_cannot_be_tuned_says_why(
     assert not small.place.user_conf.exists()
 
 
-def test_a_file_of_another_kind_is_never_replaced(small: Small) -> None:
+def test_a_file_of_another_program_is_never_replaced(small: Small) -> None:
     small.place.root.mkdir()
     small.place.user_conf.write_text("mine")
     refused = run_here(*small.arguments("--offline-qps", 50))

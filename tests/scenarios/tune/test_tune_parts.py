@@ -46,7 +46,7 @@ def record(number: int = 1, target_qps: float = 10, **more: Any) -> TuneRun:
 # Options --------------------------------------------------------------------------------------------------------------
 
 
-def test_options_of_file_and_command_line(tmp_path: Path) -> None:
+def test_options_of_the_command_line_replace_those_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "tune.yaml"
     file.write_text("scenario: server\nengine: dummy\ntune: {max-probes: 5, resolution: 0.05}\n")
     tune = load_tune(file, {"max_probes": 4}, {"dummy_slots": 3})
@@ -75,7 +75,7 @@ def test_options_of_file_and_command_line(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_makes_no_tune_is_refused(options: dict[str, Any], runs: dict[str, Any], words: str) -> None:
+def test_invalid_tune_options_are_refused(options: dict[str, Any], runs: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         load_tune(None, options, {"scenario": "Server", "engine": "dummy", **runs})
 
@@ -94,7 +94,7 @@ def test_unknown_keys_of_a_file_are_refused(tmp_path: Path) -> None:
 # Journal --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_journal_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_written_journal_is_read(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     journal = Journal(path)
     assert (journal.configuration, journal.estimate, journal.runs("probe")) == (None, None, [])
@@ -117,7 +117,7 @@ def test_a_journal_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["{", '{"step": "probe"}', '{"step": "guess"}', "[]", '{"samples_per_second": 1}'])
-def test_a_damaged_line_is_named(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_journal_line_is_refused_with_its_number(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "journal.jsonl"
     Journal(path).add(Configuration(scenario="Server", identity={}))
     path.write_text(path.read_text() + damage + "\n")
@@ -141,7 +141,7 @@ def line(seq: int, ttft_ms: int) -> bytes:
     return encode_line(RequestLogLine(seq, seq, 5, 3, issue_ns, first_ns, first_ns + 2_000_000, "stop", "0" * 64))
 
 
-def test_a_probe_is_ended_by_the_late_query_too_many(tmp_path: Path) -> None:
+def test_a_probe_ends_with_one_late_query_too_many(tmp_path: Path) -> None:
     requests = tmp_path / "requests.jsonl"
     watch = ProbeWatch(requests, 1_307, 0.99)  # five of 1,307 queries may be late
     watch(heartbeat("warm-up"))
@@ -164,7 +164,7 @@ def test_a_probe_is_ended_by_the_late_query_too_many(tmp_path: Path) -> None:
     assert (len(watch.tally.ttft_ns), watch.tally.late_ttft, watch.tally.late_tpot) == (106, 6, 0)
 
 
-def test_an_estimate_ends_when_the_rate_is_known() -> None:
+def test_an_estimate_ends_after_its_duration() -> None:
     watch = RateWatch(30)
     watch(heartbeat("engine"))
     for second in range(30):
@@ -217,7 +217,7 @@ def planned(tmp_path: Path, rows: int, make_dataset: Callable[..., Path], conf: 
     return TuneRuns(tune, run, Journal(tune.place.journal), Console(file=io.StringIO()))
 
 
-def test_runs_of_a_search_do_not_take_whole_data_sets(tmp_path: Path, make_dataset: Callable[..., Path]) -> None:
+def test_search_runs_are_shortened_below_complete_datasets(tmp_path: Path, make_dataset: Callable[..., Path]) -> None:
     runs = planned(tmp_path, 2_000, make_dataset, "*.Server.target_qps = 1\n")
     assert runs.count(20).samples == 14_000  # 600 s, rounded up to 2,000
     short = shortened_runs(runs)
@@ -229,7 +229,7 @@ def test_runs_of_a_search_do_not_take_whole_data_sets(tmp_path: Path, make_datas
     assert runs.tune.values["user_conf"].read_text() == "*.Server.target_qps = 1\n"
 
 
-def test_small_sets_and_short_runs_stay_as_they_are(tmp_path: Path, make_dataset: Callable[..., Path]) -> None:
+def test_small_datasets_and_short_runs_are_not_shortened(tmp_path: Path, make_dataset: Callable[..., Path]) -> None:
     runs = planned(tmp_path, 100, make_dataset, "*.Server.min_duration = 60000\n")
     assert shortened_runs(runs) is runs
     runs = planned(
@@ -243,7 +243,9 @@ def test_small_sets_and_short_runs_stay_as_they_are(tmp_path: Path, make_dataset
     assert short.set_size == runs.set_size == 100
 
 
-def test_queries_that_keep_their_output_tokens_in_time(tmp_path: Path, make_dataset: Callable[..., Path]) -> None:
+def test_the_number_of_queries_in_time_follows_from_the_tpot_limit(
+    tmp_path: Path, make_dataset: Callable[..., Path]
+) -> None:
     # 10 samples/s, each 127 tokens long after the first: with 100 ms a token 127 of them are there at a time.
     runs = planned(tmp_path, 10, make_dataset, "*.Server.target_qps = 1\n")
     assert queries_in_time(10.0, runs) == int(0.95 * 127)
@@ -257,7 +259,7 @@ def test_queries_that_keep_their_output_tokens_in_time(tmp_path: Path, make_data
 
 
 @pytest.mark.parametrize("runs_needed", [1, 3, 5, 6])
-def test_a_rate_that_fails_is_tried_lower(
+def test_a_failed_confirmation_is_repeated_at_a_lower_rate(
     runs_needed: int, tmp_path: Path, make_dataset: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tune_module._Run(planned(tmp_path, 10, make_dataset, "*.Server.target_qps = 1\n"))
@@ -282,6 +284,6 @@ def test_a_rate_that_fails_is_tried_lower(
 
 
 @pytest.mark.parametrize("runs", [[record(1, 18)], [], [record(1, 18, ttft_p99_ms=None, tpot_p99_ms=None)]])
-def test_the_picture_of_one_run_or_of_none_is_still_a_picture(runs: list[TuneRun]) -> None:
+def test_a_picture_is_valid_with_few_or_no_runs(runs: list[TuneRun]) -> None:
     tried = {"probes": [run.model_dump() for run in runs], "confirmations": [], "target_qps": None}
     assert ElementTree.fromstring(tune_rates("Server <&> more", tried).svg).tag.endswith("svg")

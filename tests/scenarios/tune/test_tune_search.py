@@ -38,7 +38,7 @@ def test_a_sharp_threshold_is_found_within_the_resolution(threshold: float, offl
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=12))
-def test_the_search_ends_whatever_the_verdicts(verdicts: list[bool]) -> None:
+def test_the_search_ends_for_arbitrary_verdicts(verdicts: list[bool]) -> None:
     left = iter(verdicts)
     tried = search(lambda _: next(left, False), 100)
     assert len(tried) <= MAX_PROBES
@@ -46,7 +46,7 @@ def test_the_search_ends_whatever_the_verdicts(verdicts: list[bool]) -> None:
     assert all(0 < one.target_qps < math.inf for one in tried)
 
 
-def test_a_failure_below_a_success_does_not_count() -> None:
+def test_a_failure_below_a_success_is_ignored() -> None:
     """Noise may fail a rate below one that passes; the bracket is above the success."""
     bracket = Bracket.of([Tried(90, False), Tried(95, True), Tried(99, False)])
     assert (bracket.valid, bracket.invalid) == (95, 99)
@@ -64,7 +64,7 @@ def official_s(scenario: Scenario) -> Callable[[float], float]:
     return expected_s
 
 
-def test_a_hair_lower_where_a_whole_data_set_is_saved() -> None:
+def test_a_slightly_lower_rate_is_chosen_if_it_saves_a_dataset() -> None:
     expected_s = official_s("Server")
     lower = cheaper(22.1, None, expected_s)
     assert 0.99 * 22.1 <= lower <= 22.0751  # up to there one dataset is enough
@@ -92,7 +92,7 @@ def response(tally: ProbeTally, ttft_ns: int, tpot_ns: int = 10_000_000, tokens:
 
 
 @pytest.mark.parametrize(("queries", "allowed"), [(13_368, 107), (26_736, 229), (459, 0)])
-def test_one_late_query_too_many_is_certain(queries: int, allowed: int) -> None:
+def test_one_late_query_above_the_allowance_is_certainly_invalid(queries: int, allowed: int) -> None:
     tally = tally_of(queries)
     for _ in range(allowed):
         response(tally, TTFT_NS + 1)
@@ -103,7 +103,7 @@ def test_one_late_query_too_many_is_certain(queries: int, allowed: int) -> None:
     )
 
 
-def test_each_limit_is_counted_for_itself() -> None:
+def test_late_queries_are_counted_for_each_limit() -> None:
     tally = tally_of(13_368)
     for seq in range(214):  # 107 each: as many as may be, of either
         response(tally, *((TTFT_NS + 1, 0) if seq % 2 else (0, TPOT_NS + 10_000_000)))
@@ -113,7 +113,7 @@ def test_each_limit_is_counted_for_itself() -> None:
     assert "108 queries exceeded the TPOT limit" in str(tally.certainly_invalid())
 
 
-def test_a_tpot_that_stamps_may_explain_is_not_late() -> None:
+def test_a_tpot_excess_within_the_resolution_of_stamps_is_not_late() -> None:
     tally = tally_of(459)
     response(tally, 0, TPOT_NS + 2_000_000, tokens=11)  # 20 ms over ten tokens
     assert tally.certainly_invalid() is None
@@ -133,7 +133,7 @@ def test_too_few_queries_are_never_valid() -> None:
     issue_delay_ns=st.integers(0, 50_000_000),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_never_certain_of_what_loadgen_finds_valid(
+def test_a_run_that_loadgen_finds_valid_is_never_certainly_invalid(
     queries: int, late_share: float, slow_share: float, issue_delay_ns: int, seed: int
 ) -> None:
     """LoadGen counts from the schedule with stamps of its own, a little later than ours: a run it finds VALID was

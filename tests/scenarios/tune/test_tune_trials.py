@@ -86,7 +86,7 @@ def settings_tried(probes: list[TuneRun]) -> list[EngineOptions]:
     return list(by_trial.values())
 
 
-def test_the_best_settings_are_found_and_cost_few_full_runs() -> None:
+def test_the_best_settings_are_found_with_few_complete_runs() -> None:
     probes = search(capacity)
     best = best_probe(probes)
     assert SPACE.count() == 650  # 2 · (off and 3 policies with 4 bounds each) · 5 · 5, each with a rate of its own
@@ -98,7 +98,7 @@ def test_the_best_settings_are_found_and_cost_few_full_runs() -> None:
     assert sum(1 for one in probes if one.valid) < 20
 
 
-def test_a_search_that_is_ended_after_every_probe_goes_on_from_its_file(tmp_path: Path) -> None:
+def test_an_interrupted_search_continues_from_its_file(tmp_path: Path) -> None:
     file = tmp_path / "study.jsonl"
     most = 12
     probes: list[TuneRun] = []
@@ -120,7 +120,7 @@ def test_a_search_that_is_ended_after_every_probe_goes_on_from_its_file(tmp_path
     assert study.best_value == best.target_qps
 
 
-def test_a_study_that_was_killed_or_damaged(tmp_path: Path) -> None:
+def test_a_truncated_study_is_repaired_and_a_damaged_one_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "study.jsonl"
     ask = trials_of(SPACE, open_study(file)).next_probe([], 0.0)
     file.write_text(file.read_text() + '{"op_code": 4, "tri')  # killed while it wrote
@@ -131,7 +131,7 @@ def test_a_study_that_was_killed_or_damaged(tmp_path: Path) -> None:
         open_study(file)
 
 
-def test_an_option_without_effect_is_left_out() -> None:
+def test_an_option_without_effect_is_not_recommended() -> None:
     """It may get into the best settings by chance, but not stay there."""
 
     def of(options: EngineOptions) -> float:
@@ -143,7 +143,7 @@ def test_an_option_without_effect_is_left_out() -> None:
     assert 75 / (1 + RESOLUTION) <= best.target_qps <= 75
 
 
-def test_what_each_option_is_worth() -> None:
+def test_the_effect_of_each_option_is_measured() -> None:
     probes = search(capacity)
     best = best_probe(probes)
     for name in best.options:
@@ -157,14 +157,14 @@ def test_what_each_option_is_worth() -> None:
     assert worth_of(SPACE, "data_parallel_size", probes, best)["worth_at_least"] > 0.3
 
 
-def test_nothing_valid_with_the_defaults_ends_the_search() -> None:
+def test_a_search_without_valid_defaults_ends() -> None:
     probes = search(lambda _: 0.0)
     assert {one.phase for one in probes} == {"defaults"}
     assert len(probes) == 8
     assert best_probe(probes) is None
 
 
-def test_settings_that_the_engine_refuses_are_neither_best_nor_asked_again() -> None:
+def test_settings_refused_by_the_engine_are_not_tried_again() -> None:
     def refuse_copies(ask: Ask, capacity_of: Capacity) -> TuneRun:
         return probe(ask, capacity_of, fails="data_parallel_size" in ask.options)
 
@@ -176,7 +176,7 @@ def test_settings_that_the_engine_refuses_are_neither_best_nor_asked_again() -> 
     assert all(refused.count(options) == 1 for options in refused)
 
 
-def test_the_time_is_kept_and_a_part_of_it_is_for_the_worth() -> None:
+def test_the_time_limit_reserves_time_for_measuring_effects() -> None:
     probes = search(capacity, most=1_000, budget_s=60.0, probe_s=1.0)
     assert len(probes) <= 60
     worth = [number for number, one in enumerate(probes) if one.phase == "worth"]
@@ -185,7 +185,7 @@ def test_the_time_is_kept_and_a_part_of_it_is_for_the_worth() -> None:
     assert max(new) < (1 - WORTH_SHARE) * 60
 
 
-def test_a_small_space_is_searched_whole() -> None:
+def test_a_small_search_space_is_searched_completely() -> None:
     space = Space({"dummy_slots": (4, 8), "admission": ("fcfs",)})
     probes = search(lambda options: float(options.get("dummy_slots", 6)) * 10, space)
     settings = settings_tried(probes)
@@ -194,7 +194,7 @@ def test_a_small_space_is_searched_whole() -> None:
     assert best.options == {"dummy_slots": 8}
 
 
-def test_first_each_option_alone_then_the_sampler() -> None:
+def test_each_option_is_tried_alone_before_the_sampler() -> None:
     worse = search(lambda options: 80.0 - len(options))
     assert settings_tried(worse)[1:6] == [
         {"data_parallel_size": 2},
@@ -219,7 +219,7 @@ def space_of(values: dict[str, Any], machine: Machine | None = None, **options: 
     return make_space(values, make_config(values), options, kind)
 
 
-def test_what_is_given_is_not_searched() -> None:
+def test_options_given_by_the_user_are_not_searched() -> None:
     full_space = space_of({"scenario": "Server"}, on_cores(4))
     assert list(full_space.values) == [
         "data_parallel_size", "max_num_seqs", "admission", "admission_tokens", "admission_queries",
@@ -234,21 +234,21 @@ def test_what_is_given_is_not_searched() -> None:
     assert fixed.matters("admission_tokens", {})
 
 
-def test_a_given_value_is_searched_from_if_asked_for() -> None:
+def test_a_given_option_is_searched_if_requested() -> None:
     values = {"scenario": "Server", "engine_arg": {"max_num_seqs": 8, "seed": 1}}
     space = space_of(values, max_num_seqs=[4, 8, 16])
     assert space.values == {"max_num_seqs": (4, 16)}
     assert applied(values, {"max_num_seqs": 16})["engine_arg"] == {"max_num_seqs": 16, "seed": 1}
 
 
-def test_replicas_only_where_there_is_a_place_for_them() -> None:
+def test_data_parallel_ranks_are_searched_only_with_enough_devices() -> None:
     assert space_of({"scenario": "Server"}, TWO_GPUS).values["data_parallel_size"] == (2,)
     assert "data_parallel_size" not in space_of({"scenario": "Server", "tensor_parallel_size": 2}, TWO_GPUS).values
     assert "data_parallel_size" not in space_of({"scenario": "Server"}, on_cores(1)).values
     assert "data_parallel_size" not in space_of({"scenario": "Server", "replicas": "2"}, on_cores(4)).values
 
 
-def test_the_usual_values_are_allowed_ones() -> None:
+def test_default_search_values_are_allowed() -> None:
     for usual in (GPU_VALUES, CPU_VALUES):
         assert set(usual) <= set(ALLOWED)
         # vLLM refuses a budget of tokens below the number of sequences.
@@ -257,7 +257,7 @@ def test_the_usual_values_are_allowed_ones() -> None:
             make_config({"scenario": "Server", "admission": policy})
 
 
-def test_nothing_that_changes_responses_or_reuses_work_is_searched() -> None:
+def test_options_that_change_responses_are_never_searched() -> None:
     never = ("enable_prefix_caching", "dtype", "quantization", "kv_cache_dtype", "speculative_config", "max_model_len")
     for name in never:
         assert name not in ALLOWED
@@ -280,12 +280,14 @@ def test_nothing_that_changes_responses_or_reuses_work_is_searched() -> None:
         ({"engine_arg": {"max_num_seqs": 8}}, {"max_num_seqs": [8]}, "every searched option is already given"),
     ],
 )
-def test_what_cannot_be_searched_says_why(values: dict[str, Any], options: dict[str, Any], words: str) -> None:
+def test_an_impossible_search_is_refused_with_its_reason(
+    values: dict[str, Any], options: dict[str, Any], words: str
+) -> None:
     with pytest.raises(InputError, match=words):
         space_of({"scenario": "Server", **values}, **options)
 
 
-def test_equal_settings_are_equal() -> None:
+def test_settings_without_effect_are_removed() -> None:
     space = Space({"admission": ("fcfs",), "admission_tokens": (512, 1024), "max_num_seqs": (8,)})
     assert space.reduced({"admission": None, "admission_tokens": 512, "max_num_seqs": 8}) == {"max_num_seqs": 8}
     assert space.reduced({"admission": "fcfs", "admission_tokens": 512}) == {
@@ -298,7 +300,7 @@ def test_equal_settings_are_equal() -> None:
     assert shown({"max_num_seqs": 8, "admission": "fcfs"}) == "max_num_seqs=8, admission=fcfs"
 
 
-def test_the_queries_that_are_in_time_are_tried_first() -> None:
+def test_batch_sizes_that_meet_the_limit_are_tried_first() -> None:
     cores = on_cores(2)
     space = space_of({"scenario": "Server"}, cores).with_queries_in_time(107)
     assert space.values["max_num_seqs"] == (32, 53, 64, 107, 128, 256, 512)
@@ -314,7 +316,7 @@ def test_the_queries_that_are_in_time_are_tried_first() -> None:
 # As a user asks for it ------------------------------------------------------------------------------------------------
 
 
-def test_a_search_from_a_file_and_the_command_line(tmp_path: Path) -> None:
+def test_search_options_of_the_command_line_replace_those_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "tune.yaml"
     file.write_text(
         "scenario: Server\nengine: dummy\ntune:\n  search: true\n  search-trials: 5\n"
@@ -326,7 +328,7 @@ def test_a_search_from_a_file_and_the_command_line(tmp_path: Path) -> None:
     assert load_tune(None, {}, {"scenario": "Server"}).space is None
 
 
-def test_limits_hold_for_each_replica_whoever_asked_for_them() -> None:
+def test_search_limits_apply_to_each_replica() -> None:
     """As many as the runs were found to have: on accelerators several are the default."""
     tune = load_tune(None, {"search": True}, {"scenario": "Server", "engine": "dummy"}).with_replicas(4)
     assert tune.space.copies == 4

@@ -42,7 +42,7 @@ def faulty(*faults: str) -> DummyEngine:
     return DummyEngine(SAMPLING, ttft_ms=1, tpot_ms=0.01, faults=tuple(map(Fault.parse, faults)))
 
 
-def test_response_is_a_stretch_of_the_article() -> None:
+def test_a_response_is_a_part_of_the_prompt() -> None:
     engine = DummyEngine(SAMPLING, lead_tokens=2)
     response = engine.response(PROMPT)
     assert response == DummyEngine(SAMPLING, lead_tokens=2).response(list(PROMPT))
@@ -52,14 +52,14 @@ def test_response_is_a_stretch_of_the_article() -> None:
     assert len(lengths) > 50  # honest counts differ from sample to sample
 
 
-def test_responses_have_the_lengths_that_are_asked_for() -> None:
+def test_responses_have_the_requested_lengths() -> None:
     engine = DummyEngine(SAMPLING, shortest_tokens=120)
     assert {len(engine.response([1, 2, number])) for number in range(200)} == set(range(120, 129))
     short = replace(SAMPLING, max_tokens=5)
     assert DummyEngine(short, shortest_tokens=120, lead_tokens=9).response([7, 8]) == [7, 8, 7, 8, 7]
 
 
-def test_first_token_then_the_whole_output() -> None:
+def test_the_first_token_is_reported_before_the_output() -> None:
     engine = DummyEngine(SAMPLING, ttft_ms=1, tpot_ms=0.01)
     before = engine.activity()
     (sink,) = serve(engine, PROMPT)
@@ -73,7 +73,7 @@ def test_first_token_then_the_whole_output() -> None:
 
 
 @pytest.mark.parametrize(("slots", "turns"), [(0, [1, 1, 1, 1, 1]), (2, [1, 1, 2, 2, 3])])
-def test_prompt_and_output_take_their_time_and_a_query_waits_for_a_slot(slots: int, turns: list[int]) -> None:
+def test_a_query_waits_for_a_slot_and_takes_its_computing_time(slots: int, turns: list[int]) -> None:
     costs = {"ttft_ms": 4.0, "tpot_ms": 0.5, "prefill_us": 100.0, "slots": slots}
     served = virtual.issue_all(lambda _: DummyEngine(SAMPLING, **costs), [PROMPT], "Server", [0] * 5, [0] * 5)
     first_ns = 4_000_000 + 100_000 * len(PROMPT)
@@ -82,7 +82,7 @@ def test_prompt_and_output_take_their_time_and_a_query_waits_for_a_slot(slots: i
     assert [one.complete_ns - one.first_ns for one in served] == pytest.approx([whole_ns - first_ns] * 5, abs=1000)
 
 
-def test_options_reach_the_engine(tmp_path: Path, make_dataset: Callable[..., Path]) -> None:
+def test_dummy_options_are_set_on_the_engine(tmp_path: Path, make_dataset: Callable[..., Path]) -> None:
     options = {"scenario": "Offline", "engine": "dummy", "dataset_path": make_dataset([1, 2, 3], [1, 2, 4])}
     options["output_log_dir"] = tmp_path / "run"
     engine = make_engine(prepare(make_config({**options, "dummy_slots": 3, "dummy_prefill_us": 1.5})).plan)
@@ -96,7 +96,7 @@ def test_options_reach_the_engine(tmp_path: Path, make_dataset: Callable[..., Pa
 # Faults -------------------------------------------------------------------------------------------------------------
 
 
-def test_each_kind_is_described() -> None:
+def test_each_fault_kind_is_documented() -> None:
     assert set(FAULT_KINDS) == set(get_args(FaultKind))
     for kind in FAULT_KINDS:
         assert Fault.parse(kind) == Fault(kind, 0)
@@ -119,7 +119,7 @@ GOOD = ["first", "done"]
     ],
     ids=str,
 )
-def test_what_a_fault_makes_of_queries(faults: list[str], kinds: list[list[str]]) -> None:
+def test_each_fault_affects_its_queries(faults: list[str], kinds: list[list[str]]) -> None:
     engine = faulty(*faults)
     sinks = serve(engine, *[PROMPT] * len(kinds))
     assert [[kind for kind, _ in sink.events] for sink in sinks] == kinds
@@ -133,7 +133,7 @@ def test_what_a_fault_makes_of_queries(faults: list[str], kinds: list[list[str]]
             engine.check_alive()
 
 
-def test_faults_that_raise() -> None:
+def test_faults_raise_their_errors() -> None:
     with pytest.raises(SetupError, match="not to start"):
         asyncio.run(faulty("start").start())
     with pytest.raises(RuntimeError, match="raised at query 1"):
@@ -143,7 +143,7 @@ def test_faults_that_raise() -> None:
             Fault.parse(text)
 
 
-def test_noise_changes_the_speed_of_runs_and_requests() -> None:
+def test_noise_changes_the_speed_of_runs_and_of_requests() -> None:
     def times(noise: float, seed: int | None) -> list[float]:
         engine = DummyEngine(SAMPLING, ttft_ms=10, tpot_ms=0, slots=1, noise=noise, seed=seed)
         ends: list[float] = []

@@ -19,31 +19,31 @@ from tests.support.official import DATACENTER
         ("http://[::1]:8000", "http://[::1]:8000"),
     ],
 )
-def test_an_address_has_one_name(text: str, url: str) -> None:
+def test_addresses_are_normalized(text: str, url: str) -> None:
     assert ServerAddress.parse(text).url == url
 
 
-def test_a_password_in_the_address_is_refused_and_not_repeated() -> None:
+def test_a_password_in_an_address_is_refused_without_repeating_it() -> None:
     with pytest.raises(InputError) as refused:
         ServerAddress.parse("http://me:secret@host:8000")
     assert "secret" not in str(refused.value)
 
 
-def test_a_server_is_named_once() -> None:
+def test_a_server_named_twice_is_refused() -> None:
     assert len(addresses("http://a:1, http://b:1")) == 2
     with pytest.raises(InputError, match="twice"):
         addresses("http://a:1,http://a:1/v1")
 
 
 @pytest.mark.parametrize("key", ["", "two words", "line\nend", "schlüssel"])
-def test_a_key_that_no_header_can_hold_is_not_repeated(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_key_is_refused_without_repeating_it(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SERVER_KEY", key)
     with pytest.raises(InputError, match="SERVER_KEY") as refused:
         Access.from_environment("SERVER_KEY")
     assert not key or key not in str(refused.value)
 
 
-def test_a_key_is_hidden_whole_or_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_complete_and_truncated_keys_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SERVER_KEY", "sk-0123456789")
     access = Access.from_environment("SERVER_KEY")
     assert access.hidden("bad key sk-0123456789!") == "bad key [key]!"
@@ -52,21 +52,21 @@ def test_a_key_is_hidden_whole_or_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Access().hidden("sk-0123456789") == "sk-0123456789"
 
 
-def test_what_is_on_this_machine_is_told_from_what_is_not() -> None:
+def test_local_and_remote_addresses_are_distinguished() -> None:
     for host in ("127.0.0.1", "127.8.0.1", "[::1]", "localhost"):
         assert ServerAddress.parse(f"http://{host}:8000").is_here(), host
     for host in ("192.0.2.1", "no-such-host.invalid"):  # a documentation address: nothing is sent there
         assert not ServerAddress.parse(f"http://{host}:8000").is_here(), host
 
 
-def test_a_ca_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_certificate_authority_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "ca.pem"
     path.write_text("no certificate")
     with pytest.raises(SetupError, match="--api-ca"):
         Access(ca_file=path).tls_context(ServerAddress.parse("https://localhost:1"))
 
 
-def test_the_example_declaration_holds(tmp_path: Path) -> None:
+def test_the_example_declaration_is_eligible(tmp_path: Path) -> None:
     declared = read_declaration(Path("configs/endpoint-declaration.yaml"))
     assert declared.unofficial_reasons(DATACENTER.model) == []
     text = Path("configs/endpoint-declaration.yaml").read_text()
@@ -76,7 +76,7 @@ def test_the_example_declaration_holds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "dtype: 3", "[1]", "dtype: a\nunknown: 1", "a: [", "\x00"])
-def test_a_declaration_that_says_less_or_more_is_bad_input(content: str, tmp_path: Path) -> None:
+def test_an_incomplete_or_unknown_declaration_is_refused(content: str, tmp_path: Path) -> None:
     path = tmp_path / "declared.yaml"
     path.write_text(content)
     with pytest.raises(InputError, match=r"declared\.yaml"):

@@ -45,14 +45,14 @@ HARMLESS: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-async def test_what_changes_no_id_changes_nothing(name: str) -> None:
+async def test_harmless_changes_of_a_stream_keep_the_responses(name: str) -> None:
     async with HttpServer("/v1/completions", speak.vllm, "vllm") as honest, started(honest.url) as engine:
         wanted = await responses(engine, PROMPTS)
     async with faulty(HARMLESS[name]) as engine:
         assert await responses(engine, PROMPTS) == wanted
 
 
-async def test_a_server_that_goes_away_while_nothing_is_asked_is_missed() -> None:
+async def test_a_server_that_disappears_while_idle_is_detected() -> None:
     async with contextlib.AsyncExitStack() as client:
         async with HttpServer("/v1/completions", speak.vllm, "vllm") as server:
             engine = await client.enter_async_context(started(server.url))
@@ -72,7 +72,7 @@ async def test_an_idle_connection_is_renewed_before_the_server_closes_it() -> No
         assert (await engine.observed()).engines[0]["client"]["connections_renewed"] >= 1
 
 
-async def test_a_server_that_closes_connections_at_once_is_asked_for_fewer_and_fewer(
+async def test_a_server_that_closes_connections_is_contacted_less_often(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     delays: list[float] = []
@@ -96,7 +96,7 @@ async def test_a_server_that_closes_connections_at_once_is_asked_for_fewer_and_f
 
 
 @pytest.mark.parametrize("name", ROWS)
-async def test_what_a_box_does_is_caught_or_on_record(name: str) -> None:
+async def test_each_proxy_manipulation_fails_or_is_recorded(name: str) -> None:
     def metrics() -> Reply:
         """A counter of the tokens that the server makes."""
         made = sum(

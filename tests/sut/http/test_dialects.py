@@ -17,7 +17,7 @@ from tests.sut.http.endpoint_runs import PROMPTS, SAMPLING, SERVERS, Listener, a
 
 @pytest.mark.parametrize("streaming", [True, False])
 @pytest.mark.parametrize("name", SERVERS)
-async def test_ids_go_in_and_come_out(name: str, streaming: bool) -> None:
+async def test_ids_are_sent_and_received_in_each_dialect(name: str, streaming: bool) -> None:
     async with SERVERS[name]() as server:
         report, reported = await ask_all(server.url, streaming=streaming)
         assert report.configuration["dialect"] == name.split()[0]
@@ -28,7 +28,7 @@ async def test_ids_go_in_and_come_out(name: str, streaming: bool) -> None:
         assert all(body["stream"] is streaming for body in server.requests)
 
 
-async def test_the_whole_sampling_is_sent() -> None:
+async def test_all_sampling_parameters_are_sent() -> None:
     async with SERVERS["vllm"]() as server:
         await ask_all(server.url)
         fields = {"temperature": 0.0, "top_p": 1.0, "top_k": 1, "seed": 42, "min_tokens": 1, "max_tokens": 8}
@@ -36,7 +36,7 @@ async def test_the_whole_sampling_is_sent() -> None:
         assert server.requests[-1]["prompt"] == PROMPTS[-1]
 
 
-async def test_llama_cpp_gets_no_more_connections_than_it_has_slots() -> None:
+async def test_connections_to_llama_cpp_are_limited_by_its_slots() -> None:
     async with SERVERS["llama.cpp"]() as server:
         report, _ = await ask_all(server.url, connections=50)
         assert report.configuration["connections"] == 3
@@ -76,20 +76,20 @@ class _NeverTheSame:
         (_NeverTheSame(), "only the first 0 token IDs"),
     ],
 )
-async def test_what_a_server_does_not_honor_is_found_before_the_start(speaks: Speak, words: str) -> None:
+async def test_unsupported_sampling_is_refused_before_the_start(speaks: Speak, words: str) -> None:
     async with HttpServer("/v1/completions", speaks, "vllm") as server:
         with pytest.raises(SetupError, match=words) as refused:
             await ask_all(server.url)
         assert server.url in refused.value.message
 
 
-async def test_the_dialect_of_a_server_that_does_not_say_what_it_is_can_be_named() -> None:
+async def test_the_dialect_of_an_unknown_server_can_be_named() -> None:
     async with HttpServer("/v1/completions", speak.vllm, "somebody") as server:
         report, _ = await ask_all(server.url, dialect="vllm")
         assert report.configuration["dialect"] == "vllm"
 
 
-async def test_the_key_is_sent_and_shown_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_key_is_sent_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     key = "sk-a-key-of-the-tests"
     monkeypatch.setenv("SERVER_KEY", key)
     async with HttpServer("/v1/completions", speak.vllm, "vllm", key=key) as server:
@@ -108,19 +108,19 @@ async def test_the_key_is_sent_and_shown_nowhere(monkeypatch: pytest.MonkeyPatch
         assert key not in str(refused.value)
 
 
-async def test_nothing_of_the_environment_leads_the_client_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_proxy_variables_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     async with SERVERS["vllm"]() as server:
         await ask_all(server.url)
 
 
-def test_a_server_that_is_not_there_is_refused() -> None:
+def test_an_unreachable_server_is_refused() -> None:
     with pytest.raises(SetupError, match="accepts no connection"):
         asyncio.run(EndpointEngine("http://127.0.0.1:1", SAMPLING, streaming=True).start())
 
 
-async def test_a_request_has_output_lengths_of_its_own() -> None:
+async def test_requests_may_have_different_output_lengths() -> None:
     async with SERVERS["vllm"]() as server, started(server.url) as engine:
         listeners = [Listener() for _ in range(3)]
         for seq, (listener, lengths) in enumerate(zip(listeners, [(3, 3), None, (5, 5)], strict=True)):

@@ -15,7 +15,7 @@ from tests.sut.http.faults import FAULTS, IN_ALL_DIALECTS, Change, HonestUntilTi
 
 
 @pytest.mark.parametrize("name", FAULTS)
-async def test_a_fault_ends_the_request_and_nothing_is_sent_twice(name: str) -> None:
+async def test_each_fault_fails_its_request_without_a_retry(name: str) -> None:
     change, words = FAULTS[name]
     async with (
         HttpServer("/v1/completions", HonestUntilTimed(change), "vllm") as server,
@@ -32,7 +32,7 @@ async def test_a_fault_ends_the_request_and_nothing_is_sent_twice(name: str) -> 
 
 
 @pytest.mark.parametrize("name", [name for name in SERVERS if name != "vllm"])
-async def test_faults_end_a_request_in_every_dialect(name: str) -> None:
+async def test_faults_fail_requests_in_each_dialect(name: str) -> None:
     server = SERVERS[name]()
     changing = HonestUntilTimed(list, speaks=server.speak)
     server.speak = changing
@@ -46,7 +46,7 @@ async def test_faults_end_a_request_in_every_dialect(name: str) -> None:
 
 
 @pytest.mark.parametrize("times_count", [True, False])
-async def test_responses_that_come_whole_end_a_run_whose_times_count(times_count: bool) -> None:
+async def test_unstreamed_responses_end_a_run_with_latency_limits(times_count: bool) -> None:
     """A box that keeps a stream back until it is over: TTFT would be the latency, and TPOT nothing."""
 
     def change(steps: list[Step]) -> list[Step]:
@@ -62,7 +62,7 @@ async def test_responses_that_come_whole_end_a_run_whose_times_count(times_count
             assert reported[-1][-1][0] == "done"
 
 
-def test_a_client_that_is_late_itself_does_not_blame_the_server() -> None:
+def test_a_late_client_is_not_reported_as_a_server_fault() -> None:
     async def be_late() -> None:
         while True:
             time.sleep(4 * PAUSE_S)  # on the loop, so that both of a response's chunks are there
@@ -88,7 +88,7 @@ def test_a_client_that_is_late_itself_does_not_blame_the_server() -> None:
 
 
 @pytest.mark.parametrize("kept", [1, 3])  # steps of a response before the silence: the first ID; all IDs, but no end
-async def test_a_response_that_stands_still_is_given_up(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_response_that_stalls_fails(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "END_LIMIT_S", 2.0)
     change: Change = lambda steps: [*steps[:kept], HANG]  # noqa: E731
     async with faulty(change, silence_s=2.0) as engine:
@@ -97,7 +97,7 @@ async def test_a_response_that_stands_still_is_given_up(kept: int, monkeypatch: 
 
 
 @pytest.mark.parametrize("with_head", [True, False])
-async def test_a_response_that_never_comes_is_missed_while_others_do(with_head: bool) -> None:
+async def test_a_missing_response_fails_although_others_arrive(with_head: bool) -> None:
     def change(_: list[Step]) -> Reply:
         return in_events([b": wait\n\n", HANG]) if with_head else Reply([Raw(b""), HANG], head=False)
 
@@ -108,7 +108,7 @@ async def test_a_response_that_never_comes_is_missed_while_others_do(with_head: 
         assert "later got a response" in failure_of((await lost)[0])
 
 
-async def test_a_listener_hears_of_one_end_only() -> None:
+async def test_a_request_reports_only_one_end() -> None:
     """A reset behind a fault that was told already adds nothing that LoadGen could be told twice."""
     change: Change = lambda steps: [steps[0], b"data: {]\n\n", RESET]  # noqa: E731
     async with faulty(change, connections=1) as engine:
@@ -117,7 +117,7 @@ async def test_a_listener_hears_of_one_end_only() -> None:
         assert [kind for kind, _ in reported] == ["first", "failed"]
 
 
-async def test_a_response_that_comes_twice_ends_the_run() -> None:
+async def test_a_duplicate_response_ends_the_run() -> None:
     """A box on the way that answers once more: the next request must not be given what belongs to this one."""
     again = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 14\r\n\r\ndata: [DONE]\n\n"
     change: Change = lambda steps: in_events(steps, ending=b"0\r\n\r\n" + again)  # noqa: E731

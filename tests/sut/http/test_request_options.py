@@ -29,20 +29,20 @@ Body = dict[str, Any]
 
 
 @pytest.mark.parametrize("text", [f"X-Key={SECRET}", f"X-Key: {SECRET}", f"X-Key:{SECRET}", f" X-Key = {SECRET} "])
-def test_a_header_is_replaced_with_its_name(text: str) -> None:
+def test_a_header_is_recorded_by_its_name(text: str) -> None:
     assert header_reference(text) == "X-Key"
     assert header_reference("X-Key") == "X-Key"
     assert header_values(["X-Key"]) == {"X-Key": SECRET}
 
 
 @pytest.mark.parametrize("text", ["", "=a", "X Y=a", "X-None", "X-Key=", "Host=a", "content-length: 3", "X=a\r\nY: b"])
-def test_an_invalid_header_is_refused_and_its_value_not_repeated(text: str) -> None:
+def test_an_invalid_header_is_refused_without_its_value(text: str) -> None:
     with pytest.raises(ValueError, match=r"form|sets|value|empty") as refused:
         header_reference(f"{text}{SECRET}" if text.count("=") == 1 and text[-1] != "=" else text)
     assert SECRET not in str(refused.value)
 
 
-def test_fields_are_replaced_with_their_hash() -> None:
+def test_additional_fields_are_recorded_by_their_hash() -> None:
     reference = body_reference('{"b": {"c": "x"}, "a": 1}')
     assert reference.startswith("sha256:")
     assert reference == body_reference({"a": 1, "b": {"c": "x"}}) == body_reference(reference)
@@ -51,14 +51,14 @@ def test_fields_are_replaced_with_their_hash() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "3", "{}", "a=b", '{"a": NaN}', f"sha256:{'0' * 64}"])
-def test_fields_that_are_no_object_are_refused(text: str) -> None:
+def test_additional_fields_must_be_a_json_object(text: str) -> None:
     with pytest.raises(ValueError, match=r"not|only"):
         body_reference(text)
     with pytest.raises(InputError, match="--extra-body"):
         make_config({"scenario": "Offline", "api_server": "http://host", "extra_body": text})
 
 
-def test_a_configuration_and_its_file_have_no_secrets(tmp_path: Path) -> None:
+def test_a_configuration_file_stores_no_secrets(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text(f"scenario: Offline\nheader: {{X-Key: {SECRET}}}\nnested:\n  extra-body: {{a: {SECRET}}}\n")
     values = load_yaml(path)
@@ -83,14 +83,14 @@ def test_a_configuration_and_its_file_have_no_secrets(tmp_path: Path) -> None:
         [f'--extra-request-body={{"a": "{SECRET}"}}'],
     ],
 )
-def test_a_recorded_command_has_references(words: list[str]) -> None:
+def test_a_recorded_command_has_no_secrets(words: list[str]) -> None:
     shown = words_without_secrets(["http://host", *words])
     assert SECRET not in " ".join(shown)
     assert len(shown) == 1 + len(words)
     assert words_without_secrets(shown) == shown
 
 
-def test_words_of_a_server_do_not_repeat_secrets() -> None:
+def test_secrets_in_texts_of_a_server_are_hidden() -> None:
     access = Access.of(
         without_secrets({"header": ["X-Key=header-secret", "X-Short=abc"], "extra_body": {"a": ["body-secret"]}})
     )
@@ -99,7 +99,7 @@ def test_words_of_a_server_do_not_repeat_secrets() -> None:
     assert "header-secret" not in repr(access)
 
 
-def test_these_options_make_a_run_not_eligible() -> None:
+def test_headers_and_additional_fields_make_a_run_ineligible() -> None:
     assert request_reasons({"header": [], "extra_body": None, "insecure": False}) == []
     reasons = request_reasons({"header": ["X-Key"], "extra_body": "sha256:0", "extra_fields": ["a"], "insecure": True})
     assert len(reasons) == 3
@@ -107,7 +107,7 @@ def test_these_options_make_a_run_not_eligible() -> None:
 
 
 @pytest.mark.parametrize("dialect", ["vllm", "sglang", "openai", "openai-chat"])
-async def test_headers_and_fields_are_in_each_request(dialect: str) -> None:
+async def test_headers_and_fields_are_sent_with_each_request(dialect: str) -> None:
     is_text = DIALECTS[dialect].sends_text
     async with text_server(dialect) if is_text else SERVERS[dialect]() as server:
         access = Access.of({"header": [header_reference(f"X-Key={SECRET}"), header_reference("User-Agent=mine")]})
@@ -129,7 +129,7 @@ FIELDS = [
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_fields_that_change_what_is_measured_are_refused(name: str) -> None:
+def test_fields_set_by_the_harness_are_refused(name: str) -> None:
     line = ("run", "--scenario", "Offline", "--api-server", "http://127.0.0.1:1", "--extra-body", f'{{"{name}": 1}}')
     finished = run_here(*line)
     assert finished.code == ExitCode.BAD_INPUT
@@ -139,7 +139,7 @@ def test_fields_that_change_what_is_measured_are_refused(name: str) -> None:
 @pytest.mark.parametrize(
     "option", ["top_k=x", "max_tokens=seed", "max_tokens=stream", "max_tokens=a b", "max_tokens=1", "top_p="]
 )
-def test_a_parameter_is_renamed_to_a_new_name_only(option: str) -> None:
+def test_a_parameter_can_be_renamed_only_to_a_new_name(option: str) -> None:
     finished = run_here("run", "--scenario", "Offline", "--api-server", "http://127.0.0.1:1", "--api-rename", option)
     assert finished.code == ExitCode.BAD_INPUT
     assert "--api-rename" in finished.stderr
@@ -163,7 +163,7 @@ def _only_max_completion_tokens(words: str) -> Any:
         "unknown field max_tokens",
     ],
 )
-async def test_a_server_that_refuses_max_tokens_gets_max_completion_tokens(words: str) -> None:
+async def test_a_server_that_refuses_max_tokens_suggests_a_rename(words: str) -> None:
     async with text_server("openai-chat", _only_max_completion_tokens(words)) as server:
         options: dict[str, Any] = {"dialect": "openai-chat", "model_path": BYTES, "sampling": EXACT}
         with pytest.raises(SetupError) as refused:
@@ -177,7 +177,7 @@ async def test_a_server_that_refuses_max_tokens_gets_max_completion_tokens(words
         assert "max_tokens" not in server.requests[-1]
 
 
-async def test_a_limit_of_max_tokens_is_no_reason_to_rename_it() -> None:
+async def test_a_too_large_max_tokens_suggests_no_rename() -> None:
     words = "max_tokens is too large: 4096. This model supports at most 2048 completion tokens"
     async with text_server("openai-chat", _only_max_completion_tokens(words)) as server:
         with pytest.raises(SetupError) as refused:
@@ -207,7 +207,7 @@ async def _failure(reply: Reply, name: str = "openai-chat", **more: Any) -> Harn
 
 @pytest.mark.parametrize("status", [201, 202, 206, 299])
 @pytest.mark.parametrize("name", ["openai", "openai-chat", "vllm"])
-async def test_each_status_of_success_is_accepted(status: int, name: str) -> None:
+async def test_each_success_status_is_accepted(status: int, name: str) -> None:
     honest = speak_text if DIALECTS[name].sends_text else speak.vllm
     path = {"model_path": BYTES} if DIALECTS[name].sends_text else {}
     server = HttpServer(DIALECTS[name].path, lambda body: dataclasses.replace(honest(body), status=status), "somebody")
@@ -234,13 +234,13 @@ async def test_a_redirect_names_its_target_and_the_new_url(status: int, name: st
         ("/v1/completions", "ftp://b", "turn off the redirect"),
     ],
 )
-def test_the_new_url_follows_from_the_target(path: str, location: str, fix: str) -> None:
+def test_the_url_after_a_redirect_is_proposed(path: str, location: str, fix: str) -> None:
     assert ServerAddress.parse("http://host").fix_of_redirect(path, location.encode()).startswith(fix)
 
 
 @pytest.mark.parametrize("status", [400, 404, 413, 429, 500, 503])
 @pytest.mark.parametrize("name", ["openai-chat", "vllm"])
-async def test_a_log_is_named_only_if_the_run_has_one(status: int, name: str) -> None:
+async def test_a_log_is_named_only_if_it_exists(status: int, name: str) -> None:
     error = await _failure(Reply([b"x"], status), name)
     assert f"status {status}: x" in error.message
     assert "log" not in error.fix
@@ -265,7 +265,7 @@ async def test_a_self_signed_certificate_is_accepted_only_with_insecure(tmp_path
 @pytest.mark.parametrize(
     "options", [{"insecure": True, "api_ca": "ca.pem"}, {"header": ["Authorization=a"], "api_key_env": "SERVER_KEY"}]
 )
-def test_options_that_contradict_each_other_are_refused(options: Body, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contradicting_options_are_refused(options: Body, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SERVER_KEY", "sk-1")
     with pytest.raises(InputError, match=r"contradicts|too"):
         Access.of(without_secrets(options))

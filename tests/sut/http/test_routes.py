@@ -47,7 +47,7 @@ def test_a_route_of_another_api_is_refused(path: str) -> None:
 
 
 @pytest.mark.parametrize("query", ["key=sk-1", "api_key=sk-1", "a=1&X-Amz-Signature=sk-1", "access_token=sk-1"])
-def test_a_key_in_the_query_is_refused_and_not_repeated(query: str) -> None:
+def test_a_key_in_the_query_is_refused_without_repeating_it(query: str) -> None:
     with pytest.raises(InputError) as refused:
         ServerAddress.parse(f"http://host/?{query}")
     assert "sk-1" not in str(refused.value)
@@ -74,7 +74,7 @@ def test_a_url_with_another_route_is_refused() -> None:
         with_route(f"http://host{CHAT}", COMPLETIONS)
 
 
-async def test_only_the_named_route_is_requested_with_the_query() -> None:
+async def test_only_the_named_route_is_requested() -> None:
     """A server with both routes, and one that has only the other route."""
     async with HttpServer((COMPLETIONS, CHAT), speak_text, "somebody") as server:
         for route, dialect in ((CHAT, "openai-chat"), (COMPLETIONS, "openai"), ("", "openai")):
@@ -94,7 +94,7 @@ async def test_only_the_named_route_is_requested_with_the_query() -> None:
             assert {line for line in server.lines if line.startswith("POST")} == {f"POST {CHAT}"}
 
 
-async def test_a_server_with_another_root_of_the_api_is_measured() -> None:
+async def test_a_server_with_another_api_root_is_measured() -> None:
     path = "/v3/chat/completions"
     async with HttpServer(path, speak_text, "somebody", models_path="/v3/models") as server:
         engine = EndpointEngine(f"{server.url}{path}", SAMPLING, streaming=True, connections=1, model_path=BYTES)
@@ -105,7 +105,7 @@ async def test_a_server_with_another_root_of_the_api_is_measured() -> None:
 
 
 @pytest.mark.parametrize(("route", "dialect"), [("", "openai"), (CHAT, "openai-chat")])
-def test_doctor_uses_the_route_of_the_url_and_prints_no_none(route: str, dialect: str) -> None:
+def test_doctor_uses_the_route_of_the_url(route: str, dialect: str) -> None:
     with serving(HttpServer((COMPLETIONS, CHAT), speak_text, None)) as server:
         doctor_request = DoctorRequest(api_server=f"{server.url}{route}")
         texts = [finding.text for finding in examine_machine(doctor_request) if finding.rule == "machine/server"]

@@ -45,14 +45,14 @@ async def _asked(
         (b"", "not a complete HTTP response"),
     ],
 )
-def test_what_is_no_response_is_refused(response: bytes, words: str) -> None:
+def test_invalid_responses_are_refused(response: bytes, words: str) -> None:
     with pytest.raises(SetupError, match=words) as refused:
         asyncio.run(_asked(response))
     assert "/v1/models" in refused.value.message
     assert not re.search(r"Error|Exception|bytearray|b'", refused.value.message)
 
 
-def test_a_server_that_lists_no_models_needs_a_name() -> None:
+def test_a_server_without_model_list_requires_a_model_name() -> None:
     absent = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
     card = asyncio.run(_asked(absent, lambda address, access: server.read_card(address, access, "name")))
     assert card == server.ModelCard("name")
@@ -61,7 +61,7 @@ def test_a_server_that_lists_no_models_needs_a_name() -> None:
     assert "--api-model-name" in refused.value.fix
 
 
-def test_a_server_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_server_is_refused_after_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "RESPONSE_TIMEOUT_S", 0.5)
     with pytest.raises(SetupError, match="did not respond to /v1/models within"):
         asyncio.run(_asked(OK, closes=False))
@@ -78,7 +78,7 @@ def test_a_server_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) ->
         (b"\xff\xfe", None),
     ],
 )
-def test_counters_that_are_none_are_not_counted(page: bytes, generated: float | None) -> None:
+def test_invalid_counters_are_ignored(page: bytes, generated: float | None) -> None:
     response = OK + b"content-length: %d\r\n\r\n" % len(page) + page
     assert asyncio.run(_asked(response, server.read_counters)).generated == generated
 
@@ -86,7 +86,7 @@ def test_counters_that_are_none_are_not_counted(page: bytes, generated: float | 
 @pytest.mark.parametrize(
     "card", [{"id": "x" * 5_000}, {"id": "m", "max_model_len": -1}, {"id": 3}, {"id": "m", "owned_by": "x" * 5_000}]
 )
-def test_a_list_of_models_that_cannot_be_is_none(card: dict[str, Any]) -> None:
+def test_an_invalid_model_list_is_refused(card: dict[str, Any]) -> None:
     page = json.dumps({"data": [card]}).encode()
     response = OK + b"content-length: %d\r\n\r\n" % len(page) + page
     with pytest.raises(SetupError, match="lists no models"):
@@ -94,12 +94,12 @@ def test_a_list_of_models_that_cannot_be_is_none(card: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("host", ["xn--", "h\x00st", "\u2024\u2024"])
-def test_a_host_that_no_server_can_have_is_bad_input(host: str) -> None:
+def test_an_invalid_host_name_is_refused(host: str) -> None:
     with pytest.raises(InputError, match="--api-server http://"):
         asyncio.run(_models(ServerAddress.parse(f"http://{host}:8000"), Access()))
 
 
-def test_no_redirect_is_followed_and_nothing_is_decompressed() -> None:
+def test_redirects_and_compression_are_not_followed() -> None:
     redirect = b"HTTP/1.1 307 Temporary Redirect\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n"
     assert asyncio.run(_asked(redirect)).status == 307
     packed = OK + b"content-encoding: gzip\r\ncontent-length: 3\r\n\r\nabc"

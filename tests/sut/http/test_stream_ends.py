@@ -67,7 +67,9 @@ async def complete_before_the_end(engine: EndpointEngine, held_reply: Held) -> N
 @pytest.mark.parametrize("kept", [2, 3])  # steps of the end: usage and [DONE]; also the finish reason
 @pytest.mark.parametrize("tokenized", [True, False])
 @pytest.mark.parametrize("dialect", PATHS)
-async def test_the_last_text_completes_a_query(dialect: str, tokenized: bool, kept: int, model: str) -> None:
+async def test_the_last_text_completes_a_query_before_the_stream_ends(
+    dialect: str, tokenized: bool, kept: int, model: str
+) -> None:
     held_reply = Held(text.speak_text, kept, honest=2)
     async with (
         text_server(dialect, held_reply) as server,
@@ -85,7 +87,7 @@ async def test_the_last_text_completes_a_query(dialect: str, tokenized: bool, ke
 
 @pytest.mark.parametrize(("name", "kept"), [("vllm", 2), ("vllm-tokens", 2), ("tensorrt-llm", 2), ("sglang", 1),
                                             ("sglang incremental", 1), ("llama.cpp", 1)])  # fmt: skip
-async def test_the_last_token_completes_a_query_in_every_dialect(name: str, kept: int) -> None:
+async def test_the_last_token_completes_a_query_in_each_dialect(name: str, kept: int) -> None:
     server = SERVERS[name]()
     held_reply = Held(server.speak, kept, honest=3)
     if name in ("llama.cpp", "tensorrt-llm"):  # without a probe of min_tokens
@@ -98,7 +100,7 @@ async def test_the_last_token_completes_a_query_in_every_dialect(name: str, kept
 
 
 @pytest.mark.parametrize("name", ["openai-chat", "tensorrt-llm", "llama.cpp", "vllm"])
-async def test_the_times_between_tokens_are_recorded_unless_a_response_comes_in_two_parts(name: str) -> None:
+async def test_token_gaps_are_recorded_only_for_streamed_responses(name: str) -> None:
     server = text_server("openai-chat") if name == "openai-chat" else SERVERS[name]()
     more: dict[str, Any] = {"sampling": EXACT, "model_path": BYTES} if name == "openai-chat" else {}
     async with server, started(server.url, **more) as engine:
@@ -162,7 +164,7 @@ HARMLESS = {
 
 @pytest.mark.parametrize("dialect", PATHS)
 @pytest.mark.parametrize("name", HARMLESS)
-async def test_a_stream_in_another_form_has_the_same_tokens(name: str, dialect: str, model: str) -> None:
+async def test_equivalent_streams_have_the_same_tokens(name: str, dialect: str, model: str) -> None:
     expected, _, _ = await asked(text.speak_text, model, dialect=dialect)
     reported, observed, client = await asked(HARMLESS[name], model, dialect=dialect)
     assert reported == expected
@@ -171,7 +173,7 @@ async def test_a_stream_in_another_form_has_the_same_tokens(name: str, dialect: 
 
 
 @pytest.mark.parametrize("dialect", PATHS)
-async def test_a_server_with_a_reason_in_each_chunk_is_measured_with_a_note(dialect: str, model: str) -> None:
+async def test_repeated_finish_reasons_are_noted(dialect: str, model: str) -> None:
     async with (
         text_server(dialect, text.repeats_the_reason) as server,
         started(server.url, dialect=dialect, model_path=model, sampling=EXACT) as engine,
@@ -182,13 +184,13 @@ async def test_a_server_with_a_reason_in_each_chunk_is_measured_with_a_note(dial
     assert [note for note in observed.notes if "a finish reason before the last" in note]
 
 
-async def test_a_reason_that_comes_early_only_in_the_timed_run_ends_it(model: str) -> None:
+async def test_an_early_finish_reason_ends_a_timed_run(model: str) -> None:
     async with speaking(text.repeats_the_reason, model, connections=len(PROMPTS)) as engine:
         reported = await responses(engine, PROMPTS)
     assert "chunks arrived after the finish reason" in failure_of(reported[0])
 
 
-async def test_a_server_without_finish_reasons_is_measured_with_a_note(model: str) -> None:
+async def test_missing_finish_reasons_are_noted(model: str) -> None:
     async with (
         text_server("openai", text.never_gives_a_reason) as server,
         started(server.url, dialect="openai", model_path=model, sampling=EXACT) as engine,
@@ -204,7 +206,7 @@ async def test_a_server_without_finish_reasons_is_measured_with_a_note(model: st
 
 @pytest.mark.parametrize("size", [1, 2, 5, 1000])
 @pytest.mark.parametrize("line_end", [b"\n", b"\r", b"\r\n"])
-def test_events_are_read_in_parts_of_any_size(line_end: bytes, size: int) -> None:
+def test_events_are_read_from_parts_of_any_size(line_end: bytes, size: int) -> None:
     lines = [
         b": hello",
         b"data:a",

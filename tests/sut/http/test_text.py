@@ -82,7 +82,7 @@ async def failure(speak: Speak, model: str, **more: Any) -> HarnessError:
 
 @pytest.mark.parametrize("streaming", [True, False])
 @pytest.mark.parametrize("dialect", PATHS)
-async def test_text_becomes_the_tokens_of_the_model(dialect: str, streaming: bool, model: str) -> None:
+async def test_text_is_tokenized_by_the_tokenizer_of_the_model(dialect: str, streaming: bool, model: str) -> None:
     tokenizer = load_text_tokenizer(model)
     async with (
         text_server(dialect) as server,
@@ -116,7 +116,7 @@ class Noting(Listener):
         super().first_token(request, token_id)
 
 
-async def test_a_role_without_text_is_no_first_token(model: str) -> None:
+async def test_a_role_without_text_is_not_a_first_token(model: str) -> None:
     async with speaking(text.speak_text, model) as engine:
         listener = Noting()
         engine.submit(Request(listener, PROMPTS[0], 0, 0, 0, time.time_ns()))
@@ -126,7 +126,7 @@ async def test_a_role_without_text_is_no_first_token(model: str) -> None:
     assert client["chunks"] == EXACT.max_tokens
 
 
-async def test_reasoning_is_the_first_token_and_the_text_after_it_is_timed_apart(model: str) -> None:
+async def test_reasoning_text_is_timed_separately_from_the_answer(model: str) -> None:
     reported, _, client = await asked(text.reasons_first, model)
     assert client.text is not None
     assert client.text.issue_to_text.count == len(PROMPTS)
@@ -168,7 +168,7 @@ SAID: dict[str, tuple[Speak, dict[str, int], str]] = {
 
 
 @pytest.mark.parametrize("name", SAID)
-async def test_a_fault_is_counted_and_reported(name: str, model: str) -> None:
+async def test_each_server_fault_is_counted_and_noted(name: str, model: str) -> None:
     speak, counts, message = SAID[name]
     reported, observed, client = await asked(speak, model)
     assert client.text is not None
@@ -191,7 +191,7 @@ async def test_only_vllm_is_requested_to_count_the_tokens_of_each_chunk(
     assert server.requests[-1]["stream_options"] == {"include_usage": True, **counts}
 
 
-async def test_without_a_tokenizer_loadgen_gets_zeros(model: str) -> None:
+async def test_without_tokenizer_loadgen_receives_zero_ids(model: str) -> None:
     """As many as the server reports tokens; without usage as many as chunks came, which is an estimate."""
     reported, observed, client = await asked(text.several_at_first, BYTES)
     assert [events[1][1][0] for events in reported] == [[0] * 8] * 4
@@ -212,7 +212,7 @@ async def test_without_a_tokenizer_loadgen_gets_zeros(model: str) -> None:
         await asked(text.speak_text, BYTES, times_count=False)
 
 
-async def test_several_tokens_in_the_first_chunk_are_counted_and_reported(
+async def test_multiple_tokens_in_the_first_chunk_are_counted_and_noted(
     model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sut.http.http_engine.FEW_RESPONSES", 0)
@@ -222,9 +222,7 @@ async def test_several_tokens_in_the_first_chunk_are_counted_and_reported(
 
 
 @pytest.mark.parametrize("speak", [text.is_silent, text.sends_only_done, text.cuts_without_reason])
-async def test_many_failed_responses_end_the_run_before_its_end(
-    speak: Speak, model: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_many_failed_responses_end_the_run(speak: Speak, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sut.http.text.FEW_RESPONSES", 0)
     error = await failure(speak, model)
     assert "1 of 1 responses failed" in error.message
@@ -252,14 +250,14 @@ ENDS: dict[str, tuple[Speak, str, str]] = {
 
 
 @pytest.mark.parametrize("name", ENDS)
-async def test_what_is_no_response_ends_the_run(name: str, model: str) -> None:
+async def test_invalid_responses_end_the_run(name: str, model: str) -> None:
     speak, words, fix = ENDS[name]
     error = await failure(speak, model)
     assert any(word in error.message for word in words.split("|")), error.message
     assert fix in error.fix
 
 
-async def test_a_field_that_the_server_refuses_is_left_out(model: str) -> None:
+async def test_an_unsupported_field_can_be_omitted(model: str) -> None:
     async with text_server("openai", text.refuses_unknown) as server:
         with pytest.raises(SetupError) as refused:
             async with started(server.url, model_path=model, sampling=EXACT):
@@ -291,13 +289,13 @@ async def test_the_dialect_is_chosen_by_name_path_or_owner(model: str) -> None:
                 pass
 
 
-def test_a_path_of_a_dialect_is_not_part_of_the_address() -> None:
+def test_the_path_of_a_route_is_not_part_of_the_address() -> None:
     address = ServerAddress.parse("http://host/prefix/v1/chat/completions")
     assert (address.url, address.route) == ("http://host:80/prefix", "/v1/chat/completions")
     assert ServerAddress.parse("http://host/prefix/v1") == address
 
 
-async def test_a_server_of_token_ids_needs_the_models_tokenizer_and_every_field(model: str) -> None:
+async def test_a_server_of_token_ids_requires_tokenizer_and_all_fields(model: str) -> None:
     async with SERVERS["vllm"]() as server:
         with pytest.raises(InputError, match=r"--model-path bytes: server .* takes token IDs"):
             async with started(server.url, model_path=BYTES):
@@ -307,7 +305,7 @@ async def test_a_server_of_token_ids_needs_the_models_tokenizer_and_every_field(
                 pass
 
 
-def test_a_prompts_text_keeps_its_special_tokens_except_the_leading_one(model: str, tmp_path: Path) -> None:
+def test_decoded_prompts_omit_only_the_leading_special_token(model: str, tmp_path: Path) -> None:
     tokenizer = load_text_tokenizer(model)
     ids = [0, *tokenizer.encode("a "), 1, *tokenizer.encode("b")]
     assert tokenizer.decode(ids) == "a <eos>b"

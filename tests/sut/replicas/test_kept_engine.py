@@ -72,7 +72,7 @@ def test_one_engine_serves_all_scenarios(run: Run, tmp_path: Path) -> None:
         assert judged(finished_run.root).outcome == "PASS"
 
 
-def test_a_run_counts_only_its_own_tokens_while_it_runs(run: Run) -> None:
+def test_a_run_counts_only_its_own_tokens(run: Run) -> None:
     counts: list[int] = []
     slow = {"dummy_ttft_ms": 500.0, "dummy_slots": 8}  # multiple heartbeats see a part of the responses
     run("first", "Offline", **slow)
@@ -80,13 +80,13 @@ def test_a_run_counts_only_its_own_tokens_while_it_runs(run: Run) -> None:
     assert 0 < max(counts) <= read_request_table(second.requests).output_tokens.sum()
 
 
-def test_it_is_the_system_that_a_run_of_its_own_has(run: Run) -> None:
+def test_a_kept_engine_has_the_facts_of_a_new_one(run: Run) -> None:
     alone, kept = RunDir(DummyRuns()("Offline")), run("kept", "Offline")
     facts = [AUDITED.of(fingerprint(manifest(one))) for one in (alone, kept)]
     assert [(one["replicas"], one["engine"]) for one in facts] == [(None, "dummy")] * 2
 
 
-def test_requests_of_a_run_that_was_stopped_do_not_reach_the_next(run: Run) -> None:
+def test_requests_of_a_stopped_run_do_not_reach_the_next_run(run: Run) -> None:
     class StoppedError(Interrupted):
         pass
 
@@ -104,7 +104,7 @@ def test_requests_of_a_run_that_was_stopped_do_not_reach_the_next(run: Run) -> N
     assert (table.complete_ns - table.issue_ns).max() < 60e9  # behind nothing of the first run
 
 
-def test_an_engine_that_dies_is_started_again_but_not_for_ever(run: Run, keeper: EngineKeeper) -> None:
+def test_a_dead_engine_is_restarted_a_limited_number_of_times(run: Run, keeper: EngineKeeper) -> None:
     def kill(progress: Progress) -> None:
         if progress.phase == "running":
             for process in keeper._processes:
@@ -118,7 +118,7 @@ def test_an_engine_that_dies_is_started_again_but_not_for_ever(run: Run, keeper:
         run("refused", "Offline")
 
 
-def test_other_options_need_another_engine(run: Run, keeper: EngineKeeper) -> None:
+def test_changed_options_start_another_engine(run: Run, keeper: EngineKeeper) -> None:
     first = manifest(run("first", "Offline"))
     second = manifest(run("second", "Offline", dummy_ttft_ms=3.0))
     assert first.replicas[0].pid != second.replicas[0].pid
@@ -126,7 +126,7 @@ def test_other_options_need_another_engine(run: Run, keeper: EngineKeeper) -> No
     assert keeper.starts == 1  # starts of this engine
 
 
-def test_an_engine_that_does_not_start(run: Run) -> None:
+def test_an_engine_that_does_not_start_is_refused(run: Run) -> None:
     with pytest.raises(SetupError, match="was asked not to start"):
         run("failed", "Offline", dummy_fault=["start"])
 
@@ -144,7 +144,7 @@ with EngineKeeper(Path(sys.argv[2])) as keeper:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_nothing_outlives_its_owner(number: signal.Signals, tmp_path: Path) -> None:
+def test_the_engine_ends_with_its_owner(number: signal.Signals, tmp_path: Path) -> None:
     output = tmp_path / "output"
     command = [sys.executable, "-c", _OWNER, DummyRuns()("Offline") / "manifest.json", tmp_path / "engine.log"]
     with output.open("wb") as file:

@@ -34,7 +34,7 @@ class Wire:
     ("scenario", "concurrency", "messages"),
     [("Server", None, 2), ("SingleStream", None, 2), ("Offline", None, 1), ("Offline", 8, 2)],
 )
-def test_outcomes_of_several_turns_travel_together_where_no_latency_is_judged(
+def test_responses_are_sent_together_only_without_latency_limits(
     scenario: str, concurrency: int | None, messages: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replica_module, "GATHER_S", 1.0)  # longer than a pause of the machine
@@ -57,7 +57,7 @@ def test_outcomes_of_several_turns_travel_together_where_no_latency_is_judged(
     assert [response.tag for one in outcomes for response in one.responses] == [1, 2]
 
 
-def test_a_node_that_died_ends_its_replicas_though_their_actors_never_respond() -> None:
+def test_a_dead_node_ends_its_replicas() -> None:
     ray = SimpleNamespace(nodes=lambda: [{"NodeID": name, "Alive": name != "b"} for name in "abc"])
     order = LaunchOrder(address="", specs=[{}] * 4, nodes=["a", "b", "c", "gone"], labels=[""] * 4)
     events: list[LaunchEvent] = []
@@ -81,11 +81,11 @@ class Replicas:
         return handle.index
 
 
-def test_equal_queries_are_dealt_out_in_turn() -> None:
+def test_equal_queries_are_distributed_in_turn() -> None:
     assert Replicas(3, 7).chosen == [0, 1, 2, 0, 1, 2, 0]
 
 
-def test_the_replica_with_the_fewest_open_queries_is_next() -> None:
+def test_the_replica_with_the_fewest_open_queries_is_chosen() -> None:
     replicas = Replicas(2, 3)  # 0 1 0
     assert replicas.choose() == 1
     replicas.handles[1].answered(1)
@@ -103,7 +103,7 @@ def test_a_query_without_a_first_token_weighs_more() -> None:
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-def test_answered_queries_weigh_nothing(streamed: bool) -> None:
+def test_completed_queries_have_no_weight(streamed: bool) -> None:
     replicas = Replicas(3, 39)
     assert set(replicas.chosen) == {0, 1, 2}
     for tag, replica in enumerate(replicas.chosen):
@@ -118,7 +118,7 @@ def test_answered_queries_weigh_nothing(streamed: bool) -> None:
     ("what", "cores", "devices", "place"),
     [("first_token", [], ["3"], "device 3"), ("answered", [4, 5], [], "cores 4,5"), ("answered", [], [], "all cores")],
 )
-def test_a_response_to_a_query_that_is_not_open(what: str, cores: list[int], devices: list[str], place: str) -> None:
+def test_a_duplicate_response_is_an_error(what: str, cores: list[int], devices: list[str], place: str) -> None:
     processes = LocalProcesses()
     processes._specs = [ReplicaSpec(0, "", "", "", "", {}, cores, devices, None, {})]
     with pytest.raises(ExecutionError, match=rf"replica 0 \({place}, host .*\) returned two responses to one query"):
@@ -126,7 +126,7 @@ def test_a_response_to_a_query_that_is_not_open(what: str, cores: list[int], dev
 
 
 @pytest.mark.parametrize(("cpu_share", "factor"), [(0.0, 1), (1.0, WORKING_FACTOR)])
-def test_on_a_cpu_a_replica_that_computes_is_given_longer_but_not_for_ever(cpu_share: float, factor: int) -> None:
+def test_a_computing_cpu_replica_has_a_longer_but_finite_stall_limit(cpu_share: float, factor: int) -> None:
     clock, limit_s = Clock(1000.0), 10
     processes = LocalProcesses()
     processes._specs = [ReplicaSpec(0, "", "", "", "", {}, [], ["3"], None, {})]

@@ -20,7 +20,7 @@ async def until(condition: Callable[[], bool]) -> None:
     await patiently(poll(), "messages")
 
 
-async def test_messages_there_and_back() -> None:
+async def test_messages_arrive_in_both_directions() -> None:
     keys = KeyPair.new()
     run = RunSocket("127.0.0.1", {keys.public})
     at_run: list[list[bytes]] = []
@@ -39,7 +39,7 @@ async def test_messages_there_and_back() -> None:
     run.stop()
 
 
-async def test_a_transport_looks_no_sooner_again_than_it_may() -> None:
+async def test_a_transport_waits_for_its_poll_interval() -> None:
     keys = KeyPair.new()
     run = RunSocket("127.0.0.1", {keys.public})
     at_run: list[bytes] = []
@@ -66,7 +66,7 @@ async def test_a_transport_looks_no_sooner_again_than_it_may() -> None:
     run.stop()
 
 
-async def test_a_full_queue_keeps_the_order_and_blocks_nobody() -> None:
+async def test_a_full_queue_keeps_the_order_without_blocking() -> None:
     large = b"x" * 200_000  # more than the kernel's buffers take
     keys = KeyPair.new()
     run = RunSocket("127.0.0.1", {keys.public}, queue=2)
@@ -120,7 +120,7 @@ def without_a_key(run: RunSocket, knows: str) -> "zmq.Socket[bytes]":
     return intruder
 
 
-def test_replicas_that_come_and_go_are_not_rejected() -> None:
+def test_replicas_that_reconnect_are_not_rejected() -> None:
     keys = KeyPair.new()
     run = RunSocket("127.0.0.1", {keys.public})
     for number in range(3):

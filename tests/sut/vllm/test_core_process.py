@@ -20,7 +20,7 @@ ALONE = {"distributed_executor_backend": "uni"}
         ({}, {PRELOAD: LIBRARY}, False),
     ],
 )
-def test_a_lone_core_with_its_library_is_made_by_the_server(
+def test_a_single_core_with_its_library_is_forked_by_the_server(
     options: dict[str, object], variables: dict[str, str], expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in (PRELOAD, START_METHOD):
@@ -30,7 +30,7 @@ def test_a_lone_core_with_its_library_is_made_by_the_server(
     assert computes_alone(options, {PRELOAD: LIBRARY}) is expected
 
 
-def test_few_queries_of_the_embedded_model_need_a_small_cache() -> None:
+def test_a_trial_of_the_embedded_model_has_a_small_cache() -> None:
     light, usual = (cpu_environment(ALONE, [0, 1], light=value) for value in (True, False))
     assert int(light.pop("VLLM_CPU_KVCACHE_SPACE")) == LIGHT_KV_CACHE_GIB <= int(usual.pop("VLLM_CPU_KVCACHE_SPACE"))
     assert light == usual

@@ -26,18 +26,18 @@ def operations(name: str, *wanted: bytes) -> list[bool]:
         return [content.find(one) >= 0 for one in wanted]
 
 
-def test_operations() -> None:
+def test_compiled_libraries_have_the_expected_operations() -> None:
     nothing = b"static_scaled_fp8_quant() -> ()"  # a name without arguments: it cannot be called
     assert operations("_C_AVX2.abi3.so", b"onednn_scaled_mm(", b"cpu_gemm_wna16(", nothing) == [True, False, True]
     assert operations("_C_AVX512.abi3.so", b"cpu_gemm_wna16(", b"fp8_scaled_mm_cpu(", nothing) == [True, False, True]
 
 
-def test_an_fp8_cache() -> None:
+def test_an_fp8_cache_requires_amx_or_avx512() -> None:
     text = (VLLM / "v1/attention/backends/cpu_attn.py").read_text()
     assert "if fp8_kv and not supports_amx and not supports_avx512:" in text
 
 
-def test_methods_that_compute_in_float32() -> None:
+def test_quantization_methods_that_compute_in_float32_are_known() -> None:
     by_method: dict[str, bool] = {}
     for path in (VLLM / "model_executor/layers/quantization").rglob("*.py"):
         types = re.findall(r"def get_supported_act_dtypes.*?return (\[.*?\])", path.read_text(), re.DOTALL)

@@ -89,7 +89,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.parametrize("one_process", [True, False])
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize(("version", "parameters"), [("0.24.0", Parameters24), ("0.28.0", Parameters28)])
-def test_a_request_has_two_outputs_in_every_version(
+def test_a_request_streams_first_token_and_output_in_each_version(
     version: str, parameters: type, stream: bool, one_process: bool, install: Any
 ) -> None:
     install(version, parameters)
@@ -106,13 +106,13 @@ def test_a_request_has_two_outputs_in_every_version(
         assert intervals == ((INTERVAL, 1) if parameters is Parameters28 else (None, INTERVAL))
 
 
-def test_what_the_user_asks_of_the_engine_wins(install: Any) -> None:
+def test_engine_options_of_the_user_take_precedence(install: Any) -> None:
     install("0.24.0", Parameters24)
     interface = Interface(one_process=False)
     assert interface.engine_arguments({"stream_interval": 7}, SAMPLING, stream=True).stream_interval == 7
 
 
-def test_an_unknown_option_is_told_with_its_likes(install: Any) -> None:
+def test_an_unknown_option_suggests_similar_ones(install: Any) -> None:
     install("0.24.0", Parameters24)
     with pytest.raises(InputError, match=r"--engine-arg max_num_seq: vLLM 0\.24\.0 has no") as refused:
         Interface(one_process=False).check_options({"max_num_seq": 8})
@@ -127,7 +127,7 @@ def test_an_unknown_option_is_told_with_its_likes(install: Any) -> None:
         ("0.24.0", {"tokens_input": True}, "cannot be used: cannot import name 'tokens_input'"),
     ],
 )
-def test_a_vllm_that_cannot_be_driven_is_refused_with_the_reason(
+def test_an_incompatible_vllm_is_refused_with_the_reason(
     version: str, changes: dict[str, Any], words: str, install: Any
 ) -> None:
     install(version, Parameters24, **changes)
@@ -136,12 +136,12 @@ def test_a_vllm_that_cannot_be_driven_is_refused_with_the_reason(
 
 
 @pytest.mark.parametrize("version", ["0.24.1.dev3+rocm", "dev", "0.0.0", "1.0.0"])
-def test_a_build_from_sources_may_call_itself_anything(version: str, install: Any) -> None:
+def test_a_build_from_sources_may_have_any_version(version: str, install: Any) -> None:
     install(version, Parameters24)
     assert Interface(one_process=False).version == version
 
 
-def test_no_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_vllm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(SetupError, match="vLLM cannot be imported"):
         Interface(one_process=False)
@@ -172,7 +172,7 @@ class Judging(Arguments):
         ({"model": "none", "max_num_seqs": 1}, ["model"]),
     ],
 )
-def test_the_argument_at_fault_is_found_by_leaving_it_out(
+def test_the_invalid_argument_is_found_by_elimination(
     arguments: dict[str, Any], wrong: list[str], install: Any
 ) -> None:
     install("0.32.0", Parameters28, arguments=Judging)
@@ -181,9 +181,7 @@ def test_the_argument_at_fault_is_found_by_leaving_it_out(
     assert interface.at_fault(arguments, SAMPLING, stream=True) == {name: arguments[name] for name in wrong}
 
 
-def test_a_variable_that_vllm_cannot_read_is_at_fault_and_not_the_model(
-    install: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_environment_variable_is_named(install: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     install("0.32.0", Parameters28, arguments=Judging)
     monkeypatch.setenv("VLLM_A", "1.5")
     monkeypatch.setenv("VLLM_B", "2")

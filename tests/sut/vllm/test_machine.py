@@ -61,7 +61,7 @@ def add_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AddPlatform
     ("name", "variable"),
     [("CUDA", "CUDA_VISIBLE_DEVICES"), ("ROCM", "HIP_VISIBLE_DEVICES"), ("XPU", "ZE_AFFINITY_MASK")],
 )
-def test_a_platform_with_devices(name: str, variable: str, add_platform: AddPlatform) -> None:
+def test_a_platform_with_devices_is_described(name: str, variable: str, add_platform: AddPlatform) -> None:
     machine = add_platform(name, 2, variable, "['torch.bfloat16', 'torch.float16']")
     assert machine.platform == name.lower()
     assert (machine.devices, machine.device_name, machine.visible_variable) == (2, "device 0", variable)
@@ -70,7 +70,7 @@ def test_a_platform_with_devices(name: str, variable: str, add_platform: AddPlat
     assert not machine.on_cpu
 
 
-def test_what_a_platform_does_not_tell_is_not_known(add_platform: AddPlatform) -> None:
+def test_unreported_platform_facts_are_unknown(add_platform: AddPlatform) -> None:
     silent = "del current_platform.get_device_name, current_platform.get_device_total_memory\n"
     machine = add_platform("TPU", 4, "TPU_VISIBLE_CHIPS", "['torch.float16']", silent)
     assert (machine.devices, machine.device_name, machine.device_bytes, machine.bfloat16) == (4, "", 0, False)
@@ -85,7 +85,7 @@ def test_what_a_platform_does_not_tell_is_not_known(add_platform: AddPlatform) -
         ("ROCM", True, False, ""),
     ],
 )
-def test_flashinfer_is_missing(
+def test_missing_flashinfer_is_a_fault(
     name: str, samples: bool, installed: bool, fault: str, add_platform: AddPlatform, tmp_path: Path
 ) -> None:
     if installed:
@@ -94,7 +94,7 @@ def test_flashinfer_is_missing(
     assert machine.fault == fault
 
 
-def test_a_machine_with_a_fault_is_refused_before_the_start() -> None:
+def test_a_host_with_a_fault_is_refused_before_the_start() -> None:
     machine = Machine("cuda", 1, [0], fault=NO_FLASHINFER)
     with pytest.raises(SetupError, match=r"flashinfer, .*, is not installed") as refused:
         VllmKind(lambda: machine).plan(VllmOptions(), FACTS)
@@ -102,13 +102,13 @@ def test_a_machine_with_a_fault_is_refused_before_the_start() -> None:
 
 
 @pytest.mark.parametrize("name", ["UNSPECIFIED", "CPU"])
-def test_a_platform_without_devices(name: str, add_platform: AddPlatform) -> None:
+def test_only_the_cpu_platform_has_no_devices(name: str, add_platform: AddPlatform) -> None:
     machine = add_platform(name, 3)
     assert machine.devices == 0
     assert machine.on_cpu == (name == "CPU")
 
 
-def test_a_vllm_that_cannot_be_imported(add_platform: AddPlatform) -> None:
+def test_a_vllm_that_cannot_be_imported_is_refused(add_platform: AddPlatform) -> None:
     with pytest.raises(SetupError, match=r"vLLM does not report its devices: ImportError: libcudart\.so"):
         add_platform("CUDA", more="raise ImportError('libcudart.so.12: cannot open')\n")
 
@@ -123,19 +123,19 @@ def test_a_vllm_that_cannot_be_imported(add_platform: AddPlatform) -> None:
         (Machine("xpu", 8, [0]), "cuda", "--device cuda: this build of vLLM computes on xpu"),
     ],
 )
-def test_the_cpus_way_is_never_taken_in_silence(machine: Machine, device: str, words: str) -> None:
+def test_a_device_unused_by_the_vllm_build_is_refused(machine: Machine, device: str, words: str) -> None:
     with pytest.raises(SetupError, match=words):
         VllmKind(lambda: machine).plan(VllmOptions(device=device), FACTS)  # type: ignore[arg-type]  # a Literal
 
 
-def test_the_cpu_where_it_is_asked_for() -> None:
+def test_the_cpu_is_used_if_requested() -> None:
     machine = Machine("cpu", 0, [0], unused=("MI300X",))
     assert VllmKind(lambda: machine).plan(VllmOptions(device="cpu"), FACTS).options["dtype"] == "float32"
 
 
 @pytest.mark.parametrize("platform", ["cuda", "rocm", "xpu", "tpu", "oot"])
 @pytest.mark.parametrize("bfloat16", [True, False])
-def test_no_accelerator_gets_the_cpus_options(platform: str, bfloat16: bool) -> None:
+def test_accelerators_have_no_cpu_options(platform: str, bfloat16: bool) -> None:
     machine = Machine(platform, 1, [0, 1], bfloat16=bfloat16)
     plan = VllmKind(lambda: machine).plan(VllmOptions(), FACTS)
     assert plan.options["dtype"] == ("bfloat16" if bfloat16 else "float16")
@@ -146,7 +146,7 @@ def test_no_accelerator_gets_the_cpus_options(platform: str, bfloat16: bool) -> 
 
 
 @pytest.mark.vllm
-def test_the_real_vllm_responds() -> None:
+def test_the_installed_vllm_reports_its_platform() -> None:
     assert ask_vllm().platform == "cpu"
 
 
@@ -161,13 +161,11 @@ def test_the_real_vllm_responds() -> None:
         ("Server", 8_000_000_000, 128, FEWEST_TOKENS),
     ],
 )
-def test_a_step_of_prompts_takes_no_longer_than_it_may(
-    scenario: Scenario, parameters: int, cores: int, tokens: int
-) -> None:
+def test_a_prompt_step_is_limited_by_its_time(scenario: Scenario, parameters: int, cores: int, tokens: int) -> None:
     limits = cpu_batch_limits({}, scenario, parameters=parameters, cores=cores)
     assert limits == {"max_num_seqs": 512, "max_num_batched_tokens": tokens}
 
 
-def test_a_step_has_room_for_a_token_of_each_query() -> None:
+def test_a_step_has_room_for_one_token_of_each_query() -> None:
     limits = cpu_batch_limits({"max_num_seqs": 800}, "Server", parameters=9_500_000, cores=2)
     assert limits["max_num_batched_tokens"] == 800

@@ -54,13 +54,13 @@ class torch_type:
         (Settings(), {"size": 4, "colour": "red"}), ({5}, [5]), (frozenset(), []),
     ],
 )  # fmt: skip
-def test_plain(value: Any, expected: Any) -> None:
+def test_option_values_become_plain_data(value: Any, expected: Any) -> None:
     made = plain(value)
     assert made == expected
     assert type(made) is type(expected)
 
 
-def test_find_option() -> None:
+def test_an_option_is_found_where_vllm_keeps_it() -> None:
     config = SimpleNamespace(
         quantization="top",
         model_config=SimpleNamespace(quantization="below", max_model_len=99),
@@ -81,14 +81,14 @@ def nested(place: str, value: Any) -> Any:
     return value
 
 
-def test_each_part_is_searched() -> None:
+def test_each_part_of_the_configuration_is_searched() -> None:
     for part in PARTS:
         assert find_option(nested(f"{part}.some", 1), "some") == (True, 1)
     for option, kept in RENAMED.items():
         assert find_option(nested(kept, 1), option) == (True, 1)
 
 
-def test_a_common_name_is_looked_for_in_its_part_only() -> None:
+def test_a_common_option_name_is_searched_in_its_part_only() -> None:
     config = SimpleNamespace(
         scheduler_config=SimpleNamespace(policy="priority"),
         compilation_config=SimpleNamespace(backend="inductor"),
@@ -100,7 +100,7 @@ def test_a_common_name_is_looked_for_in_its_part_only() -> None:
 
 
 @pytest.mark.vllm
-def test_vllms_own_configuration_shows_them() -> None:
+def test_the_installed_vllm_configuration_has_each_option() -> None:
     """The places exist in the installed vLLM, whose names change from version to version."""
     from vllm.config import (
         AttentionConfig,
@@ -156,5 +156,5 @@ DIFFERENT = [
 @pytest.mark.parametrize(
     ("requested", "in_force", "same"), [*((*one, True) for one in SAME), *((*one, False) for one in DIFFERENT)]
 )
-def test_difference(requested: Any, in_force: Any, same: bool) -> None:
+def test_requested_and_effective_values_are_compared_by_meaning(requested: Any, in_force: Any, same: bool) -> None:
     assert bool(difference(requested, in_force)) is not same

@@ -32,7 +32,7 @@ def need(size: str, folder: Path, *, weights: int = 2, cache: int = 2) -> Memory
     return copy_need(folder, PARAMETERS[size], LONGEST_TOKENS[size], value_bytes=weights, cache_value_bytes=cache)
 
 
-def test_what_a_copy_needs(tmp_path: Path) -> None:
+def test_memory_of_a_rank_follows_from_weights_and_cache(tmp_path: Path) -> None:
     assert need("8B", tmp_path) == MemoryNeed(16_060_522_496, 131_072 * 2668 * 32)
     assert need("8B", tmp_path, cache=1).cache_bytes == 65_536 * 2668 * 32
     available = int(2 * (24 * GIB * MEMORY_SHARE - WORKING_BYTES))
@@ -40,14 +40,14 @@ def test_what_a_copy_needs(tmp_path: Path) -> None:
     assert not MemoryNeed(available, 5).fits(2, 24 * GIB)
 
 
-def test_weights_that_are_stored_quantized_need_what_they_take_on_disk(tmp_path: Path) -> None:
+def test_quantized_weights_need_their_size_on_disk(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(LLAMA_8B | {"quantization_config": {"quant_method": "fp8"}}))
     (tmp_path / "model.safetensors").write_bytes(b"\0" * 1000)
     memory_need = copy_need(tmp_path, 8_000_000_000, 10, value_bytes=2, cache_value_bytes=2)
     assert memory_need.weights_bytes == 1000
 
 
-def test_a_model_of_another_make_is_told_by_its_weights_alone(tmp_path: Path) -> None:
+def test_memory_of_an_unknown_architecture_is_that_of_its_weights(tmp_path: Path) -> None:
     assert copy_need(None, 5, 10, value_bytes=2, cache_value_bytes=2) == MemoryNeed(0, 0)
     (tmp_path / "config.json").write_text("{}")
     assert copy_need(tmp_path, 5, 10, value_bytes=2, cache_value_bytes=2) == MemoryNeed(10, 0)
@@ -67,7 +67,7 @@ def test_a_model_of_another_make_is_told_by_its_weights_alone(tmp_path: Path) ->
     ],
     indirect=["size"],
 )
-def test_a_copy_gets_as_few_devices_as_it_fits_on(
+def test_a_rank_uses_as_few_devices_as_possible(
     size: str, devices: int, gib: int, expected: tuple[int, int], tmp_path: Path
 ) -> None:
     layout = choose_layout(devices, gib * GIB, need(size, tmp_path), one_at_a_time=False)
@@ -76,7 +76,7 @@ def test_a_copy_gets_as_few_devices_as_it_fits_on(
     assert bool(layout.why) == (devices > 1)
 
 
-def test_one_query_at_a_time_is_computed_by_all(tmp_path: Path) -> None:
+def test_a_single_stream_uses_all_devices(tmp_path: Path) -> None:
     for devices, parts in ((1, 1), (2, 2), (6, 4), (8, 8), (16, 8)):
         layout = choose_layout(devices, 80 * GIB, need("8B", tmp_path), one_at_a_time=True)
         assert (layout.copies, layout.parts) == (1, parts)
@@ -85,20 +85,20 @@ def test_one_query_at_a_time_is_computed_by_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("copies", "parts", "expected"), [(2, None, (2, 4)), (None, 2, (4, 2)), (3, 2, (3, 2)), (None, 8, (1, 8))]
 )
-def test_what_is_asked_for_holds(
+def test_requested_parallel_sizes_are_kept(
     copies: int | None, parts: int | None, expected: tuple[int, int], tmp_path: Path
 ) -> None:
     layout = choose_layout(8, 80 * GIB, need("8B", tmp_path), one_at_a_time=False, copies=copies, parts=parts)
     assert (layout.copies, layout.parts) == expected
 
 
-def test_memory_that_is_not_told_is_said(tmp_path: Path) -> None:
+def test_unknown_device_memory_is_reported(tmp_path: Path) -> None:
     layout = choose_layout(4, 0, need("70B", tmp_path), one_at_a_time=False)
     assert (layout.copies, layout.parts) == (4, 1)
     assert "memory of the devices is unknown" in layout.why
 
 
-def test_stages_of_a_pipeline_are_one_larger_device(tmp_path: Path) -> None:
+def test_pipeline_stages_count_as_one_larger_device(tmp_path: Path) -> None:
     need("70B", tmp_path)
     facts = run_facts(model_folder=tmp_path, parameters=PARAMETERS["70B"], longest_prompt_tokens=1920)
     kind = VllmKind(lambda: Machine("cuda", 8, [0], device_bytes=80 * GIB))
@@ -108,7 +108,7 @@ def test_stages_of_a_pipeline_are_one_larger_device(tmp_path: Path) -> None:
     assert piped.why.startswith("2 pipelines: 2 copies")
 
 
-def test_on_a_cpu_nothing_is_chosen() -> None:
+def test_a_cpu_has_one_rank_by_default() -> None:
     kind = VllmKind(lambda: Machine("cpu", 0, [0, 1]))
     assert kind.layout(VllmOptions(), run_facts()) == Layout(1, 1)
     assert kind.layout(VllmOptions(engine_arg={"data_parallel_size": 2}), run_facts()) == Layout(2, 1)
@@ -117,30 +117,30 @@ def test_on_a_cpu_nothing_is_chosen() -> None:
 TWO_NODES = {core: core % 2 for core in range(8)}  # interleaved, as some firmware numbers them
 
 
-def test_nodes_as_the_kernel_tells_them(tmp_path: Path) -> None:
+def test_numa_nodes_are_read_from_the_kernel(tmp_path: Path) -> None:
     for node, cores in (("node0", "0-2,6"), ("node1", "3-5\n"), ("node2", "\n")):
         (tmp_path / node).mkdir()
         (tmp_path / node / "cpulist").write_text(cores)
     assert numa_nodes(tmp_path) == {0: 0, 1: 0, 2: 0, 6: 0, 3: 1, 4: 1, 5: 1}
 
 
-def test_equal_shares_from_one_node_each() -> None:
+def test_cores_are_divided_within_numa_nodes() -> None:
     parts = core_shares(list(range(8)), 4, TWO_NODES)
     assert parts == [[0, 2], [4, 6], [1, 3], [5, 7]]
     assert [one_node(part, TWO_NODES) for part in parts] == [0, 0, 1, 1]
 
 
-def test_one_node_is_no_choice() -> None:
+def test_a_single_numa_node_is_not_bound() -> None:
     assert one_node([0, 1], {0: 0, 1: 0}) is None
     assert one_node([0, 1], TWO_NODES) is None
 
 
-def test_more_replicas_than_cores() -> None:
+def test_more_replicas_than_cores_are_refused() -> None:
     with pytest.raises(SetupError, match="--replicas 3: the machine has 2 cores"):
         core_shares([0, 1], 3, {})
 
 
-def test_a_process_is_kept_on_its_cores() -> None:
+def test_a_process_is_bound_to_its_cores() -> None:
     core = sorted(os.sched_getaffinity(0))[-1]
     code = f"import os; from sut.replicas.replica import bind; bind([{core}], 0); print(os.sched_getaffinity(0))"
     reported = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
@@ -166,25 +166,25 @@ def _no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"engine_arg": {"tensor_parallel_size": 4}}, None, [["0", "1", "2", "3"]]),
     ],
 )
-def test_devices_of_each_replica(options: dict[str, object], count: int | None, expected: list[list[str]]) -> None:
+def test_each_replica_has_its_devices(options: dict[str, object], count: int | None, expected: list[list[str]]) -> None:
     places = gpus(4).places(VllmOptions.model_validate(options), run_facts(), count)
     assert [place.devices for place in places] == expected
     assert [place.variables for place in places] == [{"CUDA_VISIBLE_DEVICES": ",".join(ids)} for ids in expected]
 
 
-def test_devices_by_the_names_that_the_user_gave(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_keep_the_names_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-b, GPU-a")
     assert [place.devices for place in gpus(2).places(VllmOptions(), run_facts(), None)] == [["GPU-b"], ["GPU-a"]]
 
 
-def test_more_replicas_than_devices() -> None:
+def test_more_replicas_than_devices_are_refused() -> None:
     with pytest.raises(SetupError, match="3 replicas on 2 device"):
         gpus(4).places(VllmOptions(tensor_parallel_size=2), run_facts(), 3)
     with pytest.raises(SetupError, match="the machine has 4 devices"):
         gpus(4).places(VllmOptions(), run_facts(), 5)
 
 
-def test_a_replica_is_planned_for_its_place_only() -> None:
+def test_a_replica_is_planned_for_its_devices_only() -> None:
     kind = gpus(4)
     options = VllmOptions()
     (first, _) = kind.places(options, run_facts(), 2)
@@ -195,7 +195,7 @@ def test_a_replica_is_planned_for_its_place_only() -> None:
     assert sizes == [2, 4]
 
 
-def test_replicas_on_the_cpu_have_cores_of_their_own() -> None:
+def test_cpu_replicas_have_separate_cores() -> None:
     kind = VllmKind(lambda: Machine("cpu", 0, [0, 1]))
     options = VllmOptions()
     places = kind.places(options, run_facts(), 2)

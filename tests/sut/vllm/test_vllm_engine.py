@@ -91,9 +91,7 @@ KINDS = pytest.mark.parametrize("kind", [VllmEngine, OneProcessVllmEngine])
 
 @KINDS
 @pytest.mark.parametrize("priority", [0, STEPPED_BACK])
-def test_a_query_has_its_ids_and_priority_one_first_token_and_a_whole_response(
-    kind: type[VllmEngine], priority: int
-) -> None:
+def test_a_query_reports_one_first_token_and_its_output(kind: type[VllmEngine], priority: int) -> None:
     llm, sink = StandIn(), FakeSink()
     request = Request(sink, PROMPT)
     request.priority = priority
@@ -103,13 +101,13 @@ def test_a_query_has_its_ids_and_priority_one_first_token_and_a_whole_response(
 
 
 @KINDS
-def test_offline_has_no_first_token(kind: type[VllmEngine]) -> None:
+def test_offline_reports_no_first_token(kind: type[VllmEngine]) -> None:
     sink = FakeSink()
     asked(around(StandIn([[1, 2, 3]]), kind, stream=False), Request(sink, PROMPT))
     assert sink.events == ANSWERED[1:]
 
 
-def test_a_failure_reaches_the_sink() -> None:
+def test_a_failure_is_reported_to_the_request() -> None:
     sink = FakeSink()
     asked(around(StandIn([[1]], error=ValueError("prompt too long")), VllmEngine), Request(sink, PROMPT))
     error = dict(sink.events)["failed"]
@@ -117,7 +115,7 @@ def test_a_failure_reaches_the_sink() -> None:
     assert "ValueError: prompt too long" in error.message
 
 
-def test_vllms_own_times_are_summed_without_those_of_warm_ups() -> None:
+def test_query_times_of_vllm_omit_the_warm_up() -> None:
     llm = StandIn()
     llm.metrics = SimpleNamespace(queued_ts=1.0, scheduled_ts=1.5, first_token_ts=2.0, last_token_ts=4.0)
     engine = around(llm, VllmEngine)
@@ -131,7 +129,7 @@ def test_vllms_own_times_are_summed_without_those_of_warm_ups() -> None:
 # On the run's own event loop ------------------------------------------------------------------------------------------
 
 
-def test_requests_that_are_there_together_are_stepped_together() -> None:
+def test_simultaneous_requests_are_computed_in_common_steps() -> None:
     llm, sinks = StandIn(), [FakeSink(), FakeSink()]
     engine = around(llm, OneProcessVllmEngine)
     asked(engine, *(Request(sink, PROMPT) for sink in sinks))
@@ -139,7 +137,7 @@ def test_requests_that_are_there_together_are_stepped_together() -> None:
     assert engine.activity() == llm.steps == len(PIECES), "a step for each output, and none for an idle engine"
 
 
-def test_a_response_may_bring_the_next_query() -> None:
+def test_a_completed_request_may_submit_the_next_one() -> None:
     llm, second = StandIn(), FakeSink()
     engine = around(llm, OneProcessVllmEngine)
     first = FakeSink(lambda: engine.submit(Request(second, PROMPT)))
@@ -148,7 +146,7 @@ def test_a_response_may_bring_the_next_query() -> None:
     assert llm.steps == 2 * len(PIECES)
 
 
-def test_a_request_that_vllm_refuses_fails_alone() -> None:
+def test_a_refused_request_fails_alone() -> None:
     engine, refused, good = around(StandIn(), OneProcessVllmEngine), FakeSink(), FakeSink()
     asked(engine, Request(refused, PROMPT * 10), Request(good, PROMPT))
     ((word, error),) = refused.events
@@ -158,7 +156,7 @@ def test_a_request_that_vllm_refuses_fails_alone() -> None:
     engine.check_alive()
 
 
-def test_an_engine_that_fails_in_a_step_is_dead_and_its_requests_failed() -> None:
+def test_a_failed_step_ends_the_engine_and_its_requests() -> None:
     llm, sinks = StandIn([[1], [2, 3]], error=RuntimeError("out of memory"), error_at=2), [FakeSink(), FakeSink()]
     engine = around(llm, OneProcessVllmEngine)
     asked(engine, *(Request(sink, PROMPT) for sink in sinks))
@@ -171,7 +169,7 @@ def test_an_engine_that_fails_in_a_step_is_dead_and_its_requests_failed() -> Non
 
 
 @pytest.mark.parametrize("kind", [VllmEngine, OneProcessVllmEngine])
-def test_a_request_may_have_output_lengths_of_its_own(kind: type[VllmEngine]) -> None:
+def test_requests_may_have_different_output_lengths(kind: type[VllmEngine]) -> None:
     engine = around(StandIn(), kind)
     engine._parameters = "those of the run"
     engine._interface = SimpleNamespace(sampling_parameters=lambda policy, stream: (policy, stream))

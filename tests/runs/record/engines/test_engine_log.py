@@ -24,7 +24,7 @@ RuntimeError: Engine core initialization failed. See root cause above.
         "AssertionError",
     ],
 )
-def test_the_cause_is_the_error_of_the_engines_own_process(tmp_path: Path, cause: str) -> None:
+def test_the_cause_is_the_last_error_of_the_engine_process(tmp_path: Path, cause: str) -> None:
     log = tmp_path / "engine.log"
     assert last_error(log) == ""
     log.write_text(LOG.replace("ValueError: No available memory for the cache blocks.", cause))
@@ -34,7 +34,7 @@ def test_the_cause_is_the_error_of_the_engines_own_process(tmp_path: Path, cause
 
 
 @pytest.mark.parametrize(("core", "copies"), [("EngineCore", 1), ("EngineCore_DP0", None)])
-def test_a_copy_of_several_does_not_tell_how_many_there_are(tmp_path: Path, core: str, copies: int | None) -> None:
+def test_the_number_of_ranks_is_unknown_from_the_log_of_one_rank(tmp_path: Path, core: str, copies: int | None) -> None:
     """vLLM 0.32, with data_parallel_size=2."""
     log = tmp_path / "engine.log"
     log.write_text(
@@ -59,7 +59,7 @@ START_LINES = [
 
 
 @pytest.mark.parametrize("count", range(1, len(START_LINES) + 1))
-def test_the_last_stage_counts(tmp_path: Path, count: int) -> None:
+def test_the_last_stage_of_the_start_is_found(tmp_path: Path, count: int) -> None:
     log = tmp_path / "engine.log"
     log.write_text("\n".join(line for line, _ in START_LINES[:count]))
     assert start_stage(log) == START_LINES[count - 1][1]
@@ -68,7 +68,7 @@ def test_the_last_stage_counts(tmp_path: Path, count: int) -> None:
 
 
 @pytest.mark.parametrize(("then_s", "took_s"), [(100.0, 10.0), (80.0, 0.0)], ids=["forward", "the clock is put back"])
-def test_the_seconds_of_each_stage(then_s: float, took_s: float) -> None:
+def test_the_seconds_of_each_stage_are_measured(then_s: float, took_s: float) -> None:
     now = [then_s]
     clock = StageClock("importing", 90.0, lambda: now[0])
     clock.enter("importing")
@@ -87,7 +87,7 @@ enforce_eager=False, kv_cache_dtype=fp8_e4m3, enable_prefix_caching=False, enabl
 """
 
 
-def test_the_engines_own_log_is_read(tmp_path: Path) -> None:
+def test_the_engine_configuration_is_read_from_its_log(tmp_path: Path) -> None:
     path = tmp_path / "engine.log"
     path.write_text(ENGINE_LOG)
     log = read_engine_log(path)

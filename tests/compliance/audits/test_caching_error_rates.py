@@ -21,14 +21,14 @@ from tests.support.simulated.caching_power import (
 FEW = 5  # audits of each system
 
 
-def test_honest_systems_do_not_fail() -> None:
+def test_simulated_honest_systems_never_fail() -> None:
     for (scenario, slots), disturbance in product(SYSTEMS, DISTURBANCES):
         shares = simulate(System(scenario, slots, 1_000), disturbance, FEW)
         assert shares.of("FAIL") == 0, (scenario, slots, disturbance)
         assert disturbance != "idle" or shares.of("PASS") == 1
 
 
-def test_caches_fail() -> None:
+def test_simulated_caches_always_fail() -> None:
     for (scenario, slots), cheat in product(SYSTEMS, CACHES):
         system = System(scenario, slots, 1_000, cheat)
         assert not acts(system) or simulate(system, "idle", FEW).of("FAIL") == 1, system
@@ -39,7 +39,7 @@ def _cells(title: str) -> dict[tuple[str, str], list[str]]:
     return {(system, what): cells for system, what, *cells in rows}
 
 
-def test_the_document_claims_what_is_required() -> None:
+def test_the_document_states_the_required_error_rates() -> None:
     honest, cheats = _cells(HONEST), _cells(CHEATS)
     assert {what for _, what in honest} == DISTURBANCES.keys()
     assert {what for _, what in cheats} == set(CACHES)
@@ -52,11 +52,11 @@ def test_the_document_claims_what_is_required() -> None:
 
 
 @pytest.mark.long
-def test_a_row_of_the_document_is_current() -> None:
+def test_one_row_of_the_document_equals_the_simulation() -> None:
     assert row("SingleStream", 1, "idle") in documented(HONEST)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("title", [HONEST, CHEATS])
-def test_the_tables_are_current(title: str) -> None:
+def test_all_tables_of_the_document_equal_the_simulation(title: str) -> None:
     assert documented(title) == table(title)

@@ -36,7 +36,7 @@ def measured(run_dir: Path, kind: LoadKind = "server", tokens: int | None = None
     )  # fmt: skip
 
 
-def test_an_overload_within_the_limits_shows_in_the_open_queries(run_main: RunMain, tmp_path: Path) -> None:
+def test_an_overload_within_the_limits_is_reported_by_open_queries(run_main: RunMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     engine = ("--dummy-slots", 8, "--dummy-ttft-ms", 100, "--dummy-tpot-ms", 0)  # 80 queries/s
     finished = run_main(*arguments("Server", out, *engine, conf=CONF.format(rate=110, queries=300)))
@@ -49,7 +49,7 @@ def test_an_overload_within_the_limits_shows_in_the_open_queries(run_main: RunMa
     assert run.offered_qps == pytest.approx(110, rel=0.1)
 
 
-def test_a_queue_in_the_client_is_shown(run_main: RunMain, tmp_path: Path) -> None:
+def test_waiting_for_client_connections_is_reported(run_main: RunMain, tmp_path: Path) -> None:
     """One connection, 60 ms for each response and 12 queries/s: queries wait for the connection."""
     out, conf = tmp_path / "run", tmp_path / "user.conf"
     conf.write_text(CONF.format(rate=12, queries=64))
@@ -107,7 +107,9 @@ TEXT = {
         ({"issue_to_wire": {"count": 512, "p99_ms": 200.0}}, "client: issue to wire p99 20"),
     ],
 )
-def test_what_a_server_and_its_client_did_is_shown(tmp_path: Path, client: dict[str, Any], reason: str | None) -> None:
+def test_faults_recorded_by_server_and_client_are_reported(
+    tmp_path: Path, client: dict[str, Any], reason: str | None
+) -> None:
     run = changed(tmp_path, lambda observed: observed["engines"][0]["client"].update(client))
     is_late = reason is not None and reason.startswith("client: ")
     is_doubtful = client.get("text") == TEXT  # the tokenizer contradicts the server by 6%
@@ -115,7 +117,7 @@ def test_what_a_server_and_its_client_did_is_shown(tmp_path: Path, client: dict[
     assert [text[: len(reason or "")] for text in run.reasons] == ([] if reason is None else [reason])
 
 
-def test_responses_that_arrive_at_once_have_no_tpot(tmp_path: Path) -> None:
+def test_responses_read_at_once_have_no_tpot(tmp_path: Path) -> None:
     def unstreamed(observed: dict[str, Any]) -> None:
         observed["engines"][0]["client"]["answers_read_at_once"] = 6
 
@@ -124,11 +126,11 @@ def test_responses_that_arrive_at_once_have_no_tpot(tmp_path: Path) -> None:
     assert run.reasons[1] == "TPOT: not measured, because 6 of 512 responses arrived at once"
 
 
-def test_a_cache_that_is_not_counted_is_unknown_and_not_zero(tmp_path: Path) -> None:
+def test_an_uncounted_cache_has_an_unknown_share(tmp_path: Path) -> None:
     assert changed(tmp_path, lambda _: None).cached_share is None
 
 
-def test_other_processes_are_shown(tmp_path: Path) -> None:
+def test_cpu_time_of_other_processes_is_reported(tmp_path: Path) -> None:
     def busy(observed: dict[str, Any]) -> None:
         contention = observed["contention"]
         contention["foreign_cpu_s"] = contention["window_s"] * contention["usable_cores"] * 0.3

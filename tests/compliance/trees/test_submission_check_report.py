@@ -35,7 +35,7 @@ def checked_of(root: Path, *placed_rules: tuple[Place, str]) -> Checked:
     return Checked(tree, places, findings=[in_place(tree, *one) for one in placed_rules])
 
 
-def test_every_rule_has_a_weight_and_a_source_that_can_be_found() -> None:
+def test_each_rule_has_a_weight_and_an_existing_source() -> None:
     weights = {rule.id: weight_of(rule) for rule in all_rules().values()}
     reported = {"log-summary": COPIES, "log-duplicate": COPIES, "audit-missing": AUDITS, "test06-count": AUDITS,
             "perf-ttft": LIMITS, "user-conf-differs": SETTINGS, "log-config": SETTINGS, "log-missing": FILES,
@@ -49,7 +49,7 @@ def test_every_rule_has_a_weight_and_a_source_that_can_be_found() -> None:
     assert find_rule("log-config").source_in_full == SOURCES["[ours]"]
 
 
-def test_the_gravest_comes_first_and_each_cause_once(tmp_path: Path) -> None:
+def test_the_most_severe_cause_is_printed_first_and_once(tmp_path: Path) -> None:
     placed_rules = [(ONE, "tree-unknown"), (ONE, "user-conf-differs"), (ONE, "test06-count"), (TWO, "perf-ttft")]
     placed_rules += [(ONE, "perf-output-tokens"), (OTHER, "perf-output-tokens"), (TWO, "log-summary")]
     checked = checked_of(tmp_path, *placed_rules)
@@ -68,14 +68,14 @@ def test_the_gravest_comes_first_and_each_cause_once(tmp_path: Path) -> None:
     assert sum("2 results of 2 submitters: perf-output-tokens" in line for line in lines) == 1
 
 
-def test_an_extra_token_is_one_cause_and_too_many_tokens_alone_another(tmp_path: Path) -> None:
+def test_an_extra_token_and_too_many_tokens_are_two_causes(tmp_path: Path) -> None:
     of_one = [(ONE, "test06-begin"), (ONE, "test06-length"), (ONE, "perf-output-tokens"), (TWO, "test06-end-last")]
     extra, alone = checked_of(tmp_path, *of_one, (OTHER, "perf-output-tokens")).causes
     assert (extra.name, extra.results, len(extra.caused)) == ("extra-token", [str(ONE), str(TWO)], 4)
     assert (alone.name, alone.results) == ("perf-output-tokens", [str(OTHER)])
 
 
-def test_a_small_dataset_is_printed_as_one_finding_of_each_result(tmp_path: Path) -> None:
+def test_a_small_dataset_is_one_cause_for_each_result(tmp_path: Path) -> None:
     rules = ("accuracy-samples", "perf-data-set", "perf-sample-count", "perf-samples")
     checked = checked_of(tmp_path, *((place, rule) for place in (ONE, TWO) for rule in rules), (OTHER, "perf-samples"))
     small, alone = checked.causes
@@ -89,7 +89,7 @@ def test_a_small_dataset_is_printed_as_one_finding_of_each_result(tmp_path: Path
     assert out.getvalue().count("    also: perf-data-set, perf-sample-count, perf-samples") == 2
 
 
-def test_a_selection_is_told_once(tmp_path: Path) -> None:
+def test_missing_parts_of_a_selection_are_one_cause(tmp_path: Path) -> None:
     checked = checked_of(tmp_path, (ONE, "log-missing"), (TWO, "log-summary"))
     tree = checked.tree
     sources = [stated("tree-source", "none", Path("closed", who, "src")) for who in ("Org", "Us")]
@@ -110,7 +110,7 @@ def test_a_selection_is_told_once(tmp_path: Path) -> None:
     assert "selection" not in [cause.name for cause in fewer.causes]
 
 
-def test_the_head_has_a_limit_whatever_is_found(tmp_path: Path) -> None:
+def test_the_number_of_printed_causes_is_limited(tmp_path: Path) -> None:
     rules = [rule.id for rule in all_rules().values() if rule.kind in ("tree", "contradiction", "official", "audit")]
     checked = checked_of(tmp_path, *((ONE, rule) for rule in rules))
     lines = [text for text, _ in head(checked)]
@@ -129,7 +129,7 @@ def test_the_head_has_a_limit_whatever_is_found(tmp_path: Path) -> None:
         (".", ""),
     ],
 )
-def test_what_a_finding_is_about(tmp_path: Path, file: str, subject: str) -> None:
+def test_the_subject_of_a_finding_follows_from_its_path(tmp_path: Path, file: str, subject: str) -> None:
     checked = checked_of(tmp_path)
     checked.findings = [stated("tree-unknown", "x", Path(file))]
     assert "/".join(checked.caused[0].subject) == subject
@@ -139,7 +139,7 @@ def test_what_a_finding_is_about(tmp_path: Path, file: str, subject: str) -> Non
     assert (reported["file"], reported["files"], reported["cause"]) == (file, [file], "tree-unknown")
 
 
-def test_the_lines_that_a_finding_is_about(tmp_path: Path) -> None:
+def test_a_finding_has_the_lines_of_its_keys(tmp_path: Path) -> None:
     (tmp_path / "summary.txt").write_text("one\nmin_duration (ms): 0\x1b\n")
     (tmp_path / "detail.txt").write_text(
         ':::MLLOG {"key": "a", "value": "min_duration"}\n:::MLLOG {"key": "min_duration", "value": 1}\n'
@@ -159,7 +159,7 @@ def test_the_lines_that_a_finding_is_about(tmp_path: Path) -> None:
     assert located(tmp_path, [absent]) == [absent]
 
 
-def test_each_rule_of_each_result_is_kept_broken_or_not_judged_for_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_rule_of_each_result_is_met_violated_or_not_applied(monkeypatch: pytest.MonkeyPatch) -> None:
     trees.shorten_rules(monkeypatch)
     tree, _ = trees.short_tree()
     checked = check_submission_tree(tree.root, tree.round)
@@ -180,7 +180,7 @@ def test_each_rule_of_each_result_is_kept_broken_or_not_judged_for_a_reason(monk
         assert ("perf-tpot" in rules) is (place.scenario == "Offline")
 
 
-def test_the_lines_of_all_keys_are_shown(tmp_path: Path) -> None:
+def test_lines_of_all_keys_are_shown(tmp_path: Path) -> None:
     (tmp_path / "mlperf_log_accuracy.json").write_text('[\n{ "seq_id" : 70 },\n{ "seq_id" : 7 },\n{ "seq_id" : 3 }\n]')
     finding = Finding(
         "test06-length",
@@ -195,12 +195,12 @@ def test_the_lines_of_all_keys_are_shown(tmp_path: Path) -> None:
     assert reported.line_with_place.endswith("[mlperf_log_accuracy.json:3,4]")
 
 
-def test_a_contrast_has_both_values_in_json() -> None:
+def test_found_and_required_values_are_in_the_json_record() -> None:
     record = stated("log-arithmetic", found="a is 1", required="b gives 2").as_json()
     assert (record["text"], record["found"], record["expected"]) == ("a is 1, but b gives 2", "a is 1", "b gives 2")
 
 
-def test_a_key_twice_has_its_own_source_and_fix(tmp_path: Path) -> None:
+def test_a_duplicate_key_has_its_own_source_and_fix(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"a": 1,\n"a": 2}')
     (finding,) = read_tree_object(tmp_path / "a.json", "measurements-missing", "measurements-field")
     record = finding.as_json()

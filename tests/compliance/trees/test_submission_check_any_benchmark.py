@@ -50,7 +50,7 @@ def rules(checked: Checked) -> set[str]:
     return {finding.rule for finding in checked.findings}
 
 
-def test_what_cannot_be_judged_is_said_of_each_result(tree: Tree) -> None:
+def test_rules_that_cannot_be_applied_are_listed_for_each_result(tree: Tree) -> None:
     checked = check_submission_tree(tree.root, SHORT)
     assert rules(checked) == set()
     assert {place.rpartition("/")[2] for place in checked.rules_not_applied} == {"Offline", "Server"}
@@ -70,7 +70,7 @@ def test_what_cannot_be_judged_is_said_of_each_result(tree: Tree) -> None:
         ("num_errors", 3, "log-arithmetic"),
     ],
 )
-def test_rules_of_any_benchmark_are_held(tree: Tree, key: str, value: object, rule: str) -> None:
+def test_rules_for_any_benchmark_are_applied(tree: Tree, key: str, value: object, rule: str) -> None:
     server = next(place for place in tree.places() if place.scenario == "Server")
     tree_mutations.edit_detail(tree.performance(server), key, value)
     assert rule in rules(check_submission_tree(tree.root, SHORT))
@@ -98,16 +98,16 @@ def test_rules_of_any_benchmark_are_held(tree: Tree, key: str, value: object, ru
         ({"required": {"datacenter": ("Offline",)}, "optional": {}}, "tree-scenario"),
     ],
 )
-def test_what_the_table_asks_is_held(tree: Tree, changes: dict[str, object], rule: str) -> None:
+def test_requirements_of_the_round_table_are_applied(tree: Tree, changes: dict[str, object], rule: str) -> None:
     assert rule in rules(check_submission_tree(tree.root, short_round(**changes)))
 
 
-def test_a_score_that_need_not_be_there(tree: Tree) -> None:
+def test_an_optional_score_may_be_missing(tree: Tree) -> None:
     optional = {"targets": {"any": {"mAP": {"low": None, "high": 1.0}}}}
     assert rules(check_submission_tree(tree.root, short_round(**optional))) == set()
 
 
-def test_each_number_of_a_score_has_to_reach_the_target(tree: Tree) -> None:
+def test_each_stated_score_must_meet_the_target(tree: Tree) -> None:
     text = tree.accuracy(next(tree.places())).accuracy_text
     content = text.read_text()
     lower = {"accuracy-target", "accuracy-numbers"}  # ROUGE-2 is above ROUGE-1 then
@@ -116,20 +116,20 @@ def test_each_number_of_a_score_has_to_reach_the_target(tree: Tree) -> None:
         assert rules(check_submission_tree(tree.root, SHORT)) == broken
 
 
-def test_a_form_of_a_number_that_nobody_reads_is_no_fault(tree: Tree) -> None:
+def test_an_unread_number_format_is_not_a_finding(tree: Tree) -> None:
     text = tree.accuracy(next(tree.places())).accuracy_text
     text.write_text(f"{{'gen_other': np.int64(7)}}\n{text.read_text()}")
     assert rules(check_submission_tree(tree.root, SHORT)) == set()
 
 
-def test_the_runs_of_a_benchmark_may_be_of_two_data_sets_by_its_rules(tree: Tree) -> None:
+def test_both_runs_may_have_different_datasets_if_the_rules_allow_it(tree: Tree) -> None:
     (place, *_) = tree.places()
     tree_mutations.edit_detail(tree.accuracy(place), "qsl_reported_total_count", 60)
     assert "log-config" in rules(check_submission_tree(tree.root, SHORT))
     assert "log-config" not in rules(check_submission_tree(tree.root, short_round(accuracy_samples={"any": 60})))
 
 
-def test_user_conf_may_have_the_size_of_the_other_run(tree: Tree) -> None:
+def test_user_conf_may_have_the_sample_count_of_the_accuracy_run(tree: Tree) -> None:
     place = next(place for place in tree.places() if place.scenario == "Server")
     conf = tree.user_conf(place)
     conf.write_text(f"{conf.read_text()}\n*.Server.performance_sample_count_override = 60\n")
@@ -137,7 +137,7 @@ def test_user_conf_may_have_the_size_of_the_other_run(tree: Tree) -> None:
     assert "user-conf-differs" not in rules(check_submission_tree(tree.root, short_round(accuracy_samples={"any": 60})))
 
 
-def test_another_share_of_a_model_that_runs_here_is_judged_as_that_is(tree: Tree) -> None:
+def test_another_accuracy_variant_of_a_supported_model_is_judged(tree: Tree) -> None:
     folder = tree.scenario(next(tree.places())).parent
     folder.rename(folder.with_name("llama2-70b-99"))
     checked = check_submission_tree(tree.root, ROUNDS["v6.0"])
@@ -145,7 +145,7 @@ def test_another_share_of_a_model_that_runs_here_is_judged_as_that_is(tree: Tree
     assert "tree-benchmark" not in rules(checked)
 
 
-def test_a_key_that_stands_twice_is_told_and_the_other_fields_are_checked(tree: Tree) -> None:
+def test_a_duplicate_key_is_reported_and_the_other_fields_are_checked(tree: Tree) -> None:
     path = tree.measurements(next(tree.places()))
     text = path.read_text().strip()
     path.write_text('{"retraining": "", ' + text[1:].replace('"weight_data_types"', '"weight_data"'))
@@ -156,7 +156,7 @@ def test_a_key_that_stands_twice_is_told_and_the_other_fields_are_checked(tree: 
     assert any("weight_data_types is missing" in said for said in messages)
 
 
-def test_an_accuracy_run_tells_one_story(tree: Tree) -> None:
+def test_scores_in_all_files_of_an_accuracy_run_are_equal(tree: Tree) -> None:
     server = next(place for place in tree.places() if place.scenario == "Server")
     summary = tree.accuracy(server).summary
     content = summary.read_text()
@@ -166,7 +166,7 @@ def test_an_accuracy_run_tells_one_story(tree: Tree) -> None:
         assert "log-summary" in rules(check_submission_tree(tree.root, SHORT))
 
 
-def test_a_target_that_the_log_does_not_have(tree: Tree) -> None:
+def test_a_target_rate_missing_from_the_log_is_reported(tree: Tree) -> None:
     server = next(place for place in tree.places() if place.scenario == "Server")
     conf = tree.user_conf(server)
     conf.write_text("*.Server.target_qps = 7\n")
@@ -176,7 +176,7 @@ def test_a_target_that_the_log_does_not_have(tree: Tree) -> None:
     assert "user-conf-differs" not in rules(check_submission_tree(tree.root, SHORT))
 
 
-def test_a_log_that_is_missing_is_no_clean_result(tree: Tree) -> None:
+def test_a_missing_log_is_reported(tree: Tree) -> None:
     offline = next(place for place in tree.places() if place.scenario == "Offline")
     tree.accuracy(offline).detail.unlink()
     checked = check_submission_tree(tree.root, SHORT)
@@ -186,7 +186,7 @@ def test_a_log_that_is_missing_is_no_clean_result(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize(("name", "valid"), [("yolo-95", True), ("resnet", True), ("yolo95", False), ("llama3", False)])
-def test_a_closed_result_is_of_a_benchmark_of_the_round(tree: Tree, name: str, valid: bool) -> None:
+def test_a_closed_result_must_be_of_a_benchmark_of_the_round(tree: Tree, name: str, valid: bool) -> None:
     (place, *_) = tree.places()
     folder = tree.scenario(place).parent
     folder.rename(folder.with_name(name))
@@ -196,12 +196,14 @@ def test_a_closed_result_is_of_a_benchmark_of_the_round(tree: Tree, name: str, v
 @pytest.mark.parametrize(
     ("division", "name", "benchmark"), [("open", "v5.1", "resnet"), ("closed", "v5.1", None), ("open", "v6.1", None)]
 )
-def test_an_open_model_that_no_mapping_names(tmp_path: Path, division: str, name: str, benchmark: str | None) -> None:
+def test_an_unmapped_model_is_resnet_only_in_open_of_v5_1(
+    tmp_path: Path, division: str, name: str, benchmark: str | None
+) -> None:
     place = Place(division, "Example", "one-node", "efficientnet-lite3", "offline")
     assert mapped_benchmark(Tree(tmp_path, ROUNDS[name]), place) == benchmark
 
 
-def test_another_systems_log_is_a_duplicate_and_the_same_systems_other_target_is_none(tree: Tree) -> None:
+def test_a_log_of_another_system_is_reported_as_duplicate(tree: Tree) -> None:
     (place, *_) = tree.places()
     folder = tree.scenario(place).parent
     both = [folder.with_name("3d-unet-99"), folder.with_name("3d-unet-99.9")]
@@ -219,7 +221,7 @@ def test_another_systems_log_is_a_duplicate_and_the_same_systems_other_target_is
     assert len(paths) == len({path.parent for path in paths})  # one finding per run
 
 
-def test_the_edge_may_infer_a_scenario_and_the_data_centre_may_not(tree: Tree) -> None:
+def test_only_edge_results_may_infer_a_scenario(tree: Tree) -> None:
     (offline, *_) = tree.places()
     singlestream = tree.scenario(offline)
     tree_mutations.edit_detail(tree.performance(offline), "effective_scenario", "SingleStream")
@@ -231,7 +233,7 @@ def test_the_edge_may_infer_a_scenario_and_the_data_centre_may_not(tree: Tree) -
     assert "perf-scenario" not in rules(check_submission_tree(tree.root, SHORT))
 
 
-def test_many_scenarios_are_checked_side_by_side_with_the_same_outcome(tree: Tree) -> None:
+def test_parallel_checks_have_the_same_findings(tree: Tree) -> None:
     server = next(place for place in tree.places() if place.scenario == "Server")
     tree_mutations.edit_detail(tree.performance(server), "result_validity", "INVALID")
     alone = check_submission_tree(tree.root, CURRENT_ROUND)
@@ -240,7 +242,7 @@ def test_many_scenarios_are_checked_side_by_side_with_the_same_outcome(tree: Tre
     assert beside.rules_not_applied == alone.rules_not_applied
 
 
-def test_a_run_directory_of_endpoints_in_a_tree_leaves_it_a_tree(short_tree: Tree, tmp_path: Path) -> None:
+def test_a_tree_that_contains_an_endpoints_run_is_checked_as_tree(short_tree: Tree, tmp_path: Path) -> None:
     root = tmp_path / "tree"
     shutil.copytree(short_tree.root, root)
     (division, organization), *_ = Tree(root).organizations()

@@ -96,13 +96,13 @@ OUTPUTS: dict[str, Callable[[], AbstractContextManager[IO[str]]]] = {"gone": gon
 PLACES = {"odd": os.fsencode("größe [/b] :x: $(y) 'z'"), "not-utf-8": b"M\xfcller"}
 
 
-def test_no_command_is_left_out() -> None:
+def test_each_command_is_covered() -> None:
     assert set(CALLS) == set(COMMANDS)
 
 
 @pytest.mark.parametrize(("output", "place"), [("gone", "odd"), ("full", "not-utf-8"), ("ascii", "odd")])
 @pytest.mark.parametrize("name", CALLS)
-def test_the_outcome_is_the_same(
+def test_exit_codes_do_not_depend_on_directory_and_output(
     name: str,
     output: str,
     place: str,
@@ -132,7 +132,7 @@ RESPONSES = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_program_is_answered(
+def test_json_outputs_state_the_exit_code(
     name: str, made: Path, ordinary: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(shutil.copytree(made, tmp_path / "made"))
@@ -148,7 +148,7 @@ def test_a_program_is_answered(
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
-def test_a_closed_stream_is_none_to_write_to(closed: str, made: Path, ordinary: dict[str, int]) -> None:
+def test_closed_streams_are_ignored(closed: str, made: Path, ordinary: dict[str, int]) -> None:
     line = f'exec "{sys.executable}" "{ROOT / "main.py"}" {shlex.join(CALLS["status"])} {closed}'
     done = subprocess.run(["sh", "-c", line], cwd=made, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (ordinary["status"], "")
@@ -156,14 +156,14 @@ def test_a_closed_stream_is_none_to_write_to(closed: str, made: Path, ordinary: 
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_word_that_is_not_utf_8(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_argument_that_is_not_utf_8_is_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main([*CALLS[name], "--model-path", "M\udcfcller"]) == 2
     assert capsys.readouterr().err.startswith("error: M\\udcfcller: not UTF-8\n  fix: ")
 
 
 @pytest.mark.parametrize("place", [".", "/", "run"])
 @pytest.mark.parametrize("name", ["gate --out", "report --output", "signoff --out", "status --output", "verify --json"])
-def test_a_directory_is_no_file_to_write(
+def test_a_directory_as_output_file_is_refused(
     name: str, place: str, made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(made)
@@ -188,20 +188,20 @@ def at_import(name: str, *signals: signal.Signals) -> str:
 
 
 @pytest.mark.parametrize("name", ["run", "report"])  # main.py imports each command on one path
-def test_a_signal_ends_it_as_an_interrupt_does(name: str, tmp_path: Path, start_main: StartMain) -> None:
+def test_each_ending_signal_ends_with_exit_code_130(name: str, tmp_path: Path, start_main: StartMain) -> None:
     code = at_import(f"scenarios.commands.{name}", signal.SIGTERM)
     finished = start_main(*CALLS[name], environment=patched(tmp_path, in_parent=code)).wait()
     assert (finished.code, finished.stdout) == (130, "")
     assert finished.stderr.strip() == "error: interrupted by SIGTERM"
 
 
-def test_the_first_of_several_signals_counts(tmp_path: Path, start_main: StartMain) -> None:
+def test_the_first_of_multiple_signals_is_reported(tmp_path: Path, start_main: StartMain) -> None:
     code = at_import("scenarios.commands.results", signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
     finished = start_main("results", environment=patched(tmp_path, in_parent=code)).wait()
     assert (finished.code, finished.stderr.strip()) == (130, "error: interrupted by SIGHUP")
 
 
-def test_a_full_disk_behind_the_output_does_not_lose_the_run(tmp_path: Path) -> None:
+def test_a_full_disk_behind_the_output_keeps_the_run(tmp_path: Path) -> None:
     words = [sys.executable, str(ROOT / "main.py"), *map(str, arguments("Offline", tmp_path / "run"))]
     with full() as stream:
         done = subprocess.run(words, stdout=stream, stderr=subprocess.PIPE, text=True, check=False)
@@ -210,7 +210,7 @@ def test_a_full_disk_behind_the_output_does_not_lose_the_run(tmp_path: Path) -> 
     assert read_manifest(RunDir(tmp_path / "run").manifest).status == "finished"
 
 
-def test_nohup_is_respected(tmp_path: Path) -> None:
+def test_a_run_under_nohup_ignores_hangups(tmp_path: Path) -> None:
     out, silent = tmp_path / "run", subprocess.DEVNULL
     words = ["nohup", sys.executable, str(ROOT / "main.py"), *map(str, arguments("Server", out))]
     run = subprocess.Popen(words, stdin=silent, stdout=silent, stderr=silent, preexec_fn=hear_signals)

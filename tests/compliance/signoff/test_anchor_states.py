@@ -100,9 +100,7 @@ def edited(request: pytest.FixtureRequest, original: Anchored, tmp_path: Path) -
     return runs
 
 
-def test_an_edit_is_found_by_the_statement_and_when_sealed_anew_by_the_anchor_alone(
-    original: Anchored, edited: list[RunDir]
-) -> None:
+def test_an_edited_and_resealed_run_is_found_by_its_anchor_only(original: Anchored, edited: list[RunDir]) -> None:
     (changed,) = [run for run in edited if list(attested(run))]
     (finding,) = attested(changed)
     assert finding.files[0].name in finding.text
@@ -146,7 +144,7 @@ def test_the_earliest_anchor_counts(original: Anchored, tmp_path: Path) -> None:
     assert "by a time stamp" in state(run, late)[0].text
 
 
-def test_a_run_that_was_anchored_before_its_end_has_a_wrong_clock(original: Anchored, tmp_path: Path) -> None:
+def test_a_run_anchored_before_its_end_is_a_warning(original: Anchored, tmp_path: Path) -> None:
     run, _ = original.copy(tmp_path / "runs")
     manifest = manifest_of(run)
     assert manifest is not None
@@ -156,7 +154,7 @@ def test_a_run_that_was_anchored_before_its_end_has_a_wrong_clock(original: Anch
         assert rules(state(run, trust, manifest)) == [("anchored", severity)]
 
 
-def test_a_ledger_that_does_not_know_the_key_says_so(original: Anchored, tmp_path: Path) -> None:
+def test_an_unknown_key_is_reported_for_an_anchored_run(original: Anchored, tmp_path: Path) -> None:
     run, _ = original.copy(tmp_path / "runs")
     trust = original.trust()["ledger"]
     run.engine_log.write_text("another")
@@ -167,7 +165,7 @@ def test_a_ledger_that_does_not_know_the_key_says_so(original: Anchored, tmp_pat
         assert ("nor any attestation signed by key" in finding.text) is not is_known
 
 
-def test_a_time_stamp_without_a_named_authority_is_no_anchor(original: Anchored, tmp_path: Path) -> None:
+def test_a_time_stamp_without_trusted_authority_is_not_an_anchor(original: Anchored, tmp_path: Path) -> None:
     run, _ = original.copy(tmp_path / "runs")
     (finding,) = state(run, Trust())
     assert (finding.severity, "--timestamp-ca" in finding.text) == ("note", True)
@@ -175,7 +173,7 @@ def test_a_time_stamp_without_a_named_authority_is_no_anchor(original: Anchored,
     assert rules(state(run, original.trust()["time stamp"])) == [("anchored", "error")]
 
 
-def test_a_run_without_a_statement_is_not_sealed(original: Anchored, tmp_path: Path) -> None:
+def test_a_run_without_attestation_is_reported_as_not_signed(original: Anchored, tmp_path: Path) -> None:
     run, _ = original.copy(tmp_path / "runs")
     for break_it in (lambda: run.seal.write_text("{}"), run.seal.unlink):
         break_it()
@@ -205,7 +203,7 @@ def campaign(tmp_path: Path) -> list[RunDir]:
     return runs
 
 
-def test_a_whole_chain_says_nothing(campaign: list[RunDir], tmp_path: Path) -> None:
+def test_a_complete_chain_of_attestations_has_no_findings(campaign: list[RunDir], tmp_path: Path) -> None:
     assert list(chained(campaign)) == []
     campaign[1].root.rename(tmp_path / "campaign" / "discarded")  # within the campaign
     assert list(chained(campaign[:1])) == []
@@ -221,7 +219,7 @@ def unreadable(runs: list[RunDir]) -> None:
 
 
 @pytest.mark.parametrize("change", [sealed_again, unreadable, lambda runs: shutil.rmtree(runs[1].root)])
-def test_a_statement_that_was_written_again_or_removed_is_told_at_the_run_that_names_it(
+def test_a_replaced_or_missing_attestation_is_reported_at_its_successor(
     campaign: list[RunDir], change: Callable[[list[RunDir]], None]
 ) -> None:
     before = read_attestation(campaign[1]).digest
@@ -231,14 +229,14 @@ def test_a_statement_that_was_written_again_or_removed_is_told_at_the_run_that_n
     assert before in finding.text
 
 
-def test_two_runs_that_name_one_statement_are_told(campaign: list[RunDir]) -> None:
+def test_two_runs_that_name_one_predecessor_are_reported(campaign: list[RunDir]) -> None:
     seal(campaign[3], read_attestation(campaign[1]).digest)
     (finding,) = chained(campaign)
     assert finding.files == (campaign[2].seal, campaign[3].seal)
     assert str(campaign[1].root) in finding.text
 
 
-def test_a_run_outside_its_campaign_says_nothing(campaign: list[RunDir], tmp_path: Path) -> None:
+def test_a_run_outside_its_campaign_has_no_chain_finding(campaign: list[RunDir], tmp_path: Path) -> None:
     moved = tmp_path / "elsewhere"
     shutil.copytree(campaign[2].root, moved)
     assert list(chained([RunDir(moved)])) == []
@@ -247,7 +245,7 @@ def test_a_run_outside_its_campaign_says_nothing(campaign: list[RunDir], tmp_pat
 # The command --------------------------------------------------------------------------------------------------------
 
 
-def test_the_sign_off_names_the_state_of_each_run(original: Anchored, tmp_path: Path) -> None:
+def test_sign_off_reports_whether_each_run_is_anchored(original: Anchored, tmp_path: Path) -> None:
     runs = original.copy(tmp_path / "runs")
     roots = [run.root for run in runs]
     plain = sign_off("harness", roots)
@@ -265,7 +263,7 @@ def test_the_sign_off_names_the_state_of_each_run(original: Anchored, tmp_path: 
     assert {one.rule for one in again.findings if one.severity == "error"} == {"anchored"}
 
 
-def test_the_options_of_the_command(original: Anchored, tmp_path: Path) -> None:
+def test_options_for_anchors_are_applied_by_the_command(original: Anchored, tmp_path: Path) -> None:
     roots = [run.root for run in original.copy(tmp_path / "runs")]
     command = ("signoff", "--scope", "harness", "--ref", *roots)
     trust = ("--ledger", original.ledger, "--timestamp-ca", original.authority.root)

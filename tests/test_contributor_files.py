@@ -41,18 +41,18 @@ def test_hooks_check_changed_files_with_the_locked_tools() -> None:
     checked = [name for name in PROJECT["tool"]["mypy"]["files"] if not name.endswith(".py")]
     assert all(re.match(hooks["mypy"]["files"], f"{name}/a.py") for name in (*checked,))
     assert re.match(hooks["mypy"]["files"], "main.py")
-    assert not re.match(hooks["mypy"]["files"], "tests/test_habits.py")
+    assert not re.match(hooks["mypy"]["files"], "tests/test_contributor_files.py")
 
 
 @pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
-def test_forms_ask_for_what_a_defect_needs(path: Path) -> None:
+def test_issue_forms_ask_for_doctor_output_and_run_directory(path: Path) -> None:
     fields = {field["id"]: field for field in content(path)["body"]}
     assert "main.py doctor --json" in fields["doctor"]["attributes"]["label"]
     assert fields["doctor"]["validations"]["required"]
     assert "Run directory" in fields["run"]["attributes"]["label"]
 
 
-def test_the_citation_names_this_version() -> None:
+def test_the_citation_names_the_current_version() -> None:
     cited = content(ROOT / "CITATION.cff")
     assert (cited["title"], str(cited["version"])) == (PROJECT["project"]["name"], HARNESS_VERSION)
     assert {"cff-version", "message", "title", "authors"} <= cited.keys()

@@ -27,7 +27,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def test_articles_are_64_whole_and_different() -> None:
+def test_the_64_bundled_articles_are_complete_and_different() -> None:
     articles = bundled_articles()
     assert len(articles) == 64
     assert len({article.id for article in articles}) == 64
@@ -37,7 +37,7 @@ def test_articles_are_64_whole_and_different() -> None:
         assert 2 <= len(article.highlights.split("\n")) <= 4, article.id
 
 
-def test_the_dataset_is_made_once_for_a_tokenizer(tmp_path: Path, cache: Path) -> None:
+def test_the_bundled_dataset_is_created_once_per_tokenizer(tmp_path: Path, cache: Path) -> None:
     path = bundled_dataset("bytes")
     assert path.parent == cache
     dataset = load_dataset(path, vocab_size=258)
@@ -52,14 +52,14 @@ def test_the_dataset_is_made_once_for_a_tokenizer(tmp_path: Path, cache: Path) -
     assert load_dataset(model_dataset).targets == dataset.targets
 
 
-def test_an_unusable_cache_is_a_setup_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unusable_cache_folder_is_a_setup_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("MLPERF_LLAMA_VLLM_CACHE", str(tmp_path / "file" / "below"))
     with pytest.raises(SetupError, match="cannot be created"):
         bundled_dataset("bytes")
 
 
-def test_cache_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache_dir() == tmp_path / "cache"
     monkeypatch.delenv("MLPERF_LLAMA_VLLM_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
@@ -70,7 +70,7 @@ def test_cache_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytes
     assert cache_dir().is_dir()
 
 
-def test_the_baseline_belongs_to_these_articles_and_this_model() -> None:
+def test_the_baseline_matches_the_bundled_articles_and_model() -> None:
     baseline = bundled_baseline()
     assert baseline is not None, "the articles have changed: run tools.make_baseline"
     assert baseline.gen_num == 64
@@ -79,7 +79,7 @@ def test_the_baseline_belongs_to_these_articles_and_this_model() -> None:
     assert baseline.gen_len > 64 * 50
 
 
-def test_a_baseline_of_other_articles_is_none(tmp_path: Path) -> None:
+def test_a_baseline_of_other_articles_is_ignored(tmp_path: Path) -> None:
     record = orjson.loads(BASELINE_FILE.read_bytes())
     assert record["articles_sha256"] == bundled_sha256()
     changed = tmp_path / "baseline.json"

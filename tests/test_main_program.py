@@ -40,7 +40,7 @@ def checkout(tmp_path: Path) -> Path:
     return folder
 
 
-def test_without_an_environment_one_sentence_and_the_command(checkout: Path) -> None:
+def test_a_missing_environment_is_refused_with_the_command_to_create_it(checkout: Path) -> None:
     finished = bare(checkout, "--scenario", "Server", "--vllm")
     assert (finished.code, finished.stdout) == (3, "")
     first, second = finished.stderr.splitlines()
@@ -49,7 +49,7 @@ def test_without_an_environment_one_sentence_and_the_command(checkout: Path) -> 
     assert second == f"  fix: make -C {checkout} setup"
 
 
-def test_a_checkout_with_an_environment_goes_on_in_it(checkout: Path) -> None:
+def test_a_checkout_continues_in_its_environment(checkout: Path) -> None:
     python = checkout / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text('#!/bin/sh\necho "$@"\nexit 7\n')
@@ -60,7 +60,7 @@ def test_a_checkout_with_an_environment_goes_on_in_it(checkout: Path) -> None:
     assert f"continuing with {python}" in finished.stderr
 
 
-def test_an_environment_without_packages_does_not_call_itself(checkout: Path) -> None:
+def test_an_environment_without_packages_does_not_start_itself(checkout: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(checkout / ".venv")], check=True)
     python = checkout / ".venv" / "bin" / "python"
     done = subprocess.run([str(python), "-S", str(checkout / "main.py")], capture_output=True, text=True, check=False)
@@ -68,7 +68,7 @@ def test_an_environment_without_packages_does_not_call_itself(checkout: Path) ->
     assert f"make -C {checkout} clean setup" in done.stderr
 
 
-def test_a_broken_environment_is_no_traceback(tmp_path: Path, run_main: RunMain) -> None:
+def test_a_damaged_environment_is_an_error_without_traceback(tmp_path: Path, run_main: RunMain) -> None:
     code = """
     import sys
     class Finder:
@@ -83,12 +83,12 @@ def test_a_broken_environment_is_no_traceback(tmp_path: Path, run_main: RunMain)
     assert "Traceback" not in finished.stderr
 
 
-def test_a_python_that_leaves_out_the_scripts_directory(run_main: RunMain) -> None:
+def test_a_safe_path_python_finds_the_packages(run_main: RunMain) -> None:
     finished = run_main("--version", environment={"PYTHONSAFEPATH": "1"})
     assert (finished.code, finished.stderr) == (0, "")
 
 
-def test_an_old_python_can_read_it() -> None:
+def test_an_old_python_can_parse_the_main_program() -> None:
     tree = ast.parse((ROOT / "main.py").read_text(), feature_version=(3, 7))
     imported = {
         name.name.partition(".")[0] for node in tree.body if isinstance(node, ast.Import) for name in node.names
@@ -97,7 +97,9 @@ def test_an_old_python_can_read_it() -> None:
 
 
 @pytest.mark.parametrize("module", ["click", "pydantic", "scenarios.command_line.dispatch"])
-def test_an_interrupt_while_importing(module: str, tmp_path: Path, start_main: StartMain) -> None:
+def test_an_interrupt_during_imports_ends_with_exit_code_130(
+    module: str, tmp_path: Path, start_main: StartMain
+) -> None:
     code = f"""
     import os, signal, sys
     class Finder:
@@ -111,7 +113,7 @@ def test_an_interrupt_while_importing(module: str, tmp_path: Path, start_main: S
     assert finished.stderr == "error: interrupted by SIGINT\n"
 
 
-def test_names_are_utf8_whatever_the_locale(tmp_path: Path) -> None:
+def test_non_ascii_names_are_printed_in_each_locale(tmp_path: Path) -> None:
     out = tmp_path / "ö"
     done = subprocess.run(
         [sys.executable, str(ROOT / "main.py"), *map(str, arguments("Offline", out, "--dry-run"))],
@@ -121,19 +123,19 @@ def test_names_are_utf8_whatever_the_locale(tmp_path: Path) -> None:
     assert str(out) in done.stdout.decode()
 
 
-def test_from_anywhere(run_main: RunMain) -> None:
+def test_the_help_is_printed_in_any_working_directory(run_main: RunMain) -> None:
     finished = run_main("--help")
     assert finished.code == 0
     assert "doctor" in finished.stdout
     assert "run" in finished.stdout
 
 
-def test_version() -> None:
+def test_the_version_is_printed() -> None:
     assert run_here("--version").stdout.split()[-1] == HARNESS_VERSION
 
 
 @pytest.mark.parametrize("arguments", [["run"], ["--scenario", "Server"]])
-def test_help_of_a_command_stands_on_its_own(arguments: list[str]) -> None:
+def test_the_help_of_a_command_is_complete(arguments: list[str]) -> None:
     text = run_here(*arguments, "--help").stdout
     assert "Exit codes: 0 VALID, or the accuracy targets are met" in " ".join(text.split())
     assert "--scenario" in text
@@ -143,7 +145,7 @@ def test_help_of_a_command_stands_on_its_own(arguments: list[str]) -> None:
     assert all(f" {flag} " in text for flag in everything)
 
 
-def test_a_mistake_says_how_to_mend_it() -> None:
+def test_a_missing_file_is_refused_with_a_fix() -> None:
     finished = run_here("--scenario", "Offline", "--engine", "dummy", "--user-conf", "none")
     first = "error: cannot read --user-conf none: No such file or directory"
     assert (finished.code, finished.stderr) == (2, f"{first}\n  fix: give a readable file\n")
@@ -165,7 +167,7 @@ NO_PLACE = FileNotFoundError(2, "No usable temporary directory found in ['/tmp',
         (KeyError("a fault of ours"), 4),  # never 1, which is a verdict
     ],
 )
-def test_exit_code_of_each_error(error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_error_has_its_exit_code(error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise error
 
@@ -178,13 +180,13 @@ def test_exit_code_of_each_error(error: BaseException, code: int, monkeypatch: p
     assert ("fix: set TMPDIR to a writable directory" in finished.stderr) == (error is NO_PLACE)
 
 
-def test_the_front_door_imports_nothing_heavy() -> None:
+def test_the_main_program_imports_no_large_packages() -> None:
     code = "import sys, main; sys.exit(bool({'vllm', 'torch', 'transformers', 'mlperf_loadgen'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ, check=False)
     assert done.returncode == 0
 
 
-def test_a_run_is_started_before_what_only_its_end_or_other_commands_need_is_imported() -> None:
+def test_a_run_starts_before_unneeded_modules_are_imported() -> None:
     code = """
 import sys, main, scenarios.launch.parent, scenarios.launch.supervisor
 class Enough(SystemExit): pass
@@ -202,7 +204,7 @@ sys.exit(-1)
     assert done.returncode == 0
 
 
-def test_messages_name_the_program_as_the_user_typed_it() -> None:
+def test_messages_name_the_program_as_it_was_started() -> None:
     typed = [sys.executable, "../" + ROOT.name + "/main.py"]
     done = subprocess.run([*typed, "verify"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert f"\n  fix: see `{' '.join(typed)} verify --help`\n" in done.stderr
