@@ -145,14 +145,14 @@ NO_VALUE_TO_NAME = ("", "verify", "submit", "report")
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     (tmp_path / "adir").mkdir()
     return tmp_path
 
 
-def refused(words: list[str], value: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def expect_refusal(words: list[str], value: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(str(path) for path in here.rglob("*"))
     code = main.main(words)
     reported = capsys.readouterr()
@@ -171,34 +171,36 @@ def refused(words: list[str], value: str, here: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize("kind", FILES)
 @pytest.mark.parametrize("option", OPTIONS)
 def test_each_option_refuses_a_path_that_is_not_its_file(
-    option: str, kind: str, here: Path, capsys: pytest.CaptureFixture[str]
+    option: str, kind: str, working_directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    FILES[kind](here / kind)
-    refused([*OPTIONS[option], kind], kind, here, capsys)
+    FILES[kind](working_directory / kind)
+    expect_refusal([*OPTIONS[option], kind], kind, working_directory, capsys)
 
 
 @pytest.mark.parametrize("kind", FILES)
 @pytest.mark.parametrize("option", FOLDERS)
 def test_each_command_refuses_a_path_that_is_not_its_directory(
-    option: str, kind: str, here: Path, capsys: pytest.CaptureFixture[str]
+    option: str, kind: str, working_directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    FILES[kind](here / kind)
+    FILES[kind](working_directory / kind)
     if (option, kind) in FINE:
         assert main.main([*FOLDERS[option], kind]) == 0
     else:
-        refused([*FOLDERS[option], kind], kind, here, capsys)
+        expect_refusal([*FOLDERS[option], kind], kind, working_directory, capsys)
 
 
 @pytest.mark.parametrize("words", VALUES, ids=lambda words: "-".join((words[0], *words[-2:]))[:60])
-def test_each_option_refuses_an_invalid_value(words: list[str], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_option_refuses_an_invalid_value(
+    words: list[str], working_directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     value = "" if words[-1] in (*NO_VALUE_TO_NAME, "1e400", "1e300", "1e9") else words[-1].partition("=")[0]
-    refused(words, value, here, capsys)
+    expect_refusal(words, value, working_directory, capsys)
 
 
 @pytest.mark.parametrize("command", ["run", "tune", "campaign"])
 def test_a_null_byte_in_a_configured_path_is_refused(
-    command: str, here: Path, capsys: pytest.CaptureFixture[str]
+    command: str, working_directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = "scenario: Server\n" if command != "campaign" else "benchmark: llama3.1-8b\nscenarios: {Offline: {}}\n"
-    (here / "f.yaml").write_text(text + 'engine: dummy\noutput_log_dir: "a\\0b"\n')
-    refused([command, "--dry-run", "--config", "f.yaml"], "null byte", here, capsys)
+    (working_directory / "f.yaml").write_text(text + 'engine: dummy\noutput_log_dir: "a\\0b"\n')
+    expect_refusal([command, "--dry-run", "--config", "f.yaml"], "null byte", working_directory, capsys)

@@ -16,14 +16,14 @@ FORMS = sorted((GITHUB / "ISSUE_TEMPLATE").glob("[!c]*.yml"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
-def content(path: Path) -> dict[str, Any]:
+def read_yaml_file(path: Path) -> dict[str, Any]:
     values: dict[str, Any] = yaml.safe_load(path.read_text())
     return values
 
 
 def test_workflows_call_targets_of_the_makefile() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    jobs = [job for path in (GITHUB / "workflows").glob("*.yml") for job in content(path)["jobs"].values()]
+    jobs = [job for path in (GITHUB / "workflows").glob("*.yml") for job in read_yaml_file(path)["jobs"].values()]
     commands = [step["run"] for job in jobs for step in job["steps"] if "run" in step]
     targets = [re.fullmatch(r"make ([\w-]+)(?: \w+=\S+(?: \S+ \}\})?)*", command) for command in commands]
     assert all(targets), commands
@@ -33,7 +33,7 @@ def test_workflows_call_targets_of_the_makefile() -> None:
 
 
 def test_hooks_check_changed_files_with_the_locked_tools() -> None:
-    (repository,) = content(ROOT / ".pre-commit-config.yaml")["repos"]
+    (repository,) = read_yaml_file(ROOT / ".pre-commit-config.yaml")["repos"]
     hooks = {hook["id"]: hook for hook in repository["hooks"]}
     assert set(hooks) == {"ruff-format", "ruff-check", "mypy"}
     for hook in hooks.values():
@@ -46,13 +46,13 @@ def test_hooks_check_changed_files_with_the_locked_tools() -> None:
 
 @pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
 def test_issue_forms_ask_for_doctor_output_and_run_directory(path: Path) -> None:
-    fields = {field["id"]: field for field in content(path)["body"]}
+    fields = {field["id"]: field for field in read_yaml_file(path)["body"]}
     assert "main.py doctor --json" in fields["doctor"]["attributes"]["label"]
     assert fields["doctor"]["validations"]["required"]
     assert "Run directory" in fields["run"]["attributes"]["label"]
 
 
 def test_the_citation_names_the_current_version() -> None:
-    cited = content(ROOT / "CITATION.cff")
+    cited = read_yaml_file(ROOT / "CITATION.cff")
     assert (cited["title"], str(cited["version"])) == (PROJECT["project"]["name"], HARNESS_VERSION)
     assert {"cff-version", "message", "title", "authors"} <= cited.keys()

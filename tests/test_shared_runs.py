@@ -20,7 +20,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(once, "KEPT", tmp_path)
     monkeypatch.setattr(once, "_shared", {})
     monkeypatch.setattr(once, "_users", [])
-    return once.kept("example", fill, ())
+    return once.make_and_keep("example", fill, ())
 
 
 def replace_result(folder: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_changed_folder_is_recreated_when_unused(folder: Path, monkeypatch: py
     once.remove_unusable()
     assert not folder.exists()
     monkeypatch.setattr(once, "_shared", {})
-    assert once.kept("example", fill, ()) == folder
+    assert once.make_and_keep("example", fill, ()) == folder
     assert not (folder / "run" / "signoffs.jsonl").exists()
 
 

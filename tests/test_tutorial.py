@@ -75,7 +75,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def typed(line: CommandLine, home: Path, *more: str) -> "subprocess.CompletedProcess[str]":
+def run_line(line: CommandLine, home: Path, *more: str) -> "subprocess.CompletedProcess[str]":
     words = [word.replace(DATA, REHEARSAL_DATA) for word in line.words]
     environment = {
         **os.environ,
@@ -124,32 +124,32 @@ def test_the_tutorial_runs_as_written(home: Path) -> None:
         if line.head == "bash":
             rehearse = ("scripts/make_rehearsal_dataset.py", "--model-path", MODEL, "--output", DATA)
             line = CommandLine(line.page, line.line, ("python", *rehearse, "--count", str(ROWS)))
-            assert typed(line, home).returncode == 0
+            assert run_line(line, home).returncode == 0
         elif name == "init":
-            assert typed(line, home, "--dataset-path", DATA).returncode == 0
+            assert run_line(line, home, "--dataset-path", DATA).returncode == 0
             edit_files(home / "mlperf")
         elif name == "tune":
             more = (
                 ("--dummy-ttft-ms", "700", "--offline-qps", "200") if "Offline" in line.words else ("--estimate-s", "1")
             )
-            assert typed(line, home, *more, "--max-probes", "2").returncode in (0, 1)
+            assert run_line(line, home, *more, "--max-probes", "2").returncode in (0, 1)
         elif name in ("run", "verify"):  # short runs at a rate that two probes found: VALID or not, PASS or FAIL
-            assert typed(line, home).returncode in (0, 1)
+            assert run_line(line, home).returncode in (0, 1)
         elif name == "campaign" and "--dry-run" not in line.words:
-            finished = typed(line, home)
+            finished = run_line(line, home)
             assert finished.returncode == 0
             for scenario in ("Offline", "Server", "Interactive"):
                 for run in ("performance", "accuracy", "TEST06"):
                     assert re.search(rf"(?m)^{scenario} {run} +done", finished.stdout)
         elif name == "submit":
-            assert typed(line, home, "--rehearsal").returncode == 0
+            assert run_line(line, home, "--rehearsal").returncode == 0
         elif name == "check":
             # The official checker knows no small benchmark. Ours finds what a rehearsal must have, and nothing else.
             rehearsal = CommandLine(line.page, line.line, line.words[: line.words.index("--official")])
-            findings = json.loads(typed(rehearsal, home, "--json").stdout)["answer"]["findings"]
+            findings = json.loads(run_line(rehearsal, home, "--json").stdout)["answer"]["findings"]
             assert {one["rule"] for one in findings} == {"rehearsal"}
         else:
-            assert typed(line, home).returncode == 0
+            assert run_line(line, home).returncode == 0
     assert set(seen) == {
         *("init", "bash", "doctor", "tune", "run", "verify", "report"),
         *("campaign", "submit", "check"),

@@ -22,7 +22,7 @@ from tests.conftest import ROOT, StartMain, run_here
 from tests.support.processes.patience import finish, until
 from tests.support.processes.warm import hear_signals
 from tests.support.runs.dummy_runs import DummyRuns
-from tests.support.runs.run_commands import USER_CONF, arguments, patched, progress
+from tests.support.runs.run_commands import USER_CONF, arguments, environment_with_code, progress
 
 DUMMY = ["--engine", "dummy", "--user-conf", "short.conf"]
 RUN = ["run", "--scenario", "Server", *DUMMY]
@@ -52,7 +52,7 @@ CAMPAIGN = "benchmark: llama3.1-8b\nengine: dummy\nuser_conf: short.conf\nscenar
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def directory_with_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with a run and what else the calls name."""
     folder = tmp_path_factory.mktemp("made")
     (folder / "empty").mkdir()
@@ -63,17 +63,17 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ordinary(made: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
+def usual_exit_codes(directory_with_runs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     """The exit code of each call where nothing is odd."""
     folder = tmp_path_factory.mktemp("ordinary")
-    shutil.copytree(made, folder, dirs_exist_ok=True)
+    shutil.copytree(directory_with_runs, folder, dirs_exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         return {name: main.main(words) for name, words in CALLS.items()}
 
 
 @contextmanager
-def gone() -> Iterator[IO[str]]:
+def stream_without_reader() -> Iterator[IO[str]]:
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w") as stream:
@@ -92,7 +92,11 @@ def ascii_only() -> Iterator[IO[str]]:
         yield stream
 
 
-OUTPUTS: dict[str, Callable[[], AbstractContextManager[IO[str]]]] = {"gone": gone, "full": full, "ascii": ascii_only}
+OUTPUTS: dict[str, Callable[[], AbstractContextManager[IO[str]]]] = {
+    "gone": stream_without_reader,
+    "full": full,
+    "ascii": ascii_only,
+}
 PLACES = {"odd": os.fsencode("größe [/b] :x: $(y) 'z'"), "not-utf-8": b"M\xfcller"}
 
 
@@ -106,21 +110,21 @@ def test_exit_codes_do_not_depend_on_directory_and_output(
     name: str,
     output: str,
     place: str,
-    made: Path,
-    ordinary: dict[str, int],
+    directory_with_runs: Path,
+    usual_exit_codes: dict[str, int],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder = os.fsencode(tmp_path) + b"/" + PLACES[place]
-    shutil.copytree(os.fsencode(made), folder)
+    shutil.copytree(os.fsencode(directory_with_runs), folder)
     monkeypatch.chdir(os.fsdecode(folder))
     with OUTPUTS[output]() as stream:
         monkeypatch.setattr("sys.stdout", stream)
         exit_code = main.main(CALLS[name])
     reported = capsys.readouterr().err
     refused = place == "not-utf-8" and exit_code == 2 and "not UTF-8" in reported
-    assert refused or exit_code == ordinary[name] or (output, exit_code) == ("full", 4), reported
+    assert refused or exit_code == usual_exit_codes[name] or (output, exit_code) == ("full", 4), reported
     assert not list(Path.cwd().rglob("*.tmp*"))
 
 
@@ -133,11 +137,15 @@ RESPONSES = {
 
 @pytest.mark.parametrize("name", CALLS)
 def test_json_outputs_state_the_exit_code(
-    name: str, made: Path, ordinary: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    directory_with_runs: Path,
+    usual_exit_codes: dict[str, int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.chdir(shutil.copytree(made, tmp_path / "made"))
+    monkeypatch.chdir(shutil.copytree(directory_with_runs, tmp_path / "made"))
     finished = run_here(*CALLS[name], "--json")
-    assert finished.code == ordinary[name]
+    assert finished.code == usual_exit_codes[name]
     document = json.loads(finished.stdout)
     if finished.code > 1:
         assert document["error"]["message"]
@@ -148,10 +156,10 @@ def test_json_outputs_state_the_exit_code(
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
-def test_closed_streams_are_ignored(closed: str, made: Path, ordinary: dict[str, int]) -> None:
+def test_closed_streams_are_ignored(closed: str, directory_with_runs: Path, usual_exit_codes: dict[str, int]) -> None:
     line = f'exec "{sys.executable}" "{ROOT / "main.py"}" {shlex.join(CALLS["status"])} {closed}'
-    done = subprocess.run(["sh", "-c", line], cwd=made, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (ordinary["status"], "")
+    done = subprocess.run(["sh", "-c", line], cwd=directory_with_runs, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (usual_exit_codes["status"], "")
     assert bool(done.stdout) == (closed == "2>&-")
 
 
@@ -164,9 +172,13 @@ def test_an_argument_that_is_not_utf_8_is_refused(name: str, capsys: pytest.Capt
 @pytest.mark.parametrize("place", [".", "/", "run"])
 @pytest.mark.parametrize("name", ["gate --out", "report --output", "signoff --out", "status --output", "verify --json"])
 def test_a_directory_as_output_file_is_refused(
-    name: str, place: str, made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str,
+    place: str,
+    directory_with_runs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.chdir(made)
+    monkeypatch.chdir(directory_with_runs)
     command, option = name.split()
     assert main.main([*CALLS[command], option, place]) == 3
     reported = capsys.readouterr().err
@@ -190,14 +202,14 @@ def at_import(name: str, *signals: signal.Signals) -> str:
 @pytest.mark.parametrize("name", ["run", "report"])  # main.py imports each command on one path
 def test_each_ending_signal_ends_with_exit_code_130(name: str, tmp_path: Path, start_main: StartMain) -> None:
     code = at_import(f"scenarios.commands.{name}", signal.SIGTERM)
-    finished = start_main(*CALLS[name], environment=patched(tmp_path, in_parent=code)).wait()
+    finished = start_main(*CALLS[name], environment=environment_with_code(tmp_path, in_parent=code)).wait()
     assert (finished.code, finished.stdout) == (130, "")
     assert finished.stderr.strip() == "error: interrupted by SIGTERM"
 
 
 def test_the_first_of_multiple_signals_is_reported(tmp_path: Path, start_main: StartMain) -> None:
     code = at_import("scenarios.commands.results", signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
-    finished = start_main("results", environment=patched(tmp_path, in_parent=code)).wait()
+    finished = start_main("results", environment=environment_with_code(tmp_path, in_parent=code)).wait()
     assert (finished.code, finished.stderr.strip()) == (130, "error: interrupted by SIGHUP")
 
 

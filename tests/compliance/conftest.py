@@ -38,16 +38,16 @@ def scorings(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """The predictions of every scoring that is really done."""
     done: list[tuple[str, ...]] = []
 
-    def counted(metric: Metric, responses: list[DecodedResponse], *more: Any) -> Any:
+    def count_scoring(metric: Metric, responses: list[DecodedResponse], *more: Any) -> Any:
         done.append(tuple(response.text for response in responses))
         return begin_scoring(metric, responses, *more)
 
-    monkeypatch.setattr("compliance.results.scorer.begin_scoring", counted)
+    monkeypatch.setattr("compliance.results.scorer.begin_scoring", count_scoring)
     return done
 
 
 @pytest.fixture
-def own_target(runs: DummyRuns, monkeypatch: pytest.MonkeyPatch) -> Scores:
+def dummy_scores_as_target(runs: DummyRuns, monkeypatch: pytest.MonkeyPatch) -> Scores:
     """Lets the dummy's own scores be the reference, so that an accuracy run of it can pass."""
     scores = read_scores(ROUGE, (runs("Server", "accuracy") / "accuracy.txt").read_text())
     monkeypatch.setattr(

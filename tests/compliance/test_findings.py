@@ -77,7 +77,7 @@ X = "x"
 
 
 @pytest.fixture
-def wordless(monkeypatch: pytest.MonkeyPatch) -> None:
+def texts_replaced_by_x(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every text that a finding, a rule or an error could have is "x"."""
     for rule in all_rules().values():
         monkeypatch.setitem(RULES, rule.id, replace(rule, source=X, summary=X, fix=X))
@@ -96,7 +96,7 @@ def wordless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("one_in", [10, pytest.param(1, marks=pytest.mark.long)])
-@pytest.mark.usefixtures("wordless")
+@pytest.mark.usefixtures("texts_replaced_by_x")
 def test_verdicts_of_frozen_cases_do_not_depend_on_texts(one_in: int) -> None:
     cases = read_cases()[::one_in]
     assert [outcome.case.name for outcome in run_cases(cases) if not outcome.right] == []

@@ -7,14 +7,14 @@ from pathlib import Path
 from runs.files.writing import sha256_of
 from runs.loadgen.detail_log import read_detail
 from runs.record.manifest import RECORD_VERSION, read_manifest
-from tests.support.runs.make_recorded_runs import made_of
+from tests.support.runs.make_recorded_runs import recording_inputs
 from tests.support.runs.recorded import MADE_OF, datasets, recorded
 
 ANEW = "make record-runs"
 
 
 def test_recorded_runs_are_those_of_the_recording_script() -> None:
-    assert json.loads((recorded() / MADE_OF).read_text()) == made_of(), ANEW
+    assert json.loads((recorded() / MADE_OF).read_text()) == recording_inputs(), ANEW
 
 
 def test_recorded_runs_have_the_current_version_and_dataset() -> None:

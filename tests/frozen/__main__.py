@@ -11,7 +11,7 @@ import sys
 import time
 
 from tests.frozen import golden
-from tests.frozen.cases import COMMANDS, cases_of, file_of, found_by
+from tests.frozen.cases import COMMANDS, cases_of, facts_of_cases, file_of
 from tests.frozen.facts import as_text, by_rule, difference, from_text
 
 
@@ -19,7 +19,7 @@ def main(names: list[str]) -> int:
     """Write the file of each command, and print what changed."""
     for command in names or COMMANDS:
         begun, cases, file = time.process_time(), cases_of(command), file_of(command)
-        facts = found_by(cases)
+        facts = facts_of_cases(cases)
         text = as_text(
             f"What main.py {command} finds: tests/frozen/facts.py explains the lines, `make freeze` writes them.",
             facts,

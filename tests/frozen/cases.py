@@ -12,7 +12,7 @@ import pytest
 from runs.benchmark import Scenario
 from tests.conftest import ROOT, run_here
 from tests.frozen import inputs
-from tests.frozen.facts import Facts, Said, facts_of, facts_of_page, with_names
+from tests.frozen.facts import CommandOutcome, Facts, facts_of, facts_of_page, with_names
 from tests.frozen.inputs import Input
 from tests.frozen.judge import ask, rule_ids
 from tests.redteam.matrix import KINDS
@@ -102,13 +102,13 @@ class AuditCase:
             result = audited(self.audit, self.kind, self.scenario, folder)
         if isinstance(result, str):
             return Facts([result])
-        return facts_of(Said("audit", int(result.exit_code()), result.record()), {folder: ""})
+        return facts_of(CommandOutcome("audit", int(result.exit_code()), result.record()), {folder: ""})
 
 
 AnyCase = Case | PageCase | AuditCase
 
 
-def _each(case_inputs: Iterator[Input], *words: str, **options: tuple[str, ...]) -> Iterator[Case]:
+def _cases_of_inputs(case_inputs: Iterator[Input], *words: str, **options: tuple[str, ...]) -> Iterator[Case]:
     """A case of each input, written against the first where it has no base; with options one more of each of them."""
     first = ""
     for case_input in case_inputs:
@@ -120,13 +120,13 @@ def _each(case_inputs: Iterator[Input], *words: str, **options: tuple[str, ...])
 
 def _verify() -> Iterator[Case]:
     words = ("verify", "{input}", "--output", "{out}")
-    yield from _each(inputs.results(), *words, official=("--official",))
-    yield from _each(inputs.changed_runs(), *words)
-    yield from _each(inputs.mutated_runs(), *words)
-    yield from _each(inputs.pairs(), *words)
-    yield from _each(inputs.results_in_trees(), *words)
-    yield from _each(inputs.folders(), *words, official=("--official",))
-    yield from _each(inputs.mutated_folders(), *words)
+    yield from _cases_of_inputs(inputs.results(), *words, official=("--official",))
+    yield from _cases_of_inputs(inputs.changed_runs(), *words)
+    yield from _cases_of_inputs(inputs.mutated_runs(), *words)
+    yield from _cases_of_inputs(inputs.pairs(), *words)
+    yield from _cases_of_inputs(inputs.results_in_trees(), *words)
+    yield from _cases_of_inputs(inputs.folders(), *words, official=("--official",))
+    yield from _cases_of_inputs(inputs.mutated_folders(), *words)
     for case_input in inputs.results():
         if case_input.name in RESULTS:
             yield Case(
@@ -138,31 +138,33 @@ def _verify() -> Iterator[Case]:
 
 
 def _document() -> Iterator[PageCase]:
-    for case_input in (*inputs.results(), *inputs.odd_pairs()):
-        if case_input.rules == inputs.as_they_are:
+    for case_input in (*inputs.results(), *inputs.unusual_pairs()):
+        if case_input.rules == inputs.product_rules:
             yield PageCase(case_input.name, case_input, case_input.base)
 
 
 def _check() -> Iterator[Case]:
-    yield from _each(inputs.short_trees(), "check", "{input}")
-    yield from _each(inputs.mutated_trees(), "check", "{input}")
-    yield from _each(inputs.any_trees(), "check", "{input}")
-    yield from _each(inputs.folders(), "check", "{input}")
-    yield from _each(inputs.trees_of_nonsense(), "check", "{input}")
+    yield from _cases_of_inputs(inputs.short_trees(), "check", "{input}")
+    yield from _cases_of_inputs(inputs.mutated_trees(), "check", "{input}")
+    yield from _cases_of_inputs(inputs.any_trees(), "check", "{input}")
+    yield from _cases_of_inputs(inputs.folders(), "check", "{input}")
+    yield from _cases_of_inputs(inputs.trees_of_nonsense(), "check", "{input}")
     for name in ("v5.1", "v6.0"):
         (short_tree, *_) = inputs.short_trees()
         yield Case(f"short tree ({name})", short_tree, ("check", "{input}", "--round", name), "short tree")
-    yield from _each(inputs.built_trees(), "check", "{input}", "--runs", "{made}/campaign", "--source", "{made}/code")
+    yield from _cases_of_inputs(
+        inputs.built_trees(), "check", "{input}", "--runs", "{made}/campaign", "--source", "{made}/code"
+    )
 
 
 def _signoff() -> Iterator[Case]:
     out = ("--out", "{made}/verdict.json")  # recorded runs are read only
-    yield from _each(inputs.results(), "signoff", "--scope", "harness", "--ref", "{input}", *out)
+    yield from _cases_of_inputs(inputs.results(), "signoff", "--scope", "harness", "--ref", "{input}", *out)
     bundle = ("signoff", "--scope", "bundle", "--ref", "{input}")
     for case_input in inputs.results():
         if case_input.name.endswith("campaign"):
             yield Case(f"{case_input.name} (bundle)", case_input, (*bundle, *out), case_input.name)
-    yield from _each(inputs.pairs(), *bundle)
+    yield from _cases_of_inputs(inputs.pairs(), *bundle)
     for case, made in inputs.signoff_cases():
         ref, cand = ([f"{{input}}/{name}" for name in side] for side in case.sides())
         words = ["signoff", "--scope", case.scope, "--ref", *ref, *(["--cand", *cand] if cand else [])]
@@ -172,9 +174,9 @@ def _signoff() -> Iterator[Case]:
 
 def _gate() -> Iterator[Case]:
     strict = ("--strict", "--division", "closed")
-    yield from _each(inputs.results(), "gate", "{input}", strict=strict)
-    yield from _each(inputs.odd_pairs(), "gate", "{input}", strict=strict)
-    yield from _each(inputs.rows(), "gate", "{input}", strict=strict)
+    yield from _cases_of_inputs(inputs.results(), "gate", "{input}", strict=strict)
+    yield from _cases_of_inputs(inputs.unusual_pairs(), "gate", "{input}", strict=strict)
+    yield from _cases_of_inputs(inputs.rows(), "gate", "{input}", strict=strict)
     declared = ("gate", "{input}", "--mechanism", "kv_quantization", "--mechanism-variant", "fp8_e4m3")
     for case_input in inputs.results():
         if case_input.name in RESULTS:
@@ -186,7 +188,7 @@ def _submit() -> Iterator[Case]:
         "submit", "{input}", "--organization", "Org", "--system-name", "Box", "--output", "{out}",
         "--system", "{made}/system.yaml", "--source", "{made}/code", "--documentation", "{made}/documents",
     )  # fmt: skip
-    yield from _each(inputs.campaigns(), *words, "--rehearsal")
+    yield from _cases_of_inputs(inputs.campaigns(), *words, "--rehearsal")
     for name, options in {"official": (), "open": ("--rehearsal", "--division", "open")}.items():
         (campaign, *_) = inputs.campaigns()
         yield Case(f"campaign ({name})", campaign, (*words, *options), "campaign")
@@ -194,17 +196,17 @@ def _submit() -> Iterator[Case]:
 
 def _store() -> Iterator[Case]:
     db = ("--db", "{out}.sqlite")
-    case_inputs = (*inputs.results(), *inputs.odd_pairs(), *inputs.results_in_trees(), *inputs.folders())
+    case_inputs = (*inputs.results(), *inputs.unusual_pairs(), *inputs.results_in_trees(), *inputs.folders())
     for case_input in case_inputs:
-        if case_input.rules == inputs.as_they_are or not case_input.base:
+        if case_input.rules == inputs.product_rules or not case_input.base:
             words = ("store", "export", *db)
             yield Case(case_input.name, case_input, words, case_input.base, before=("store", "ingest", "{input}", *db))
 
 
 def _results() -> Iterator[Case]:
-    yield from _each(inputs.results(), "results", "{input}")
-    yield from _each(inputs.odd_pairs(), "results", "{input}")
-    yield from _each(inputs.folders(), "results", "{input}")
+    yield from _cases_of_inputs(inputs.results(), "results", "{input}")
+    yield from _cases_of_inputs(inputs.unusual_pairs(), "results", "{input}")
+    yield from _cases_of_inputs(inputs.folders(), "results", "{input}")
 
 
 def _audit() -> Iterator[AnyCase]:
@@ -250,12 +252,12 @@ def cases_of(command: str) -> dict[str, AnyCase]:
     return by_name
 
 
-def some_of(command: str) -> dict[str, AnyCase]:
+def selected_cases(command: str) -> dict[str, AnyCase]:
     """The cases that `make test` judges."""
     return dict(list(cases_of(command).items())[:: COMMANDS[command].one_of])
 
 
-def found_by(cases: dict[str, AnyCase]) -> dict[str, Facts]:
+def facts_of_cases(cases: dict[str, AnyCase]) -> dict[str, Facts]:
     """The facts of each case today."""
     facts = {}
     for name, case in cases.items():

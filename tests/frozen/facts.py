@@ -47,7 +47,7 @@ _OF_DATA = frozenset(("rules", "not_judged", "numbers", "metrics", "lever_eviden
 
 
 @dataclass(frozen=True)
-class Said:
+class CommandOutcome:
     """What a command said of an input."""
 
     command: str
@@ -56,7 +56,7 @@ class Said:
     applied: frozenset[str] = frozenset()
 
 
-def facts_of(outcome: Said, places: Mapping[Path, str]) -> Facts:
+def facts_of(outcome: CommandOutcome, places: Mapping[Path, str]) -> Facts:
     """The facts of what was said.
 
     Args:
@@ -68,7 +68,7 @@ def facts_of(outcome: Said, places: Mapping[Path, str]) -> Facts:
     def short(text: str) -> str:
         return " ".join(with_names(text, places).split())
 
-    for place, value in _leaves(outcome.response, ""):
+    for place, value in _findings_and_values(outcome.response, ""):
         facts.update(_facts_at(place, value, short))
     facts.update(_values((outcome.response or {}).get(ROWS.get(outcome.command, ""), [])))
     facts.update(set(_keys(outcome.response, "")))
@@ -82,7 +82,7 @@ def with_names(text: str, places: Mapping[Path, str]) -> str:
     return text
 
 
-def _leaves(value: Json, place: str) -> Iterator[tuple[str, Json]]:
+def _findings_and_values(value: Json, place: str) -> Iterator[tuple[str, Json]]:
     """Findings, lists of what was not judged, and single values, each with its place."""
     name = place.rpartition(".")[2]
     if (isinstance(value, dict) and value.keys() >= _FINDING) or name == "not_judged":
@@ -91,10 +91,10 @@ def _leaves(value: Json, place: str) -> Iterator[tuple[str, Json]]:
         for key, part in value.items():
             # The findings of a result include those of its parts.
             if key not in ("numbers", "metrics") and not (key == "findings" and ".parts." in place):
-                yield from _leaves(part, f"{place}.{key}".lstrip("."))
+                yield from _findings_and_values(part, f"{place}.{key}".lstrip("."))
     elif isinstance(value, list):
         for number, part in enumerate(value):
-            yield from _leaves(part, f"{place}.{number}")
+            yield from _findings_and_values(part, f"{place}.{number}")
     else:
         yield place, value
 

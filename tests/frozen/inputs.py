@@ -38,8 +38,8 @@ from tests.scenarios.commands.test_gate_command import ROWS
 from tests.signoff import backtest
 from tests.support.files.editing import edit_detail, reseal, set_at
 from tests.support.mlperf_endpoints.endpoints_client import unpack
-from tests.support.official import change_benchmarks, reachable
-from tests.support.once import kept
+from tests.support.official import change_benchmarks, targets_with_share
+from tests.support.once import make_and_keep
 from tests.support.runs.dummy_runs import OURS, DummyRuns
 from tests.support.runs.loadgen_runs import ALL
 from tests.support.runs.recorded import NULL, OVER_HTTP, RESULTS, recorded
@@ -53,13 +53,13 @@ from tests.untrusted.test_tamperings import TAMPERINGS, VLLM, log_cut
 Rules = Callable[[pytest.MonkeyPatch], object]
 
 
-def as_they_are(_: pytest.MonkeyPatch) -> None:
+def product_rules(_: pytest.MonkeyPatch) -> None:
     """The rules of the product."""
 
 
-def of_short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def rules_for_short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the recorded runs of the dummy engine can keep: their length, their dataset and their scores."""
-    scores = reachable(RunDir(recorded() / RESULTS["Offline"] / "accuracy"), 1.0)
+    scores = targets_with_share(RunDir(recorded() / RESULTS["Offline"] / "accuracy"), 1.0)
     change_benchmarks(monkeypatch, SAMPLES, min_duration_ms=100, data_sha256=None, targets=scores)
 
 
@@ -76,10 +76,10 @@ class Input:
     name: str
     make: Callable[[Path], Path]
     base: str = ""
-    rules: Rules = as_they_are
+    rules: Rules = product_rules
 
 
-def at(path: Callable[[], Path]) -> Callable[[Path], Path]:
+def recorded_input(path: Callable[[], Path]) -> Callable[[Path], Path]:
     """A recorded input as it lies."""
     return lambda _: path()
 
@@ -97,16 +97,16 @@ _OTHERS = (
 def results() -> Iterator[Input]:
     """Recorded results and single runs."""
     for scenario, place in RESULTS.items():
-        yield Input(scenario, at(lambda place=place: recorded() / place))
+        yield Input(scenario, recorded_input(lambda place=place: recorded() / place))
     for scenario in RESULTS:
         yield Input(
             f"{scenario} by the rules of short runs",
-            at(lambda place=RESULTS[scenario]: recorded() / place),
+            recorded_input(lambda place=RESULTS[scenario]: recorded() / place),
             base=scenario,
-            rules=of_short_runs,
+            rules=rules_for_short_runs,
         )
     for name in (*_OTHERS, *(f"{NULL}/{name}" for name in ALL)):
-        yield Input(name, at(lambda name=name: recorded() / name))
+        yield Input(name, recorded_input(lambda name=name: recorded() / name))
 
 
 def _changed_run(
@@ -160,7 +160,7 @@ def _changed_tree(folder: Path, change: Callable[[Tree], object]) -> Path:
 
 def short_trees() -> Iterator[Input]:
     """The tree of short runs, and every way to change it."""
-    make_tree = at(lambda: trees.short_tree()[0].root)
+    make_tree = recorded_input(lambda: trees.short_tree()[0].root)
     yield Input("short tree", make_tree, rules=trees.shorten_rules)
     yield Input("short tree by the rules of whole runs", make_tree, base="short tree")
     changes = [(one.name, one.change) for one in MUTATIONS] + [(name, DIFFERENT[name][0]) for name in DIFFERENT]
@@ -183,13 +183,13 @@ _FOLDERS = (
 
 def endpoints() -> Path:
     """All recorded directories. Read them only."""
-    return kept("endpoints-folders", unpack, ("tests/compliance/mlperf_endpoints/folders.tar.xz",))
+    return make_and_keep("endpoints-folders", unpack, ("tests/compliance/mlperf_endpoints/folders.tar.xz",))
 
 
 def folders() -> Iterator[Input]:
     """Recorded run directories, and every change of their files."""
     for name in _FOLDERS:
-        yield Input(name, at(lambda name=name: endpoints() / name))
+        yield Input(name, recorded_input(lambda name=name: endpoints() / name))
     changes = [(name, change) for name in OF_FOLDERS for change in OF_FOLDERS[name]]
     for name, change in changes:
 
@@ -205,15 +205,15 @@ def folders() -> Iterator[Input]:
 # The tree of any benchmark --------------------------------------------------------------------------------------------
 
 
-def of_any_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
+def rules_for_any_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
     """What short runs of any benchmark can keep."""
     monkeypatch.setitem(ROUNDS, CURRENT_ROUND.name, any_tree.ROUND)
 
 
 def any_trees() -> Iterator[Input]:
     """The tree of runs of several benchmarks, and every change of its logs and audits."""
-    make_tree = at(lambda: any_tree.any_tree().root)
-    yield Input("any tree", make_tree, rules=of_any_benchmark)
+    make_tree = recorded_input(lambda: any_tree.any_tree().root)
+    yield Input("any tree", make_tree, rules=rules_for_any_benchmark)
     yield Input("any tree by the rules of whole runs", make_tree, base="any tree")
     for name, (result, change, _) in OF_LOGS.items():
 
@@ -222,7 +222,7 @@ def any_trees() -> Iterator[Input]:
             change(tree, place_of(tree, result))
             return tree.root
 
-        yield Input(f"any tree: {name}", make, base="any tree", rules=of_any_benchmark)
+        yield Input(f"any tree: {name}", make, base="any tree", rules=rules_for_any_benchmark)
 
 
 # Results within trees, which have LoadGen's logs alone, and trees of nonsense -----------------------------------------
@@ -232,10 +232,12 @@ def results_in_trees() -> Iterator[Input]:
     """The results of the short tree and of the tree of any benchmark, and changes of one of them."""
     for title, tree, rules in (
         ("short tree", lambda: trees.short_tree()[0], trees.shorten_rules),
-        ("any tree", any_tree.any_tree, of_any_benchmark),
+        ("any tree", any_tree.any_tree, rules_for_any_benchmark),
     ):
         for place in PLACES[title]:
-            yield Input(f"{title}/{place}", at(lambda tree=tree, place=place: _result(tree(), place)), rules=rules)
+            yield Input(
+                f"{title}/{place}", recorded_input(lambda tree=tree, place=place: _result(tree(), place)), rules=rules
+            )
     base = PLACES["short tree"][0]
     for mutation in MUTATIONS:
 
@@ -278,7 +280,8 @@ _NOT_EVERYWHERE = {"of-another-user", "name-of-no-text"}
 def signoff_runs() -> Path:
     """The runs of the sign-off's back-test, with the dataset where this machine has it. Read them only."""
     return (
-        kept("signoff-legs", _relocated, ("tests/signoff/runs.tar.xz", "tests/support", "runs", "qsl")) / backtest.RUNS
+        make_and_keep("signoff-legs", _relocated, ("tests/signoff/runs.tar.xz", "tests/support", "runs", "qsl"))
+        / backtest.RUNS
     )
 
 
@@ -370,7 +373,7 @@ ODD: dict[str, Callable[[Pair], object]] = {
 }  # fmt: skip
 
 
-def odd_pairs() -> Iterator[Input]:
+def unusual_pairs() -> Iterator[Input]:
     """A result of two runs, and the same with its files in other places or forms."""
     base = "pair Server"
     yield Input(base, partial(_changed_pair, scenario="Server", change=lambda pair: None))
@@ -381,7 +384,7 @@ def odd_pairs() -> Iterator[Input]:
 
 def pairs() -> Iterator[Input]:
     """Results of two runs: as they are, odd ones, tampered with, and under other circumstances."""
-    yield from odd_pairs()
+    yield from unusual_pairs()
     scenarios = (*RESULTS, VLLM)  # runs of others are not recorded
     for scenario in scenarios:
         if scenario != "Server":
@@ -506,10 +509,10 @@ def _campaign(folder: Path, change: Callable[[ResultDir], object]) -> Path:
 
 def campaigns() -> Iterator[Input]:
     """The recorded campaign, and changes of one of its results."""
-    yield Input("campaign", partial(_campaign, change=lambda result: None), rules=of_short_runs)
+    yield Input("campaign", partial(_campaign, change=lambda result: None), rules=rules_for_short_runs)
     for name, (change, _) in OF_CAMPAIGNS.items():
         make = partial(_campaign, change=change)
-        yield Input(f"campaign: {name}", make, base="campaign", rules=of_short_runs)
+        yield Input(f"campaign: {name}", make, base="campaign", rules=rules_for_short_runs)
 
 
 # A tree that was built from runs, beside them.
@@ -535,8 +538,8 @@ def _built(folder: Path, change: Callable[[Tree], object]) -> Path:
 def built_trees() -> Iterator[Input]:
     """A rehearsal tree of the recorded campaign, and changes of its files."""
     make_tree = partial(_built, change=lambda tree: None)
-    yield Input("tree of its runs", make_tree, rules=of_short_runs)
+    yield Input("tree of its runs", make_tree, rules=rules_for_short_runs)
     for mutation in MUTATIONS:
         if mutation.name in _IN_BUILT_TREES:
             make = partial(_built, change=mutation.change)
-            yield Input(f"tree of its runs: {mutation.name}", make, base="tree of its runs", rules=of_short_runs)
+            yield Input(f"tree of its runs: {mutation.name}", make, base="tree of its runs", rules=rules_for_short_runs)

@@ -13,7 +13,7 @@ import pytest
 from compliance.judge.check import Judgement
 from compliance.judge.rule import all_rules
 from tests.conftest import run_here
-from tests.frozen.facts import Said
+from tests.frozen.facts import CommandOutcome
 
 
 @contextmanager
@@ -22,13 +22,13 @@ def rules_applied() -> Iterator[set[str]]:
     made: list[Judgement] = []
     made_as = Judgement.__init__
 
-    def noted(self: Judgement, *values: Any, **named: Any) -> None:
+    def note_rules(self: Judgement, *values: Any, **named: Any) -> None:
         made_as(self, *values, **named)
         made.append(self)
 
     rules: set[str] = set()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Judgement, "__init__", noted)
+        patched.setattr(Judgement, "__init__", note_rules)
         yield rules
     rules.update(*(one.applied for one in made))
 
@@ -48,7 +48,7 @@ def rule_ids() -> Collection[str]:
     return all_rules().keys()
 
 
-def ask(*words: object) -> Said:
+def ask(*words: object) -> CommandOutcome:
     """Run a command; returns what it said in its record."""
     with rules_applied() as applied:
         finished = run_here(*words, "--json")
@@ -57,4 +57,4 @@ def ask(*words: object) -> Said:
     except ValueError as error:
         raise AssertionError(f"{words}: exit code {finished.code}, no JSON\n{finished.stderr[-2000:]}") from error
     content = content["answer"]
-    return Said(str(words[0]), finished.code, content or None, frozenset({*applied, *rules_in(content)}))
+    return CommandOutcome(str(words[0]), finished.code, content or None, frozenset({*applied, *rules_in(content)}))

@@ -5,7 +5,7 @@ import difflib
 import pytest
 
 from tests.frozen import golden
-from tests.frozen.cases import COMMANDS, cases_of, file_of, found_by, some_of
+from tests.frozen.cases import COMMANDS, cases_of, facts_of_cases, file_of, selected_cases
 from tests.frozen.facts import Facts, as_text, by_rule, difference, from_text, names_of
 
 
@@ -18,7 +18,7 @@ def _is_empty(message: str) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_findings_of_selected_inputs_equal_the_frozen_facts(command: str) -> None:
     frozen = from_text(file_of(command).read_text())
-    _is_empty(difference(frozen, found_by(some_of(command))))
+    _is_empty(difference(frozen, facts_of_cases(selected_cases(command))))
     _is_empty(names_of(cases_of(command), frozen))
 
 
@@ -26,7 +26,7 @@ def test_findings_of_selected_inputs_equal_the_frozen_facts(command: str) -> Non
 @pytest.mark.parametrize("command", COMMANDS)
 def test_findings_of_all_inputs_equal_the_frozen_facts(command: str) -> None:
     frozen = from_text(file_of(command).read_text())
-    _is_empty(difference(frozen, found_by(cases_of(command))))
+    _is_empty(difference(frozen, facts_of_cases(cases_of(command))))
 
 
 @pytest.mark.parametrize("command", golden.INPUTS)

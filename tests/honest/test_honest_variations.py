@@ -72,7 +72,7 @@ CASES = [
 ]
 
 
-def accepted(judge: Judge, scenario: str, root: Path, folder: Path, name: str = "") -> None:
+def expect_acceptance(judge: Judge, scenario: str, root: Path, folder: Path, name: str = "") -> None:
     outcome, broken = judge.verified(root)
     assert broken <= judge.plain(scenario, folder), outcome
     decision, reasons = judge.signed(root)
@@ -84,7 +84,7 @@ def test_honest_variations_are_accepted(judge: Judge, tmp_path: Path, name: str,
     pair = judge.copy(scenario, tmp_path / "made" / "result")
     root = ({**VARIATIONS, **LATE, **STEPPED})[name](pair) or pair.root
     try:
-        accepted(judge, scenario, root, tmp_path, name)
+        expect_acceptance(judge, scenario, root, tmp_path, name)
     finally:
         for path in tmp_path.rglob("*"):
             if path.is_dir() and not path.is_symlink():
@@ -96,7 +96,7 @@ SCENARIOS = ("SingleStream", "Interactive", "Offline", "Server")
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_unchanged_results_of_each_scenario_are_accepted(judge: Judge, tmp_path: Path, scenario: str) -> None:
-    accepted(judge, scenario, judge.copy(scenario, tmp_path / "result").root, tmp_path)
+    expect_acceptance(judge, scenario, judge.copy(scenario, tmp_path / "result").root, tmp_path)
 
 
 # Name → start of the runs, and their user.conf.
@@ -180,4 +180,4 @@ def test_results_named_by_relative_paths_are_accepted(
     pair = judge.copy("Server", tmp_path / "result")
     monkeypatch.chdir(pair.performance.root)
     for named in ("../..", f"..{os.sep}..{os.sep}", f"{pair.root}/./accuracy/.."):
-        accepted(judge, "Server", Path(named), tmp_path / "a")
+        expect_acceptance(judge, "Server", Path(named), tmp_path / "a")

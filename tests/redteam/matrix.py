@@ -81,7 +81,7 @@ def execute_runs(kind: str, scenario: str, folder: Path) -> Row:
 def judge(folder: Path) -> Row:
     """What the checks say that look at the two runs alone."""
     accuracy, performance = folder / "accuracy", folder / "performance"
-    row = {"verify": _verified(folder, accuracy, performance)}
+    row = {"verify": _verify_outcome(folder, accuracy, performance)}
     for test in ("output_consistency", "output_length"):
         row[test] = judge_runs(test, accuracy, performance, folder)
     return row
@@ -92,13 +92,13 @@ def run_audit(test: str, scenario: str, folder: Path, kind: str = "") -> str:
     system = _system(scenario, folder, {"TEST06": FAST_MODEL, "output_caching": CACHING_MODEL}.get(test, MODEL))
     code = _main(folder, kind, "audit", "--test", test, *system, "--output-log-dir", folder / test)
     ran = (folder / test / "audit" / test).is_dir()
-    return NO_VERDICT if code == ExitCode.REFUSED and ran else _said(code)
+    return NO_VERDICT if code == ExitCode.REFUSED and ran else _outcome_of_code(code)
 
 
 def judge_runs(test: str, accuracy: Path, performance: Path, folder: Path) -> str:
     """Let one audit judge two runs that are there: what it says. Not for threads."""
     existing = ("--ref", accuracy, "--run", performance, "--output-log-dir", folder / test)
-    return _said(_told(folder, call("audit", "--test", test, *existing)))
+    return _outcome_of_code(_run_and_log(folder, call("audit", "--test", test, *existing)))
 
 
 def _system(scenario: str, folder: Path, model: tuple[str, ...]) -> list[object]:
@@ -111,9 +111,9 @@ def _system(scenario: str, folder: Path, model: tuple[str, ...]) -> list[object]
     ]  # fmt: skip
 
 
-def _verified(folder: Path, accuracy: Path, performance: Path) -> str:
+def _verify_outcome(folder: Path, accuracy: Path, performance: Path) -> str:
     record = folder / "verify.json"
-    _told(folder, call("verify", accuracy, performance, "--output", folder / "verify", "--json", record))
+    _run_and_log(folder, call("verify", accuracy, performance, "--output", folder / "verify", "--json", record))
     failed = failed_checks(json.loads(record.read_bytes()))
     return CAUGHT if failed - NOT_FOR_THE_DUMMY else PASSES
 
@@ -133,7 +133,7 @@ def failed_checks(record: dict[str, Any]) -> set[str]:
     return names
 
 
-def _said(code: int) -> str:
+def _outcome_of_code(code: int) -> str:
     words = {
         ExitCode.OK: PASSES,
         ExitCode.NEGATIVE: CAUGHT,
@@ -146,10 +146,10 @@ def _said(code: int) -> str:
 def _main(folder: Path, kind: str, *arguments: object) -> int:
     # Each cheat has its own files on disk.
     code, stdout, stderr = warm.run(arguments, folder, {STORE: str(folder / "store"), CHEAT: kind})
-    return _told(folder, (code, stdout + stderr))
+    return _run_and_log(folder, (code, stdout + stderr))
 
 
-def _told(folder: Path, ended: tuple[int, str]) -> int:
+def _run_and_log(folder: Path, ended: tuple[int, str]) -> int:
     """The exit code; what was said is kept."""
     code, output = ended
     with (folder / "said.txt").open("a") as log:

@@ -24,7 +24,7 @@ from sut.engine import Request
 from tests.redteam.matrix import CAUGHT, NO_VERDICT, PASSES, REFUSED, SAMPLES
 from tests.support.engines.cheats import Cheat, CheatContext, CheatingEngine, Service, make_cheat
 from tests.support.runs.audit_runs import entry, request_of, write_run
-from tests.support.simulated.virtual_time import Answered, JumpingLoop, issue_all, issued, schedule_ns
+from tests.support.simulated.virtual_time import Answered, JumpingLoop, issue_all, issue_order_of, schedule_ns
 
 AUDITS = ("output_caching", "TEST06", "output_consistency", "output_length")
 TARGET_QPS = 40.0  # queries/s of a Server run
@@ -109,7 +109,7 @@ def _run(spec: RunSpec, system: _System, scenario: Scenario, folder: Path) -> Ru
     accuracy, settings = spec.mode == "accuracy", spec.settings
     count = SAMPLES if accuracy else settings["min_query_count"]
     rows = range(SAMPLES) if spec.rows is None else spec.rows
-    loaded, order = issued(
+    loaded, order = issue_order_of(
         scenario,
         len(rows),
         count,

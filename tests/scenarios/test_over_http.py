@@ -33,8 +33,8 @@ def test_a_caching_server_fails_the_audit(start_main: StartMain, tmp_path: Path)
 
 
 def test_doctor_names_dialect_and_model_of_a_server(start_main: StartMain) -> None:
-    speaks = Computing(0.0, counts=False)
-    with serving(HttpServer("/v1/completions", speaks, "vllm", model="model\x1b]0;owned\x07")) as server:
+    make_reply = Computing(0.0, counts=False)
+    with serving(HttpServer("/v1/completions", make_reply, "vllm", model="model\x1b]0;owned\x07")) as server:
         finished = start_main("doctor", "--api-server", server.url).wait()
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
     assert r"dialect vllm, model model\x1b]0;owned\x07" in finished.stdout

@@ -19,7 +19,7 @@ SAMPLING = DATACENTER.sampling["performance"]
 SEEDS = CURRENT_ROUND.seeds
 
 
-def changed(benchmark: Benchmark, samples: int | None = None, **changes: Any) -> Benchmark:
+def changed_benchmark(benchmark: Benchmark, samples: int | None = None, **changes: Any) -> Benchmark:
     """A benchmark with other numbers, also in what the round requires of it.
 
     Args:
@@ -40,9 +40,11 @@ def change_benchmarks(monkeypatch: pytest.MonkeyPatch, samples: int | None = Non
     """Give every benchmark of the register, and every round, other numbers, for runs that take seconds."""
     tables = [one.table for one in ROUNDS.values()]
     for key, benchmark in BENCHMARKS.items():
-        monkeypatch.setitem(BENCHMARKS, key, changed(benchmark, samples, **changes))
+        monkeypatch.setitem(BENCHMARKS, key, changed_benchmark(benchmark, samples, **changes))
         for entries in (table.benchmarks for table in tables if benchmark.submission_name in table.benchmarks):
-            entry = changed(replace(benchmark, entry=entries[benchmark.submission_name]), samples, **changes).entry
+            entry = changed_benchmark(
+                replace(benchmark, entry=entries[benchmark.submission_name]), samples, **changes
+            ).entry
             monkeypatch.setitem(entries, benchmark.submission_name, entry)
     for table in tables if "min_duration_ms" in changes else ():
         monkeypatch.setitem(vars(table), "min_duration_ms", changes["min_duration_ms"])
@@ -68,7 +70,7 @@ def targets_at(scores: Mapping[str, float]) -> Mapping[str, Target]:
     return targets
 
 
-def reachable(run: RunDir, share: float) -> Mapping[str, Target]:
+def targets_with_share(run: RunDir, share: float) -> Mapping[str, Target]:
     """Reference scores of which a run reaches this share."""
     scores = orjson.loads(run.accuracy_json.read_bytes())["scores"]
     rouge = {name: scores[name] / share for name in ("rouge1", "rouge2", "rougeL", "rougeLsum")}

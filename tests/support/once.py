@@ -41,12 +41,12 @@ def session_folder(factory: pytest.TempPathFactory) -> Path:
     return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "made-once"
 
 
-def once(factory: pytest.TempPathFactory, name: str, make: Make) -> Path:
+def make_once(factory: pytest.TempPathFactory, name: str, make: Make) -> Path:
     """The directory of that name, filled by `make`, of this session. Read it only: `find_changes` fails the writer."""
     return _filled(session_folder(factory) / name, make)
 
 
-def kept(name: str, make: Make, made_of: tuple[str, ...] = RUN) -> Path:
+def make_and_keep(name: str, make: Make, made_of: tuple[str, ...] = RUN) -> Path:
     """The directory of that name, filled by `make` with runs, maybe of an earlier session. Read it only: `find_changes`
     fails the writer.
 
@@ -62,18 +62,18 @@ def _filled(folder: Path, make: Make) -> Path:
     marker = folder.with_name(f"{folder.name}.made")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
-        if _made(marker) is None or not folder.exists():
+        if _files_of_complete(marker) is None or not folder.exists():
             shutil.rmtree(folder, ignore_errors=True)  # folder of a failed caller
             folder.mkdir()
             make(folder)
             marker.write_text(json.dumps(_files(folder)))
         if folder not in _shared:
-            _shared[folder] = _made(marker) or {}
+            _shared[folder] = _files_of_complete(marker) or {}
             _users.append(_lock(folder, fcntl.LOCK_SH))
     return folder
 
 
-def _made(marker: Path) -> Files | None:
+def _files_of_complete(marker: Path) -> Files | None:
     """The files of a complete folder."""
     try:
         files: Files = json.loads(marker.read_text())
@@ -136,7 +136,7 @@ def remove_unusable() -> None:
         folder = marker.with_suffix("")
         with suppress(FileNotFoundError, BlockingIOError), _lock(folder, fcntl.LOCK_EX):
             is_old = time.time() - marker.stat().st_mtime > KEPT_S
-            if is_old or not _is_unchanged(_made(marker) or {str(folder): []}):
+            if is_old or not _is_unchanged(_files_of_complete(marker) or {str(folder): []}):
                 marker.unlink()
                 shutil.rmtree(folder, ignore_errors=True)
 

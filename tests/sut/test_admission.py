@@ -12,7 +12,7 @@ from sut.feed import AHEAD_STEPS, MIN_AHEAD, Feed
 from tests.support.engines.fakes import Clock
 
 
-class Driven:
+class DrivenAdmission:
     """An admission that is asked for more after everything it is told, as the system under test does."""
 
     def __init__(self, admission: Admission) -> None:
@@ -43,9 +43,9 @@ class Driven:
 
 def make(
     policy: AdmissionPolicy, bound: int, limit_ns: int = 1_000, queries: int | None = None
-) -> tuple[Driven, list[Request], Clock]:
+) -> tuple[DrivenAdmission, list[Request], Clock]:
     clock = Clock()
-    admission = Driven(
+    admission = DrivenAdmission(
         Admission(policy=policy, prefill_tokens=bound, queries=queries, ttft_limit_ns=limit_ns, clock=clock)
     )
     return admission, admission.admitted, clock
@@ -59,7 +59,7 @@ def seqs(requests: list[Request]) -> list[int]:
     return [request.seq for request in requests]
 
 
-def show_sixty(admission: Driven, admitted: list[Request], clock: Clock) -> None:
+def show_sixty(admission: DrivenAdmission, admitted: list[Request], clock: Clock) -> None:
     """Queries from which it learns that a prompt token takes 10 ns: each is alone in the engine."""
     for seq in range(60):
         admission.offer(query(seq, 40, issue_ns=clock.now))

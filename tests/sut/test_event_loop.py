@@ -38,14 +38,14 @@ def loop() -> Loop:
     return Loop()
 
 
-def started(loop: Loop) -> LagMeter:
+def started_meter(loop: Loop) -> LagMeter:
     meter = LagMeter(loop, loop.time)  # type: ignore[arg-type]  # the few names that are used
     meter.start()
     return meter
 
 
 def test_each_missed_moment_of_the_loop_is_counted(loop: Loop) -> None:
-    meter = started(loop)
+    meter = started_meter(loop)
     for step in range(1, 100):
         loop.turn_at(50 + step * INTERVAL_S + 0.001)
     loop.turn_at(52.0)  # busy for a second: 101 moments had to wait, the first of them for all of it

@@ -286,7 +286,7 @@ def test_a_slow_submission_ends_the_slice(stage: Stage) -> None:
     assert stage.sut.handing_over_s == pytest.approx(0.040)
 
 
-class Interrupted(deque[Any]):
+class InterruptedQueue(deque[Any]):
     """The queue between the threads; lets the other side act in the middle of an operation."""
 
     def __init__(self) -> None:
@@ -326,7 +326,7 @@ def test_queries_that_arrive_together_wake_the_loop_once(stage: Stage, monkeypat
 
 
 def test_a_query_that_arrives_after_the_last_look_is_submitted(stage: Stage) -> None:
-    stage.sut._arrived = arrived = Interrupted()
+    stage.sut._arrived = arrived = InterruptedQueue()
     arrived.after_empty = lambda: stage.sut.issue_queries([Sample(HANDLE + 8, 1)])
     stage.sut.issue_queries([Sample(HANDLE, 0)])
     stage.turn()
@@ -335,7 +335,7 @@ def test_a_query_that_arrives_after_the_last_look_is_submitted(stage: Stage) -> 
 
 
 def test_a_query_appended_during_a_look_is_submitted(stage: Stage) -> None:
-    stage.sut._arrived = arrived = Interrupted()
+    stage.sut._arrived = arrived = InterruptedQueue()
     stage.sut.issue_queries([Sample(HANDLE, 0)])  # the loop is told, and has not begun to look
     arrived.before_append = stage.turn
     stage.sut.issue_queries([Sample(HANDLE + 8, 1)])

@@ -26,7 +26,9 @@ def clock() -> Clock:
     return Clock(1000.0)
 
 
-def watch_for(watchdog: Watchdog, clock: Clock, seconds: float, *state: int, waiting: bool = True) -> float | None:
+def look_repeatedly(
+    watchdog: Watchdog, clock: Clock, seconds: float, *state: int, waiting: bool = True
+) -> float | None:
     """Look every half second; the last response."""
     response = None
     for _ in range(round(seconds * 2)):
@@ -38,35 +40,35 @@ def watch_for(watchdog: Watchdog, clock: Clock, seconds: float, *state: int, wai
 def test_a_stall_beyond_the_limit_is_reported(clock: Clock) -> None:
     watchdog = Watchdog(10, now_s=clock)
     assert watchdog.stalled_for(True, 1) is None
-    assert watch_for(watchdog, clock, 10, 1) is None
-    assert watch_for(watchdog, clock, 0.5, 1) == 10.5
+    assert look_repeatedly(watchdog, clock, 10, 1) is None
+    assert look_repeatedly(watchdog, clock, 0.5, 1) == 10.5
 
 
 def test_any_progress_restarts_the_limit(clock: Clock) -> None:
     watchdog = Watchdog(10, gap_factor=0, now_s=clock)
     for step in range(6):
-        assert watch_for(watchdog, clock, 9.5, 7, step) is None
-    assert watch_for(watchdog, clock, 11, 7, 5) is not None
+        assert look_repeatedly(watchdog, clock, 9.5, 7, step) is None
+    assert look_repeatedly(watchdog, clock, 11, 7, 5) is not None
 
 
 def test_no_open_query_is_not_a_stall(clock: Clock) -> None:
     watchdog = Watchdog(10, now_s=clock)
-    assert watch_for(watchdog, clock, 100, 1, waiting=False) is None
-    assert watch_for(watchdog, clock, 10, 1) is None
-    assert watch_for(watchdog, clock, 1, 1) is not None
+    assert look_repeatedly(watchdog, clock, 100, 1, waiting=False) is None
+    assert look_repeatedly(watchdog, clock, 10, 1) is None
+    assert look_repeatedly(watchdog, clock, 1, 1) is not None
 
 
 def test_the_limit_grows_with_the_longest_recovered_gap(clock: Clock) -> None:
     watchdog = Watchdog(10, now_s=clock)
-    watch_for(watchdog, clock, 6, 1)  # a gap of a little under 6 s ...
+    look_repeatedly(watchdog, clock, 6, 1)  # a gap of a little under 6 s ...
     watchdog.stalled_for(True, 2)  # ... that ended well
     gap_s = watchdog.allowed_s / 5
     assert 5 <= gap_s <= 6
-    watch_for(watchdog, clock, 1, 3)
+    look_repeatedly(watchdog, clock, 1, 3)
     watchdog.stalled_for(True, 4)
     assert watchdog.allowed_s == 5 * gap_s  # a shorter gap changes nothing
-    assert watch_for(watchdog, clock, 25, 4) is None
-    assert watch_for(watchdog, clock, 6, 4) is not None
+    assert look_repeatedly(watchdog, clock, 25, 4) is None
+    assert look_repeatedly(watchdog, clock, 6, 4) is not None
 
 
 def test_a_long_pause_counts_as_one_second(clock: Clock) -> None:
@@ -83,7 +85,7 @@ def test_a_long_pause_counts_as_one_second(clock: Clock) -> None:
 
 
 @dataclass
-class Run:
+class WatchedRun:
     """What the watch looks at; moved on by the test."""
 
     issued: int = 0
@@ -105,11 +107,11 @@ RULE = pytest.mark.parametrize("on_cpu", [False, True], ids=["accelerator", "cpu
 
 
 @pytest.fixture
-def run() -> Run:
-    return Run()
+def run() -> WatchedRun:
+    return WatchedRun()
 
 
-def watch_of(run: Run, clock: Clock, *, on_cpu: bool, working: bool = False) -> EngineWatch:
+def watch_of(run: WatchedRun, clock: Clock, *, on_cpu: bool, working: bool = False) -> EngineWatch:
     return EngineWatch(
         run,  # type: ignore[arg-type]  # the few names that are used
         run,  # type: ignore[arg-type]
@@ -133,7 +135,7 @@ def stalls_after_s(watch: EngineWatch | WarmUpWatch, clock: Clock, within_s: flo
 
 
 @RULE
-def test_a_long_submission_is_not_a_stall(on_cpu: bool, run: Run, clock: Clock) -> None:
+def test_a_long_submission_is_not_a_stall(on_cpu: bool, run: WatchedRun, clock: Clock) -> None:
     """106,944 samples at once: a healthy engine was called stalled while our loop handed them over."""
     run.issued = 106_944
     watch = watch_of(run, clock, on_cpu=on_cpu)
@@ -150,7 +152,7 @@ def test_a_long_submission_is_not_a_stall(on_cpu: bool, run: Run, clock: Clock) 
 
 
 @RULE
-def test_newly_issued_queries_do_not_hide_a_stalled_engine(on_cpu: bool, run: Run, clock: Clock) -> None:
+def test_newly_issued_queries_do_not_hide_a_stalled_engine(on_cpu: bool, run: WatchedRun, clock: Clock) -> None:
     watch = watch_of(run, clock, on_cpu=on_cpu)
 
     def poll() -> None:
@@ -165,7 +167,7 @@ def test_newly_issued_queries_do_not_hide_a_stalled_engine(on_cpu: bool, run: Ru
     assert clock.now < 1000 + 22
 
 
-def test_a_computing_cpu_engine_has_a_longer_but_finite_limit(run: Run, clock: Clock) -> None:
+def test_a_computing_cpu_engine_has_a_longer_but_finite_limit(run: WatchedRun, clock: Clock) -> None:
     run.issued = 1
     assert (
         stalls_after_s(watch_of(run, clock, on_cpu=False, working=True), clock, 60) == 21.0
@@ -174,7 +176,7 @@ def test_a_computing_cpu_engine_has_a_longer_but_finite_limit(run: Run, clock: C
     assert 20 * WORKING_FACTOR <= found_s <= 20 * WORKING_FACTOR + 1
 
 
-def test_a_silent_engine_in_the_warm_up_has_a_longer_but_finite_limit(run: Run, clock: Clock) -> None:
+def test_a_silent_engine_in_the_warm_up_has_a_longer_but_finite_limit(run: WatchedRun, clock: Clock) -> None:
     watch = WarmUpWatch(run, 20, clock)  # type: ignore[arg-type]  # the few names that are used
     run.engine_activity = 1
     found_s = stalls_after_s(watch, clock, 10_000)

@@ -43,7 +43,7 @@ def test_a_report_is_reused_for_equal_pins(tmp_path: Path) -> None:
     assert audit(PINS, refuse, kept, NOW_S) == ["dependency audit: skipped: no network"]
 
 
-def done(code: int, output: str, errors: str = "") -> Callable[..., Any]:
+def finished_process(code: int, output: str, errors: str = "") -> Callable[..., Any]:
     return lambda command, **options: subprocess.CompletedProcess(command, code, output.encode(), errors.encode())
 
 
@@ -54,10 +54,10 @@ def too_long(command: list[str], **options: Any) -> Any:
 @pytest.mark.parametrize(
     ("run", "reason"),
     [
-        (done(127, ""), "uv is missing"),
-        (done(2, "", "error: x\n  cause: Connection refused\n"), "cause: Connection refused"),
-        (done(1, "no JSON"), "exit code 1"),
-        (done(0, json.dumps({"dependencies": [SKIPPED]})), "the package index has no advisories"),
+        (finished_process(127, ""), "uv is missing"),
+        (finished_process(2, "", "error: x\n  cause: Connection refused\n"), "cause: Connection refused"),
+        (finished_process(1, "no JSON"), "exit code 1"),
+        (finished_process(0, json.dumps({"dependencies": [SKIPPED]})), "the package index has no advisories"),
         (too_long, "took longer than 20 s"),
     ],
 )
@@ -78,7 +78,7 @@ def test_all_locked_packages_are_queried(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def run(command: list[str], **options: Any) -> Any:
         requirements.append(Path(command[command.index("--requirement") + 1]).read_text())
-        return done(1, json.dumps({"dependencies": [CLEAN, OPEN]}))(command)
+        return finished_process(1, json.dumps({"dependencies": [CLEAN, OPEN]}))(command)
 
     monkeypatch.setattr(audit_dependencies, "run_program", run)
     pins = locked_pins()

@@ -15,7 +15,7 @@ def finding(rule: str, scenario: str) -> dict[str, Any]:
     return {"rule": rule, "severity": "error", **place}
 
 
-def written(path: Path, *findings: dict[str, Any], not_judged: tuple[str, ...] = ()) -> Path:
+def write_record(path: Path, *findings: dict[str, Any], not_judged: tuple[str, ...] = ()) -> Path:
     missing = {"what": "without input", "why": "user.conf", "rules": list(not_judged), "results": ["closed/Org"]}
     record = {
         "findings": list(findings), "not_judged": [missing], "rules": ["one", "other"], "scenarios": ["closed/Org"],
@@ -26,8 +26,8 @@ def written(path: Path, *findings: dict[str, Any], not_judged: tuple[str, ...] =
 
 
 def test_a_difference_names_rule_and_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = written(tmp_path / "before.json", finding("one", "Offline"), finding("one", "Server"))
-    after = written(tmp_path / "after.json", finding("one", "Server"), not_judged=("other",))
+    before = write_record(tmp_path / "before.json", finding("one", "Offline"), finding("one", "Server"))
+    after = write_record(tmp_path / "after.json", finding("one", "Server"), not_judged=("other",))
     assert main(["compare", str(before), str(before)]) == 0
     assert capsys.readouterr().out == "the same 2 findings in 1 results\n"
     assert main(["compare", str(before), str(after)]) == 1

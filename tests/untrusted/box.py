@@ -18,7 +18,7 @@ GIB = 1 << 30
 LIMIT_S = 60
 
 
-def in_box(
+def run_in_sandbox(
     work: Callable[[int], str], count: int, *, limit_s: int = LIMIT_S, more_bytes: int = GIB
 ) -> Iterator[tuple[int, str]]:
     """(number, what `work` said of it) for 0 to count - 1; a number that hung or died says so, and the others go on."""

@@ -23,7 +23,7 @@ def call(*arguments: object) -> tuple[int, str]:
     return code, stream.buffer.getvalue().decode()  # type: ignore[attr-defined]
 
 
-def of_runs(result: Path, out: Path) -> dict[str, list[object]]:
+def commands_on_runs(result: Path, out: Path) -> dict[str, list[object]]:
     """Commands over a result's directory (performance/run_1 and accuracy in it). Each writes into `out` alone."""
     system = out / "system.yaml"
     out.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ def of_runs(result: Path, out: Path) -> dict[str, list[object]]:
     }
 
 
-def wrong(name: str, code: int, output: str) -> str:
+def contract_violation(name: str, code: int, output: str) -> str:
     """What is wrong with how a command ended; "" where nothing is."""
     if code not in CONTRACTED:
         return f"{name}: exit code {code}: {output[-400:]}"

@@ -111,7 +111,7 @@ def json_value(content: bytes, chance: random.Random) -> bytes:
     lines = content.splitlines(keepends=True)
     document = _parsed(content)
     if document is not None:
-        return orjson.dumps(_elsewhere(document, chance), option=orjson.OPT_INDENT_2)
+        return orjson.dumps(_with_changed_node(document, chance), option=orjson.OPT_INDENT_2)
     if not lines:
         return content
     place = chance.randrange(len(lines))
@@ -119,7 +119,7 @@ def json_value(content: bytes, chance: random.Random) -> bytes:
     value = _parsed(brace + rest)
     if value is None:
         return content
-    lines[place] = head + orjson.dumps(_elsewhere(value, chance)) + b"\n"
+    lines[place] = head + orjson.dumps(_with_changed_node(value, chance)) + b"\n"
     return b"".join(lines)
 
 
@@ -130,14 +130,14 @@ def _parsed(content: bytes) -> Any:
         return None
 
 
-def _elsewhere(value: Any, chance: random.Random) -> Any:
+def _with_changed_node(value: Any, chance: random.Random) -> Any:
     """The value with one node of it exchanged or taken out."""
     if not isinstance(value, dict | list) or not value:
         return chance.choice(VALUES)
     keys = list(value) if isinstance(value, dict) else list(range(len(value)))
     key: Any = chance.choice(keys)
     if isinstance(value[key], dict | list) and value[key] and chance.random() < 0.75:
-        value[key] = _elsewhere(value[key], chance)
+        value[key] = _with_changed_node(value[key], chance)
     elif chance.random() < 0.25:
         del value[key]
     elif isinstance(value, dict) and chance.random() < 0.1:
@@ -167,7 +167,7 @@ CONTENTS: dict[str, Change] = {
 # ----------------------------------------------------------------------------------------------
 
 
-def _sized(size: int) -> Callable[[Path], object]:
+def _write_sparse_file(size: int) -> Callable[[Path], object]:
     """A file of NUL that takes no room on the disk."""
     return lambda path: [path.touch(), os.truncate(path, size)]
 
@@ -188,8 +188,8 @@ KINDS: dict[str, Callable[[Path], object]] = {
     "loop": lambda path: path.symlink_to(path.name),
     "endless": lambda path: path.symlink_to("/dev/zero"),
     "outside": lambda path: path.symlink_to("/etc/passwd"),
-    "sparse": _sized(6 << 30),
-    "large": _sized(500 << 20),  # within every limit on logs
+    "sparse": _write_sparse_file(6 << 30),
+    "large": _write_sparse_file(500 << 20),  # within every limit on logs
     "socket": _socket,
     "nothing": lambda path: None,  # it is gone
 }

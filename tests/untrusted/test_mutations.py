@@ -13,12 +13,12 @@ from tests.conftest import ROOT
 from tests.support.files.editing import reseal
 from tests.support.runs.dummy_runs import DummyRuns
 from tests.support.trees import clean_trees as trees
-from tests.untrusted.box import in_box
-from tests.untrusted.judges import call, of_runs, wrong
+from tests.untrusted.box import run_in_sandbox
+from tests.untrusted.judges import call, commands_on_runs, contract_violation
 from tests.untrusted.mutations import KINDS, clear, mutate
 
 
-def numbered(quick: int, *ends: int) -> pytest.MarkDecorator:
+def parametrize_numbers(quick: int, *ends: int) -> pytest.MarkDecorator:
     """The first mutations by their numbers, and the others up to each end in `make test-long`."""
     longer = [pytest.param(range(*part), marks=pytest.mark.long) for part in pairwise((quick, *ends))]
     return pytest.mark.parametrize("numbers", [range(quick), *longer], ids=str)
@@ -26,7 +26,7 @@ def numbered(quick: int, *ends: int) -> pytest.MarkDecorator:
 
 def problems(work: Callable[[int], str], numbers: range) -> list[str]:
     """What is wrong after each mutation."""
-    return [said for _, said in in_box(lambda place: work(numbers[place]), len(numbers)) if said]
+    return [said for _, said in run_in_sandbox(lambda place: work(numbers[place]), len(numbers)) if said]
 
 
 @pytest.fixture(autouse=True)
@@ -47,13 +47,13 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs = DummyRuns()
     for name, mode in zip(RUNS, ("performance", "accuracy"), strict=True):
         shutil.copytree(runs("Offline", mode), root / "result" / name)
-    for command, words in of_runs(root / "result", root / "out").items():
+    for command, words in commands_on_runs(root / "result", root / "out").items():
         code, output = call(*words)
-        assert wrong(command, code, output) == ""
+        assert contract_violation(command, code, output) == ""
     return root / "result"
 
 
-def one_mutation(result: Path, folder: Path, number: int) -> str:
+def mutate_and_judge(result: Path, folder: Path, number: int) -> str:
     """Change a file of a copy by its number, and ask some judges, or all; says what is wrong."""
     chance = random.Random(f"run directory {number}")
     copy, out = folder / "result", folder / "out"
@@ -64,9 +64,9 @@ def one_mutation(result: Path, folder: Path, number: int) -> str:
     how = mutate(path, chance)
     covered = chance.random() < 0.5 and path.name != run.seal.name and _reseal(run)
     problems = [_verify(copy, out, path, tell=bool(how) and not covered and path != run.seal)]
-    commands = of_runs(copy, out)
+    commands = commands_on_runs(copy, out)
     command_names = chance.sample(sorted(commands.keys() - {"verify"}), 2) + (["signoff"] if covered else [])
-    problems += [wrong(name, *call(*commands[name])) for name in command_names]
+    problems += [contract_violation(name, *call(*commands[name])) for name in command_names]
     problems = [one for one in problems if one]
     clear(folder)
     return (
@@ -84,17 +84,17 @@ def _reseal(run: RunDir) -> bool:
 
 def _verify(copy: Path, out: Path, path: Path, *, tell: bool) -> str:
     """verify finds every byte that was changed since the run was sealed, and names the file."""
-    code, output = call(*of_runs(copy, out)["verify"])
-    if problem := wrong("verify", code, output):
+    code, output = call(*commands_on_runs(copy, out)["verify"])
+    if problem := contract_violation("verify", code, output):
         return problem
     if tell and code not in (2, 4):
         return f"verify: exit code {code}: {output[-400:]}"
     return f"verify does not name {path.name}: {output[-600:]}" if tell and path.name not in output else ""
 
 
-@numbered(10, 510, 1010, 1510, 2010)
+@parametrize_numbers(10, 510, 1010, 1510, 2010)
 def test_mutated_run_directories_end_with_contracted_exit_codes(result: Path, tmp_path: Path, numbers: range) -> None:
-    assert problems(lambda number: one_mutation(result, tmp_path / "one", number), numbers) == []
+    assert problems(lambda number: mutate_and_judge(result, tmp_path / "one", number), numbers) == []
 
 
 # An input -------------------------------------------------------------------------------------------------------------
@@ -166,13 +166,13 @@ def _words(name: str, run: Path, folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("name", INPUTS)
-@numbered(len(KINDS) + 8, len(KINDS) + 120)
+@parametrize_numbers(len(KINDS) + 8, len(KINDS) + 120)
 def test_mutated_input_files_end_with_contracted_exit_codes(
     run: Path, tmp_path: Path, name: str, numbers: range
 ) -> None:
     """The first mutations put something else in its place."""
     (tmp_path / name).write_text(INPUTS[name][0])
-    assert wrong(name, *call(*_words(name, run, tmp_path))) == ""  # and nothing is left to import
+    assert contract_violation(name, *call(*_words(name, run, tmp_path))) == ""  # and nothing is left to import
     folder, kinds = tmp_path / "one", list(KINDS)
 
     def work(number: int) -> str:
@@ -186,7 +186,7 @@ def test_mutated_input_files_end_with_contracted_exit_codes(
             KINDS[how](path)
         else:
             how = mutate(path, random.Random(f"{name} {number}"), kinds_share=0)
-        problem = wrong(name, *call(*_words(name, run, folder)))
+        problem = contract_violation(name, *call(*_words(name, run, folder)))
         return f"{number}: {how}: {problem}" if problem else ""
 
     assert problems(work, numbers) == []
@@ -202,7 +202,7 @@ def tree() -> Path:
     return tree.root
 
 
-@numbered(24, 400)
+@parametrize_numbers(24, 400)
 def test_mutated_trees_end_with_contracted_exit_codes(tree: Path, tmp_path: Path, numbers: range) -> None:
     """Beside the runs that it was made of."""
     folder, runs = tmp_path / "tree", tree.parent / "runs"
@@ -213,7 +213,7 @@ def test_mutated_trees_end_with_contracted_exit_codes(tree: Path, tmp_path: Path
         shutil.copytree(tree, folder)
         path = chance.choice(sorted(one for one in folder.rglob("*") if one.is_file()))
         how = mutate(path, chance)
-        problem = wrong("check", *call("check", folder, "--runs", runs))
+        problem = contract_violation("check", *call("check", folder, "--runs", runs))
         return f"{number}: {how} of {path.relative_to(folder)}: {problem}" if problem else ""
 
     assert problems(work, numbers) == []
@@ -231,7 +231,7 @@ def test_mutated_stores_end_with_contracted_exit_codes(run: Path, tmp_path: Path
         shutil.copy(original, path)
         how = mutate(path, random.Random(f"store {number}"), kinds_share=0.3)
         commands = (["query"], ["export", "--format", "json"], ["summary"], ["ingest", str(run)])
-        problems = [wrong("store", *call("store", *words, "--db", path)) for words in commands]
+        problems = [contract_violation("store", *call("store", *words, "--db", path)) for words in commands]
         return f"{how}: {'; '.join(filter(None, problems))}" if any(problems) else ""
 
     assert problems(work, range(24)) == []

@@ -71,12 +71,12 @@ def tampering(
 # Changes ------------------------------------------------------------------------------------------------------
 
 
-def put(path: str, value: object, file: str = MANIFEST) -> Change:
+def set_value(path: str, value: object, file: str = MANIFEST) -> Change:
     """Another value at a dotted place of a JSON file; ... takes it away."""
     return lambda run: set_at(run.root / file, path, value)
 
 
-def text(file: str, pattern: str, new: str) -> Change:
+def replace_text(file: str, pattern: str, new: str) -> Change:
     """What is found by a pattern, replaced once."""
 
     def change(run: RunDir) -> None:
@@ -86,7 +86,7 @@ def text(file: str, pattern: str, new: str) -> Change:
     return change
 
 
-def detail(key: str, value: object) -> Change:
+def set_detail_value(key: str, value: object) -> Change:
     return lambda run: set_detail(run, key, value)
 
 
@@ -144,7 +144,7 @@ def rate_half_a_percent_higher(key: str) -> Change:
     def change(run: RunDir) -> None:
         rate = float(f"{read_detail(run.detail).number(key) * 1.005:.6g}")
         set_detail(run, key, rate)
-        text(SUMMARY, rf"(?m)^({re.escape(PRINTED[key])}\s*: ).*$", rf"\g<1>{rate:.2f}")(run)
+        replace_text(SUMMARY, rf"(?m)^({re.escape(PRINTED[key])}\s*: ).*$", rf"\g<1>{rate:.2f}")(run)
 
     return change
 
@@ -157,61 +157,61 @@ WEIGHTS = {
 }  # fmt: skip
 HASHES = {"model.safetensors": "ab" * 32}
 in_record = partial(tampering, runs=BOTH, by=MANIFEST)
-in_record("engine-nobody-knows", put("plan.engine", "my-engine"))
-in_record("replicas-that-were-not", put("replicas", [{"pid": 4242}]))
-in_record("unofficial-for-a-blank", put("unofficial_reasons", [" "]))
-in_record("a-commit-in-words", put("observed.harness.git_commit", "unknown"))
+in_record("engine-nobody-knows", set_value("plan.engine", "my-engine"))
+in_record("replicas-that-were-not", set_value("replicas", [{"pid": 4242}]))
+in_record("unofficial-for-a-blank", set_value("unofficial_reasons", [" "]))
+in_record("a-commit-in-words", set_value("observed.harness.git_commit", "unknown"))
 in_record(
     "model-of-an-engine-without-one",
-    put("observed.model.weights", WEIGHTS),
-    put("observed.model.sha256", HASHES),
+    set_value("observed.model.weights", WEIGHTS),
+    set_value("observed.model.sha256", HASHES),
 )
-in_record("engine-without-configuration", put("engine.configuration", {}))
-in_record("warm-up-below-nothing", put("engine.warm_up", {"prompts": -1}))
-in_record("patience-below-nothing", put("plan.stall_timeout_s", -1.0))
-in_record("an-error-of-a-finished-leg", put("error", {"message": "x"}))
-in_record("longest-prompt-of-another-data-set", put("plan.longest_prompt_tokens", 4000))
-in_record("replica-with-other-weights", put("replicas.1.weights_sha256", HASHES), scenario=REPLICAS)
-in_record("replicas-on-a-node-that-there-is-not", put("plan.replicas.places.1.node", 3), scenario=REPLICAS)
+in_record("engine-without-configuration", set_value("engine.configuration", {}))
+in_record("warm-up-below-nothing", set_value("engine.warm_up", {"prompts": -1}))
+in_record("patience-below-nothing", set_value("plan.stall_timeout_s", -1.0))
+in_record("an-error-of-a-finished-leg", set_value("error", {"message": "x"}))
+in_record("longest-prompt-of-another-data-set", set_value("plan.longest_prompt_tokens", 4000))
+in_record("replica-with-other-weights", set_value("replicas.1.weights_sha256", HASHES), scenario=REPLICAS)
+in_record("replicas-on-a-node-that-there-is-not", set_value("plan.replicas.places.1.node", 3), scenario=REPLICAS)
 in_record(
     "order-that-there-is-not",
-    put("plan.admission.policy", "magic"),
-    put("asked.admission", "magic"),
+    set_value("plan.admission.policy", "magic"),
+    set_value("asked.admission", "magic"),
     scenario=HELD_BACK,
 )
-in_record("order-left-out", put("plan.admission", {}), scenario=HELD_BACK)
-in_record("vllm-without-a-batch", put("engine.configuration.max_num_seqs", ...), scenario=VLLM)
+in_record("order-left-out", set_value("plan.admission", {}), scenario=HELD_BACK)
+in_record("vllm-without-a-batch", set_value("engine.configuration.max_num_seqs", ...), scenario=VLLM)
 tampering(
     "held-back-in-one-leg",
-    put("plan.admission", None),
-    put("asked.admission", "off"),
+    set_value("plan.admission", None),
+    set_value("asked.admission", "off"),
     runs=ACCURACY,
     scenario=HELD_BACK,
 )
 tampering(
     "answers-shorter-than-was-asked-for",
-    put("asked.sampling_arg", {"min_tokens": 100}),
-    put("plan.sampling.min_tokens", 100),
+    set_value("asked.sampling_arg", {"min_tokens": 100}),
+    set_value("plan.sampling.min_tokens", 100),
     runs=BOTH,
     by=REQUESTS,
 )
 tampering(
     "technique-of-one-leg",
-    put("asked.mechanism", {"mechanism": "kv_compression", "mechanism_variant": "h2o"}),
+    set_value("asked.mechanism", {"mechanism": "kv_compression", "mechanism_variant": "h2o"}),
 )
-tampering("harness-of-one-leg", put("observed.harness.version", "9.9.9"))
-tampering("engine-versions-of-one-leg", put("engine.versions", {"dummy": "2"}))
-tampering("a-changed-harness-in-one-leg", put("observed.harness.git_changed", None))
-tampering("official-after-all", put("official", True), put("unofficial_reasons", []), runs=BOTH)
+tampering("harness-of-one-leg", set_value("observed.harness.version", "9.9.9"))
+tampering("engine-versions-of-one-leg", set_value("engine.versions", {"dummy": "2"}))
+tampering("a-changed-harness-in-one-leg", set_value("observed.harness.git_changed", None))
+tampering("official-after-all", set_value("official", True), set_value("unofficial_reasons", []), runs=BOTH)
 for key, scenario, told_as in (
     ("llama3_1-8b-interactive", "Server", "Interactive"),
     ("llama3_1-8b", "Interactive", "Server"),
 ):  # LoadGen calls both Server
     tampering(
         f"{scenario.lower()}-told-as-{told_as.lower()}",
-        put("asked.scenario", told_as),
-        put("plan.loadgen_key", key),
-        put("scenario", told_as, "progress.json"),
+        set_value("asked.scenario", told_as),
+        set_value("plan.loadgen_key", key),
+        set_value("scenario", told_as, "progress.json"),
         runs=BOTH,
         scenario=scenario,
         by=USER_CONF,
@@ -224,9 +224,9 @@ for name, pattern, line in (
     ("conf-with-another-percentile", r"\Z", "*.Server.target_latency_percentile = 50\n"),
     ("conf-with-answers-logged", r"\Z", "*.*.accuracy_log_sampling_target = 100\n"),
 ):
-    tampering(name, text(USER_CONF, pattern, line), runs=BOTH, by=USER_CONF)
-tampering("user-conf-of-another-rate", text(USER_CONF, "target_qps = 400", "target_qps = 4000"))
-tampering("user-conf-of-a-shorter-run", text(USER_CONF, "min_duration = 1500", "min_duration = 15"))
+    tampering(name, replace_text(USER_CONF, pattern, line), runs=BOTH, by=USER_CONF)
+tampering("user-conf-of-another-rate", replace_text(USER_CONF, "target_qps = 400", "target_qps = 4000"))
+tampering("user-conf-of-a-shorter-run", replace_text(USER_CONF, "min_duration = 1500", "min_duration = 15"))
 tampering("user-conf-emptied", lambda run: run.user_conf.write_text(""))
 
 # Files of other runs, and LoadGen's logs in another form --------------------------------------------------------------
@@ -235,24 +235,28 @@ tampering("legs-exchanged", lambda run: take(run, accuracy_of(run), MANIFEST, RE
 tampering("seal-of-the-other-leg", lambda run: take(run, accuracy_of(run), "seal.json"), sealed=False)
 tampering("record-of-the-scores-gone", lambda run: run.accuracy_json.unlink(), runs=ACCURACY, scenario="Offline")
 tampering("a-second-summary-behind-the-first", lambda run: run.summary.write_bytes(run.summary.read_bytes() * 2))
-tampering("a-value-twice-in-the-log", text(DETAIL, r'("key": ?"result_validity", ?)', r'\1"value": "INVALID", '))
+tampering(
+    "a-value-twice-in-the-log", replace_text(DETAIL, r'("key": ?"result_validity", ?)', r'\1"value": "INVALID", ')
+)
 tampering(
     "a-key-twice-among-the-answers",
-    text(RESPONSES, '"qsl_idx"', '"qsl_idx" : 1, "qsl_idx"'),
+    replace_text(RESPONSES, '"qsl_idx"', '"qsl_idx" : 1, "qsl_idx"'),
     runs=ACCURACY,
     scenario="Offline",
 )
 tampering("error-as-a-number", error_as_a_number)
-tampering("sources-of-another-loadgen", detail("loadgen_file_sha1", {"/loadgen.cc": "0" * 40}), runs=BOTH, by=DETAIL)
+tampering(
+    "sources-of-another-loadgen", set_detail_value("loadgen_file_sha1", {"/loadgen.cc": "0" * 40}), runs=BOTH, by=DETAIL
+)
 tampering(
     "summary-of-the-answers-with-a-warning",
-    text(SUMMARY, r"\Z", "7 warnings encountered. See detailed log.\n"),
+    replace_text(SUMMARY, r"\Z", "7 warnings encountered. See detailed log.\n"),
     runs=ACCURACY,
     by=SUMMARY,
 )
-tampering("summary-in-other-digits", text(SUMMARY, "400", "４００"), by=SUMMARY)
-tampering("summary-with-a-sign", text(SUMMARY, r"(Min latency \(ns\)\s+: )", r"\1+"), by=SUMMARY)
-tampering("summary-with-a-stroke", text(SUMMARY, r"(Max latency \(ns\)\s+: \d\d)", r"\1_"), by=SUMMARY)
+tampering("summary-in-other-digits", replace_text(SUMMARY, "400", "４００"), by=SUMMARY)
+tampering("summary-with-a-sign", replace_text(SUMMARY, r"(Min latency \(ns\)\s+: )", r"\1+"), by=SUMMARY)
+tampering("summary-with-a-stroke", replace_text(SUMMARY, r"(Max latency \(ns\)\s+: \d\d)", r"\1_"), by=SUMMARY)
 
 # Scores, responses and times
 # --------------------------------------------------------------------------------------------
@@ -264,7 +268,7 @@ scores(
     "scores-raised-and-the-data-set-gone",
     scores_raised,
     lambda run: [
-        put(f"plan.dataset_{name}", value)(run)
+        set_value(f"plan.dataset_{name}", value)(run)
         for run in Pair(run.root.parent).runs
         for name, value in (("path", "/data/cnn_eval.json"), ("sha256", "0" * 64))
     ],
@@ -272,9 +276,9 @@ scores(
 scores(
     "scores-raised-and-the-model-gone",
     scores_raised,
-    lambda run: [put("plan.model_path", "/data/model")(run) for run in Pair(run.root.parent).runs],
+    lambda run: [set_value("plan.model_path", "/data/model")(run) for run in Pair(run.root.parent).runs],
 )
-scores("accuracy-text-with-two-scores", text("accuracy.txt", r"\Z", "{'rouge1': 44.4, 'rouge2': 22.2}\n"))
+scores("accuracy-text-with-two-scores", replace_text("accuracy.txt", r"\Z", "{'rouge1': 44.4, 'rouge2': 22.2}\n"))
 scores("answers-with-other-token-counts", responses(lambda one: {"token_count": one["token_count"] + 1}), by=RESPONSES)
 scores("answers-without-token-counts", responses(lambda _: {}, "token_count"), by=RESPONSES)
 first_tokens = partial(tampering, runs=ACCURACY, by=RESPONSES)
@@ -314,8 +318,8 @@ tampering(
 )
 tampering(
     "a-higher-rate-in-log-summary-and-settings",
-    detail("effective_target_qps", 440.0),
-    detail("requested_server_target_qps", 440.0),
+    set_detail_value("effective_target_qps", 440.0),
+    set_detail_value("requested_server_target_qps", 440.0),
     lambda run: set_summary(run, "target_qps", "440"),
 )
 for key in PRINTED:

@@ -16,7 +16,7 @@ from qsl.embedded.articles import bundled_dataset
 from tests.support.engines.greedy import Response, make_model_and_responses, read_responses
 from tests.support.engines.ray_nodes import SharedNodes, TwoNodes
 from tests.support.files.nltk_data import nltk_sentences
-from tests.support.once import once, session_folder
+from tests.support.once import make_once, session_folder
 from tests.vllm.vllm_runs import Runs
 
 
@@ -29,13 +29,13 @@ def own_environment(tmp_path_factory: pytest.TempPathFactory, environment: None)
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, own_environment: None) -> Path:
-    return once(tmp_path_factory, "tiny-llama", make_model_and_responses)
+def tiny_model_folder(tmp_path_factory: pytest.TempPathFactory, own_environment: None) -> Path:
+    return make_once(tmp_path_factory, "tiny-llama", make_model_and_responses)
 
 
 @pytest.fixture(scope="module")
-def tiny_model(made: Path) -> Path:
-    return made / "model"
+def tiny_model(tiny_model_folder: Path) -> Path:
+    return tiny_model_folder / "model"
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +45,9 @@ def dataset(tiny_model: Path) -> Dataset:
 
 
 @pytest.fixture(scope="module")
-def responses(made: Path) -> list[Response]:
+def responses(tiny_model_folder: Path) -> list[Response]:
     """The tiny model's greedy response to each row of `dataset`."""
-    return read_responses(made)
+    return read_responses(tiny_model_folder)
 
 
 @pytest.fixture(scope="module")

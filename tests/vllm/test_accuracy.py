@@ -15,7 +15,7 @@ from rouge_score import rouge_scorer
 from qsl.dataset import Dataset
 from runs.loadgen.accuracy_log import read_accuracy_log
 from tests.support.engines.greedy import Response
-from tests.vllm.vllm_runs import ACCURACY, RUNS, FinishedRun, Runs, Spec, each
+from tests.vllm.vllm_runs import ACCURACY, RUNS, FinishedRun, Runs, Spec, for_each_run
 
 pytestmark = pytest.mark.vllm
 
@@ -28,7 +28,7 @@ def ids_of(data: bytes) -> list[int]:
 Sentences = Callable[[str], list[str]]
 
 
-@each(ACCURACY)
+@for_each_run(ACCURACY)
 def test_an_accuracy_run_has_greedy_responses_and_reference_scores(
     runs: Runs, responses: list[Response], dataset: Dataset, sentences: Sentences, tiny_model: Path, name: str
 ) -> None:

@@ -21,11 +21,11 @@ from tests.support.engines.ray_nodes import HEAD, SECOND, SharedNodes, TwoNodes,
 from tests.support.processes.patience import until
 from tests.support.runs.run_commands import (
     LONG_USER_CONF,
-    alive,
     arguments,
     check_failed,
     digests,
     is_running,
+    processes_of_group,
     progress,
     run_pid,
 )
@@ -55,7 +55,7 @@ def running(cluster: TwoNodes, start_main: StartMain, tmp_path: Path) -> Iterato
     groups = [run_pid(out), *(replica.pid for replica in cluster.replicas())]
     assert len(groups) == 3
     yield started, out
-    until(lambda: not any(alive(group) for group in groups), "the processes to be gone")
+    until(lambda: not any(processes_of_group(group) for group in groups), "the processes to be gone")
     until(lambda: not cluster.left() and not cluster.keepers(), "actors and placement group to be gone")
     guards = [f"kill -9 -{group}" for group in groups[1:]]
     until(
@@ -152,7 +152,7 @@ def test_a_killed_raylet_ends_the_run(cluster: TwoNodes, running: tuple[StartedM
 
 
 @pytest.fixture
-def starting(cluster: TwoNodes, start_main: StartMain, tmp_path: Path) -> Iterator[tuple[StartedMain, Path]]:
+def starting_run(cluster: TwoNodes, start_main: StartMain, tmp_path: Path) -> Iterator[tuple[StartedMain, Path]]:
     """A run whose replicas are about to be started and would never be warm, and which leaves nothing behind."""
     out = tmp_path / "run"
     started = start_main(*arguments("Server", out, "--cluster", cluster.address, "--dummy-ttft-ms", 1e9))
@@ -162,17 +162,17 @@ def starting(cluster: TwoNodes, start_main: StartMain, tmp_path: Path) -> Iterat
     until(lambda: not cluster.left() and not cluster.keepers(), "actors and placement group to be gone")
 
 
-def both(whom: Callable[[], list[psutil.Process]]) -> list[psutil.Process]:
+def until_both(whom: Callable[[], list[psutil.Process]]) -> list[psutil.Process]:
     return list(until(lambda: len(found := whom()) == 2 and found, "both"))
 
 
 @pytest.mark.parametrize("when", ["before its actor", pytest.param("with its actor", marks=pytest.mark.long)])
 def test_a_node_that_dies_during_the_start_refuses_the_run(
-    when: str, cluster: TwoNodes, starting: tuple[StartedMain, Path]
+    when: str, cluster: TwoNodes, starting_run: tuple[StartedMain, Path]
 ) -> None:
-    started, out = starting
+    started, out = starting_run
     if when == "with its actor":
-        both(cluster.keepers)
+        until_both(cluster.keepers)
     cluster.kill_second_raylet()
     try:
         names_its_replica(check_failed(started.wait(), out, ExitCode.REFUSED, "replica 1").error)

@@ -194,7 +194,7 @@ def test_a_refused_request_fails_alone(running: Running, dataset: Dataset) -> No
 # Configurations that are refused, without waiting for an engine -------------------------------------------------------
 
 
-def refusal(model: Path, **options: Any) -> HarnessError:
+def start_refusal(model: Path, **options: Any) -> HarnessError:
     """How the engine refuses options (on top of small defaults)."""
     base = {"dtype": "float32", "enforce_eager": True, "enable_prefix_caching": False, "max_model_len": 1000}
     engine = VllmEngine(str(model), {**base, **options}, SAMPLING, stream_first_token=True)
@@ -214,19 +214,19 @@ def refusal(model: Path, **options: Any) -> HarnessError:
     ],
 )
 def test_an_option_refused_by_vllm_is_bad_input(tiny_model: Path, name: str, value: object, words: str) -> None:
-    error = refusal(tiny_model, **{name: value})
+    error = start_refusal(tiny_model, **{name: value})
     assert isinstance(error, InputError)
     assert error.message.startswith((f"vLLM refuses {name}={value}: ", f"--engine-arg {name}: vLLM "))
     assert words in str(error)
 
 
 def test_a_folder_without_a_model_is_bad_input(tmp_path: Path) -> None:
-    error = refusal(tmp_path)
+    error = start_refusal(tmp_path)
     assert isinstance(error, InputError)
     assert str(tmp_path) in str(error)
 
 
-class StandIn:
+class AsyncLlmStandIn:
     """What `AsyncLLM` would be with vLLM's own configuration, but without processes."""
 
     def __init__(self, config: Any) -> None:
@@ -242,30 +242,30 @@ class StandIn:
 
 
 @pytest.fixture
-def stand_ins(monkeypatch: pytest.MonkeyPatch) -> list[StandIn]:
+def engine_stand_ins(monkeypatch: pytest.MonkeyPatch) -> list[AsyncLlmStandIn]:
     """Engines that were 'started' in a test."""
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    made: list[StandIn] = []
+    made: list[AsyncLlmStandIn] = []
 
-    def from_engine_args(arguments: Any, usage_context: Any) -> StandIn:
-        made.append(StandIn(arguments.create_engine_config(usage_context)))
+    def from_engine_args(arguments: Any, usage_context: Any) -> AsyncLlmStandIn:
+        made.append(AsyncLlmStandIn(arguments.create_engine_config(usage_context)))
         return made[-1]
 
     monkeypatch.setattr(AsyncLLM, "from_engine_args", from_engine_args)
     return made
 
 
-def test_an_option_changed_by_vllm_stops_the_start(tiny_model: Path, stand_ins: list[StandIn]) -> None:
-    error = refusal(tiny_model, async_scheduling=True)  # not available on CPUs: vLLM logs it and goes on without
-    assert stand_ins, "vLLM accepted the option"
+def test_an_option_changed_by_vllm_stops_the_start(tiny_model: Path, engine_stand_ins: list[AsyncLlmStandIn]) -> None:
+    error = start_refusal(tiny_model, async_scheduling=True)  # not available on CPUs: vLLM logs it and goes on without
+    assert engine_stand_ins, "vLLM accepted the option"
     assert isinstance(error, SetupError)
     assert re.search("async_scheduling: requested True, .* has False", error.message)
 
 
 @pytest.mark.parametrize("stream_first_token", [True, False])
 def test_vllm_receives_the_official_sampling(
-    tiny_model: Path, stand_ins: list[StandIn], stream_first_token: bool
+    tiny_model: Path, engine_stand_ins: list[AsyncLlmStandIn], stream_first_token: bool
 ) -> None:
     from vllm.sampling_params import RequestOutputKind, SamplingType
 
@@ -277,7 +277,7 @@ def test_vllm_receives_the_official_sampling(
 
     (reply,) = asyncio.run(start_and_ask())
     assert reply.names == (["first", "done"] if stream_first_token else ["done"])
-    parameters = stand_ins[0].parameters
+    parameters = engine_stand_ins[0].parameters
     assert parameters.sampling_type == SamplingType.GREEDY
     assert (parameters.temperature, parameters.top_p, parameters.seed) == (0.0, 1.0, 42)
     assert (parameters.min_tokens, parameters.max_tokens, parameters.n) == (1, 128, 1)

@@ -12,7 +12,7 @@ from runs.record.requests_log import read_request_table
 from tests.conftest import RunMain, StartedMain, StartMain
 from tests.support.engines.engine_turn import engine_turn
 from tests.support.processes.patience import until
-from tests.support.runs.run_commands import alive, check_failed, is_running, progress, run_pid
+from tests.support.runs.run_commands import check_failed, is_running, processes_of_group, progress, run_pid
 from tests.vllm.vllm_runs import run_words
 
 pytestmark = pytest.mark.vllm
@@ -35,7 +35,7 @@ def running(tiny_model: Path, start_main: StartMain, tmp_path: Path) -> tuple[St
 
 def test_a_killed_engine_core_ends_the_run(running: tuple[StartedMain, Path]) -> None:
     started, out = running
-    family = [psutil.Process(pid) for pid in alive(run_pid(out))]
+    family = [psutil.Process(pid) for pid in processes_of_group(run_pid(out))]
     assert not any(is_running(one, "Worker") for one in family)  # the core computes
     (core,) = [one for one in family if is_running(one, "EngineCore")]
     core.kill()

@@ -25,8 +25,8 @@ from tests.vllm.vllm_runs import (
     WITHOUT_CACHING,
     Runs,
     check_responses,
-    each,
     execute_run,
+    for_each_run,
     run_command,
 )  # fmt: skip
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.vllm
 LIMITS_MS = {"Server": (2000, 100), "Interactive": (500, 30)}
 
 
-@each(RUNS)
+@for_each_run(RUNS)
 def test_verdict_exit_code_and_reasons_agree(runs: Runs, name: str) -> None:
     run, spec = runs[name], RUNS[name]
     good = "DONE" if spec.accuracy else "VALID"
@@ -53,7 +53,7 @@ def test_verdict_exit_code_and_reasons_agree(runs: Runs, name: str) -> None:
     assert "not eligible for submission" in run.stdout
 
 
-@each(RUNS)
+@for_each_run(RUNS)
 def test_requested_options_are_in_effect(runs: Runs, tiny_model: Path, dataset: Dataset, name: str) -> None:
     run, spec = runs[name], RUNS[name]
     manifest = read_manifest(run.dir.manifest)
@@ -79,7 +79,7 @@ def test_requested_options_are_in_effect(runs: Runs, tiny_model: Path, dataset: 
     assert run.manifest["observed"]["model"]["sha256"]["model.safetensors"] == weights
 
 
-@each(RUNS)
+@for_each_run(RUNS)
 def test_each_sample_has_the_greedy_response(
     runs: Runs, dataset: Dataset, responses: list[Response], name: str
 ) -> None:
@@ -92,7 +92,7 @@ def test_each_sample_has_the_greedy_response(
         assert (times.complete_ns > times.first_token_ns).all()
 
 
-@each(PERFORMANCE)
+@for_each_run(PERFORMANCE)
 def test_reported_and_recomputed_numbers_exist(runs: Runs, name: str) -> None:
     result, scenario = runs[name].result, RUNS[name].scenario
     assert result["derived_from"] == "requests"

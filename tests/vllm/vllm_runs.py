@@ -23,7 +23,7 @@ from runs.record.requests_log import RequestTable, read_request_table
 from tests.support.engines.engine_turn import engine_turn
 from tests.support.engines.greedy import TIE, Response
 from tests.support.official import SAMPLING
-from tests.support.once import once
+from tests.support.once import make_once
 from tests.support.processes.patience import finish
 
 
@@ -130,13 +130,13 @@ STATISTICS = ("--engine-arg", "disable_log_stats=false")
 CACHING = ("--engine-arg", "enable_prefix_caching=true", *STATISTICS)
 
 
-def shipped(name: str) -> tuple[str, str]:
+def read_shipped_conf(name: str) -> tuple[str, str]:
     """A configuration that comes with the harness."""
     return "--config", str(HARNESS_ROOT / "configs" / f"run-{name}.yaml")
 
 
 RUNS = {
-    "offline": Spec("Offline", False, OFFLINE, arguments=shipped("baseline")),
+    "offline": Spec("Offline", False, OFFLINE, arguments=read_shipped_conf("baseline")),
     "offline-accuracy": Spec("Offline", True, OFFLINE),
     "server": Spec("Server", False, SERVER),
     "server-accuracy": Spec("Server", True, SERVER),
@@ -151,10 +151,10 @@ WITHOUT_CACHING = [name for name, spec in RUNS.items() if spec.arguments != CACH
 # Scenario and mode meet in the dummy's runs. What is vLLM's in these is in others here: LoadGen's Server in accuracy
 # mode in tests/vllm/test_llama2_70b.py, limits and the engine of SingleStream in the performance runs.
 LONG = ("server-accuracy", "interactive-accuracy", "single-stream-accuracy")
-SAID = "said.json"  # beside a run
+STREAMS = "streams.json"  # beside a run
 
 
-def each(names: Iterable[str]) -> pytest.MarkDecorator:
+def for_each_run(names: Iterable[str]) -> pytest.MarkDecorator:
     marked = [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in names]
     return pytest.mark.parametrize("name", marked)
 
@@ -166,8 +166,8 @@ class Runs:
         self._model, self._factory = model, factory
 
     def __getitem__(self, name: str) -> FinishedRun:
-        folder = once(self._factory, f"vllm-{name}", lambda folder: self._run(name, folder))
-        streams = json.loads((folder / SAID).read_text())
+        folder = make_once(self._factory, f"vllm-{name}", lambda folder: self._run(name, folder))
+        streams = json.loads((folder / STREAMS).read_text())
         run = FinishedRun(RunDir(folder / name), **streams)
         assert run.exit_code in (ExitCode.OK, ExitCode.NEGATIVE), f"{name}: {run}"
         return run
@@ -178,4 +178,4 @@ class Runs:
         arguments = ["--scenario", spec.scenario, *mode, *spec.arguments]
         run = execute_run(run_command(self._model, run_dir, spec.conf, arguments), run_dir)
         streams = {"exit_code": run.exit_code, "stdout": run.stdout, "stderr": run.stderr}
-        (folder / SAID).write_text(json.dumps(streams))
+        (folder / STREAMS).write_text(json.dumps(streams))

@@ -55,7 +55,7 @@ def sent_tokenize(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
         yield split
 
 
-def as_the_reference_does(pairs: list[tuple[str, str]], sent_tokenize: Callable[[str], list[str]]) -> Scores:
+def score_with_reference_packages(pairs: list[tuple[str, str]], sent_tokenize: Callable[[str], list[str]]) -> Scores:
     """The evaluation in its plainest form, with the packages' own functions only."""
     lines = [tuple("\n".join(sent_tokenize(text.strip())) for text in pair) for pair in pairs]
     scorer = rouge_scorer.RougeScorer(["rouge1", "rouge2", "rougeL", "rougeLsum"], use_stemmer=True)
@@ -85,7 +85,7 @@ def test_scoring_imports_only_the_needed_parts_of_nltk() -> None:
 
 def test_scores_equal_the_reference_implementation(sent_tokenize: Callable[[str], list[str]]) -> None:
     scores = score_texts(*zip(*PAIRS, strict=True))
-    assert scores == as_the_reference_does(PAIRS, sent_tokenize)
+    assert scores == score_with_reference_packages(PAIRS, sent_tokenize)
     assert 0 < scores["rouge2"] < scores["rougeLsum"] < scores["rougeL"] < scores["rouge1"] < 100
     assert {type(value) for value in scores.values()} == {float, int}
 

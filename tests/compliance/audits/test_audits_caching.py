@@ -33,7 +33,7 @@ Run = Callable[..., tuple[AuditResult, list[str]]]
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run_planned_audit(tmp_path: Path) -> Run:
     """Plays the runner: each planned run is written with the pace given for its label, then all are judged."""
 
     def play(audit: AuditRequest[CachingOptions], **paces: dict[str, Any]) -> tuple[AuditResult, list[str]]:
@@ -115,16 +115,21 @@ LIMITS = [
 
 @pytest.mark.parametrize(("scenario", "more", "reference", "repeat", "passed"), LIMITS)
 def test_verdicts_change_at_the_limits(
-    run: Run, scenario: str, more: dict[str, Any], reference: dict[str, Any], repeat: dict[str, Any], passed: bool
+    run_planned_audit: Run,
+    scenario: str,
+    more: dict[str, Any],
+    reference: dict[str, Any],
+    repeat: dict[str, Any],
+    passed: bool,
 ) -> None:
-    result, _ = run(request(scenario, **more), reference=reference, repeat=repeat)
+    result, _ = run_planned_audit(request(scenario, **more), reference=reference, repeat=repeat)
     assert result.passed is passed, result.reason
     assert result.record()["threshold"] == more.get("threshold", 0.10)
 
 
-def test_the_result_names_the_deciding_run_and_its_samples(run: Run) -> None:
+def test_the_result_names_the_deciding_run_and_its_samples(run_planned_audit: Run) -> None:
     fast = {"latency_ms": 300.0}
-    result, labels = run(request(sample_index=(3, 5)), reference={}, repeat={}, repeat_5=fast)
+    result, labels = run_planned_audit(request(sample_index=(3, 5)), reference={}, repeat={}, repeat_5=fast)
     assert labels == [
         "reference-n10-round1", "repeat-3-n10-round1", "repeat-5-n10-round1", "reference-n10-round2",
         "repeat-5-n10-round2", "reference-n10-round3",
@@ -137,7 +142,7 @@ def test_the_result_names_the_deciding_run_and_its_samples(run: Run) -> None:
     assert "30 of 30 reference samples were new to the engine" in result.text
 
 
-def test_a_reference_run_that_repeats_a_sample_is_refused(run: Run, tmp_path: Path) -> None:
+def test_a_reference_run_that_repeats_a_sample_is_refused(run_planned_audit: Run, tmp_path: Path) -> None:
     """Whatever the audit planned: the request logs show what the engine computed before."""
     audit_request = request(sample_index=(3,))
     finished = runs_in_turn(TEST, audit_request, lambda spec: run_for(tmp_path, spec, "Offline", {"reference": {}}))
@@ -148,18 +153,18 @@ def test_a_reference_run_that_repeats_a_sample_is_refused(run: Run, tmp_path: Pa
 
 
 @pytest.mark.parametrize("samples", [10, 64])
-def test_runs_too_short_to_measure_have_no_verdict(run: Run, samples: int) -> None:
+def test_runs_too_short_to_measure_have_no_verdict(run_planned_audit: Run, samples: int) -> None:
     """2,672 samples/s and 4,290 of a cache: all 64 samples take 24 ms, in the second reference run or the only run."""
     with pytest.raises(
         NoVerdictError, match=r"too fast to be measured: 64 samples took 0\.024 s, required: at least 0\.5 s"
     ) as caught:
-        run(request(samples=samples), reference={"rate": 2_672.0}, repeat={"rate": 4_290.0})
+        run_planned_audit(request(samples=samples), reference={"rate": 2_672.0}, repeat={"rate": 4_290.0})
     assert caught.value.exit_code == ExitCode.REFUSED
     assert "larger dataset" in caught.value.fix
 
 
-def test_samples_are_added_until_the_reference_run_is_long_enough(run: Run) -> None:
-    result, labels = run(request(), reference={"rate": 20.0}, repeat={"rate": 20.0}, few={"rate": 20.0})
+def test_samples_are_added_until_the_reference_run_is_long_enough(run_planned_audit: Run) -> None:
+    result, labels = run_planned_audit(request(), reference={"rate": 20.0}, repeat={"rate": 20.0}, few={"rate": 20.0})
     assert labels == [
         "reference-n10-round1", "reference-n60-round1", "repeat-0-n60-round1", "few-n60-round1", "reference-n60-round2"
     ]  # fmt: skip
@@ -177,9 +182,9 @@ def test_sample_indexes_are_positions_in_the_order_of_loading(tmp_path: Path) ->
     assert TEST.more_runs(request(), [run])[0].label == "repeat-7-n10-round1"
 
 
-def test_a_named_sample_of_unusual_length_has_no_verdict(run: Run) -> None:
+def test_a_named_sample_of_unusual_length_has_no_verdict(run_planned_audit: Run) -> None:
     with pytest.raises(NoVerdictError, match="repeat-0: the repeated sample") as caught:
-        run(request(sample_index=(0,)), reference={"lengths": {0: (10, 5)}})
+        run_planned_audit(request(sample_index=(0,)), reference={"lengths": {0: (10, 5)}})
     assert caught.value.fix == "use --sample-index auto"
 
 
@@ -188,17 +193,19 @@ def test_a_named_sample_of_unusual_length_has_no_verdict(run: Run) -> None:
 
 @pytest.mark.parametrize("label", ["reference", "repeat"])
 @pytest.mark.parametrize(("completed", "passed"), [(89, False), (90, True), (100, True)])
-def test_at_least_nine_of_ten_samples_must_have_a_response(run: Run, label: str, completed: int, passed: bool) -> None:
+def test_at_least_nine_of_ten_samples_must_have_a_response(
+    run_planned_audit: Run, label: str, completed: int, passed: bool
+) -> None:
     paces: dict[str, dict[str, Any]] = {"reference": {}, "repeat": {}, "few": {}}
     paces[label]["completed"] = completed
-    result, _ = run(request(samples=100, loaded_count=200, sample_index=(3,)), **paces)
+    result, _ = run_planned_audit(request(samples=100, loaded_count=200, sample_index=(3,)), **paces)
     assert result.passed is passed
 
 
 @pytest.mark.parametrize("pace", [{"rate": 0.0}, {"rate": -1.0}, {"latency_ms": 0.0}])
-def test_runs_without_rate_and_latency_have_no_verdict(run: Run, pace: dict[str, Any]) -> None:
+def test_runs_without_rate_and_latency_have_no_verdict(run_planned_audit: Run, pace: dict[str, Any]) -> None:
     with pytest.raises(ExecutionError, match="allow no comparison"):
-        run(request(), reference={}, repeat=pace)
+        run_planned_audit(request(), reference={}, repeat=pace)
 
 
 def test_a_single_run_has_no_verdict(tmp_path: Path) -> None:
@@ -300,8 +307,8 @@ def test_valid_audit_options_are_accepted() -> None:
 # Record and text ------------------------------------------------------------------------------------------------------
 
 
-def test_record_and_text_have_the_rates_and_counts_of_both_runs(run: Run, tmp_path: Path) -> None:
-    result, _ = run(request(sample_index=(3,)), reference={}, repeat={"latency_ms": 50.0, "rate": 20.0})
+def test_record_and_text_have_the_rates_and_counts_of_both_runs(run_planned_audit: Run, tmp_path: Path) -> None:
+    result, _ = run_planned_audit(request(sample_index=(3,)), reference={}, repeat={"latency_ms": 50.0, "rate": 20.0})
     record = result.record()
     assert record["ref_qps"] == pytest.approx(1.0)
     assert record["audit_qps"] == pytest.approx(20.0)
@@ -318,13 +325,13 @@ def test_record_and_text_have_the_rates_and_counts_of_both_runs(run: Run, tmp_pa
     assert (tmp_path / "verify_performance.txt").read_text() == result.text
 
 
-def test_details_do_not_replace_the_fixed_fields_of_a_record(run: Run) -> None:
-    result, _ = run(request(), reference={}, repeat={"latency_ms": 50.0})
+def test_details_do_not_replace_the_fixed_fields_of_a_record(run_planned_audit: Run) -> None:
+    result, _ = run_planned_audit(request(), reference={}, repeat={"latency_ms": 50.0})
     assert replace(result, details={"passed": True, "test": "x"}).record()["passed"] is False
 
 
-def test_the_record_is_written_before_the_text(run: Run, tmp_path: Path) -> None:
-    result, _ = run(request(), reference={}, repeat={})
+def test_the_record_is_written_before_the_text(run_planned_audit: Run, tmp_path: Path) -> None:
+    result, _ = run_planned_audit(request(), reference={}, repeat={})
     (tmp_path / "verify_performance.txt").mkdir()  # the text cannot be written
     with pytest.raises(OSError, match="verify_performance"):
         write_audit(tmp_path, result)

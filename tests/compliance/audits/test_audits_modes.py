@@ -52,7 +52,7 @@ def judge(name: str, finished: list[RunArtifacts], **more: object) -> AuditResul
 SAME = list(enumerate(RESPONSES))
 
 
-def changed(count: int, at: int) -> list[tuple[int, Sequence[int]]]:
+def changed_responses(count: int, at: int) -> list[tuple[int, Sequence[int]]]:
     """The first `count` responses differ from token `at` on."""
     return [(i, [*ids[:at], *[9] * (len(ids) - at)] if i < count else ids) for i, ids in SAME]
 
@@ -67,11 +67,11 @@ def test_equal_responses_pass_in_any_order_and_number(tmp_path: Path, name: str)
 @pytest.mark.parametrize(
     ("responses", "passed"),
     [
-        (changed(1, 0), True),  # 5 % of the tokens
-        (changed(2, 0), False),
-        (changed(2, 10), True),
-        (changed(4, 16), True),  # 4 % of the tokens, 20 % of the responses
-        (changed(5, 19), False),  # 25 % of the responses
+        (changed_responses(1, 0), True),  # 5 % of the tokens
+        (changed_responses(2, 0), False),
+        (changed_responses(2, 10), True),
+        (changed_responses(4, 16), True),  # 4 % of the tokens, 20 % of the responses
+        (changed_responses(5, 19), False),  # 25 % of the responses
         ([(i, ids[:10]) for i, ids in SAME], False),
         ([(i, [*ids, 257]) for i, ids in SAME], False),
         ([(i, ids[::-1]) for i, ids in SAME], False),
@@ -84,13 +84,13 @@ def test_the_share_of_different_responses_decides_output_consistency(
 
 
 def test_responses_outside_the_log_are_compared_by_hash(tmp_path: Path) -> None:
-    result = judge("output_consistency", runs(tmp_path, [*SAME[:10], *changed(20, 0)[10:]], logged=10))
+    result = judge("output_consistency", runs(tmp_path, [*SAME[:10], *changed_responses(20, 0)[10:]], logged=10))
     assert not result.passed
     assert "by hash" in result.reason
 
 
 def test_the_requested_consistency_threshold_is_applied(tmp_path: Path) -> None:
-    finished = runs(tmp_path, changed(2, 0))
+    finished = runs(tmp_path, changed_responses(2, 0))
     assert judge("output_consistency", finished, threshold=0.11).passed
     assert not judge("output_consistency", finished, threshold=0.09).passed
 

@@ -11,8 +11,8 @@ from tests.support.simulated.caching_power import (
     HONEST,
     SYSTEMS,
     System,
-    acts,
-    documented,
+    documented_table,
+    is_faster_by_threshold,
     row,
     simulate,
     table,
@@ -31,11 +31,11 @@ def test_simulated_honest_systems_never_fail() -> None:
 def test_simulated_caches_always_fail() -> None:
     for (scenario, slots), cheat in product(SYSTEMS, CACHES):
         system = System(scenario, slots, 1_000, cheat)
-        assert not acts(system) or simulate(system, "idle", FEW).of("FAIL") == 1, system
+        assert not is_faster_by_threshold(system) or simulate(system, "idle", FEW).of("FAIL") == 1, system
 
 
 def _cells(title: str) -> dict[tuple[str, str], list[str]]:
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in documented(title).splitlines()[2:]]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in documented_table(title).splitlines()[2:]]
     return {(system, what): cells for system, what, *cells in rows}
 
 
@@ -53,10 +53,10 @@ def test_the_document_states_the_required_error_rates() -> None:
 
 @pytest.mark.long
 def test_one_row_of_the_document_equals_the_simulation() -> None:
-    assert row("SingleStream", 1, "idle") in documented(HONEST)
+    assert row("SingleStream", 1, "idle") in documented_table(HONEST)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("title", [HONEST, CHEATS])
 def test_all_tables_of_the_document_equal_the_simulation(title: str) -> None:
-    assert documented(title) == table(title)
+    assert documented_table(title) == table(title)

@@ -25,7 +25,7 @@ Seconds = Callable[[CachingRun, int], float]  # run, index of the run → second
 Lengths = Callable[[int], tuple[int, float]]  # row → prompt tokens, output tokens
 
 
-def play(
+def simulate_audit(
     seconds: Seconds,
     *,
     rows: int = 13_368,
@@ -75,7 +75,7 @@ def saving(share: float, noise: Seconds = lambda run, place: 1.0) -> Seconds:
 
 
 def test_an_honest_system_passes_after_one_round() -> None:
-    outcome, done = play(saving(0))
+    outcome, done = simulate_audit(saving(0))
     assert outcome.verdict == "PASS"
     assert labels(done) == ["reference 64 1", "repeat-0 64 1", "few 64 1", "reference 64 2"]
 
@@ -83,20 +83,20 @@ def test_an_honest_system_passes_after_one_round() -> None:
 @pytest.mark.parametrize("rows", [64, 400, 5_000])
 @pytest.mark.parametrize("share", [0.12, 0.15, 0.25, 0.4, 0.9])
 def test_a_cache_fails_for_each_size_of_the_dataset(share: float, rows: int) -> None:
-    outcome, done = play(saving(share), rows=rows, samples=32)
+    outcome, done = simulate_audit(saving(share), rows=rows, samples=32)
     assert outcome.verdict == "FAIL"
     assert len(done) <= 19
 
 
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.08])
 def test_a_saving_below_the_threshold_passes(share: float) -> None:
-    assert play(saving(share))[0].verdict == "PASS"
+    assert simulate_audit(saving(share))[0].verdict == "PASS"
 
 
 @pytest.mark.parametrize(("rows", "engines"), [(64, 4), (400, 1), (5_000, 1)])
 def test_reference_runs_use_samples_that_are_new_to_the_engine(rows: int, engines: int) -> None:
     """A dataset with too few of them gets new engines."""
-    _, done = play(saving(0.15), rows=rows, samples=32)
+    _, done = simulate_audit(saving(0.15), rows=rows, samples=32)
     issued: Counter[tuple[int, int]] = Counter()
     for measurement in done:
         if measurement.run.kind == REFERENCE:
@@ -107,25 +107,25 @@ def test_reference_runs_use_samples_that_are_new_to_the_engine(rows: int, engine
 
 
 def test_a_server_without_enough_new_samples_has_no_verdict() -> None:
-    outcome, done = play(saving(0.15), rows=64, samples=32, starts_engine=False)
+    outcome, done = simulate_audit(saving(0.15), rows=64, samples=32, starts_engine=False)
     assert (outcome.verdict, len(references(done))) == ("NONE", 2)
     assert "the dataset is too small: 0 of 64 rows are new to the server" in outcome.reason
-    assert play(saving(0.15), rows=400, samples=32, starts_engine=False)[0].verdict == "FAIL"
+    assert simulate_audit(saving(0.15), rows=400, samples=32, starts_engine=False)[0].verdict == "FAIL"
 
 
 def test_a_strong_cache_fails_after_one_round() -> None:
-    outcome, done = play(saving(0.9))
+    outcome, done = simulate_audit(saving(0.9))
     assert (outcome.verdict, len(done)) == ("FAIL", 4)
 
 
 def test_one_disturbed_reference_run_does_not_decide() -> None:
-    outcome, _ = play(saving(0, lambda run, place: 3.0 if place == 0 else 1.0))
+    outcome, _ = simulate_audit(saving(0, lambda run, place: 3.0 if place == 0 else 1.0))
     assert outcome.verdict == "PASS"
 
 
 def test_a_cache_fails_although_a_disturbance_hides_it_in_one_round() -> None:
     """The repeating runs of the first round are slow because the system was stopped."""
-    outcome, _ = play(saving(0.25, lambda run, place: 2.0 if place in (1, 2) else 1.0))
+    outcome, _ = simulate_audit(saving(0.25, lambda run, place: 2.0 if place in (1, 2) else 1.0))
     assert outcome.verdict == "FAIL"
 
 
@@ -138,9 +138,9 @@ def test_a_cache_on_disk_does_not_pass() -> None:
         seen.update(run.rows)
         return 0.1 * (0.6 + 0.4 * new)
 
-    assert play(seconds, rows=64, samples=32)[0].verdict == "NONE"
+    assert simulate_audit(seconds, rows=64, samples=32)[0].verdict == "NONE"
     seen.clear()
-    assert play(seconds, rows=400, samples=32)[0].verdict == "FAIL"
+    assert simulate_audit(seconds, rows=400, samples=32)[0].verdict == "FAIL"
 
 
 # Limits --------------------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_the_limit_for_a_shorter_sample_is_raised_by_at_most_half_of_the_thresho
     share: float, threshold: float
 ) -> None:
     """The repeated sample has this share of the lengths of all others. A shorter sample has the higher limit."""
-    outcome, _ = play(
+    outcome, _ = simulate_audit(
         lambda run, place: 0.2, indices=(0,), samples=15, threshold=threshold,
         lengths=lambda row: (round(1_000 * share) if row == 0 else 1_000, 50.0),
     )  # fmt: skip
@@ -173,7 +173,7 @@ def test_repeated_samples_have_lengths_near_both_means() -> None:
     def lengths(row: int) -> tuple[int, float]:
         return 40 + row * 37 % 200, 20.0 + row * 53 % 100
 
-    _, done = play(saving(0), lengths=lengths)
+    _, done = simulate_audit(saving(0), lengths=lengths)
     means = done[0].pace.mean_lengths
     for measurement in done[1:3]:
         for mean, mean_of_test in zip(means, measurement.pace.mean_lengths, strict=True):
@@ -182,7 +182,7 @@ def test_repeated_samples_have_lengths_near_both_means() -> None:
 
 def test_samples_far_from_the_mean_are_not_repeated_alone() -> None:
     """Half of the prompts are short and half are long. A verdict on one of them would compare lengths."""
-    outcome, done = play(saving(0.25), lengths=lambda row: (100 if row % 2 else 1_000, 50.0))
+    outcome, done = simulate_audit(saving(0.25), lengths=lambda row: (100 if row % 2 else 1_000, 50.0))
     assert outcome.verdict == "FAIL"
     assert {one.run.kind for one in done} == {REFERENCE, FEW}
     assert "repeat-" in outcome.notes[0]
@@ -196,12 +196,12 @@ def test_samples_far_from_the_mean_are_not_repeated_alone() -> None:
     [(0.001, "NONE", 64), (0.007, "NONE", 64), (0.009, "PASS", 64), (0.04, "PASS", 64)],
 )
 def test_the_number_of_samples_is_limited_by_the_dataset(sample_s: float, verdict: str, used: int) -> None:
-    outcome, done = play(lambda run, place: sample_s, rows=64, samples=32)
+    outcome, done = simulate_audit(lambda run, place: sample_s, rows=64, samples=32)
     assert (outcome.verdict, done[-1].run.samples) == (verdict, used)
 
 
 def test_samples_are_added_until_a_run_is_long_enough() -> None:
-    outcome, done = play(lambda run, place: 0.001)
+    outcome, done = simulate_audit(lambda run, place: 0.001)
     assert outcome.verdict == "PASS"
     assert labels(done)[:2] == ["reference 64 1", "reference 1024 1"]
     assert done[-1].run.samples == 3072
@@ -210,10 +210,10 @@ def test_samples_are_added_until_a_run_is_long_enough() -> None:
 def test_the_number_of_runs_and_the_duration_are_limited() -> None:
     chaos = [1.0, 0.3, 0.3, 0.1, 0.7, 0.2, 0.5]
     for start in range(7):
-        _, done = play(lambda run, place, start=start: chaos[(place * 3 + start) % 7])  # type: ignore[misc]
+        _, done = simulate_audit(lambda run, place, start=start: chaos[(place * 3 + start) % 7])  # type: ignore[misc]
         assert len(done) <= MAX_RUNS
         assert max(one.run.number for one in done) <= MAX_ROUNDS + 1
-    outcome, done = play(lambda run, place: 100.0 if run.kind == REFERENCE else 85.0)
+    outcome, done = simulate_audit(lambda run, place: 100.0 if run.kind == REFERENCE else 85.0)
     assert (outcome.verdict, len(done)) == ("NONE", 3)
     assert "differ too much" in outcome.reason
 

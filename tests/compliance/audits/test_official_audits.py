@@ -19,7 +19,7 @@ from runs.errors import ExecutionError, InputError, SetupError
 from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
 from runs.record.layout import RunDir
 from tests.support.published import CHECKOUT, PUBLISHED, needs_checkout, needs_published
-from tests.support.runs.audit_runs import entry, logged, request_of, write_run
+from tests.support.runs.audit_runs import as_loadgen_writes, entry, request_of, write_run
 
 STOPS = (128001, 128008, 128009)
 BOS = (128000,)
@@ -27,7 +27,7 @@ SPECIAL = tuple(range(128000, 128256))
 GOOD = [10, 11, 12, 128009]
 
 
-def failed(entries: Sequence[AccuracyEntry], *, scenario: str = "Offline", count: int = 1) -> set[str]:
+def failed_check_names(entries: Sequence[AccuracyEntry], *, scenario: str = "Offline", count: int = 1) -> set[str]:
     checks = judge_entries(
         entries,
         scenario=scenario,
@@ -41,9 +41,9 @@ def failed(entries: Sequence[AccuracyEntry], *, scenario: str = "Offline", count
 
 
 def test_correct_responses_pass_test06() -> None:
-    assert failed([entry(GOOD), entry([1, 2])], count=2) == set()
-    assert failed([entry(GOOD, first=GOOD[:1])], scenario="Server") == set()
-    assert failed([entry([5] * 128)]) == set()
+    assert failed_check_names([entry(GOOD), entry([1, 2])], count=2) == set()
+    assert failed_check_names([entry(GOOD, first=GOOD[:1])], scenario="Server") == set()
+    assert failed_check_names([entry([5] * 128)]) == set()
 
 
 @pytest.mark.parametrize(
@@ -66,20 +66,22 @@ def test_correct_responses_pass_test06() -> None:
     ],
 )
 def test_each_faulty_response_violates_its_check(response: AccuracyEntry, check: str) -> None:
-    assert check in failed([entry(GOOD), response], count=2)
-    assert check not in failed([entry(GOOD), entry(GOOD)], count=2)
+    assert check in failed_check_names([entry(GOOD), response], count=2)
+    assert check not in failed_check_names([entry(GOOD), entry(GOOD)], count=2)
 
 
 @pytest.mark.parametrize("first", [None, [], [11], [10, 99], [*GOOD, 1]])
 def test_a_missing_or_wrong_first_token_fails_outside_offline(first: list[int] | None) -> None:
-    assert failed([entry(GOOD, first=first)], scenario="Server") == {"responses with a wrong reported first token"}
+    assert failed_check_names([entry(GOOD, first=first)], scenario="Server") == {
+        "responses with a wrong reported first token"
+    }
 
 
 def test_missing_and_additional_responses_fail() -> None:
-    assert failed([entry(GOOD)] * 99, count=100) == {"number of logged responses"}
-    assert failed([entry(GOOD)] * 101, count=100) == {"number of logged responses"}
-    assert "number of logged responses" in failed([], count=100)
-    assert "responses with a wrong length" in failed([], count=0)  # no response proves nothing
+    assert failed_check_names([entry(GOOD)] * 99, count=100) == {"number of logged responses"}
+    assert failed_check_names([entry(GOOD)] * 101, count=100) == {"number of logged responses"}
+    assert "number of logged responses" in failed_check_names([], count=100)
+    assert "responses with a wrong length" in failed_check_names([], count=0)  # no response proves nothing
 
 
 @pytest.mark.parametrize(
@@ -100,8 +102,8 @@ def test_an_id_that_begins_and_ends_is_treated_as_an_end() -> None:
 
 
 def test_begin_and_end_ids_are_checked_separately() -> None:
-    assert failed([entry([128000, 10])]) == {"responses with a begin-of-sequence ID"}
-    assert failed([entry([10, 128009, 128009])]) == {
+    assert failed_check_names([entry([128000, 10])]) == {"responses with a begin-of-sequence ID"}
+    assert failed_check_names([entry([10, 128009, 128009])]) == {
         "responses with multiple end-of-sequence IDs",
         "responses that continue after an end-of-sequence ID",
     }
@@ -116,10 +118,10 @@ def test_begin_and_end_ids_are_checked_separately() -> None:
 def test_responses_of_int64_ids_are_read() -> None:
     wide = AccuracyEntry(0, 0, array("q", [10, 11, 12]).tobytes(), 3, array("q", [10]).tobytes())
     assert dtype_of([wide]).name == "int64"
-    assert failed([wide], scenario="Server") == set()
+    assert failed_check_names([wide], scenario="Server") == set()
     assert dtype_of([wide, entry([1, 2, 3, 4])]).name == "int32"
     # Counting half the tokens does not make int32 IDs into int64 ones.
-    assert failed([entry([1, 2, 3, 4], count=2)]) == {"responses with a wrong token_count"}
+    assert failed_check_names([entry([1, 2, 3, 4], count=2)]) == {"responses with a wrong token_count"}
 
 
 # Logs, the scenario, and the official script's lines: first token, end, length, verdict.
@@ -166,7 +168,7 @@ def test_texts_of_published_logs_equal_those_of_the_official_script(tmp_path: Pa
 
 
 def run_official_test06(folder: Path, scenario: str, entries: Sequence[AccuracyEntry]) -> str:
-    (folder / "mlperf_log_accuracy.json").write_text(json.dumps([logged(one) for one in entries]))
+    (folder / "mlperf_log_accuracy.json").write_text(json.dumps([as_loadgen_writes(one) for one in entries]))
     script = Path(CHECKOUT) / "compliance" / "TEST06" / "run_verification.py"
     options = ["-c", folder, "-o", folder / "out", "-s", scenario, "-d", dtype_of(entries).name]
     subprocess.run([sys.executable, script, *options], cwd=folder, capture_output=True, check=True)

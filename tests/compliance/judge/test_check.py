@@ -42,7 +42,7 @@ class Run:
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+def example_checks(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     """Three checks: of two rules, of one that needs a log, and of one that is reported only where it is violated."""
     monkeypatch.setattr(checks, "_CHECKS", dict(checks._CHECKS))
 
@@ -65,13 +65,13 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
         del RULES[name]
 
 
-def test_rules_are_applied_in_order_and_a_silent_rule_counts_as_applied(made: SimpleNamespace) -> None:
-    judgement = judge(Run(bad={"two", "silent"}), made.all)
+def test_rules_are_applied_in_order_and_a_silent_rule_counts_as_applied(example_checks: SimpleNamespace) -> None:
+    judgement = judge(Run(bad={"two", "silent"}), example_checks.all)
     assert [(one.rule, one.severity) for one in judgement.findings] == [
         ("one", "pass"), ("two", "warning"), ("three", "pass"), ("silent", "error")
     ]  # fmt: skip
     assert judgement.applied == {"one", "two", "three", "silent"}
-    assert judge(Run(), made.all).applied == {"one", "two", "three", "silent"}
+    assert judge(Run(), example_checks.all).applied == {"one", "two", "three", "silent"}
     assert judgement.not_judged == []
 
 
@@ -84,9 +84,9 @@ def test_rules_are_applied_in_order_and_a_silent_rule_counts_as_applied(made: Si
     ],
 )
 def test_a_rule_that_is_not_applied_has_a_reason(
-    made: SimpleNamespace, run: Run, rule: str, what: str, why: str
+    example_checks: SimpleNamespace, run: Run, rule: str, what: str, why: str
 ) -> None:
-    judgement = judge(run, made.all)
+    judgement = judge(run, example_checks.all)
     (left,) = judgement.not_judged
     assert (left.rules, left.what, left.why) == ((rule,), what, why)
     assert rule not in judgement.applied
@@ -94,7 +94,7 @@ def test_a_rule_that_is_not_applied_has_a_reason(
     assert lines == ([f"  not judged: {rule}: {why}"] if what == WITHOUT_INPUT else [])
 
 
-def of(decide: Callable[[Any], Any]) -> tuple[Check, ...]:
+def checks_of_rule_one(decide: Callable[[Any], Any]) -> tuple[Check, ...]:
     return (Check(decide, ("one",)),)
 
 
@@ -105,21 +105,23 @@ def raises(error: Exception) -> Callable[[Any], Any]:
     return decide
 
 
-def test_a_check_without_input_is_not_applied_and_a_damaged_input_is_an_error(made: SimpleNamespace) -> None:
-    judgement = judge(Run(), of(raises(Absent("no folder"))))
+def test_a_check_without_input_is_not_applied_and_a_damaged_input_is_an_error(example_checks: SimpleNamespace) -> None:
+    judgement = judge(Run(), checks_of_rule_one(raises(Absent("no folder"))))
     assert judgement.reasons == {"one": (WITHOUT_INPUT, "no folder")}
     damage = InputError("log.txt is damaged")
-    judgement = judge(Run(), (*of(raises(damage)), *made.all))
+    judgement = judge(Run(), (*checks_of_rule_one(raises(damage)), *example_checks.all))
     assert judgement.error is damage
     assert {one.rule for one in judgement.findings} == {"one", "two", "three"}
     assert judgement.not_judged == []  # another check has applied the rule
     with pytest.raises(ZeroDivisionError):
-        judge(Run(), of(raises(ZeroDivisionError())))
-    reported = judge(Run(), of(raises(ZeroDivisionError())), lambda error: [stated("two", type(error).__name__)])
+        judge(Run(), checks_of_rule_one(raises(ZeroDivisionError())))
+    reported = judge(
+        Run(), checks_of_rule_one(raises(ZeroDivisionError())), lambda error: [stated("two", type(error).__name__)]
+    )
     assert [one.text for one in reported.findings] == ["ZeroDivisionError"]
     assert reported.error is None
     with pytest.raises(UnknownRuleError):
-        judge(Run(), of(raises(UnknownRuleError("x"))), lambda _: ())
+        judge(Run(), checks_of_rule_one(raises(UnknownRuleError("x"))), lambda _: ())
 
 
 def test_results_of_multiple_parts_of_a_subject_are_merged() -> None:
@@ -129,13 +131,13 @@ def test_results_of_multiple_parts_of_a_subject_are_merged() -> None:
     assert [(left.what, left.why, left.rules) for left in first.not_judged] == [
         (WITHOUT_INPUT, "y", ("a",)), (WITHOUT_INPUT, "file or text", ("b",))
     ]  # fmt: skip
-    first.skip(of(print), "nothing there")
+    first.skip(checks_of_rule_one(print), "nothing there")
     assert first.reasons["one"] == (WITHOUT_INPUT, "nothing there")
     assert [left.rules for left in grouped({"b": ("w", "y"), "a": ("w", "y")})] == [("a", "b")]
 
 
-def test_a_combined_check_has_the_rules_of_its_parts(made: SimpleNamespace) -> None:
-    combined = check_of(made.first, made.third, needs=("log",))
+def test_a_combined_check_has_the_rules_of_its_parts(example_checks: SimpleNamespace) -> None:
+    combined = check_of(example_checks.first, example_checks.third, needs=("log",))
     assert combined.rules == ("one", "two", "silent")
     assert (combined.silent, combined.needs) == (("silent",), ("log",))
-    assert rules_of(made.first, made.third) == {"silent"}
+    assert rules_of(example_checks.first, example_checks.third) == {"silent"}

@@ -16,18 +16,18 @@ from tests.support.mlperf_endpoints.endpoints_client import write_data
 from tests.support.mlperf_endpoints.folder_changes import (
     Change,
     Lines,
-    at,
-    both,
+    combined,
     double,
     in_config,
     in_events,
     in_json,
     in_map,
     in_text,
-    later,
     lose,
     move,
     places,
+    set_at_path,
+    shift_event,
     swap,
     times,
     update,
@@ -70,7 +70,7 @@ def slowest_left_out(folder: Path) -> None:
     in_map(lambda indices: indices.pop(slowest))(folder)
 
 
-def failed(lines: Lines) -> None:
+def move_sample_to_failed(lines: Lines) -> None:
     place = places(lines, COMPLETE)[3]
     lines.insert(place, lines[place] | {"event_type": "error.generic", "data": None})
 
@@ -117,7 +117,7 @@ def longer_responses(lines: Lines) -> None:
         lines[place]["data"][1] += " and some words more"
 
 
-def each(kind: str, **fields: Callable[[Any], Any]) -> Change:
+def update_each(kind: str, **fields: Callable[[Any], Any]) -> Change:
     """Fields of all events of a kind."""
 
     def change(lines: Lines) -> None:
@@ -183,15 +183,15 @@ def in_reports(before: str, after: str) -> Change:
         counts = content["finish_reason_counts"]
         counts[before], counts[after] = counts[after], counts[before]
 
-    return both(in_json(SNAPSHOT, in_snapshot), in_json(SUMMARY, in_summary))
+    return combined(in_json(SNAPSHOT, in_snapshot), in_json(SUMMARY, in_summary))
 
 
 def in_summary(path: str, value: Any) -> Change:
-    return in_json(SUMMARY, at(path, value))
+    return in_json(SUMMARY, set_at_path(path, value))
 
 
 def in_snapshot(path: str, value: Any) -> Change:
-    return in_json(SNAPSHOT, at(path, value))
+    return in_json(SNAPSHOT, set_at_path(path, value))
 
 
 # Folder → change → rules that find the change.
@@ -203,7 +203,7 @@ CHANGES: dict[str, dict[str, tuple[Change, str]]] = {
         "fewer asked for": (in_config(COUNT, 50), "count"),
         "a query lost": (lose(ISSUED, 10), "count"),
         "measuring ends later": (
-            both(*(later(f"session.{end}", 0, 2_000 * MS) for end in ("stop_performance_tracking", "ended"))),
+            combined(*(shift_event(f"session.{end}", 0, 2_000 * MS) for end in ("stop_performance_tracking", "ended"))),
             "drained",
         ),
         "a completion lost, by concurrency": (lose(COMPLETE, 0), "concurrency"),
@@ -212,14 +212,16 @@ CHANGES: dict[str, dict[str, tuple[Change, str]]] = {
         "one response with a counter": (in_events(counted_responses), "shared-responses"),
         "more concurrency": (in_config(CONCURRENCY, 9), "concurrency-kept"),
         "a later completion": (in_events(in_time_with_the_9th), "concurrency"),
-        "a query before its place": (later(ISSUED, 20, -30 * MS), "concurrency"),
+        "a query before its place": (shift_event(ISSUED, 20, -30 * MS), "concurrency"),
         "first tokens at one time": (first_tokens(lambda issued, _, __: issued + 5 * MS), "uniform-ttft"),
         "repeated prompts at once": (
             first_tokens(lambda issued, done, again: done - 1_000 if again else issued + 5 * MS),
             "repeats",
         ),
         "a third of the TPOT": (
-            both(in_summary("tpot/median", times(0.3)), in_snapshot("metrics/tpot_ns/percentiles/50.0", times(0.3))),
+            combined(
+                in_summary("tpot/median", times(0.3)), in_snapshot("metrics/tpot_ns/percentiles/50.0", times(0.3))
+            ),
             "tpot",
         ),
         "warm-up of all": (in_config(f"{WARM_UP}/enabled", True), "warm-up"),
@@ -228,7 +230,7 @@ CHANGES: dict[str, dict[str, tuple[Change, str]]] = {
         "indices swapped": (indices(swapped), "order"),
         "a larger data set": (indices(lambda old: replayed_order(42, 25, len(old)).tolist()), "prompts"),
         "a minimum duration": (
-            both(in_config("settings/runtime/min_duration_ms", 60_000), in_config(COUNT, None)),
+            combined(in_config("settings/runtime/min_duration_ms", 60_000), in_config(COUNT, None)),
             "count",
         ),
         "the first query lost": (lose(ISSUED, 0), "order"),
@@ -236,7 +238,7 @@ CHANGES: dict[str, dict[str, tuple[Change, str]]] = {
         "schedule seed": (in_config(SCHEDULE_SEED, 43), "arrivals"),
         "a lower rate": (in_config(RATE, 25.0), "arrivals"),
         "a much lower rate": (in_config(RATE, 3.0), "arrivals"),
-        "a query moved forward": (later(ISSUED, 40, -20 * MS), "arrivals"),
+        "a query moved forward": (shift_event(ISSUED, 40, -20 * MS), "arrivals"),
         "two times swapped": (swap(ISSUED, 20, 30, "timestamp_ns"), "arrivals"),
         "queries late": (stretched(4, 3), "late"),
         "a higher rate": (in_config(RATE, 40.0), "late"),
@@ -252,15 +254,15 @@ CHANGES: dict[str, dict[str, tuple[Change, str]]] = {
         "a completion is moved back": (move(COMPLETE, 30, -20), "events"),
         "an issue is moved back": (move(ISSUED, 30, -5), "events"),
         "a completion is moved on": (move(COMPLETE, 30, 20), "events"),
-        "a completion is later": (later(COMPLETE, 20, 1_000), "summary"),
-        "a completion is earlier": (later(COMPLETE, 20, -1_000), "summary"),
-        "a first token is earlier": (later(FIRST, 20, -1), "summary"),
-        "an issue is later": (later(ISSUED, 20, 1), "summary"),
+        "a completion is later": (shift_event(COMPLETE, 20, 1_000), "summary"),
+        "a completion is earlier": (shift_event(COMPLETE, 20, -1_000), "summary"),
+        "a first token is earlier": (shift_event(FIRST, 20, -1), "summary"),
+        "an issue is later": (shift_event(ISSUED, 20, 1), "summary"),
         "two completions are swapped": (swap(COMPLETE, 3, 4, "sample_uuid"), "summary"),
         "the slowest sample is left out": (slowest_left_out, "summary"),
         "an answer is gone": (update(COMPLETE, 3, data=None), "events"),
         "an answer ends otherwise": (update(COMPLETE, 3, finish_reason="length"), "summary"),
-        "an answer failed": (in_events(failed), "summary"),
+        "an answer failed": (in_events(move_sample_to_failed), "summary"),
         "a sample is not in the map": (in_map(lambda indices: indices.popitem()), "samples"),
         "the map has another sample": (in_map(lambda indices: indices.update(other=1)), "samples"),
         "the map has another order": (in_json(SAMPLES, rotated), "samples"),
@@ -274,7 +276,7 @@ CHANGES: dict[str, dict[str, tuple[Change, str]]] = {
         "a shorter window": (in_summary("legacy_loadgen_window_duration_ns", times(0.99)), "summary"),
         "a higher QPS": (in_summary("qps", times(1.001)), "summary"),
         "a higher QPS everywhere": (
-            both(in_summary("qps", times(2.0)), in_text(REPORT, "QPS: 35.48", "QPS: 70.96")),
+            combined(in_summary("qps", times(2.0)), in_text(REPORT, "QPS: 35.48", "QPS: 70.96")),
             "summary",
         ),
         "a higher TPS": (in_summary("tps", times(1.001)), "summary"),
@@ -297,7 +299,7 @@ CHANGES: dict[str, dict[str, tuple[Change, str]]] = {
         "no finish reasons in the summary": (in_json(SUMMARY, lambda one: one.pop("finish_reason_counts")), "summary"),
         "no configuration in the summary": (in_summary("run_config", {}), "summary"),
         "more input tokens than bytes": (
-            both(
+            combined(
                 in_snapshot("metrics/isl/percentiles/50.0", times(1.5)), in_summary("input_sequence_lengths/median", 1)
             ),
             "snapshot",
@@ -308,7 +310,9 @@ CHANGES: dict[str, dict[str, tuple[Change, str]]] = {
         "squares beyond 64 bits": (in_snapshot("metrics/ttft_ns/sum_sq", times(2**50)), "snapshot"),
         "tokens of the snapshot": (in_snapshot("metrics/osl/total", times(1.2)), "summary"),
         "more tokens than bytes": (
-            both(in_snapshot("metrics/osl/total", times(1.2)), in_summary("output_sequence_lengths/total", times(1.2))),
+            combined(
+                in_snapshot("metrics/osl/total", times(1.2)), in_summary("output_sequence_lengths/total", times(1.2))
+            ),
             "snapshot",
         ),
         "a metric of the snapshot is lost": (in_json(SNAPSHOT, lambda one: one["metrics"].pop()), "summary"),
@@ -367,7 +371,7 @@ WARNED: dict[str, dict[str, tuple[Change, str]]] = {
     "concurrency": {
         "an offline run": (in_config("type", "offline"), "settings"),
         "a limit below the minimum": (
-            both(in_config(f"{RUNTIME}/min_duration_ms", 9_000), in_config(f"{RUNTIME}/max_duration_ms", 8_000)),
+            combined(in_config(f"{RUNTIME}/min_duration_ms", 9_000), in_config(f"{RUNTIME}/max_duration_ms", 8_000)),
             "settings",
         ),
         "more servers than workers": (in_config("endpoint_config/endpoints", ["http://a:1", "http://b:1"]), "settings"),
@@ -379,20 +383,20 @@ WARNED: dict[str, dict[str, tuple[Change, str]]] = {
         "fewer tokens": (in_config("model_params/max_new_tokens", 64), "output-limit"),
         "a larger dataset": (in_config("datasets/0/samples", 13_368), "dataset-size"),
         "more workers": (in_config("settings/client/num_workers", 4), "workers"),
-        "another worker": (each(COMPLETE, worker_id=lambda _: 1), "workers"),
-        "one response": (each(COMPLETE, data=one_response), "shared-responses"),
+        "another worker": (update_each(COMPLETE, worker_id=lambda _: 1), "workers"),
+        "one response": (update_each(COMPLETE, data=one_response), "shared-responses"),
         "two responses swapped": (swap(COMPLETE, 3, 4, "data"), "swapped-responses"),
         "the prompt of another sample": (prompt_of_another, "shared-prompts"),
         "all responses end by tool calls": (
-            both(each(COMPLETE, finish_reason=lambda _: "tool_calls"), in_reports(STOP, CALLS)),
+            combined(update_each(COMPLETE, finish_reason=lambda _: "tool_calls"), in_reports(STOP, CALLS)),
             "tool-calls",
         ),
         "all responses end at the limit": (
-            both(each(COMPLETE, finish_reason=lambda _: "length"), in_reports(STOP, LENGTH)),
+            combined(update_each(COMPLETE, finish_reason=lambda _: "length"), in_reports(STOP, LENGTH)),
             "output-limit",
         ),
         "longer responses": (
-            each(COMPLETE, data=lambda old: [old[0], [*old[1], 20 * old[1][1]], *old[2:]]),
+            update_each(COMPLETE, data=lambda old: [old[0], [*old[1], 20 * old[1][1]], *old[2:]]),
             "token-bytes",
         ),
     },

@@ -10,7 +10,7 @@ import yaml
 from compliance.mlperf_endpoints.submission import check_folders
 from main import main as run_command
 from runs.errors import ExitCode
-from tests.support.mlperf_endpoints.folder_changes import Change, at, both, in_config, in_json, times
+from tests.support.mlperf_endpoints.folder_changes import Change, combined, in_config, in_json, set_at_path, times
 
 POINT, SUMMARY = "point.yaml", "result_summary.json"
 
@@ -18,25 +18,25 @@ POINT, SUMMARY = "point.yaml", "result_summary.json"
 def in_point(path: str, value: Any) -> Change:
     def edit(folder: Path) -> None:
         content = yaml.safe_load((folder / POINT).read_text())
-        at(path, value)(content)
+        set_at_path(path, value)(content)
         (folder / POINT).write_text(yaml.safe_dump(content))
 
     return edit
 
 
 def in_summary(path: str, value: Any) -> Change:
-    return in_json(SUMMARY, at(path, value))
+    return in_json(SUMMARY, set_at_path(path, value))
 
 
 def half_the_time(folder: Path) -> None:
-    both(*(in_summary(name, times(factor)) for name, factor in (("duration_ns", 0.5), ("qps", 2.0), ("tps", 2.0))))(
+    combined(*(in_summary(name, times(factor)) for name, factor in (("duration_ns", 0.5), ("qps", 2.0), ("tps", 2.0))))(
         folder
     )
 
 
 # Changes of the point of concurrency 8, and the rules that find them.
 CHANGES: dict[str, tuple[Change, str]] = {
-    "nothing": (both(), ""),
+    "nothing": (combined(), ""),
     "another concurrency declared": (in_point("concurrency", 16), "settings"),
     "another directory": (lambda folder: folder.rename(folder.parent / "r16"), "settings"),
     "another concurrency configured": (in_config("settings/load_pattern/target_concurrency", 7), "settings open"),
@@ -151,21 +151,21 @@ INCOMPLETE: dict[str, tuple[Change, str, str]] = {
 }
 
 
-def lacking(root: Path) -> dict[str, str]:
+def missing_parts(root: Path) -> dict[str, str]:
     findings = check_folders([root]).of("error")
     tree_rules = (one for one in findings if one.rule.startswith("endpoints-tree-"))
     return {one.rule.removeprefix("endpoints-tree-"): one.found for one in tree_rules}
 
 
 def test_a_complete_tree_has_no_missing_parts(complete_tree: Path) -> None:
-    assert lacking(complete_tree) == {}
+    assert missing_parts(complete_tree) == {}
 
 
 @pytest.mark.parametrize("change", INCOMPLETE)
 def test_an_incomplete_tree_names_the_missing_part(change: str, complete_tree: Path, tmp_path: Path) -> None:
     edit, rule, text = INCOMPLETE[change]
     edit(root := Path(shutil.copytree(complete_tree, tmp_path / "tree")))
-    missing = lacking(root)
+    missing = missing_parts(root)
     assert text in missing[rule]
     assert missing.keys() == {rule}
 

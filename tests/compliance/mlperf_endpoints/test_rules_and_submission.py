@@ -19,12 +19,12 @@ from runs.mlperf_endpoints.folder import EndpointsRun
 from runs.mlperf_endpoints.layout import SUMMARY
 from tests.support.documents.json_shapes import differences
 from tests.support.mlperf_endpoints.endpoints_client import write_data
-from tests.support.mlperf_endpoints.folder_changes import Change, at, both, in_config, in_json
+from tests.support.mlperf_endpoints.folder_changes import Change, combined, in_config, in_json, set_at_path
 
 CopyOf = Callable[[str], Path]
 NAME, RUNTIME, PATTERN = "model_params/name", "settings/runtime", "settings/load_pattern"
 SEEDS = {name: seed for name, seed in round_rules()["seed_sets"]["A"].items() if name.endswith("random_seed")}
-AS_ASKED = both(
+AS_ASKED = combined(
     in_config(NAME, "meta-llama/Llama-3.1-8B-Instruct"),
     in_config("datasets/0/name", "cnn_dailymail::llama3_8b"),
     in_config(RUNTIME, lambda old: old | SEEDS),
@@ -32,7 +32,7 @@ AS_ASKED = both(
 # Rules that the recorded folder violates: it is small, and its order follows from other seeds.
 ALWAYS = {"dataset", "duration"}
 CHANGES: dict[str, tuple[Change, set[str]]] = {
-    "nothing": (both(), ALWAYS),
+    "nothing": (combined(), ALWAYS),
     "another model": (in_config(NAME, "other"), {"model", "duration"}),  # nothing is asked of its dataset
     "poisson": (in_config(PATTERN, {"type": "poisson", "target_qps": 1.0}), {"pattern", "dataset"}),
     "temperature": (in_config("model_params/temperature", 1.0), {"sampling", *ALWAYS}),
@@ -58,7 +58,7 @@ CHANGES: dict[str, tuple[Change, set[str]]] = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_each_deviation_from_the_round_violates_its_rule(change: str, copy_of: CopyOf) -> None:
     edit, rules = CHANGES[change]
-    both(AS_ASKED, edit)(folder := copy_of("concurrency"))
+    combined(AS_ASKED, edit)(folder := copy_of("concurrency"))
     verdict = judge_folder(folder, official=True)
     broken = {one.rule for one in verdict.of("error", "warning") if one.kind == "official"}
     assert broken == {f"endpoints-rule-{rule}" for rule in rules}
@@ -193,7 +193,7 @@ def test_submit_writes_points_that_follow_from_the_runs(
 
 
 def test_submit_refuses_a_run_directory_that_contradicts_itself(copy_of: CopyOf, tmp_path: Path) -> None:
-    in_json(SUMMARY, at("n_samples_failed", 1))(folder := copy_of("concurrency"))
+    in_json(SUMMARY, set_at_path("n_samples_failed", 1))(folder := copy_of("concurrency"))
     command = ["submit", str(folder), "--organization", "ORG", "--system-name", "BOX", "--rehearsal"]
     assert run_command([*command, "--output", str(tmp_path / "tree")]) == ExitCode.NEGATIVE
 

@@ -20,13 +20,13 @@ from runs.mlperf_endpoints.folder import read_folder
 from runs.mlperf_endpoints.layout import CONFIG, FILES, SAMPLES, SNAPSHOT, SUMMARY
 from scenarios.status.snapshot import take_snapshot
 from tests.support.mlperf_endpoints.endpoints_client import CASES, client_program, make
-from tests.support.mlperf_endpoints.folder_changes import at, in_config, in_events, in_json, places, update
+from tests.support.mlperf_endpoints.folder_changes import in_config, in_events, in_json, places, set_at_path, update
 
 BYTES = "bytes"  # the tokenizer that the recorded runs counted with
 CopyOf = Callable[[str], Path]
 
 
-def found_by(verdict: FolderVerdict, rule: str) -> Finding:
+def finding_of(verdict: FolderVerdict, rule: str) -> Finding:
     (finding,) = [one for one in verdict.findings if one.rule == f"endpoints-{rule}"]
     return finding
 
@@ -57,7 +57,7 @@ def test_an_audit_is_judged_by_the_lengths_of_its_samples(
     """The client fails the honest server, whose repeated sample is short, and passes the one that keeps responses."""
     verdict = judge_folder(recorded / f"audit-{name}")
     assert [one.rule for one in verdict.of("error") if verdict.counts(one)] == [f"endpoints-{one}" for one in broken]
-    assert found_by(verdict, "audit-verdict").numbers == {"client": not passes, "ours": passes}
+    assert finding_of(verdict, "audit-verdict").numbers == {"client": not passes, "ours": passes}
 
 
 def test_an_audit_without_its_measured_run_is_judged(recorded: Path, tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_an_audit_without_its_measured_run_is_judged(recorded: Path, tmp_path: P
     verdict = judge_folder(folder)
     assert verdict.outcome in ("PASS", "FLAG")
     assert "a measured run" in {one.what for one in verdict.not_judged}
-    assert found_by(verdict, "audit-verdict").numbers["ours"] is True
+    assert finding_of(verdict, "audit-verdict").numbers["ours"] is True
     (shown,) = take_snapshot([folder]).entries
     assert (shown.kind, shown.exit_code) == ("audit", ExitCode.NEGATIVE)  # the client's verdict
     in_json("audit/audit_output_caching_test.json", lambda verdict: verdict.update(audit_qps=90.0, passed=True))(folder)
@@ -81,7 +81,7 @@ def test_missing_completions_at_the_end_are_a_finding(copy_of: CopyOf, taken: sl
         return [line for place, line in enumerate(lines) if place not in lost]
 
     in_events(without)(folder := copy_of("concurrency"))
-    assert found_by(judge_folder(folder), "drained").severity == severity
+    assert finding_of(judge_folder(folder), "drained").severity == severity
 
 
 def test_the_number_of_rows_is_derived_from_the_order_of_samples() -> None:
@@ -93,10 +93,10 @@ def test_the_number_of_rows_is_derived_from_the_order_of_samples() -> None:
 
 def test_an_agentic_run_may_salt_a_repeated_prompt(copy_of: CopyOf) -> None:
     update("sample.issued", 3, data=lambda old: [old[0], f"[salt: 1] {old[1]}", *old[2:]])(folder := copy_of("poisson"))
-    assert found_by(judge_folder(folder), "prompts").severity == "error"
+    assert finding_of(judge_folder(folder), "prompts").severity == "error"
     in_config("settings/load_pattern/type", "agentic_inference")(folder)
     verdict = judge_folder(folder)
-    assert found_by(verdict, "order").severity == "note"
+    assert finding_of(verdict, "order").severity == "note"
     assert "endpoints-prompts" not in {one.rule for one in verdict.findings}
 
 
@@ -114,8 +114,8 @@ def test_changed_input_lengths_contradict_the_prompts(copy_of: CopyOf) -> None:
         (SUMMARY, "input_sequence_lengths/percentiles/50.0"),
         (SNAPSHOT, "metrics/isl/percentiles/50.0"),
     ):
-        in_json(name, at(path, lambda old: old + 1))(folder)
-    in_json(SUMMARY, at("input_sequence_lengths/median", lambda old: old + 1))(folder)
+        in_json(name, set_at_path(path, lambda old: old + 1))(folder)
+    in_json(SUMMARY, set_at_path("input_sequence_lengths/median", lambda old: old + 1))(folder)
     verdict = judge_folder(folder)
     assert {one.rule for one in verdict.contradictions} == {"endpoints-report"}
     verdict = judge_folder(folder, model_path=BYTES)
@@ -129,7 +129,7 @@ def test_token_counts_that_differ_by_more_than_one_percent_are_an_error(
     copy_of: CopyOf, words: int, severity: str
 ) -> None:
     update("sample.complete", 3, data=lambda old: [old[0], old[1] + ["word"] * words])(folder := copy_of("poisson"))
-    finding = found_by(judge_folder(folder, model_path=BYTES), "tokens")
+    finding = finding_of(judge_folder(folder, model_path=BYTES), "tokens")
     assert finding.severity == severity
     assert (abs(finding.numbers["difference_pct"]) > 1) == (severity == "error")
 
@@ -139,13 +139,13 @@ def test_more_tokens_than_requested_are_reported(copy_of: CopyOf, model_path: st
     """As where a client tokenizes the texts of a random model again."""
     in_config("model_params/max_new_tokens", 40)(folder := copy_of("poisson"))
     verdict = judge_folder(folder, model_path=model_path)
-    assert found_by(verdict, "tokens-served").severity == severity
+    assert finding_of(verdict, "tokens-served").severity == severity
     assert "tokenizes the text" in client_run_text(verdict)
 
 
 def test_failed_samples_are_a_warning(recorded: Path) -> None:
     verdict = judge_folder(recorded / "server-died")
-    finding = found_by(verdict, "failed")
+    finding = finding_of(verdict, "failed")
     assert (finding.severity, finding.numbers["failed"]) == ("warning", 38)
     assert finding.numbers["answered_per_second"] < verdict.numbers["qps"] / 2
 
@@ -154,7 +154,7 @@ def test_a_missing_or_damaged_file_does_not_prevent_the_other_checks(copy_of: Co
     folder = copy_of("poisson")
     (folder / SNAPSHOT).unlink()
     (folder / SAMPLES).write_text("[]")
-    in_json(SUMMARY, at("qps", 73.0))(folder)
+    in_json(SUMMARY, set_at_path("qps", 73.0))(folder)
     verdict = judge_folder(folder)
     assert {"endpoints-files", "endpoints-summary"} <= {one.rule for one in verdict.of("error")}
     assert SAMPLES in str(verdict.error)
@@ -186,7 +186,7 @@ def test_a_pipe_and_unreadable_content_are_errors_that_name_the_file(copy_of: Co
     ],
 )
 def test_impossible_values_are_bad_input(copy_of: CopyOf, name: str, path: str, value: Any) -> None:
-    change = in_config(path, value) if name == CONFIG else in_json(name, at(path, value))
+    change = in_config(path, value) if name == CONFIG else in_json(name, set_at_path(path, value))
     change(folder := copy_of("poisson"))
     verdict = judge_folder(folder)
     assert verdict.exit_code() == ExitCode.BAD_INPUT
@@ -202,7 +202,7 @@ def test_verify_writes_a_record_for_each_run_directory(
     record = json.loads((out / "002-poisson" / "verify_performance.json").read_text())
     assert record["verdict"] == "PASS"
     assert set(record["sha256"]) == set(FILES)
-    in_json(SUMMARY, at("qps", 73.0))(folder)
+    in_json(SUMMARY, set_at_path("qps", 73.0))(folder)
     assert run_command(["verify", str(folder)]) == ExitCode.FAILED
     assert "qps" in capsys.readouterr().err
     assert {path.name for path in folder.iterdir()} == {path.name for path in (recorded / "poisson").iterdir()}
@@ -234,12 +234,12 @@ def test_runs_of_the_real_client_are_judged(name: str, tmp_path: Path) -> None:
     assert bool([one for one in verdict.of("error") if verdict.counts(one)]) == name.startswith("audit-cached")
 
 
-def shown(folder: Path, *, official: bool = False) -> str:
+def printed_text(folder: Path, *, official: bool = False) -> str:
     return client_run_text(judge_folder(folder, official=official))
 
 
 def test_the_text_begins_with_the_eligibility_and_omits_passes(recorded: Path) -> None:
-    text = shown(recorded / "concurrency")
+    text = printed_text(recorded / "concurrency")
     assert text.splitlines()[1] == "eligible for submission: no, 3 reasons"
     assert text.count("not eligible for submission: ") == 3
     assert "pass endpoints" not in text
@@ -249,11 +249,11 @@ def test_the_text_begins_with_the_eligibility_and_omits_passes(recorded: Path) -
 @pytest.mark.parametrize("official", [False, True])
 def test_a_short_run_is_a_warning(official: bool, recorded: Path) -> None:
     """The official checker only warns of the duration, so a short run is not a reason against a submission."""
-    assert "  warning endpoints-rule-duration: " in shown(recorded / "concurrency", official=official)
+    assert "  warning endpoints-rule-duration: " in printed_text(recorded / "concurrency", official=official)
 
 
 def test_a_failed_audit_makes_a_run_not_eligible(recorded: Path) -> None:
-    text = shown(recorded / "audit-honest-concurrency")
+    text = printed_text(recorded / "audit-honest-concurrency")
     assert "not eligible for submission: endpoints-rule-audit: " in text
     assert "FAIL, required: PASS" in text
     assert "limit 55.2274 (a prefix cache explains the excess)" in text
@@ -262,12 +262,12 @@ def test_a_failed_audit_makes_a_run_not_eligible(recorded: Path) -> None:
 
 def test_a_finding_names_both_files_with_their_values(copy_of: CopyOf) -> None:
     in_json(SUMMARY, lambda summary: summary.update(qps=999.0))(folder := copy_of("concurrency"))
-    assert f"report.txt: QPS: 86.57, {SUMMARY}: 999.00" in shown(folder)
+    assert f"report.txt: QPS: 86.57, {SUMMARY}: 999.00" in printed_text(folder)
 
 
 def test_settings_in_summary_and_config_are_compared(copy_of: CopyOf) -> None:
     in_config("settings/load_pattern/target_concurrency", 16)(folder := copy_of("concurrency"))
-    assert "run_config.load_pattern.target_concurrency: 8, config.yaml: 16" in shown(folder)
+    assert "run_config.load_pattern.target_concurrency: 8, config.yaml: 16" in printed_text(folder)
 
 
 def test_an_unreachable_hub_is_not_reported_as_a_damaged_file(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from tests.support.runs.recorded import recorded
 NS = "{http://www.w3.org/2000/svg}"
 
 
-def shown(folder: Path, record: BenchRecord) -> str:
+def page_text(folder: Path, record: BenchRecord) -> str:
     """The text of the page, with single blanks."""
     return " ".join(render_page(bench_page(folder, record), "bench_page.html").split())
 
@@ -77,7 +77,7 @@ def test_saturated_and_repeated_runs_have_marks_of_their_own() -> None:
     ],
 )
 def test_the_page_states_the_best_rate_in_one_sentence(fields: dict[str, Any], sentence: str) -> None:
-    assert sentence in shown(Path("missing"), bench_record(**fields))
+    assert sentence in page_text(Path("missing"), bench_record(**fields))
 
 
 def test_missing_measurements_are_listed(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_missing_measurements_are_listed(tmp_path: Path) -> None:
         runs=[run, run.model_copy(update={"verdict": "failed"})], percentile=None, percentile_reason="130 queries",
         limits=None, accelerators=None,
     )  # fmt: skip
-    text = shown(tmp_path, record).partition("What could not be checked")[2].partition("</ul>")[0]
+    text = page_text(tmp_path, record).partition("What could not be checked")[2].partition("</ul>")[0]
     items = re.findall("<li>(.*?)</li>", text)
     starts = ("percentiles", "limits", "share of prompt tokens", "delays of the client", "processor time",
               "attestations", "noise", "tokens/s per accelerator", "Server 10/s: pictures")  # fmt: skip
@@ -112,7 +112,7 @@ def test_closed_loops_and_repetitions_are_labeled(tmp_path: Path) -> None:
     page = bench_page(tmp_path, bench_record(runs=[run, again], best=None))
     assert page.labels == ["closed loop 8 open", "closed loop 8 open, repetition 2"]
     assert page.pictures[0].words.startswith("Closed loop, measured by the harness. p99 TTFT: 8 open: ")
-    text = shown(tmp_path, page.record)
+    text = page_text(tmp_path, page.record)
     assert "<th>closed loop 8 open, 2 runs</th>" in text
     assert "mean TTFT, ms 78.3 (56.7 to 100)" in text
 

@@ -103,7 +103,7 @@ def run(runs: DummyRuns) -> Path:
     return runs("Server")
 
 
-def made(run: Path, folder: Path, run_main: RunMain) -> tuple[Finished, str]:
+def verify_with_document(run: Path, folder: Path, run_main: RunMain) -> tuple[Finished, str]:
     """What verify did, and its document."""
     path = folder / "documents" / "run.md"
     finished = run_main("verify", run, "--output", folder / "verdict", "--document", path)
@@ -116,7 +116,7 @@ def row(text: str, rule: str) -> list[str]:
 
 
 def test_each_rule_has_claim_source_line_and_result(run: Path, tmp_path: Path, run_main: RunMain) -> None:
-    finished, text = made(run, tmp_path, run_main)
+    finished, text = verify_with_document(run, tmp_path, run_main)
     assert finished.code == ExitCode.OK
     claim, rule, where, value, required, result = row(text, "perf-min-duration")
     assert claim == all_rules()["perf-min-duration"].summary
@@ -132,13 +132,13 @@ def test_each_rule_has_claim_source_line_and_result(run: Path, tmp_path: Path, r
 
 
 def test_the_document_begins_with_the_supported_numbers(run: Path, tmp_path: Path, run_main: RunMain) -> None:
-    _, text = made(run, tmp_path / "whole", run_main)
+    _, text = verify_with_document(run, tmp_path / "whole", run_main)
     assert re.search(r"^\| performance: TTFT \| mean .* \| supported \| recomputed from requests.jsonl \|$", text, re.M)
     bare = tmp_path / "bare"
     bare.mkdir()
     for name in ("mlperf_log_detail.txt", "mlperf_log_summary.txt"):
         shutil.copy(run / name, bare)
-    _, text = made(bare, tmp_path, run_main)
+    _, text = verify_with_document(bare, tmp_path, run_main)
     assert re.search(r"^\| performance: TTFT \| .* \| not checkable \| .*missing: requests.jsonl, or", text, re.M)
     questions = text.partition("### Questions and requests")[2]
     assert "Please provide requests.jsonl, or" in questions
@@ -146,12 +146,12 @@ def test_the_document_begins_with_the_supported_numbers(run: Path, tmp_path: Pat
     shutil.copy(run / "requests.jsonl", bare)
     detail = bare / "mlperf_log_detail.txt"
     detail.write_text(re.sub(r'("result_max_latency_ns", "value": )(\d)', r"\g<1>9\2", detail.read_text()))
-    _, text = made(bare, tmp_path / "edited", run_main)
+    _, text = verify_with_document(bare, tmp_path / "edited", run_main)
     assert re.search(r"^\| performance: TTFT \| .* \| contradicted \| see log-", text, re.M)
 
 
 def test_each_rule_is_listed_as_applied_or_not_applied(run: Path, tmp_path: Path, run_main: RunMain) -> None:
-    _, text = made(run, tmp_path, run_main)
+    _, text = verify_with_document(run, tmp_path, run_main)
     rules = {rule for one in (*CHECKS[PERFORMANCE], *RESULT_CHECKS) for rule in one.rules}
     assert [name for name in rules if name not in text] == []
     assert "a performance run and an accuracy run are needed" in text
@@ -164,7 +164,7 @@ def test_rules_without_input_are_listed_as_not_applied(run: Path, tmp_path: Path
     shutil.copytree(run, bare)
     for name in ("requests.jsonl", "manifest.json", "seal.json", "result.json", "progress.json"):
         (bare / name).unlink()
-    _, text = made(bare, tmp_path, run_main)
+    _, text = verify_with_document(bare, tmp_path, run_main)
     unchecked = text.partition("### Rules not applied")[2]
     assert re.search(r"- performance: log-records: .*requests.jsonl is missing", unchecked)
     assert re.search(r"performance: requests.jsonl is missing: .* Rules not applied: .*log-records", unchecked)
@@ -175,7 +175,7 @@ def test_a_run_without_verdict_is_reported_as_such(run: Path, tmp_path: Path, ru
     shutil.copytree(run, cut)
     detail = RunDir(cut).detail
     detail.write_bytes(detail.read_bytes()[:3000])
-    finished, text = made(cut, tmp_path, run_main)
+    finished, text = verify_with_document(cut, tmp_path, run_main)
     assert finished.code != ExitCode.OK
     assert "No verdict: " in text
     assert "all rules on performance" in text

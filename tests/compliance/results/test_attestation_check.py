@@ -14,7 +14,7 @@ from runs.record.layout import LOADGEN_LOGS, RunDir
 from runs.record.manifest import read_manifest
 from runs.record.unattested import NotAttestedError
 from tests.support.files.editing import reseal, set_at, set_record
-from tests.support.runs.dummy_runs import DummyRuns, judged
+from tests.support.runs.dummy_runs import DummyRuns, verify_one_result
 from tests.support.runs.signoff_fixtures import FrozenRuns
 
 
@@ -34,7 +34,7 @@ SEALED = ["manifest.json", "user.conf", "engine.log", "progress.json", "result.j
 def test_an_additional_byte_is_found_in_each_attested_file(run: RunDir, name: str) -> None:
     with (run.root / name).open("a") as stream:
         stream.write("\n")
-    verdict = judged(run.root)
+    verdict = verify_one_result(run.root)
     assert verdict.exit_code() in (2, 4)
     if verdict.error is None:
         assert "attested" in rules(verdict)
@@ -64,7 +64,7 @@ def parts_of(part: dict[str, Any], place: str = "") -> Iterator[tuple[str, dict[
 ADDED = {".trial", "plan.rows", "plan.concurrency", "plan.trial", "observed.loadgen.build"}
 
 
-def refuses(run: RunDir, content: str) -> bool:
+def is_refused(run: RunDir, content: str) -> bool:
     run.manifest.write_text(content)
     try:
         read_manifest(run.manifest)
@@ -84,22 +84,22 @@ def test_a_manifest_with_a_missing_mistyped_or_unknown_field_is_refused(
     for place, part in list(parts_of(manifest)):
         for name, value in list(part.items()):
             del part[name]
-            if not refuses(run, json.dumps(manifest)):
+            if not is_refused(run, json.dumps(manifest)):
                 passed_over.append(f"{place}.{name} absent")
             part[name] = [[[]]]
-            if not refuses(run, json.dumps(manifest)):
+            if not is_refused(run, json.dumps(manifest)):
                 passed_over.append(f"{place}.{name} of another type")
             part[name] = TWICE
             text = json.dumps(manifest).replace(f'"{TWICE}"', f'{json.dumps(value)}, "{name}": {json.dumps(value)}')
-            if not refuses(run, text):
+            if not is_refused(run, text):
                 passed_over.append(f"{place}.{name} twice")
             part[name] = value
         part["more"] = 1
-        if not refuses(run, json.dumps(manifest)):
+        if not is_refused(run, json.dumps(manifest)):
             passed_over.append(f"{place}.more")
         del part["more"]
     assert {text.removesuffix(" absent") for text in passed_over} == ADDED
-    assert not refuses(run, json.dumps(manifest))
+    assert not is_refused(run, json.dumps(manifest))
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,8 @@ def test_a_manifest_with_a_missing_mistyped_or_unknown_field_is_refused(
 )
 def test_a_manifest_with_an_empty_or_wrong_value_is_refused(run: RunDir, place: str, value: object) -> None:
     set_at(run.manifest, place, value)
-    assert refuses(run, run.manifest.read_text())
-    verdict = judged(run.root)
+    assert is_refused(run, run.manifest.read_text())
+    verdict = verify_one_result(run.root)
     assert (verdict.exit_code(), verdict.error is not None) == (2, True)
 
 
@@ -140,30 +140,30 @@ def test_a_request_with_unknown_fields_is_refused(run: RunDir, old: str, new: st
     assert old in text
     run.requests.write_text(text.replace(old, new, 1))
     reseal(run)
-    assert judged(run.root).exit_code() in (2, 4)
+    assert verify_one_result(run.root).exit_code() in (2, 4)
 
 
 def test_heartbeat_and_cached_result_do_not_affect_the_verdict(run: RunDir) -> None:
     for name in ("progress.json", "result.json"):
         (run.root / name).write_text("{}")
         reseal(run)
-        assert judged(run.root).outcome == "PASS"
+        assert verify_one_result(run.root).outcome == "PASS"
 
 
 def test_a_valid_attestation_is_noted_with_additional_files(run: RunDir) -> None:
     (run.root / "verify_performance.txt").write_text("an earlier verdict")
-    (fits,) = [note for note in judged(run.root).parts[0].notes if "seal.json" in note]
+    (fits,) = [note for note in verify_one_result(run.root).parts[0].notes if "seal.json" in note]
     assert sha256_of(run.seal) in fits
     assert "the key is not checked" in fits
     (run.root / "remarks.md").write_text("mine")
-    notes = judged(run.root).parts[0].notes
+    notes = verify_one_result(run.root).parts[0].notes
     assert fits in notes
     assert "files that seal.json does not list were not checked: remarks.md" in notes
     run.audit_config.write_text("")
-    assert not [note for note in judged(run.root).parts[0].notes if "seal.json" in note]
+    assert not [note for note in verify_one_result(run.root).parts[0].notes if "seal.json" in note]
     run.audit_config.unlink()
     run.seal.unlink()
-    unsigned = judged(run.root)
+    unsigned = verify_one_result(run.root)
     assert isinstance(unsigned.error, NotAttestedError)
     assert unsigned.exit_code() == ExitCode.REFUSED
 
@@ -174,7 +174,7 @@ def test_an_edited_time_is_reported_with_sample_and_line(run: RunDir) -> None:
     lines[5] = json.dumps(record | {"complete_ns": record["complete_ns"] + 30 * 10**9})
     run.requests.write_text("\n".join(lines) + "\n")
     reseal(run)
-    (part,) = judged(run.root).parts
+    (part,) = verify_one_result(run.root).parts
     longest = next(one for one in part.contradictions if "latency_ns.max" in one.text)
     assert f"sample {record['sample_index']} (seq {record['seq']})" in longest.text
     assert "(tolerance: times may be off by 20 ms, in a single sample by 1 s)" in longest.text
@@ -187,7 +187,7 @@ def test_a_record_of_another_version_is_refused(run: RunDir, field: str, version
     manifest = json.loads(run.manifest.read_bytes())
     del manifest["record"]
     run.manifest.write_text(json.dumps(manifest | {field: version}))
-    verdict = judged(run.root)
+    verdict = verify_one_result(run.root)
     assert verdict.exit_code() == 2
     assert f"has version {version}; this harness reads version 4" in str(verdict.error)
 
@@ -198,7 +198,7 @@ def test_changed_model_files_are_found_if_the_folder_exists(frozen: FrozenRuns, 
     (tmp_path / "config.json").write_text("{}")
     for folder, broken in ((tmp_path / "gone", False), (tmp_path, True)):
         set_record(run, {"observed.model.folder": str(folder)})
-        (part,) = judged(run.root).parts
+        (part,) = verify_one_result(run.root).parts
         assert ("record-model" in {one.rule for one in part.findings if not one.passed}) is broken
         left = [one.why for one in part.not_judged if "record-model" in one.rules]
         assert any("its files were not compared with the manifest" in why for why in left) is not broken

@@ -18,27 +18,27 @@ NAME = "llama2-70b-99.9"
 ENTRY = CURRENT_ROUND.table.benchmarks[NAME]
 
 
-def of_round(**changes: object) -> Round:
+def round_with_changes(**changes: object) -> Round:
     table, entry = CURRENT_ROUND.table, ENTRY.model_copy(update=changes)
     changed = {"benchmarks": {**table.benchmarks, NAME: entry}, "min_duration_ms": 1_234}
     return replace(CURRENT_ROUND, other_table=table.model_copy(update=changed))
 
 
 @pytest.fixture(scope="module")
-def wanted(frozen: FrozenRuns) -> Callable[..., dict[str, str]]:
+def requirements_of(frozen: FrozenRuns) -> Callable[..., dict[str, str]]:
     """What the rules require of a performance run, by rule."""
     run_dir, benchmark = RunDir(frozen("off-1")), BENCHMARKS["llama2-70b"]
 
-    def of(in_round: Round | None = None) -> dict[str, str]:
+    def requirements(in_round: Round | None = None) -> dict[str, str]:
         run = RunEvidence(run_dir, benchmark_override=benchmark, in_round=in_round)
         findings = [*performance_limits(run), *performance_seeds(run)]
         return {one.rule: str(one.numbers["wanted"]) for one in findings}
 
-    return of
+    return requirements
 
 
-def test_a_round_has_its_own_requirements(wanted: Callable[..., dict[str, str]]) -> None:
-    now, then = wanted(), wanted(of_round(performance_samples=99, offline_min_samples=98))
+def test_a_round_has_its_own_requirements(requirements_of: Callable[..., dict[str, str]]) -> None:
+    now, then = requirements_of(), requirements_of(round_with_changes(performance_samples=99, offline_min_samples=98))
     assert (now["perf-sample-count"], now["perf-min-duration"]) == (str(ENTRY.performance_samples), "600000")
     assert (then["perf-sample-count"], then["perf-samples"], then["perf-min-duration"]) == ("99", "98", "1234")
     assert now["perf-seeds"] == str(tuple(ROUNDS))
@@ -46,18 +46,20 @@ def test_a_round_has_its_own_requirements(wanted: Callable[..., dict[str, str]])
 
 
 def test_an_earlier_round_without_the_benchmark_keeps_the_current_requirements(
-    wanted: Callable[..., dict[str, str]],
+    requirements_of: Callable[..., dict[str, str]],
 ) -> None:
     table = CURRENT_ROUND.table
     remaining = {name: one for name, one in table.benchmarks.items() if name != NAME}
     without = replace(CURRENT_ROUND, other_table=table.model_copy(update={"benchmarks": remaining}))
-    required = wanted(without)
-    assert required.pop("perf-seeds") != wanted()["perf-seeds"]
-    assert required == {rule: one for rule, one in wanted().items() if rule != "perf-seeds"}
+    required = requirements_of(without)
+    assert required.pop("perf-seeds") != requirements_of()["perf-seeds"]
+    assert required == {rule: one for rule, one in requirements_of().items() if rule != "perf-seeds"}
 
 
-def test_a_benchmark_without_minimum_duration_has_no_duration_rule(wanted: Callable[..., dict[str, str]]) -> None:
-    assert "perf-min-duration" not in wanted(of_round(time_bound=False))
+def test_a_benchmark_without_minimum_duration_has_no_duration_rule(
+    requirements_of: Callable[..., dict[str, str]],
+) -> None:
+    assert "perf-min-duration" not in requirements_of(round_with_changes(time_bound=False))
 
 
 @pytest.mark.parametrize(

@@ -319,11 +319,11 @@ def test_delayed_first_tokens_on_a_busy_host_are_a_note(
 ) -> None:
     run = runs.copy(tmp_path / "run", "Server")
 
-    def held(request: dict[str, Any]) -> dict[str, Any]:
+    def delay_first_token(request: dict[str, Any]) -> dict[str, Any]:
         first_ns = request["issue_ns"] + (700 + request["seq"] % 20) * MS
         return request | {"first_token_ns": first_ns, "complete_ns": first_ns + request["output_tokens"] * MS}
 
-    each_record(run, held)
+    each_record(run, delay_first_token)
     rebuild(run, 1)
     cores = json.loads(run.manifest.read_bytes())["observed"]["contention"]
     foreign_s = foreign * cores["window_s"] * cores["usable_cores"]

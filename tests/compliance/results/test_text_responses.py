@@ -33,7 +33,7 @@ def _run(mode: str) -> RunDir:
     return RunDir(path.parent)
 
 
-def _sent_text(run_dir: RunDir, **changed: object) -> Manifest:
+def _as_text_server(run_dir: RunDir, **changed: object) -> Manifest:
     """The manifest of a run, as if its server had sent text."""
     content = json.loads(Path(run_dir.manifest).read_bytes())
     for engine in content["observed"]["engines"]:
@@ -41,19 +41,19 @@ def _sent_text(run_dir: RunDir, **changed: object) -> Manifest:
     return Manifest.model_validate(content)
 
 
-def _judged(*, text: bool) -> tuple[set[str], dict[str, str]]:
+def _applied_rules(*, text: bool) -> tuple[set[str], dict[str, str]]:
     """The applied rules of an accuracy run, and the reasons of the others."""
     run = RunEvidence(_run("accuracy"))
     if text:
-        vars(run)["manifest"] = _sent_text(run.dir)
+        vars(run)["manifest"] = _as_text_server(run.dir)
     verdict = judge_run(run)
     return set(verdict.applied), {rule: one.why for one in verdict.not_judged for rule in one.rules}
 
 
 def test_rules_on_generated_ids_do_not_apply_to_text() -> None:
-    applied, _ = _judged(text=False)
+    applied, _ = _applied_rules(text=False)
     assert applied >= RULES
-    applied, reasons = _judged(text=True)
+    applied, reasons = _applied_rules(text=True)
     assert not applied & RULES
     assert all("sends text: the log has token IDs made from the text instead of" in reasons[rule] for rule in RULES)
     assert "plausible-shared-answers" in applied  # texts can be compared
@@ -62,7 +62,7 @@ def test_rules_on_generated_ids_do_not_apply_to_text() -> None:
 @pytest.mark.parametrize(("tokenized", "refused"), [(True, ["TEST06"]), (False, ["TEST06", "output_consistency"])])
 def test_audits_of_token_ids_give_no_verdict_on_text(tokenized: bool, refused: list[str]) -> None:
     run = RunArtifacts(_run("accuracy"), spec=RunSpec("performance"))
-    vars(run)["manifest"] = _sent_text(run.dir, is_tokenized=tokenized)
+    vars(run)["manifest"] = _as_text_server(run.dir, is_tokenized=tokenized)
     for test in (OfficialTest06(), OutputConsistency()):
         message = f"{test.name} needs generated token IDs; run performance: server .* sends text"
         with pytest.raises(NoVerdictError, match=message) if test.name in refused else contextlib.nullcontext():
@@ -90,15 +90,15 @@ def test_audits_of_token_ids_give_no_verdict_on_text(tokenized: bool, refused: l
 
 def test_a_run_on_a_text_server_is_not_eligible() -> None:
     run = RunEvidence(_run("accuracy"))
-    reasons = unofficial_servers(_sent_text(run.dir), run.benchmark.model)
+    reasons = unofficial_servers(_as_text_server(run.dir), run.benchmark.model)
     assert any("sends text" in reason for reason in reasons)
 
 
 def test_output_tokens_are_counted_by_server_and_tokenizer() -> None:
     run_dir = _run("accuracy")
-    answers = sum(client.answers for client in _sent_text(run_dir).observed.clients)
-    counts = counted_output_tokens(_sent_text(run_dir, responses_with_usage=answers).observed.clients, 7900)
+    answers = sum(client.answers for client in _as_text_server(run_dir).observed.clients)
+    counts = counted_output_tokens(_as_text_server(run_dir, responses_with_usage=answers).observed.clients, 7900)
     assert (counts.server, counts.counted, counts.estimated) == (8000, 7900, False)
-    manifest = _sent_text(run_dir, responses_with_usage=0, is_tokenized=False, responses_estimated=9)
+    manifest = _as_text_server(run_dir, responses_with_usage=0, is_tokenized=False, responses_estimated=9)
     counts = counted_output_tokens(manifest.observed.clients, 70)
     assert (counts.server, counts.counted, counts.estimated) == (None, None, True)

@@ -19,7 +19,7 @@ from runs.record.finished_run import ACCURACY, PERFORMANCE
 from runs.rounds import ROUNDS
 from tests.conftest import Finished
 from tests.support.files.editing import set_record
-from tests.support.runs.dummy_runs import DummyRuns, judged
+from tests.support.runs.dummy_runs import DummyRuns, verify_one_result
 from tests.support.runs.recorded import recorded
 
 RunMain = Callable[..., Finished]
@@ -85,7 +85,7 @@ def test_a_failed_run_has_its_reason_in_the_text(runs: DummyRuns, run_main: RunM
 
 @pytest.mark.parametrize("scenario", ["Offline", "Server", "SingleStream"])
 def test_loadgen_logs_alone_are_judged_by_the_official_rules(runs: DummyRuns, tmp_path: Path, scenario: str) -> None:
-    verdict = judged(runs.copy(tmp_path / "run", scenario, bare=True).root)
+    verdict = verify_one_result(runs.copy(tmp_path / "run", scenario, bare=True).root)
     assert verdict.contradictions == []
     assert verdict.exit_code() == 1
     failed = " ".join(verdict.failures)
@@ -93,16 +93,18 @@ def test_loadgen_logs_alone_are_judged_by_the_official_rules(runs: DummyRuns, tm
     assert "manifest.json is missing" in result_text(verdict)
 
 
-def test_performance_and_accuracy_run_are_one_result(runs: DummyRuns, own_target: Scores, tmp_path: Path) -> None:
+def test_performance_and_accuracy_run_are_one_result(
+    runs: DummyRuns, dummy_scores_as_target: Scores, tmp_path: Path
+) -> None:
     home = tmp_path / "result"
     runs.copy(home / "performance" / "run_1", "Server")
     runs.copy(home / "accuracy", "Server", "accuracy")
-    verdict = judged(home)
+    verdict = verify_one_result(home)
     assert verdict.outcome == "PASS", verdict.reasons
     text = result_text(verdict)
     assert "scores recomputed from mlperf_log_accuracy.json" in text
     for name in ("rouge1", "rouge2", "rougeL", "rougeLsum", "gen_len", "gen_num"):
-        assert f"  {name} {own_target[name]:.10g}, required" in text
+        assert f"  {name} {dummy_scores_as_target[name]:.10g}, required" in text
     (result,) = find_results([home])
     assert write_verdict(verdict, result.home) == home / TEXT_NAME
     # The same, named run by run.
@@ -144,31 +146,31 @@ OTHER_SYSTEMS: dict[str, tuple[dict[str, object], str]] = {
 
 @pytest.mark.parametrize("case", OTHER_SYSTEMS)
 def test_runs_of_different_systems_fail_as_one_result(
-    runs: DummyRuns, own_target: Scores, tmp_path: Path, case: str
+    runs: DummyRuns, dummy_scores_as_target: Scores, tmp_path: Path, case: str
 ) -> None:
     values, message = OTHER_SYSTEMS[case]
     run = runs.copy(tmp_path / "performance", "Server")
     runs.copy(tmp_path / "accuracy", "Server", "accuracy")
     set_record(run, values)
-    verdict = judged(tmp_path)
+    verdict = verify_one_result(tmp_path)
     assert (verdict.exit_code() == 0) is (message == ""), verdict.reasons
     assert message in " ".join(verdict.failures)
 
 
 def test_an_accuracy_run_is_rescored_with_the_given_dataset_and_tokenizer(
-    runs: DummyRuns, own_target: Scores, make_dataset: Callable[..., Path], tmp_path: Path
+    runs: DummyRuns, dummy_scores_as_target: Scores, make_dataset: Callable[..., Path], tmp_path: Path
 ) -> None:
     accuracy_run = runs.copy(tmp_path / "whole", "Server", "accuracy")
-    verdict = judged(accuracy_run.root, sources=ScoreSources(make_dataset(*[[65, 66, 67]] * 64), "bytes"))
+    verdict = verify_one_result(accuracy_run.root, sources=ScoreSources(make_dataset(*[[65, 66, 67]] * 64), "bytes"))
     assert (verdict.exit_code(), "SHA-256" in verdict.reasons[0]) == (2, True)
     run = runs.copy(tmp_path / "run", "Server", "accuracy", bare=True)
     dataset = json.loads(accuracy_run.manifest.read_bytes())["plan"]["dataset_path"]
     run.accuracy_text.unlink()
-    with_sources = judged(run.root, sources=ScoreSources(Path(dataset), "bytes"))
+    with_sources = verify_one_result(run.root, sources=ScoreSources(Path(dataset), "bytes"))
     assert with_sources.exit_code() == 1  # too small to be official
-    assert with_sources.parts[0].details["scores"]["rouge1"] == own_target["rouge1"]
+    assert with_sources.parts[0].details["scores"]["rouge1"] == dummy_scores_as_target["rouge1"]
     assert "manifest.json is missing" in result_text(with_sources)
-    without = judged(run.root)
+    without = verify_one_result(run.root)
     assert without.exit_code() == 2
     assert without.error is not None
     assert "--dataset-path" in without.error.fix
@@ -191,7 +193,7 @@ def test_the_exit_code_is_that_of_the_worst_result(runs: DummyRuns, run_main: Ru
 def test_the_record_is_written_before_the_text(
     runs: DummyRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    verdict = judged(runs("Server"))
+    verdict = verify_one_result(runs("Server"))
 
     def fail(*arguments: object) -> None:
         raise OSError(28, "no space left")
@@ -248,7 +250,7 @@ def test_interactive_runs_are_recognized_by_their_limits(runs: DummyRuns, tmp_pa
 def test_a_result_of_another_benchmark_has_no_verdict(runs: DummyRuns, tmp_path: Path, place: str, code: int) -> None:
     """By this benchmark's limits it would be wrong whatever it is."""
     run = runs.copy(tmp_path / place / "performance" / "run_1", "Offline", bare=True)
-    verdict = judged(run.root.parents[1])
+    verdict = verify_one_result(run.root.parents[1])
     assert (bool(verdict.parts), verdict.exit_code()) == (code != ExitCode.REFUSED, code)
 
 
@@ -272,7 +274,7 @@ def test_logs_of_a_benchmark_without_rules_are_compared_without_verdict(
 
 @pytest.mark.parametrize(("named", "kept"), [("v6.1", True), ("v5.1", False)])
 def test_seeds_are_compared_with_those_of_the_named_round(runs: DummyRuns, named: str, kept: bool) -> None:
-    (part,) = judged(runs("Offline"), official=True, in_round=ROUNDS[named]).parts
+    (part,) = verify_one_result(runs("Offline"), official=True, in_round=ROUNDS[named]).parts
     (seeds,) = [check for check in part.findings if check.rule == "perf-seeds"]
     assert seeds.passed == kept
     assert named in seeds.required
@@ -282,7 +284,7 @@ def test_the_round_is_derived_from_the_seeds(runs: DummyRuns, monkeypatch: pytes
     older, newer = ROUNDS["v5.1"], ROUNDS["v6.1"]
     monkeypatch.setitem(ROUNDS, "v5.1", replace(older, seeds=newer.seeds))
     monkeypatch.setitem(ROUNDS, "v6.1", replace(newer, seeds=older.seeds))
-    verdict = judged(runs("Offline"), official=True)
+    verdict = verify_one_result(runs("Offline"), official=True)
     (part,) = verdict.parts
     assert part.round == "v5.1"
     assert [one.passed for one in part.findings if one.rule == "perf-seeds"] == [True]

@@ -20,7 +20,7 @@ from runs.record.layout import RunDir
 from tests.conftest import Finished
 from tests.signoff.forge.faults import scale_reported
 from tests.support.files.editing import edit_detail, reseal, set_at, set_record
-from tests.support.runs.dummy_runs import DummyRuns, judged
+from tests.support.runs.dummy_runs import DummyRuns, verify_one_result
 from tests.support.runs.loadgen_runs import ALL, Runs
 
 SUMMARY, DETAIL, ACCURACY_LOG = "mlperf_log_summary.txt", "mlperf_log_detail.txt", "mlperf_log_accuracy.json"
@@ -54,7 +54,7 @@ def test_damaged_files_are_errors_that_name_the_file(
 ) -> None:
     run = runs.copy(tmp_path / "run", "Server", mode, bare=bare)
     DAMAGES[how](run.root / name)
-    verdict = judged(run.root)
+    verdict = verify_one_result(run.root)
     assert verdict.exit_code() in (2, 4)
     assert name in " ".join(verdict.reasons) or name in OURS or how == "missing"
 
@@ -85,19 +85,19 @@ def test_files_of_another_run_contradict_the_run(
     foreign = runs(scenario, mode) / name
     assert foreign.read_bytes() != (run.root / name).read_bytes()
     shutil.copy(foreign, run.root / name)
-    verdict = judged(run.root)
+    verdict = verify_one_result(run.root)
     assert verdict.exit_code() == 4, verdict.reasons
     assert not bare or "the summary" in verdict.reasons[0]
 
 
-def exchanged(run: RunDir) -> None:
+def exchange_responses(run: RunDir) -> None:
     """Two responses, each under the other's sample."""
     entries = json.loads(run.accuracy_log.read_bytes())
     entries[0]["qsl_idx"], entries[1]["qsl_idx"] = entries[1]["qsl_idx"], entries[0]["qsl_idx"]
     run.accuracy_log.write_text(json.dumps(entries))
 
 
-def one_more(run: RunDir) -> None:
+def add_response(run: RunDir) -> None:
     """A response behind the last one."""
     entries = json.loads(run.accuracy_log.read_bytes())
     run.accuracy_log.write_text(json.dumps([*entries, entries[0] | {"seq_id": len(entries)}]))
@@ -138,11 +138,11 @@ def broken_latencies(run: RunDir) -> None:
 
 # Mode, whether only LoadGen's logs are there, the change, the exit code, and what the first reason says.
 CHANGES: dict[str, tuple[str, bool, Callable[[RunDir], object], int, str]] = {
-    "under other seeds": ("accuracy", True, exchanged, 4, "the effective seeds require"),
+    "under other seeds": ("accuracy", True, exchange_responses, 4, "the effective seeds require"),
     "under other samples than in our record": (
-        "accuracy", False, lambda run: [exchanged(run), reseal(run)], 4, "the effective seeds require",
+        "accuracy", False, lambda run: [exchange_responses(run), reseal(run)], 4, "the effective seeds require",
     ),
-    "an answer too many": ("accuracy", True, one_more, 4, "the run issued 64 samples"),
+    "an answer too many": ("accuracy", True, add_response, 4, "the run issued 64 samples"),
     "answers that nobody asked for": (
         "performance", True,
         lambda run: shutil.copy(run.root.with_name("accuracy") / ACCURACY_LOG, run.accuracy_log), 4, "64 responses",
@@ -176,14 +176,14 @@ def test_changed_content_is_reported_with_its_reason(runs: DummyRuns, tmp_path: 
     runs.copy(tmp_path / "accuracy", "Server", "accuracy")
     run = runs.copy(tmp_path / "run", "Server", mode, bare=bare)
     change(run)
-    verdict = judged(run.root)
+    verdict = verify_one_result(run.root)
     assert (verdict.exit_code(), reason in verdict.reasons[0]) == (code, True), verdict.reasons
 
 
 def test_a_changed_rate_over_the_test_contradicts_its_times(runs: DummyRuns, tmp_path: Path) -> None:
     run = runs.copy(tmp_path / "run", "Server", bare=True)
     scale_reported(run, "result_token_throughput_with_loadgen_overhead", 1.2)
-    verdict = judged(run.root)
+    verdict = verify_one_result(run.root)
     assert verdict.exit_code() == 4
     assert "tokens/s with LoadGen's overhead is" in verdict.reasons[0]
 
@@ -192,24 +192,26 @@ def test_a_missing_response_is_reported_with_its_file(runs: DummyRuns, tmp_path:
     run = runs.copy(tmp_path / "run", "Offline", "accuracy")
     lines = run.accuracy_log.read_bytes().splitlines(keepends=True)
     run.accuracy_log.write_bytes(b"".join(lines[:3] + lines[4:]))
-    verdict = judged(run.root)
+    verdict = verify_one_result(run.root)
     assert verdict.exit_code() == 4
     assert {path for found in verdict.findings for path in found.files} == {run.accuracy_log}
     assert f"{ACCURACY_LOG} was changed" in result_text(verdict)
 
 
-def test_an_accuracy_log_truncated_for_submission_passes(runs: DummyRuns, own_target: Scores, tmp_path: Path) -> None:
+def test_an_accuracy_log_truncated_for_submission_passes(
+    runs: DummyRuns, dummy_scores_as_target: Scores, tmp_path: Path
+) -> None:
     run = runs.copy(tmp_path / "run", "Server", "accuracy")
     content, digest = run.accuracy_log.read_bytes(), sha256_of(run.accuracy_log)
     run.accuracy_log.write_bytes(content[:4096] + b"\n\n...\n\n" + content[-4096:])
     text = run.accuracy_text.read_text() + f"\nhash={digest}\n"
     run.accuracy_text.write_text(text)
-    verdict = judged(run.root)
+    verdict = verify_one_result(run.root)
     assert verdict.outcome == "PASS", verdict.reasons
     assert "truncated for submission" in result_text(verdict)
     for changed in (text.replace(digest, "0" * 64), text.replace("'rouge1': ", "'rouge1': 1")):
         run.accuracy_text.write_text(changed)
-        verdict = judged(run.root)
+        verdict = verify_one_result(run.root)
         assert verdict.exit_code() == 4
         assert "attested" in {found.rule for part in verdict.parts for found in part.contradictions}
 
@@ -247,7 +249,7 @@ def test_each_changed_digit_is_found(runs: DummyRuns, tmp_path: Path, scenario: 
     assert len(edits) > 15
     for edited in edits:
         path.write_text(edited)
-        assert judged(run.root).exit_code() in (2, 4), edited
+        assert verify_one_result(run.root).exit_code() in (2, 4), edited
 
 
 def test_an_earlier_pass_is_removed_if_the_run_is_damaged(

@@ -16,7 +16,7 @@ from runs.errors import InputError
 from runs.loadgen.accuracy_log import AccuracyEntry
 from runs.record.layout import RunDir
 from tests.support.engines.small_tokenizer import make_tokenizer
-from tests.support.runs.dummy_runs import DummyRuns, judged
+from tests.support.runs.dummy_runs import DummyRuns, verify_one_result
 
 RESPONSES = ["The river rose on Tuesday.", "Dr. Marsh testified.", "Nobody answered!"]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -45,7 +45,7 @@ def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def put(hub_cache: Path, name: str, commit: str, *, main: bool) -> Path:
+def add_cached_model(hub_cache: Path, name: str, commit: str, *, main: bool) -> Path:
     """A model with a tokenizer in the hub's cache."""
     home = hub_cache / f"models--{name.replace('/', '--')}"
     if main:
@@ -119,13 +119,13 @@ def test_models_are_searched_without_network(
     used, newer = "f" * 40, COMMIT
     assert local_model("bytes") == "bytes"
     assert local_model(str(tmp_path)) == str(tmp_path)
-    folder = put(hub_cache, "org/model", newer, main=True)
+    folder = add_cached_model(hub_cache, "org/model", newer, main=True)
     assert Path(local_model("org/model")) == folder
     with pytest.raises(
         InputError, match=f"at revision {used} is not a folder, and not in the local Hugging Face cache"
     ):
         local_model("org/model", used)
-    put(hub_cache, "org/model", used, main=False)
+    add_cached_model(hub_cache, "org/model", used, main=False)
     assert Path(local_model("org/model", used)).name == used
     with pytest.raises(
         InputError, match="org/other is not a folder, and not in the local Hugging Face cache"
@@ -153,11 +153,11 @@ def test_a_run_of_a_missing_model_is_not_rescored(run: RunDir, hub_cache: Path, 
     manifest = json.loads(run.manifest.read_bytes())
     manifest["plan"]["model_path"] = "org/model"
     run.manifest.write_text(json.dumps(manifest))
-    verdict = judged(run.root)
+    verdict = verify_one_result(run.root)
     assert verdict.parts[0].details["scores_from"] == "accuracy.txt"
     (unscored,) = [one for one in verdict.parts[0].violated if one.rule == "accuracy-scored-again"]
     assert "model org/model is not a folder" in unscored.found
     sources = ScoreSources(Path(manifest["plan"]["dataset_path"]), "org/model")
-    verdict = judged(run.root, sources=sources)
+    verdict = verify_one_result(run.root, sources=sources)
     assert verdict.exit_code() == 2
     assert no_network == []

@@ -24,7 +24,7 @@ from tests.conftest import run_here
 from tests.signoff.forge.faults import set_manifest
 from tests.signoff.forge.manifest_faults import shorten_requests
 from tests.support.files.editing import SIGNER, reseal
-from tests.support.files.tsa import Authority, served
+from tests.support.files.tsa import Authority, serve_authority
 from tests.support.runs.signoff_fixtures import FrozenRuns
 
 OTHER_KEY = signer_of(Ed25519PrivateKey.generate())
@@ -42,7 +42,7 @@ class Anchored:
         self.ledger.mkdir()
         add_to_ledger(self.ledger, {name: read_attestation(RunDir(self.root / name)) for name in RUNS})
         self.authority = Authority(folder / "tsa")
-        with served(self.authority) as url:
+        with serve_authority(self.authority) as url:
             for name in RUNS:
                 request_time_stamp(url, RunDir(self.root / name))
 
@@ -58,7 +58,7 @@ class Anchored:
 
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Anchored:
+def anchored_runs(tmp_path_factory: pytest.TempPathFactory) -> Anchored:
     return Anchored(tmp_path_factory.mktemp("anchored"), FrozenRuns(tmp_path_factory))
 
 
@@ -77,15 +77,15 @@ def rules(findings: list[Finding]) -> list[tuple[str, str]]:
 # Edits of a run -----------------------------------------------------------------------------------------------------
 
 
-def one_digit(path: Path) -> None:
+def change_one_digit(path: Path) -> None:
     content = path.read_bytes()
     place = next(place for place in range(len(content) // 2, len(content)) if chr(content[place]).isdigit())
     path.write_bytes(content[:place] + (b"7" if content[place] != ord("7") else b"3") + content[place + 1 :])
 
 
 EDITS: dict[str, Callable[[RunDir, RunDir], object]] = {  # changes of the performance and the accuracy run
-    "a digit in the record": lambda first, _: one_digit(first.manifest),
-    "a digit in the answers": lambda _, second: one_digit(second.accuracy_log),
+    "a digit in the record": lambda first, _: change_one_digit(first.manifest),
+    "a digit in the answers": lambda _, second: change_one_digit(second.accuracy_log),
     "answers sooner": lambda first, _: shorten_requests(first, 0.8),
     "result.json removed": lambda first, _: first.result.unlink(),
     "audit.config added": lambda first, _: first.audit_config.write_text("added"),
@@ -94,25 +94,27 @@ EDITS: dict[str, Callable[[RunDir, RunDir], object]] = {  # changes of the perfo
 
 
 @pytest.fixture(params=EDITS)
-def edited(request: pytest.FixtureRequest, original: Anchored, tmp_path: Path) -> list[RunDir]:
-    runs = original.copy(tmp_path / "runs")
+def edited_runs(request: pytest.FixtureRequest, anchored_runs: Anchored, tmp_path: Path) -> list[RunDir]:
+    runs = anchored_runs.copy(tmp_path / "runs")
     EDITS[request.param](*runs)
     return runs
 
 
-def test_an_edited_and_resealed_run_is_found_by_its_anchor_only(original: Anchored, edited: list[RunDir]) -> None:
-    (changed,) = [run for run in edited if list(attested(run))]
+def test_an_edited_and_resealed_run_is_found_by_its_anchor_only(
+    anchored_runs: Anchored, edited_runs: list[RunDir]
+) -> None:
+    (changed,) = [run for run in edited_runs if list(attested(run))]
     (finding,) = attested(changed)
     assert finding.files[0].name in finding.text
     assert finding.files[0] != changed.seal
-    for trust in original.trust().values():  # the statement is the one that was anchored, and does not fit
+    for trust in anchored_runs.trust().values():  # the statement is the one that was anchored, and does not fit
         assert rules(state(changed, trust)) == [("anchored", "note")]
     for signer in (SIGNER, OTHER_KEY):
         attest(changed, signer, record_version=3, harness_commit=None, previous=None)
         assert list(attested(changed)) == []
         assert rules(state(changed, Trust())) == [("anchored", "note")]
         assert state(changed, Trust())[0].text.startswith("signed, not anchored")
-        for trust in original.trust().values():
+        for trust in anchored_runs.trust().values():
             assert {("anchored", "error")} == set(rules(state(changed, trust)))
             assert {("attested", "error")} <= set(rules(state(changed, replace(trust, key="ab" * 32))))
 
@@ -120,9 +122,9 @@ def test_an_edited_and_resealed_run_is_found_by_its_anchor_only(original: Anchor
 # The states ---------------------------------------------------------------------------------------------------------
 
 
-def test_untouched_runs_are_anchored(original: Anchored, tmp_path: Path) -> None:
-    for trust in original.trust().values():
-        for run in original.copy(tmp_path / str(id(trust))):
+def test_untouched_runs_are_anchored(anchored_runs: Anchored, tmp_path: Path) -> None:
+    for trust in anchored_runs.trust().values():
+        for run in anchored_runs.copy(tmp_path / str(id(trust))):
             assert list(attested(run)) == []
             (finding,) = state(run, replace(trust, key=SIGNER.public_key.keyid), manifest_of(run))
             assert (finding.rule, finding.severity) == ("anchored", "note")
@@ -135,17 +137,17 @@ def entry(run: RunDir, time: datetime) -> dict[str, Entry]:
     return {statement.digest: Entry(digest=statement.digest, time=time, name="a run", key=statement.key)}
 
 
-def test_the_earliest_anchor_counts(original: Anchored, tmp_path: Path) -> None:
-    run, _ = original.copy(tmp_path / "runs")
+def test_the_earliest_anchor_counts(anchored_runs: Anchored, tmp_path: Path) -> None:
+    run, _ = anchored_runs.copy(tmp_path / "runs")
     before = datetime.now(UTC) - timedelta(days=1)
-    both = replace(original.trust()["time stamp"], ledger=entry(run, before))
+    both = replace(anchored_runs.trust()["time stamp"], ledger=entry(run, before))
     assert f"{before:%Y-%m-%d %H:%M:%S} UTC, in the ledger as a run" in state(run, both)[0].text
     late = replace(both, ledger=entry(run, before + timedelta(days=9)))
     assert "by a time stamp" in state(run, late)[0].text
 
 
-def test_a_run_anchored_before_its_end_is_a_warning(original: Anchored, tmp_path: Path) -> None:
-    run, _ = original.copy(tmp_path / "runs")
+def test_a_run_anchored_before_its_end_is_a_warning(anchored_runs: Anchored, tmp_path: Path) -> None:
+    run, _ = anchored_runs.copy(tmp_path / "runs")
     manifest = manifest_of(run)
     assert manifest is not None
     ended = datetime.fromtimestamp((manifest.end_time_ns or 0) / 1e9, UTC)
@@ -154,9 +156,9 @@ def test_a_run_anchored_before_its_end_is_a_warning(original: Anchored, tmp_path
         assert rules(state(run, trust, manifest)) == [("anchored", severity)]
 
 
-def test_an_unknown_key_is_reported_for_an_anchored_run(original: Anchored, tmp_path: Path) -> None:
-    run, _ = original.copy(tmp_path / "runs")
-    trust = original.trust()["ledger"]
+def test_an_unknown_key_is_reported_for_an_anchored_run(anchored_runs: Anchored, tmp_path: Path) -> None:
+    run, _ = anchored_runs.copy(tmp_path / "runs")
+    trust = anchored_runs.trust()["ledger"]
     run.engine_log.write_text("another")
     for signer, is_known in ((SIGNER, True), (OTHER_KEY, False)):
         digest = attest(run, signer, record_version=3, harness_commit=None, previous=None)
@@ -165,21 +167,21 @@ def test_an_unknown_key_is_reported_for_an_anchored_run(original: Anchored, tmp_
         assert ("nor any attestation signed by key" in finding.text) is not is_known
 
 
-def test_a_time_stamp_without_trusted_authority_is_not_an_anchor(original: Anchored, tmp_path: Path) -> None:
-    run, _ = original.copy(tmp_path / "runs")
+def test_a_time_stamp_without_trusted_authority_is_not_an_anchor(anchored_runs: Anchored, tmp_path: Path) -> None:
+    run, _ = anchored_runs.copy(tmp_path / "runs")
     (finding,) = state(run, Trust())
     assert (finding.severity, "--timestamp-ca" in finding.text) == ("note", True)
     run.time_stamp.unlink()
-    assert rules(state(run, original.trust()["time stamp"])) == [("anchored", "error")]
+    assert rules(state(run, anchored_runs.trust()["time stamp"])) == [("anchored", "error")]
 
 
-def test_a_run_without_attestation_is_reported_as_not_signed(original: Anchored, tmp_path: Path) -> None:
-    run, _ = original.copy(tmp_path / "runs")
+def test_a_run_without_attestation_is_reported_as_not_signed(anchored_runs: Anchored, tmp_path: Path) -> None:
+    run, _ = anchored_runs.copy(tmp_path / "runs")
     for break_it in (lambda: run.seal.write_text("{}"), run.seal.unlink):
         break_it()
         assert state(run, Trust())[0].text.startswith("not signed")
         assert rules(state(run, Trust())) == [("anchored", "note")]
-        assert rules(state(run, original.trust()["ledger"])) == [("anchored", "error")]
+        assert rules(state(run, anchored_runs.trust()["ledger"])) == [("anchored", "error")]
         assert [one.rule for one in attested(run)] == ["attested"]
 
 
@@ -245,28 +247,28 @@ def test_a_run_outside_its_campaign_has_no_chain_finding(campaign: list[RunDir],
 # The command --------------------------------------------------------------------------------------------------------
 
 
-def test_sign_off_reports_whether_each_run_is_anchored(original: Anchored, tmp_path: Path) -> None:
-    runs = original.copy(tmp_path / "runs")
+def test_sign_off_reports_whether_each_run_is_anchored(anchored_runs: Anchored, tmp_path: Path) -> None:
+    runs = anchored_runs.copy(tmp_path / "runs")
     roots = [run.root for run in runs]
     plain = sign_off("harness", roots)
     assert plain.outcome in ("PASS", "FLAG"), plain.as_text()
     assert plain.as_text().count("anchored: signed, not anchored") == 2
-    for trust in original.trust().values():
+    for trust in anchored_runs.trust().values():
         verdict = sign_off("harness", roots, trust=trust)
         assert verdict.outcome == plain.outcome
         assert verdict.as_text().count("anchored: anchored at 20") == 2
     set_manifest(runs[0], "asked.vllm", None)
-    assert sign_off("harness", roots, trust=original.trust()["ledger"]).outcome == "FAIL"
+    assert sign_off("harness", roots, trust=anchored_runs.trust()["ledger"]).outcome == "FAIL"
     reseal(runs[0])
     assert sign_off("harness", roots).outcome == plain.outcome  # which no rule on the content finds
-    again = sign_off("harness", roots, trust=original.trust()["ledger"])
+    again = sign_off("harness", roots, trust=anchored_runs.trust()["ledger"])
     assert {one.rule for one in again.findings if one.severity == "error"} == {"anchored"}
 
 
-def test_options_for_anchors_are_applied_by_the_command(original: Anchored, tmp_path: Path) -> None:
-    roots = [run.root for run in original.copy(tmp_path / "runs")]
+def test_options_for_anchors_are_applied_by_the_command(anchored_runs: Anchored, tmp_path: Path) -> None:
+    roots = [run.root for run in anchored_runs.copy(tmp_path / "runs")]
     command = ("signoff", "--scope", "harness", "--ref", *roots)
-    trust = ("--ledger", original.ledger, "--timestamp-ca", original.authority.root)
+    trust = ("--ledger", anchored_runs.ledger, "--timestamp-ca", anchored_runs.authority.root)
     done = run_here(*command, *trust, "--key", SIGNER.public_key.keyid)
     assert (done.code, done.stdout.count("anchored at 20")) == (ExitCode.OK, 2), done.stdout
     done = run_here(*command, *trust, "--key", OTHER_KEY.public_key.keyid)
@@ -276,7 +278,7 @@ def test_options_for_anchors_are_applied_by_the_command(original: Anchored, tmp_
         (("--ledger", tmp_path), "anchors.jsonl"),
         (("--timestamp-ca", tmp_path / "none"), "--timestamp-ca"),
         (("--key", "ab"), "not 64 hex digits"),
-        (("--ledger", original.ledger, "--remeasure", "1"), "--remeasure"),
+        (("--ledger", anchored_runs.ledger, "--remeasure", "1"), "--remeasure"),
     ):
         done = run_here(*command, *words)
         assert (done.code, why in done.stderr) == (ExitCode.BAD_INPUT, True), done.stderr

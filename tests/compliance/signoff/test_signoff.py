@@ -88,12 +88,12 @@ def test_an_internal_error_is_a_degraded_sign_off(
     assert "the tool is broken" in record["error"]
 
 
-def hang(*_: Any) -> None:
+def wait_without_end(*_: Any) -> None:
     time.sleep(LONG_S)
 
 
 def test_a_sign_off_beyond_its_time_limit_is_degraded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(judge, "_judge", hang)
+    monkeypatch.setattr(judge, "_judge", wait_without_end)
     verdict = sign_off("bundle", [tmp_path], limit_s=SHORT_S)
     assert (verdict.outcome, verdict.blocks) == ("ERROR", True)
     assert verdict.error is not None
@@ -103,7 +103,7 @@ def test_a_sign_off_beyond_its_time_limit_is_degraded(monkeypatch: pytest.Monkey
 def test_each_file_is_parsed_once(runs: FrozenRuns, monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: Counter[tuple[str, Path]] = Counter()
 
-    def counted(name: str) -> Any:
+    def counting_reader(name: str) -> Any:
         read = getattr(run_module, name)
 
         def reading(path: Path, *more: Any) -> Any:
@@ -113,7 +113,7 @@ def test_each_file_is_parsed_once(runs: FrozenRuns, monkeypatch: pytest.MonkeyPa
         return reading
 
     for name in READERS:
-        monkeypatch.setattr(run_module, name, counted(name))
+        monkeypatch.setattr(run_module, name, counting_reader(name))
     assert sign_off("harness", runs.paths("srv-trace", "srv-acc")).outcome == "PASS"
     assert {name for name, _ in parsed} == set(READERS)
     assert set(parsed.values()) == {1}

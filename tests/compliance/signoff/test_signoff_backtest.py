@@ -31,7 +31,7 @@ def test_each_kind_of_case_and_each_fault_is_covered() -> None:
     assert used <= MADE.keys() | {"vllm-off", "vllm-off-acc"}
 
 
-def one_of_each_kind(cases: Iterable[Case]) -> Iterator[Case]:
+def select_each_kind(cases: Iterable[Case]) -> Iterator[Case]:
     """Each case with a fault (of a file), or with a verdict and reason in its scope, that no case before it has."""
     covered: set[tuple[str | None, ...]] = set()
     for case in cases:
@@ -44,7 +44,7 @@ def one_of_each_kind(cases: Iterable[Case]) -> Iterator[Case]:
 
 
 def test_a_selection_of_cases_has_the_expected_verdicts_and_reasons() -> None:
-    outcomes = list(run_cases(one_of_each_kind(read_cases())))
+    outcomes = list(run_cases(select_each_kind(read_cases())))
     assert [f"{one.case.name}: {one.verdict.headline}" for one in outcomes if not one.right] == []
 
 

@@ -35,13 +35,13 @@ from runs.files.writing import write_json
 from runs.record.engines.engine_log import EngineLog
 from runs.record.fingerprint import BOTH_MODES, differences
 from tests.support.runs.records import request_table
-from tests.support.runs.signoff_fixtures import FrozenRuns, as_word, evidence, slugs
+from tests.support.runs.signoff_fixtures import FrozenRuns, evidence, label_of, slugs
 
 TOKENS = "tokens_per_second"
 
 
-def words(findings: Iterable[Finding]) -> list[tuple[str, str]]:
-    return [(as_word(finding), finding.slug) for finding in findings]
+def severities_and_slugs(findings: Iterable[Finding]) -> list[tuple[str, str]]:
+    return [(label_of(finding), finding.slug) for finding in findings]
 
 
 def patch(**options: Any) -> SignOff:
@@ -82,7 +82,7 @@ def test_the_spread_of_repeated_runs_is_judged_by_the_noise_band(
     repeats: list[float], spread_pct: float, expected: list[tuple[str, str]], action: str
 ) -> None:
     findings = list(judge_spread(TOKENS, repeats, NOISE_BAND_PCT))
-    assert words(findings) == expected
+    assert severities_and_slugs(findings) == expected
     assert findings[0].numbers["spread_pct"] == pytest.approx(spread_pct, abs=0.006)
     assert decide(findings)[1] == action
 
@@ -102,14 +102,14 @@ def test_the_spread_of_repeated_runs_is_judged_by_the_noise_band(
 def test_a_gain_must_exceed_the_noise_band_without_overlap(
     name: str, ref: list[float], cand: list[float], expected: tuple[str, str]
 ) -> None:
-    assert words(real_gain(patch(), name, ref, cand)) == [expected]
+    assert severities_and_slugs(real_gain(patch(), name, ref, cand)) == [expected]
 
 
 def test_drift_is_relative_to_the_claimed_baseline() -> None:
     verdict = patch(metrics={"ref": {TOKENS: 1004.9}, "cand": {}})
-    assert words(drift(verdict, TOKENS, Claim(baseline=1300))) == [("FAIL", "baseline_drift")]
-    assert words(drift(verdict, TOKENS, Claim(baseline=1003))) == [("NOTE", "no_drift")]
-    assert words(drift(verdict, TOKENS, Claim())) == [("NOTE", "no_earlier_baseline")]
+    assert severities_and_slugs(drift(verdict, TOKENS, Claim(baseline=1300))) == [("FAIL", "baseline_drift")]
+    assert severities_and_slugs(drift(verdict, TOKENS, Claim(baseline=1003))) == [("NOTE", "no_drift")]
+    assert severities_and_slugs(drift(verdict, TOKENS, Claim())) == [("NOTE", "no_earlier_baseline")]
 
 
 def test_a_worse_latency_missing_from_the_claim_is_reported() -> None:
@@ -119,13 +119,13 @@ def test_a_worse_latency_missing_from_the_claim_is_reported() -> None:
     }
     verdict = patch(e2e_delta_pct=10.0, metrics=metrics)
     reported = list(headline_integrity(verdict, TOKENS, Claim()))
-    assert words(reported) == [("FLAG", "hidden_regression")]
+    assert severities_and_slugs(reported) == [("FLAG", "hidden_regression")]
     assert reported[0].numbers == {"metric": "ttft_p99_ms", "before": 2916.0, "after": 9446.0}
     verdict.findings, verdict.compared = reported, True
     assert verdict.record()["headline_integrity"] == "flag"
     alone = Claim(reported_metrics=[TOKENS])
     verdict.findings = list(headline_integrity(verdict, TOKENS, alone))
-    assert ("FAIL", "cherry_picked") in words(verdict.findings)
+    assert ("FAIL", "cherry_picked") in severities_and_slugs(verdict.findings)
     assert verdict.record()["headline_integrity"] == "fail"
     metrics["cand"]["ttft_p99_ms"] = 2000.0  # better as well
     verdict.findings = list(headline_integrity(verdict, TOKENS, alone))
@@ -138,7 +138,7 @@ def test_a_worse_latency_missing_from_the_claim_is_reported() -> None:
 def test_an_isolated_speedup_is_not_accepted_as_headline(real: bool, expected: tuple[str, str]) -> None:
     verdict = patch(e2e_delta_pct=10.0)
     reasons = list(isolated(verdict, Claim(isolated_speedup=3.03), real=real))
-    assert words(reasons) == [expected]
+    assert severities_and_slugs(reasons) == [expected]
     assert decide(reasons)[1] == ("replace_headline_with_e2e" if real else "eject")
     assert list(isolated(verdict, Claim(), real=real)) == []
 
@@ -189,10 +189,10 @@ def test_a_side_effect_is_harmless_if_no_run_reached_its_limit(
     )
     reasons = [inert(["kv_cache_tokens"], run, run, Claim())]  # type: ignore[arg-type]
     expected = ("NOTE", "inert_side_effect") if without_effect else ("FAIL", "unproven_side_effect")
-    assert words(reasons) == [expected]
+    assert severities_and_slugs(reasons) == [expected]
     assert patch(findings=reasons, compared=True).record()["same_conditions_ok"] is without_effect
     reported = [inert(["kv_cache_tokens"], run, run, Claim(conditions="identical"))]  # type: ignore[arg-type]
-    assert words(reported) == [("FLAG", "side_effect_not_told") if without_effect else expected]
+    assert severities_and_slugs(reported) == [("FLAG", "side_effect_not_told") if without_effect else expected]
 
 
 def test_numpy_numbers_are_plain_numbers_in_the_record() -> None:

@@ -33,7 +33,7 @@ class Forge(Protocol):
 
 
 @pytest.fixture
-def forged(runs: FrozenRuns, tmp_path: Path) -> Forge:
+def forge_responses(runs: FrozenRuns, tmp_path: Path) -> Forge:
     """Copies of a baseline's runs whose responses were edited: logs, every record, scores and hashes fit each other."""
 
     def forge(edit: Callable[[Ids], Ids], names: Sequence[str] = RUNS) -> list[Path]:
@@ -84,12 +84,12 @@ def last_id(value: int) -> Callable[[Ids], Ids]:
     ],
     ids=["not changed", "characters that cannot be printed", "the model's last ID"],
 )
-def test_responses_that_are_not_text_fail(forged: Forge, edit: Callable[[Ids], Ids], failed: set[str]) -> None:
-    assert slugs(sign_off("baseline", forged(edit))) & {"ids_outside_vocabulary", "not_text"} == failed
+def test_responses_that_are_not_text_fail(forge_responses: Forge, edit: Callable[[Ids], Ids], failed: set[str]) -> None:
+    assert slugs(sign_off("baseline", forge_responses(edit))) & {"ids_outside_vocabulary", "not_text"} == failed
 
 
 @pytest.mark.parametrize("strange", [MODEL_SIZE, 2**31 - 1])
-def test_one_id_outside_the_vocabulary_fails(forged: Forge, strange: int) -> None:
+def test_one_id_outside_the_vocabulary_fails(forge_responses: Forge, strange: int) -> None:
     first = []
 
     def edit(ids: Ids) -> Ids:
@@ -98,18 +98,18 @@ def test_one_id_outside_the_vocabulary_fails(forged: Forge, strange: int) -> Non
             ids[-1] = strange
         return ids
 
-    verdict = sign_off("baseline", forged(edit))
+    verdict = sign_off("baseline", forge_responses(edit))
     assert slugs(verdict) == {"ids_outside_vocabulary"}
     (reason,) = [one for one in verdict.findings if one.slug == "ids_outside_vocabulary"]
     assert reason.numbers == {"ids": 1, "answers": 1, "vocabulary_size": MODEL_SIZE}
     assert (reason.rule.partition("/")[0], str(strange) in reason.text) == ("C-1", True)
 
 
-def test_a_candidate_with_ids_outside_the_vocabulary_fails(runs: FrozenRuns, forged: Forge) -> None:
+def test_a_candidate_with_ids_outside_the_vocabulary_fails(runs: FrozenRuns, forge_responses: Forge) -> None:
     ref, claim = runs.paths("ss-1", "ss-3", "ss-acc"), Claim(levers=["tpot_ms"])
     names = ("ss-fast-1", "ss-fast-2", "ss-fast-acc")
     assert sign_off("patch", ref, runs.paths(*names), claim).outcome == "PASS"
-    verdict = sign_off("patch", ref, forged(last_id(MODEL_SIZE), names), claim)
+    verdict = sign_off("patch", ref, forge_responses(last_id(MODEL_SIZE), names), claim)
     failed = {reason.slug: reason.text for reason in verdict.findings if reason.severity == "error"}
     assert "outside the model's vocabulary of 258" in failed["accuracy_gate_fail"]
 

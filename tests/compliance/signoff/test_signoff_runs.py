@@ -21,7 +21,7 @@ from runs.record.manifest import Manifest, read_manifest
 from runs.record.observed import FOREIGN_SHARE, Contention
 from tests.support.files.editing import each_record, read_records
 from tests.support.runs.recorded import recorded
-from tests.support.runs.signoff_fixtures import FrozenRuns, as_word, evidence
+from tests.support.runs.signoff_fixtures import FrozenRuns, evidence, label_of
 from tests.support.runs.submission_runs import CONFIGURATION
 from tests.support.runs.technique_rows import manifest, weights
 
@@ -60,7 +60,7 @@ def test_each_fault_is_reported_by_its_check(
     assert [
         entry
         for entry in run_findings
-        if (entry.rule.partition("/")[0], as_word(entry), entry.slug) == (check, "FAIL", slug) and text in entry.text
+        if (entry.rule.partition("/")[0], label_of(entry), entry.slug) == (check, "FAIL", slug) and text in entry.text
     ]
 
 
@@ -76,7 +76,7 @@ def test_prompts_are_compared_with_the_recorded_dataset(
 ) -> None:
     run = runs.copy(tmp_path / "run", "ss-1", *faults)
     proofs = [one for one in run_proofs(evidence(run)).findings if one.rule.startswith("H-2/")]
-    assert [(as_word(one), one.slug) for one in proofs] == expected
+    assert [(label_of(one), one.slug) for one in proofs] == expected
 
 
 def test_possible_preemption_beyond_the_cache_is_a_warning(runs: FrozenRuns, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_possible_preemption_beyond_the_cache_is_a_warning(runs: FrozenRuns, tmp
     write_json(run.manifest, content)
 
     def severities() -> set[str]:
-        return {as_word(one) for one in findings(run.root) if one.slug == "more_than_the_batch"}
+        return {label_of(one) for one in findings(run.root) if one.slug == "more_than_the_batch"}
 
     assert severities() == {"FLAG"}
     run.engine_log.write_text("INFO GPU KV cache size: 1,000,000 tokens\n")
@@ -170,7 +170,7 @@ def contention(foreign_share: float, over_s: float = WINDOW_S, **changed: Any) -
 
 
 @pytest.fixture
-def beside(runs: FrozenRuns, tmp_path: Path) -> With:
+def with_foreign_load(runs: FrozenRuns, tmp_path: Path) -> With:
     """A run beside which others used some share of the cores."""
 
     def make(name: str, share: float) -> Path:
@@ -202,9 +202,11 @@ def test_invalid_contention_numbers_are_refused(name: str, value: object) -> Non
 
 
 @pytest.mark.parametrize(("share", "label"), [(FOREIGN_SHARE - 0.02, "PASS"), (FOREIGN_SHARE + 0.02, "FLAG")])
-def test_one_repetition_on_a_busy_host_is_flagged(beside: With, runs: FrozenRuns, share: float, label: str) -> None:
-    busy = beside("srv-2", share)
-    verdict = sign_off("baseline", [beside("srv-1", 0.0), busy, runs("srv-acc")])
+def test_one_repetition_on_a_busy_host_is_flagged(
+    with_foreign_load: With, runs: FrozenRuns, share: float, label: str
+) -> None:
+    busy = with_foreign_load("srv-2", share)
+    verdict = sign_off("baseline", [with_foreign_load("srv-1", 0.0), busy, runs("srv-acc")])
     assert verdict.outcome == label
     assert [reason.where for reason in contended(verdict.findings)] == [str(busy / "manifest.json")] * (label == "FLAG")
 
@@ -219,13 +221,13 @@ def test_one_repetition_on_a_busy_host_is_flagged(beside: With, runs: FrozenRuns
     ],
 )
 def test_the_difference_in_foreign_cpu_time_is_flagged(
-    beside: With, runs: FrozenRuns, scope: Any, reference: float, candidate: float, flags: int
+    with_foreign_load: With, runs: FrozenRuns, scope: Any, reference: float, candidate: float, flags: int
 ) -> None:
-    ref = [beside("ss-1", reference), beside("ss-3", reference), runs("ss-acc")]
-    cand = [beside("ss-fast-1", candidate), beside("ss-fast-2", candidate)]
+    ref = [with_foreign_load("ss-1", reference), with_foreign_load("ss-3", reference), runs("ss-acc")]
+    cand = [with_foreign_load("ss-fast-1", candidate), with_foreign_load("ss-fast-2", candidate)]
     verdict = sign_off(scope, ref, cand, Claim(levers=["tpot_ms"]))
     reasons = contended(verdict.findings)
-    assert [as_word(reason) for reason in reasons] == ["FLAG"] * flags
+    assert [label_of(reason) for reason in reasons] == ["FLAG"] * flags
     assert verdict.outcome == ("FLAG" if flags else "PASS")
     for reason in reasons:
         assert reason.numbers["foreign_shares"] == pytest.approx(sorted((reference, candidate)), abs=0.003)
@@ -233,10 +235,10 @@ def test_the_difference_in_foreign_cpu_time_is_flagged(
 
 @pytest.mark.parametrize(("reference", "candidate", "busy"), [(0.98, 0.97, 4), (0.12, 0.08, 2), (0.08, 0.12, 2)])
 def test_busy_hosts_on_both_sides_are_flagged(
-    beside: With, runs: FrozenRuns, reference: float, candidate: float, busy: int
+    with_foreign_load: With, runs: FrozenRuns, reference: float, candidate: float, busy: int
 ) -> None:
-    ref = [beside("ss-1", reference), beside("ss-3", reference), runs("ss-acc")]
-    cand = [beside("ss-fast-1", candidate), beside("ss-fast-2", candidate)]
+    ref = [with_foreign_load("ss-1", reference), with_foreign_load("ss-3", reference), runs("ss-acc")]
+    cand = [with_foreign_load("ss-fast-1", candidate), with_foreign_load("ss-fast-2", candidate)]
     verdict = sign_off("patch", ref, cand, Claim(levers=["tpot_ms"]))
     reasons = [reason for reason in contended(verdict.findings) if "foreign_share" in reason.numbers]
     assert (verdict.outcome, verdict.action, verdict.asks_remeasure) == ("FLAG", "remeasure", True)
@@ -245,19 +247,22 @@ def test_busy_hosts_on_both_sides_are_flagged(
     assert all(("fast" in name) == (candidate > FOREIGN_SHARE) for name in named if busy == 2)
 
 
-def test_foreign_cpu_time_of_different_scenarios_is_not_compared(beside: With) -> None:
-    runs = [beside(name, share) for name, share in (("ss-1", 0.0), ("ss-acc", 0.0), ("srv-1", 0.08), ("srv-acc", 0.5))]
+def test_foreign_cpu_time_of_different_scenarios_is_not_compared(with_foreign_load: With) -> None:
+    runs = [
+        with_foreign_load(name, share)
+        for name, share in (("ss-1", 0.0), ("ss-acc", 0.0), ("srv-1", 0.08), ("srv-acc", 0.5))
+    ]
     assert contended(sign_off("bundle", runs).findings) == []
 
 
-def test_foreign_cpu_time_of_accuracy_runs_is_ignored(beside: With, runs: FrozenRuns) -> None:
-    assert sign_off("harness", [runs("ss-1"), beside("ss-acc", 0.6)]).outcome == "PASS"
+def test_foreign_cpu_time_of_accuracy_runs_is_ignored(with_foreign_load: With, runs: FrozenRuns) -> None:
+    assert sign_off("harness", [runs("ss-1"), with_foreign_load("ss-acc", 0.6)]).outcome == "PASS"
 
 
-def test_runs_without_contention_record_are_noted(beside: With, runs: FrozenRuns) -> None:
-    verdict = sign_off("baseline", [beside("off-1", 0.6), *runs.paths("off-2", "off-acc")])
+def test_runs_without_contention_record_are_noted(with_foreign_load: With, runs: FrozenRuns) -> None:
+    verdict = sign_off("baseline", [with_foreign_load("off-1", 0.6), *runs.paths("off-2", "off-acc")])
     (reason,) = [one for one in verdict.findings if one.slug == "contention_not_recorded"]
-    assert (verdict.outcome, as_word(reason), reason.numbers) == ("PASS", "NOTE", {"runs": 3})
+    assert (verdict.outcome, label_of(reason), reason.numbers) == ("PASS", "NOTE", {"runs": 3})
 
 
 # Replicas -------------------------------------------------------------------------------------------------------------
@@ -282,7 +287,7 @@ def renumber(run: RunDir, number: Callable[[Json], int], faster: float = 1.0) ->
     each_record(run, edit)
 
 
-def of_replicas(run_dir: RunDir, *, contended: bool = False) -> list[tuple[str, str]]:
+def replica_findings(run_dir: RunDir, *, contended: bool = False) -> list[tuple[str, str]]:
     run = evidence(run_dir.root)
     if contended:
         assert run.manifest is not None
@@ -332,6 +337,8 @@ def test_inconsistent_replicas_are_reported(
 ) -> None:
     run_dir = RunDir(shutil.copytree(run, tmp_path / "run"))
     change(run_dir)
-    assert of_replicas(run_dir) == expected
-    severities = {severity for rule, severity in of_replicas(run_dir, contended=True) if rule == "H-5/replica_too_fast"}
+    assert replica_findings(run_dir) == expected
+    severities = {
+        severity for rule, severity in replica_findings(run_dir, contended=True) if rule == "H-5/replica_too_fast"
+    }
     assert "error" not in severities  # on a busy machine

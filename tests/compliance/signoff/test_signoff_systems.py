@@ -28,7 +28,7 @@ from tests.signoff.forge.faults import inject, set_manifest
 from tests.signoff.forge.manifest_faults import shorten_requests
 from tests.support.files.editing import read_records, reseal, set_at, set_record, write_records
 from tests.support.runs.recorded import recorded
-from tests.support.runs.signoff_fixtures import FrozenRuns, as_word, evidence, slugs
+from tests.support.runs.signoff_fixtures import FrozenRuns, evidence, label_of, slugs
 
 RUNS = ("ss-1", "ss-acc", "srv-1", "srv-acc")
 ANOTHER = {**dict.fromkeys(("vendor", *ACCELERATOR_FACTS)), "name": "another"}  # an accelerator
@@ -36,7 +36,7 @@ POWER_TIME = "%m-%d-%Y %H:%M:%S.%f"
 Values = dict[str, Any]  # key in the manifest → value
 
 
-def edited(runs: FrozenRuns, folder: Path, name: str, values: Values) -> Path:
+def edited_copy(runs: FrozenRuns, folder: Path, name: str, values: Values) -> Path:
     """A copy with other values at places of its record; later = by as many ns."""
     copy = RunDir(runs.copy(folder / name, name))
     content = json.loads(copy.manifest.read_bytes())
@@ -73,7 +73,7 @@ def test_scenarios_of_two_systems_are_reported(
 ) -> None:
     """Across scenarios: of each pair by itself all may be well."""
     names = ("off-1", "off-acc", "srv-1", "srv-acc")
-    paths = [edited(runs, tmp_path, name, values) if name == changed else runs(name) for name in names]
+    paths = [edited_copy(runs, tmp_path, name, values) if name == changed else runs(name) for name in names]
     reported_slugs = {finding.slug for finding in one_bundle([evidence(path) for path in paths])}
     assert reported_slugs == {slug}
 
@@ -85,7 +85,7 @@ def test_runs_of_patches_must_share_scenario_and_system_of_the_bundle(runs: Froz
     )
     assert foreign_runs([first, second, accuracy], bundle) == ""
     assert "scenario" in foreign_runs(foreign, bundle)
-    elsewhere = evidence(edited(runs, tmp_path, "off-fast-1", ELSEWHERE))
+    elsewhere = evidence(edited_copy(runs, tmp_path, "off-fast-1", ELSEWHERE))
     assert "host.hostname" in foreign_runs([first, elsewhere], bundle)
 
 
@@ -98,7 +98,7 @@ def test_runs_of_patches_must_share_scenario_and_system_of_the_bundle(runs: Froz
     ],
 )
 def test_ineligible_candidate_runs_are_flagged(runs: FrozenRuns, tmp_path: Path, slug: str, values: Values) -> None:
-    ref, cand = runs.paths("off-1", "off-2", "off-acc"), [edited(runs, tmp_path, "off-fast-1", values)]
+    ref, cand = runs.paths("off-1", "off-2", "off-acc"), [edited_copy(runs, tmp_path, "off-fast-1", values)]
     verdict = sign_off("patch", ref, [*cand, runs("off-fast-2")], Claim(levers=["tpot_ms"]))
     reported = {one.slug: one.severity for one in verdict.findings}
     assert (reported[slug], verdict.outcome) == ("warning", "FLAG")
@@ -137,9 +137,9 @@ def test_a_performance_run_faster_than_its_accuracy_run_is_flagged(runs: FrozenR
     assert list(pace(evidence(runs("ss-1")), evidence(runs("ss-acc")))) == []
     assert list(pace(evidence(runs("ss-1")), evidence(runs("ss-fast-acc")))) == []  # slower than its accuracy run
     (reason,) = pace(evidence(runs("ss-fast-1")), evidence(runs("ss-acc")))
-    assert (as_word(reason), reason.slug) == ("FLAG", "faster_than_accuracy")
+    assert (label_of(reason), reason.slug) == ("FLAG", "faster_than_accuracy")
     findings = list(pace(evidence(runs("ss-null")), evidence(runs("ss-acc"))))
-    assert {as_word(one) for one in findings} == {"FAIL"}
+    assert {label_of(one) for one in findings} == {"FAIL"}
     half = runs.copy(tmp_path / "half", "srv-1")
     shorten_requests(RunDir(half), 0.9 / FASTER_FLAG)
     assert [one.slug for one in pace(evidence(half), evidence(runs("srv-acc")))] == ["faster_than_accuracy"]
@@ -158,7 +158,7 @@ def test_an_accuracy_run_slowed_by_a_busy_host_is_not_flagged(
     more = {"stolen_cpu_s": 0.0, "load_average_start": 9.0, "load_average_end": 9.0}
     accuracy = runs.copy(tmp_path / "accuracy", "srv-acc", ["set_manifest", "observed.contention", times | more])
     (reason,) = pace(evidence(fast), evidence(accuracy))
-    assert (as_word(reason), reason.slug) == (severity, "faster_than_accuracy")
+    assert (label_of(reason), reason.slug) == (severity, "faster_than_accuracy")
 
 
 def test_a_ratio_within_the_resolution_of_stamps_is_a_warning(runs: FrozenRuns, tmp_path: Path) -> None:
@@ -166,27 +166,27 @@ def test_a_ratio_within_the_resolution_of_stamps_is_a_warning(runs: FrozenRuns, 
     for run, factor in zip(pair, (0.001, 0.1), strict=True):
         shorten_requests(RunDir(run), factor)
     (reason,) = pace(*(evidence(run) for run in pair))
-    assert (as_word(reason), reason.slug) == ("FLAG", "faster_than_accuracy")
+    assert (label_of(reason), reason.slug) == ("FLAG", "faster_than_accuracy")
 
 
 RECORD = "audit_output_caching.json"
 
 
-def first(folder: Path, kind: str) -> Path:
+def first_run(folder: Path, kind: str) -> Path:
     """The first run of a kind."""
     (run,) = folder.glob(f"{kind}-*round1/")
     return run
 
 
 def other_engine(folder: Path) -> None:
-    set_at(first(folder, "repeat") / "manifest.json", "plan.engine_options.slots", 9)
+    set_at(first_run(folder, "repeat") / "manifest.json", "plan.engine_options.slots", 9)
 
 
 def left_out(kind: str, *, run: bool = True) -> Callable[[Path], None]:
     """A run that did not suit is not in the record, nor there."""
 
     def change(folder: Path) -> None:
-        label = first(folder, kind).name
+        label = first_run(folder, kind).name
         kept = [one for one in json.loads((folder / RECORD).read_text())["runs"] if one["label"] != label]
         set_at(folder / RECORD, "runs", kept)
         if run:
@@ -196,15 +196,15 @@ def left_out(kind: str, *, run: bool = True) -> Callable[[Path], None]:
 
 
 def reference_again(folder: Path) -> None:
-    repeat = first(folder, "repeat")
+    repeat = first_run(folder, "repeat")
     shutil.rmtree(repeat)
-    shutil.copytree(first(folder, "reference"), repeat)
+    shutil.copytree(first_run(folder, "reference"), repeat)
 
 
 def other_rows(folder: Path) -> None:
     """The second reference run claims to have issued other samples than it did."""
     (run,) = map(RunDir, folder.glob("reference-*round2/"))
-    rows = json.loads((first(folder, "reference") / "manifest.json").read_bytes())["plan"]["rows"]
+    rows = json.loads((first_run(folder, "reference") / "manifest.json").read_bytes())["plan"]["rows"]
     set_at(run.manifest, "plan.rows", rows)
     reseal(run)
 
@@ -229,7 +229,7 @@ def prefix_caching(folder: Path) -> None:
 CACHING: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "another engine": (other_engine, "FAIL caching_audit_forged", "manifest.json was changed after the run ended"),
     "another engine, sealed anew": (
-        lambda folder: [other_engine(folder), reseal(RunDir(first(folder, "repeat")))],
+        lambda folder: [other_engine(folder), reseal(RunDir(first_run(folder, "repeat")))],
         "FAIL caching_audit_forged", "engine_options.slots: 1 in the first, 9 in the second",
     ),
     "not passed": (
@@ -253,7 +253,7 @@ def test_a_caching_audit_is_reevaluated_from_its_runs(tmp_path: Path, case: str)
     change, reason, sentence = CACHING.get(case, (lambda folder: None, "NOTE caching_audited", ""))
     result = ResultDir(Path(shutil.copytree(recorded() / "caching", tmp_path / "result")))
     change(result.audit("output_caching"))
-    texts = {f"{as_word(one)} {one.slug}": one.text for one in caching(evidence(result.performance.root))}
+    texts = {f"{label_of(one)} {one.slug}": one.text for one in caching(evidence(result.performance.root))}
     assert texts.keys() == {reason}
     assert sentence in texts[reason]
 

@@ -15,7 +15,7 @@ def short_tree() -> Tree:
 
 
 @pytest.fixture
-def copied(short_tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
+def tree_copy(short_tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
     """A copy that is held to short rules."""
     trees.shorten_rules(monkeypatch)
     return Tree(Path(shutil.copytree(short_tree.root, tmp_path / "tree")))

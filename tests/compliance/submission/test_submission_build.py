@@ -45,7 +45,7 @@ SCENARIO_FILES = {
 }
 
 
-def content(root: Path) -> dict[str, str]:
+def hashes_by_path(root: Path) -> dict[str, str]:
     """SHA-256 of every file by its path."""
     return {
         path.relative_to(root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -55,17 +55,17 @@ def content(root: Path) -> dict[str, str]:
 
 
 def test_a_rehearsal_tree_is_complete_and_marked(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
-    before = content(campaign.root)
+    before = hashes_by_path(campaign.root)
     outcome = build()
     assert outcome.findings == []
-    assert content(campaign.root) == before
+    assert hashes_by_path(campaign.root) == before
     tree, home = tmp_path / "tree", tmp_path / "tree" / "closed" / "Org"
     expected = {f"results/Box/{BENCHMARK}/{one}/{name}" for one in ("Offline", "Server") for name in SCENARIO_FILES}
     expected |= {"systems/Box.json", "src/README.md", "src/mlperf-llama-vllm/main.py", "documentation/calibration.md"}
-    assert set(content(home)) == expected
+    assert set(hashes_by_path(home)) == expected
     assert {path.name for path in tree.iterdir()} == {"closed", REHEARSAL_FILE}
     record = outcome.record()
-    assert record["files"] == {name: (tree / name).stat().st_size for name in content(tree)}
+    assert record["files"] == {name: (tree / name).stat().st_size for name in hashes_by_path(tree)}
     assert record["bytes"] == sum(record["files"].values())
     assert record["verdict"] == "BUILT"
     assert record["signoff"]["audit_scope"] == "bundle"
@@ -120,7 +120,7 @@ def test_an_official_tree_has_no_rehearsal_mark(
     files = [path for path in (tmp_path / "tree").rglob("*") if path.is_file()]
     assert not any(REHEARSAL_MARK.encode() in path.read_bytes() for path in files)
     again = build(rehearsal=True, tree="again")
-    assert content(tmp_path / "again") == content(tmp_path / "tree")
+    assert hashes_by_path(tmp_path / "again") == hashes_by_path(tmp_path / "tree")
     assert again.notes == ["every result is eligible for submission, so the tree is not marked as a rehearsal"]
 
 
@@ -132,7 +132,7 @@ def test_a_tree_is_identical_for_each_way_to_name_its_runs(
     runs = [path for one in results for path in (one.accuracy.root, one.performance.root, one.audit("TEST06"))]
     for number, named in enumerate(([one.root for one in reversed(results)], runs)):
         assert build(*named, tree=f"again-{number}").findings == []
-        assert content(tmp_path / "tree") == content(tmp_path / f"again-{number}")
+        assert hashes_by_path(tmp_path / "tree") == hashes_by_path(tmp_path / f"again-{number}")
 
 
 def test_the_v5_1_layout_has_a_measurements_directory(
@@ -155,10 +155,10 @@ def test_existing_files_are_not_overwritten(build: Submit, campaign: CampaignDir
     tree = tmp_path / "tree"
     tree.mkdir()
     assert build().findings == []  # an empty directory is taken
-    before = content(tree)
+    before = hashes_by_path(tree)
     with pytest.raises(SetupError, match="not empty"):
         build()
-    assert content(tree) == before
+    assert hashes_by_path(tree) == before
     (tmp_path / "file").write_text("")
     with pytest.raises(SetupError, match="not empty"):
         build(tree="file")
@@ -190,11 +190,11 @@ def test_a_log_changed_after_its_verdict_stops_the_build(
 ) -> None:
     detail = campaign.result(BENCHMARK, "Server").performance.detail
 
-    def meanwhile(scope: str, directories: object, **options: object) -> SignOff:
+    def change_log_and_sign_off(scope: str, directories: object, **options: object) -> SignOff:
         detail.write_text(detail.read_text() + "\n")
         return SignOff("bundle", 0.5, "closed")
 
-    monkeypatch.setattr("compliance.submission.build.judge_runs", meanwhile)
+    monkeypatch.setattr("compliance.submission.build.judge_runs", change_log_and_sign_off)
     with pytest.raises(ExecutionError, match="changed after the run ended"):
         build()
     assert not (tmp_path / "tree").exists()
@@ -225,9 +225,9 @@ def test_the_command_prints_the_tree_and_the_next_command(
     again = command(campaign, tmp_path, "--rehearsal")  # the campaign names the file of --system
     again[again.index("--output") + 1] = str(tmp_path / "again")
     assert submit.main(again, standalone_mode=False) == ExitCode.OK
-    assert content(tmp_path / "again") == content(tmp_path / "tree")
+    assert hashes_by_path(tmp_path / "again") == hashes_by_path(tmp_path / "tree")
     capsys.readouterr()
-    files = content(tmp_path / "tree")
+    files = hashes_by_path(tmp_path / "tree")
     assert f"built {tmp_path / 'tree'}: {len(files)} files" in output
     assert f"{BENCHMARK}/Offline: PASS, audits: TEST06" in output
     assert "    cooling: air" in output

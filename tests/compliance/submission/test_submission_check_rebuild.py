@@ -42,7 +42,7 @@ def tree(build: Submit, campaign: CampaignDir, tmp_path: Path, monkeypatch: pyte
     return tmp_path / "tree"
 
 
-def held(tree: Path, runs: Path, **inputs: object) -> tuple[list[Finding], list[SystemSignOff]]:
+def compare_with_runs(tree: Path, runs: Path, **inputs: object) -> tuple[list[Finding], list[SystemSignOff]]:
     made_of = TreeInputs(index_runs([runs]), **{"source": tree.parent / "code", **inputs})  # type: ignore[arg-type]
     alone = check_submission_tree(tree, CURRENT_ROUND)  # which finds the runs too short
     checked = compare_tree_with_runs(alone, made_of)
@@ -56,21 +56,21 @@ def replace_in(path: Path, old: str, new: str) -> None:
 
 
 def test_a_tree_that_equals_its_runs_has_no_findings(tree: Path, campaign: CampaignDir) -> None:
-    findings, (signed,) = held(tree, campaign.root)
+    findings, (signed,) = compare_with_runs(tree, campaign.root)
     assert findings == []
     assert (signed.system, signed.runs, signed.legs_found, signed.blocks) == ("closed/Org/Box", 4, 4, False)
     (tree / "closed/Org/calibration.md").write_text("# Calibration\n")
-    assert held(tree, campaign.root, given=read_system_file({"system": SYSTEM}))[0] == []
+    assert compare_with_runs(tree, campaign.root, given=read_system_file({"system": SYSTEM}))[0] == []
     for number in range(64):  # all of which would be held in memory
         (tree / f"closed/Org/documentation/calibration-{number}.md").write_text("x")
-    (finding,) = held(tree, campaign.root)[0]
+    (finding,) = compare_with_runs(tree, campaign.root)[0]
     assert (finding.rule, file_text(finding)) == ("runs-differ", "closed/Org/documentation")
 
 
 def test_a_technique_that_fails_the_gate_is_reported(tree: Path, campaign: CampaignDir) -> None:
     for run in (one for result in results_of(campaign) for one in (result.performance, result.accuracy)):
         edit(run.manifest, asked={"mechanism": {"mechanism": "baseline", "mechanism_variant": "none"}})
-    findings = [one for one in held(tree, campaign.root)[0] if one.rule == "gate/mechanism_misdeclared"]
+    findings = [one for one in compare_with_runs(tree, campaign.root)[0] if one.rule == "gate/mechanism_misdeclared"]
     assert {file_text(one) for one in findings} == {f"closed/Org/results/Box/{BENCHMARK}/{name}" for name in SCENARIOS}
     assert all("technique: effective technique: weight_quantization/fp8_w8a8" in one.found for one in findings)
 
@@ -96,7 +96,7 @@ def test_each_file_that_differs_from_the_runs_is_reported(tree: Path, campaign: 
     replace_in(home / "src/mlperf-llama-vllm/main.py", "that ran", "that did not run")
     (home / "src/loadgen.py").write_text("")
     (server / "measurements.json").unlink()
-    findings, _ = held(tree, campaign.root)
+    findings, _ = compare_with_runs(tree, campaign.root)
     differ = {file_text(finding) for finding in findings if finding.rule == "runs-differ"}
     changed = [accuracy, summary, responses, cut, *(offline / name for name in ("measurements.json", "user.conf"))]
     changed += [offline / "README.md", server / "TEST06/verify_accuracy.txt", server / "measurements.json"]
@@ -116,7 +116,7 @@ def test_a_description_of_other_weights_is_reported(tree: Path, campaign: Campai
         path = tree / "closed/Org" / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(row.format("A" * 64).encode())
-    findings, _ = held(tree, campaign.root)
+    findings, _ = compare_with_runs(tree, campaign.root)
     assert {one.rule for one in findings} == {"runs-differ"}
     reported = "\n".join(one.found for one in findings)
     assert reported.count("describes weights that the runs did not use") == len(rows), reported
@@ -129,7 +129,7 @@ def test_unexpected_files_are_reported(tree: Path, campaign: CampaignDir) -> Non
         path = tree / name
         path.parent.mkdir(exist_ok=True)
         path.write_text("x")
-    assert {file_text(one) for one in held(tree, campaign.root)[0] if one.rule == "runs-differ"} == names
+    assert {file_text(one) for one in compare_with_runs(tree, campaign.root)[0] if one.rule == "runs-differ"} == names
 
 
 def test_a_rehearsal_tree_without_marks_is_reported(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_rehearsal_tree_without_marks_is_reported(build: Submit, campaign: Cam
             path.write_text("\n".join(line for line in path.read_text().splitlines() if REHEARSAL_MARK not in line))
     for path in tree.rglob("Box.json"):
         path.write_text(json.dumps({"framework": "vLLM 0.32.0"}))
-    findings, (signed,) = held(tree, campaign.root)
+    findings, (signed,) = compare_with_runs(tree, campaign.root)
     refused = [finding.found for finding in findings if finding.definition.kind == "submit"]
     assert "not eligible for submission: the dummy engine runs no model" in refused
     assert signed.verdict is not None
@@ -151,7 +151,7 @@ def test_a_log_that_matches_no_run_is_reported(tree: Path, campaign: CampaignDir
     """One blank in one log, and there is no sign-off: that blocks."""
     detail = tree / "closed/Org/results/Box" / BENCHMARK / "Offline/performance/run_1/mlperf_log_detail.txt"
     detail.write_bytes(detail.read_bytes() + b" ")
-    findings, (signed,) = held(tree, campaign.root)
+    findings, (signed,) = compare_with_runs(tree, campaign.root)
     assert ("log-not-in-runs", detail.relative_to(tree).as_posix()) in {(one.rule, file_text(one)) for one in findings}
     assert (signed.legs_found, signed.blocks) == (3, True)
     assert "--runs has 3 of 4 runs" in signed.headline
@@ -160,7 +160,7 @@ def test_a_log_that_matches_no_run_is_reported(tree: Path, campaign: CampaignDir
 def test_missing_code_of_a_commit_is_reported(tree: Path, campaign: CampaignDir) -> None:
     """The commit is not here: nothing is said of the code but that, and the other files are compared."""
     replace_in(tree / "closed/Org/systems/Box.json", '"cooling": "air"', '"cooling": "air" ')
-    findings, _ = held(tree, campaign.root, source=None)
+    findings, _ = compare_with_runs(tree, campaign.root, source=None)
     assert {(one.rule, file_text(one)) for one in findings} == {
         ("runs-unread", "closed/Org/src"),
         ("runs-differ", "closed/Org/systems/Box.json"),
@@ -173,7 +173,7 @@ def test_responses_that_cannot_be_rescored_are_reported(tree: Path, campaign: Ca
     for result in results_of(campaign):
         named = {"dataset_path": "/nowhere/cnn.json", "dataset_sha256": gone}
         edit(result.accuracy.manifest, plan=named)
-    findings, _ = held(tree, campaign.root)
+    findings, _ = compare_with_runs(tree, campaign.root)
     assert any(
         "the responses were not rescored" in item.found for item in findings if item.rule == "accuracy-scored-again"
     )
@@ -189,7 +189,7 @@ GROUPS = (
 )
 
 
-def accepted(outcome: SubmitOutcome) -> None:
+def expect_acceptance(outcome: SubmitOutcome) -> None:
     assert outcome.findings == []
     assert outcome.signed is not None
     assert outcome.signed.outcome in ("PASS", "FLAG"), outcome.signed.headline
@@ -202,12 +202,12 @@ def test_honest_campaign_variations_are_submitted(
     for result in results_of(campaign):
         for name in names:
             VARIATIONS[name](Pair(result.root))
-    accepted(build())
+    expect_acceptance(build())
 
 
 def test_a_campaign_is_signed_off_as_a_whole(build: Callable[..., SubmitOutcome], campaign: CampaignDir) -> None:
     """As docs/signoff.md types it: by its own directory."""
-    accepted(build())
+    expect_acceptance(build())
     verdict = sign_off("bundle", [campaign.root])
     assert verdict.outcome in ("PASS", "FLAG"), verdict.headline
     replayed = {path for one in verdict.findings if one.rule == "P-6/replayed" for path in one.files}
@@ -219,4 +219,4 @@ def test_a_campaign_across_two_years_is_submitted(build: Callable[..., SubmitOut
     for number, result in enumerate(results_of(campaign)):
         run_at(result.performance, start + timedelta(hours=3 * number))
         run_at(result.accuracy, start + timedelta(hours=3 * number + 1))
-    accepted(build())
+    expect_acceptance(build())

@@ -24,7 +24,7 @@ from runs.record.manifest import read_manifest
 from runs.rounds import CURRENT_ROUND
 from tests.support.files.editing import set_record
 from tests.support.published import CHECKOUT, needs_checkout
-from tests.support.runs.dummy_runs import judged
+from tests.support.runs.dummy_runs import verify_one_result
 from tests.support.runs.recorded import OVER_HTTP
 from tests.support.runs.submission_runs import BENCHMARK, SCENARIOS, SYSTEM, campaign_copy, edit
 
@@ -81,7 +81,7 @@ def test_a_network_tree_has_all_required_files(build: Build, campaign: CampaignD
     }
 
 
-def _said(tree: Path) -> str:
+def _official_messages(tree: Path) -> str:
     """The messages of the official checker."""
     return "\n".join(message.text for message in run_official(Path(CHECKOUT), tree, CURRENT_ROUND).messages)
 
@@ -91,7 +91,7 @@ def test_the_official_checker_accepts_and_refuses_the_same_network_fields(build:
     build()
     path = tmp_path / "tree" / "network" / "Org" / "systems" / "Box.json"
     faults = ("invalid sut name", "incorrect network mode", "field nic_sut is missing", "has division")
-    assert not [fault for fault in faults if fault in _said(tmp_path / "tree")]
+    assert not [fault for fault in faults if fault in _official_messages(tmp_path / "tree")]
     for change, rule, message in (
         ({"is_network": "false"}, "system-network", "incorrect network mode"),
         ({"nic_sut": None}, "system-field", "field nic_sut is missing"),
@@ -99,7 +99,7 @@ def test_the_official_checker_accepts_and_refuses_the_same_network_fields(build:
         content = json.loads(path.read_bytes())
         changed = {key: value for key, value in {**content, **change}.items() if value is not None}
         path.write_text(json.dumps(changed))
-        assert message in _said(tmp_path / "tree")
+        assert message in _official_messages(tmp_path / "tree")
         assert rule in {one.rule for one in check_submission_tree(tmp_path / "tree", CURRENT_ROUND).findings}
         path.write_text(json.dumps(content))
 
@@ -124,7 +124,7 @@ def test_each_division_accepts_only_its_kind_of_system(build: Build, tmp_path: P
 _CLIENT = "observed.engines.0.client"
 
 
-def declared(**values: object) -> Json:
+def with_declaration(**values: object) -> Json:
     """As the user declared it, and as it is effective."""
     places = ("plan.engine_options.declared", "engine.configuration.declared")
     return {f"{place}.{name}": value for place in places for name, value in values.items()}
@@ -141,9 +141,9 @@ def declared(**values: object) -> Json:
 )
 def test_an_incomplete_record_of_servers_is_refused(campaign: CampaignDir, place: str, value: object) -> None:
     run = campaign.result(BENCHMARK, "Offline").performance
-    assert judged(run.root).contradictions == []
+    assert verify_one_result(run.root).contradictions == []
     set_record(run, {place: value})
-    verdict = judged(run.root)
+    verdict = verify_one_result(run.root)
     assert verdict.error is not None or verdict.contradictions
 
 
@@ -151,9 +151,9 @@ def test_an_incomplete_record_of_servers_is_refused(campaign: CampaignDir, place
     "values",
     [
         {"plan.engine_options.declared": None, "engine.configuration.declared": None},
-        declared(dtype=...),
-        declared(speculative=True),
-        declared(enable_prefix_caching=True),
+        with_declaration(dtype=...),
+        with_declaration(speculative=True),
+        with_declaration(enable_prefix_caching=True),
         {f"{_CLIENT}.cached_tokens_by_metrics": 16, f"{_CLIENT}.counts_reuse": True},
         {"engine.configuration.probes.cached_tokens_of_the_repeat": 288},
     ],
@@ -162,7 +162,7 @@ def test_an_eligible_run_with_forbidden_servers_is_reported(campaign: CampaignDi
     run = campaign.result(BENCHMARK, "Offline").performance
     for changes, broken in (({"official": True, "unofficial_reasons": []}, False), (values, True)):
         set_record(run, changes)
-        (part,) = judged(run.root).parts
+        (part,) = verify_one_result(run.root).parts
         assert ("record-servers" in {found.rule for found in part.violated}) is broken
 
 

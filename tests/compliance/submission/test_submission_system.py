@@ -30,7 +30,7 @@ from tests.support.runs.records import GPU, HOST, official_record
 from tests.support.runs.technique_rows import weights as weights_part
 
 
-def described(fields: dict[str, Any], record: Manifest | None = None, **more: Any) -> SystemDescription:
+def describe(fields: dict[str, Any], record: Manifest | None = None, **more: Any) -> SystemDescription:
     values: dict[str, Any] = {
         "submitter": "Org",
         "division": "closed",
@@ -41,12 +41,12 @@ def described(fields: dict[str, Any], record: Manifest | None = None, **more: An
     return system_description([record or official_record()], **{**values, **more})
 
 
-def example() -> dict[str, Any]:
+def complete_system_file() -> dict[str, Any]:
     """A submitter's file in which everything is given."""
     return {"system": {field.name: field.example for field in FIELDS if field.name not in GIVEN}}
 
 
-def shipped(*, commented: bool) -> dict[str, Any]:
+def shipped_system_file(*, commented: bool) -> dict[str, Any]:
     """configs/system-example.yaml, as it is or with the commented fields taken in."""
     text = (ROOT / "configs" / "system-example.yaml").read_text()
     if commented:
@@ -57,7 +57,7 @@ def shipped(*, commented: bool) -> dict[str, Any]:
 
 
 def test_a_system_file_with_all_fields_is_complete() -> None:
-    description = described(example()["system"], suites={"edge", "datacenter"})
+    description = describe(complete_system_file()["system"], suites={"edge", "datacenter"})
     values = dict(description.values)
     assert set(values) == set(NAMES)  # is_network is not among them
     assert (values["system_type"], values["status"]) == ("datacenter,edge", "available")
@@ -67,7 +67,7 @@ def test_a_system_file_with_all_fields_is_complete() -> None:
 
 
 def test_the_shipped_system_file_lists_each_field() -> None:
-    content = shipped(commented=True)
+    content = shipped_system_file(commented=True)
     assert set(content["system"]) == {*NAMES, *NETWORK_NAMES} - set(GIVEN)
     assert set(content["measurements"]) == set(MEASUREMENT_FIELDS)
     filled = {name: "available" if value == REPLACE_ME else value for name, value in content["system"].items()}
@@ -75,7 +75,7 @@ def test_the_shipped_system_file_lists_each_field() -> None:
 
 
 def test_the_shipped_system_file_with_placeholders_is_refused() -> None:
-    content = shipped(commented=False)
+    content = shipped_system_file(commented=False)
     assert set(content["system"].values()) == {REPLACE_ME}
     assert content["measurements"] is None
     with pytest.raises(InputError) as caught:
@@ -84,12 +84,12 @@ def test_the_shipped_system_file_with_placeholders_is_refused() -> None:
 
 
 def test_recorded_facts_fill_missing_system_fields() -> None:
-    fields = {name: value for name, value in example()["system"].items() if "accelerator_" not in name}
+    fields = {name: value for name, value in complete_system_file()["system"].items() if "accelerator_" not in name}
     for name in ("framework", "other_software_stack", "operating_system", "host_processor_model_name"):
         del fields[name]
     fields |= {"accelerator_memory_configuration": "HBM3", "accelerator_host_interconnect": "PCIe Gen5"}
     del fields["accelerators_per_node"], fields["number_of_nodes"]
-    values = described(fields).values
+    values = describe(fields).values
     assert values["number_of_nodes"] == "1"
     assert values["accelerator_model_name"] == "NVIDIA H100 80GB HBM3"
     assert values["accelerator_memory_capacity"] == "81559 MiB"
@@ -104,7 +104,7 @@ def test_recorded_facts_fill_missing_system_fields() -> None:
 
 def test_all_missing_fields_are_reported_together_with_examples() -> None:
     with pytest.raises(InputError) as caught:
-        described({"cooling": "air"})
+        describe({"cooling": "air"})
     reported = f"{caught.value.message}\n{caught.value.fix}"
     for name in ("status", "host_memory_configuration", "host_storage_type", "accelerator_host_interconnect"):
         assert name in caught.value.message
@@ -114,26 +114,26 @@ def test_all_missing_fields_are_reported_together_with_examples() -> None:
     lines = yaml.safe_load(caught.value.fix.partition("\n")[2])
     read_system_file(lines)  # the proposed lines are valid
     with pytest.raises(InputError, match="1 field of the system description missing: cooling"):
-        described(example()["system"] | {"cooling": "  "})
+        describe(complete_system_file()["system"] | {"cooling": "  "})
 
 
 @pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.name)
 def test_each_field_is_given_recorded_optional_or_required(field: Any) -> None:
     """Without its value each field is missing, may be empty, is recorded, or has a default."""
-    fields = example()["system"]
+    fields = complete_system_file()["system"]
     if fields.pop(field.name, None) is None:
         return  # the command line gives it
     have = {"accelerator_interconnect", "number_of_nodes", "host_networking_topology", "system_name"}
     have |= {"host_processor_model_name", "host_memory_capacity", "framework", "operating_system"}
     have |= {"other_software_stack", "accelerators_per_node", "accelerator_model_name", "accelerator_memory_capacity"}
     if field.may_be_empty or field.name in have:
-        assert field.name in described(fields).values
+        assert field.name in describe(fields).values
     else:
         with pytest.raises(
             InputError,
             match=f"description missing: {field.name}$|description missing: {field.name}\n",
         ):
-            described(fields)
+            describe(fields)
 
 
 def test_a_single_host_is_one_node() -> None:
@@ -156,22 +156,24 @@ def on_nodes(*accelerators: list[dict[str, Any]]) -> Manifest:
 
 
 def test_nodes_of_a_cluster_are_counted() -> None:
-    fields = example()["system"]
+    fields = complete_system_file()["system"]
     for name in ("number_of_nodes", "accelerators_per_node", "other_software_stack"):
         del fields[name]
-    values = described(fields, on_nodes([GPU, GPU], [GPU, GPU])).values
+    values = describe(fields, on_nodes([GPU, GPU], [GPU, GPU])).values
     assert (values["number_of_nodes"], values["accelerators_per_node"]) == ("2", "2")
     assert "ray 2.60.0" in values["other_software_stack"]
     with pytest.raises(InputError, match="1 field of the system description missing: accelerators_per_node"):
-        described(fields, on_nodes([GPU, GPU], [GPU]))
+        describe(fields, on_nodes([GPU, GPU], [GPU]))
     del fields["host_networking_topology"]
     with pytest.raises(InputError, match="1 field of the system description missing: host_networking_topology"):
-        described(fields, on_nodes([GPU], [GPU]))
+        describe(fields, on_nodes([GPU], [GPU]))
 
 
 def test_a_host_without_accelerators_has_zero_accelerators() -> None:
-    fields = {name: value for name, value in example()["system"].items() if not name.startswith("accelerator")}
-    values = described(fields, official_record(accelerators=[])).values
+    fields = {
+        name: value for name, value in complete_system_file()["system"].items() if not name.startswith("accelerator")
+    }
+    values = describe(fields, official_record(accelerators=[])).values
     assert values["accelerators_per_node"] == "0"
     for name in NAMES:
         if name.startswith("accelerator_"):
@@ -210,8 +212,8 @@ def test_facts_are_detected_only_on_the_host_of_the_runs() -> None:
     assert detected_for(official_record()) == {}
     here = official_record(host=host_facts(), accelerators=[])
     assert detected_for(here) == detect()
-    fields = {name: value for name, value in example()["system"].items() if name != "host_storage_type"}
-    description = described(fields, here, detect_here=lambda _: {"host_storage_type": "tape"})
+    fields = {name: value for name, value in complete_system_file()["system"].items() if name != "host_storage_type"}
+    description = describe(fields, here, detect_here=lambda _: {"host_storage_type": "tape"})
     assert description.values["host_storage_type"] == "tape"
     assert description.origins["host_storage_type"] == "detected"
     detected = detect()
@@ -279,7 +281,7 @@ def test_fields_equal_those_of_the_official_checker() -> None:
 def test_submit_and_check_refuse_the_same_counts(tmp_path: Path, value: object) -> None:
     with pytest.raises(InputError, match=r"number_of_nodes: .* must be a whole number of at least 1"):
         read_system_file({"system": {"number_of_nodes": value}})
-    description = {**dict(described(example()["system"]).values), "number_of_nodes": value}
+    description = {**dict(describe(complete_system_file()["system"]).values), "number_of_nodes": value}
     findings = _check_fields(tmp_path / "system.json", description)
     assert [(finding.rule, finding.found) for finding in findings if "number_of_nodes" in finding.found] == [
         ("system-number", f"number_of_nodes is {value!r}")

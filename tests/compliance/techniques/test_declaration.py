@@ -28,7 +28,7 @@ from runs.record.layout import RunDir
 from scenarios.launch.run_config import load_yaml, make_config
 from tests.conftest import ROOT, Finished
 from tests.support.runs.run_commands import arguments
-from tests.support.runs.signoff_fixtures import FrozenRuns, as_word
+from tests.support.runs.signoff_fixtures import FrozenRuns, label_of
 from tests.support.runs.technique_rows import eagle3, fp8, row
 
 REGISTRIES = load_registries()
@@ -153,19 +153,19 @@ def block(content: object) -> dict[str, Any]:
     return MechanismBlock.model_validate(content).root
 
 
-def declared(**fields: Any) -> dict[str, Any]:
+def declaration_with(**fields: Any) -> dict[str, Any]:
     return {"mechanism": "baseline", "mechanism_variant": "none", **fields}
 
 
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ("baseline", declared()),
+        ("baseline", declaration_with()),
         ("kv_quantization/fp8_e4m3", FP8),
         (" kv_quantization / fp8_e4m3 ", FP8),
         ({"mechanism": "kv_quantization/fp8_e4m3"}, FP8),
-        ({}, declared()),
-        ({"quality-eval-id": "mlperf_cnndm_rouge"}, declared(quality_eval_id="mlperf_cnndm_rouge")),
+        ({}, declaration_with()),
+        ({"quality-eval-id": "mlperf_cnndm_rouge"}, declaration_with(quality_eval_id="mlperf_cnndm_rouge")),
         ({**FP8, "compression_ratio": "2", "support_status": "supported"},
          {**FP8, "compression_ratio": 2.0, "support_status": "supported"}),
         ({**FP8, "mechanism_notes": ""}, FP8),
@@ -293,5 +293,5 @@ def test_sign_off_reports_a_declaration_that_contradicts_the_engine(
         assert findings == []
         return
     (finding,) = findings
-    assert (as_word(finding), finding.where) == ("FAIL", str(RunDir(run).manifest))
+    assert (label_of(finding), finding.where) == ("FAIL", str(RunDir(run).manifest))
     assert finding.found.startswith(why)

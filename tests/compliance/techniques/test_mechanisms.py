@@ -26,17 +26,17 @@ from compliance.techniques.technique_registry import (
 from runs.errors import InputError
 from runs.record.layout import RunDir
 from tests.support.runs.records import run_plan
-from tests.support.runs.technique_rows import eagle3, fp8, int8, judged, manifest, row, write_engine_log
+from tests.support.runs.technique_rows import eagle3, fp8, int8, judged_row, manifest, row, write_engine_log
 
 REGISTRIES = load_registries()
 
 
-def gate(*rows: dict[str, Any], **options: Any) -> GateOutcome:
-    return judge_rows([judged(one) for one in rows], REGISTRIES, **options)
+def judge_at_gate(*rows: dict[str, Any], **options: Any) -> GateOutcome:
+    return judge_rows([judged_row(one) for one in rows], REGISTRIES, **options)
 
 
 def criteria(*rows: dict[str, Any], **options: Any) -> list[str]:
-    return [failure.slug for one in gate(*rows, **options).matched for failure in one.failed]
+    return [failure.slug for one in judge_at_gate(*rows, **options).matched for failure in one.failed]
 
 
 anything = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.text()) | st.binary()
@@ -44,10 +44,10 @@ anything = st.none() | st.booleans() | st.integers() | st.floats() | st.text() |
 
 @given(st.dictionaries(st.sampled_from([*FIELD_NAMES, "support_status", "run_directory", "speculative"]), anything))
 def test_arbitrary_row_values_raise_no_exception(fields: dict[str, Any]) -> None:
-    judge_rows([judged(fields)], REGISTRIES).as_text()
+    judge_rows([judged_row(fields)], REGISTRIES).as_text()
 
 
-def supported(quality_id: str | None, status: str | None) -> dict[str, Any]:
+def supported_row(quality_id: str | None, status: str | None) -> dict[str, Any]:
     return fp8(support_status="supported", quality_eval_id=quality_id, quality_eval_status=status)
 
 
@@ -74,7 +74,7 @@ def test_a_damaged_registry_closes_the_gate_for_lossy_rows_only(tmp_path: Path, 
     *flags, issues = validate(fp8(), registries).values()
     assert flags == [None, None, None]
     assert issues[0].startswith(f"registry_load_error: {'cannot read ' * (content is None)}{path}")
-    lossy, plain = (judge_rows([judged(one)], registries, strict=True) for one in (fp8(), row()))
+    lossy, plain = (judge_rows([judged_row(one)], registries, strict=True) for one in (fp8(), row()))
     assert (lossy.status, lossy.closed) == ("fail", True)
     assert (plain.status, plain.closed) == ("pass", False)
     assert [registries.compresses(mechanism) for mechanism in ("baseline", "magic")] == [False, True]
@@ -105,11 +105,11 @@ _DECLARED = {"pair_registered", "status_known", "draft_model_declared"}  # rules
         (fp8(support_status="gold"), ["status_known"]),
         (fp8(support_status="reviewed_preview", quality_eval_id="ruler_v1", quality_eval_status="pending"), []),
         (fp8(support_status="reviewed_preview", quality_eval_id="mine"), ["quality_evaluated"]),
-        (supported("ruler_v1", "pending"), ["quality_evaluated"]),
-        (supported(None, None), ["quality_evaluated"] * 2),
+        (supported_row("ruler_v1", "pending"), ["quality_evaluated"]),
+        (supported_row(None, None), ["quality_evaluated"] * 2),
         (row("magic", support_status="supported"), ["pair_registered", *["quality_evaluated"] * 2]),
-        (supported("ruler_v1", "completed"), ["completed_evaluation_passes"]),
-        (supported("mlperf_cnndm_rouge", "completed"), ["completed_evaluation_passes"]),
+        (supported_row("ruler_v1", "completed"), ["completed_evaluation_passes"]),
+        (supported_row("mlperf_cnndm_rouge", "completed"), ["completed_evaluation_passes"]),
         (eagle3(), ["draft_model_declared"] * 2),
         (eagle3(draft_model_id="draft"), ["draft_model_declared"]),
         (eagle3(draft_model_id="draft", speculative_acceptance_rate=0), []),
@@ -118,7 +118,7 @@ _DECLARED = {"pair_registered", "status_known", "draft_model_declared"}  # rules
     ],
 )
 def test_each_row_fails_exactly_its_criteria(given_row: dict[str, Any], failed: list[str]) -> None:
-    strict, outcome = gate(given_row, strict=True), gate(given_row)
+    strict, outcome = judge_at_gate(given_row, strict=True), judge_at_gate(given_row)
     assert [failure.slug for failure in strict.matched[0].failed] == failed
     assert strict.closed is bool(failed)
     claimed = given_row.get("support_status") == "supported"
@@ -131,13 +131,13 @@ def test_each_row_fails_exactly_its_criteria(given_row: dict[str, Any], failed: 
 
 def test_rows_without_declaration_close_only_a_strict_gate() -> None:
     old = ({"run_id": "old", "throughput_tok_s": 1.0}, row(None))
-    legacy = gate(*old)
+    legacy = judge_at_gate(*old)
     assert (legacy.status, legacy.not_matched, legacy.closed) == ("no_rows", 2, False)
     assert legacy.record()["overall"] == "partial"
-    assert gate(*old, strict=True).closed
-    assert gate(row(), *old, strict=True).closed
-    assert gate(strict=True).closed
-    assert not gate().closed
+    assert judge_at_gate(*old, strict=True).closed
+    assert judge_at_gate(row(), *old, strict=True).closed
+    assert judge_at_gate(strict=True).closed
+    assert not judge_at_gate().closed
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_rows_without_declaration_close_only_a_strict_gate() -> None:
     ],
 )
 def test_a_baseline_row_with_a_lossy_option_closes_the_gate(shown: dict[str, Any]) -> None:
-    outcome = gate(row(**shown))
+    outcome = judge_at_gate(row(**shown))
     assert [failure.slug for failure in outcome.matched[0].failed] == ["mechanism_misdeclared"]
     assert outcome.closed
 
@@ -277,7 +277,7 @@ def test_divisions_follow_from_technique_and_accuracy(
 def test_missing_engine_records_make_eligibility_unknown() -> None:
     assert eligibility("baseline", None, set(), recorded=False)["closed"]["eligible"] is None
     assert eligibility("speculative_decoding", True, set(), recorded=False)["closed"]["eligible"] is False
-    bare = judged(row(kv_cache_dtype=None, speculative=None, attention_backend=None))
+    bare = judged_row(row(kv_cache_dtype=None, speculative=None, attention_backend=None))
     outcome = judge_rows([bare], REGISTRIES, division="closed")
     assert "  closed division: unknown: the recorded engine configuration is incomplete" in outcome.as_text()
     assert "| unknown | technique allowed |" in outcome.as_markdown()
@@ -287,9 +287,9 @@ def test_missing_engine_records_make_eligibility_unknown() -> None:
 
 def test_a_row_without_its_run_is_not_eligible_for_closed() -> None:
     alone = row(kv_cache_dtype="auto", speculative=0, run_id="1", run_directory="/gone", throughput_tok_s=1e9)
-    assert not gate(alone, strict=True).closed
-    assert [one.slug for one in gate(alone, division="closed").matched[0].findings] == ["eligible_in_division"]
-    assert gate(alone, division="closed", strict=True).closed
+    assert not judge_at_gate(alone, strict=True).closed
+    assert [one.slug for one in judge_at_gate(alone, division="closed").matched[0].findings] == ["eligible_in_division"]
+    assert judge_at_gate(alone, division="closed", strict=True).closed
 
 
 def test_row_files_above_the_size_limit_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,15 +302,15 @@ def test_row_files_above_the_size_limit_are_refused(tmp_path: Path, monkeypatch:
 
 
 def test_missing_and_unexpected_techniques_are_reported() -> None:
-    outcome = gate(row(), expected=["baseline/none", "kv_quantization/fp8_e4m3"], strict=True)
+    outcome = judge_at_gate(row(), expected=["baseline/none", "kv_quantization/fp8_e4m3"], strict=True)
     assert (outcome.missing_coverage, outcome.unexpected_coverage) == (["kv_quantization/fp8_e4m3"], [])
     assert outcome.closed
-    more = gate(row(), fp8(), expected=["baseline/none"], strict=True)
+    more = judge_at_gate(row(), fp8(), expected=["baseline/none"], strict=True)
     assert (more.status, more.unexpected_coverage) == ("pass", ["kv_quantization/fp8_e4m3"])
 
 
 def test_the_report_states_the_failed_criterion() -> None:
-    outcome = gate(supported("ruler_v1", "pending"), row())
+    outcome = judge_at_gate(supported_row("ruler_v1", "pending"), row())
     sentence = "gate/quality_evaluated: quality_eval_status of supported kv_quantization: pending, required: completed"
     report = outcome.record()
     assert (report["overall"], report["advisory"], report["closed"]) == ("fail", True, True)
@@ -319,4 +319,4 @@ def test_the_report_states_the_failed_criterion() -> None:
     assert [failing["failed_criteria"] for failing in only["failing_rows"]] == [[sentence]]
     assert f"- {sentence}" in outcome.as_markdown()
     assert f"  FAIL {sentence}" in outcome.as_text()
-    assert gate(row(), strict=True).record()["overall"] == "pass"
+    assert judge_at_gate(row(), strict=True).record()["overall"] == "pass"

@@ -44,7 +44,7 @@ def ruler(**changed: Any) -> dict[str, Any]:
     }
 
 
-def written(folder: Path, content: Any) -> Path:
+def write_content(folder: Path, content: Any) -> Path:
     path = folder / "results.json"
     path.write_text(content if isinstance(content, str) else json.dumps(content))
     return path
@@ -68,7 +68,7 @@ def written(folder: Path, content: Any) -> Path:
 def test_both_formats_of_results_files_are_read(
     tmp_path: Path, evaluation: str, content: Any, metric: str, value: float, n: int
 ) -> None:
-    path = written(tmp_path, content)
+    path = write_content(tmp_path, content)
     results = read_results(path, REGISTRIES.quality_evals[evaluation], 0.9)
     assert (results.metric, results.value, results.n) == (metric, pytest.approx(value), n)
     assert results.baseline == content.get("baseline", 0.9)
@@ -106,13 +106,13 @@ def test_both_formats_of_results_files_are_read(
 )  # fmt: skip
 def test_a_file_without_evaluation_is_refused(tmp_path: Path, content: Any, problem: str) -> None:
     with pytest.raises(InputError) as refused:
-        read_results(written(tmp_path, content), REGISTRIES.quality_evals["ruler_v1"], None)
+        read_results(write_content(tmp_path, content), REGISTRIES.quality_evals["ruler_v1"], None)
     assert problem in refused.value.message
     assert refused.value.fix
 
 
 def test_a_file_above_the_size_limit_is_refused(tmp_path: Path) -> None:
-    path = written(tmp_path, "{}")
+    path = write_content(tmp_path, "{}")
     with path.open("r+b") as stream:
         stream.truncate(MAX_RESULTS_BYTES + 1)
     with pytest.raises(InputError, match="required: at most 8,388,608"):
@@ -136,11 +136,11 @@ def test_the_declared_change_is_read_from_its_summary(summary: str, change: tupl
     assert declared_change(summary, "ruler_avg_score") == (change and pytest.approx(change))
 
 
-def gate(row: dict[str, Any], **options: Any) -> GateOutcome:
+def judge_at_gate(row: dict[str, Any], **options: Any) -> GateOutcome:
     return judge_rows([MechanismRow(row, "rows.json:1", Path("rows.json"))], REGISTRIES, **options)
 
 
-def supported(path: Path | None, summary: str | None = "-0.43%", **fields: Any) -> dict[str, Any]:
+def supported_row(path: Path | None, summary: str | None = "-0.43%", **fields: Any) -> dict[str, Any]:
     return fp8(
         quality_eval_id="ruler_v1", quality_eval_status="completed", support_status="supported",
         quality_results=path and str(path), quality_delta_summary=summary, **fields,
@@ -148,7 +148,7 @@ def supported(path: Path | None, summary: str | None = "-0.43%", **fields: Any) 
 
 
 def test_the_documented_example_passes(tmp_path: Path) -> None:
-    outcome = gate(supported(written(tmp_path, PLAIN)), strict=True)
+    outcome = judge_at_gate(supported_row(write_content(tmp_path, PLAIN)), strict=True)
     assert (outcome.status, outcome.closed) == ("pass", False)
     assert "quality evaluation: declared, results file attached: ruler_avg_score 0.927, baseline" in outcome.as_text()
     (shown,) = outcome.record()["evaluations"]
@@ -159,21 +159,21 @@ def test_the_documented_example_passes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda path: supported(None), "results file of ruler_v1: missing"),
-        (lambda path: supported(path.with_name("gone")), "results file of ruler_v1: cannot read"),
-        (lambda path: supported(path, None), "required: a declared change in quality_delta_summary"),
-        (lambda path: supported(path, "-0.1%"), "results file: -0.43%, required: at least -0.1%"),
-        (lambda path: supported(path, quality_results_sha256="0" * 64), "SHA-256 of the results file"),
-        (lambda path: {**supported(path), "quality_eval_id": "math_500"}, "required for math_500: math_500_accuracy"),
-        (lambda path: {**supported(path), "quality_eval_id": None}, "quality_eval_id of supported kv_quantization"),
-        (lambda path: {**supported(path), "support_status": " SUPPORTED ", "quality_eval_status": "Completed"},
+        (lambda path: supported_row(None), "results file of ruler_v1: missing"),
+        (lambda path: supported_row(path.with_name("gone")), "results file of ruler_v1: cannot read"),
+        (lambda path: supported_row(path, None), "required: a declared change in quality_delta_summary"),
+        (lambda path: supported_row(path, "-0.1%"), "results file: -0.43%, required: at least -0.1%"),
+        (lambda path: supported_row(path, quality_results_sha256="0" * 64), "SHA-256 of the results file"),
+        (lambda path: {**supported_row(path), "quality_eval_id": "math_500"}, "required for math_500: "),
+        (lambda path: {**supported_row(path), "quality_eval_id": None}, "quality_eval_id of supported kv_quantization"),
+        (lambda path: {**supported_row(path), "support_status": " SUPPORTED ", "quality_eval_status": "Completed"},
          "quality_eval_status of supported"),
     ],
 )  # fmt: skip
 def test_a_claim_that_contradicts_its_results_file_closes_the_gate(
     tmp_path: Path, change: Callable[[Path], dict[str, Any]], sentence: str
 ) -> None:
-    outcome = gate(change(written(tmp_path, PLAIN)))
+    outcome = judge_at_gate(change(write_content(tmp_path, PLAIN)))
     assert outcome.closed
     errors = outcome.matched[0].of("error")
     assert any(sentence in one.sentence for one in errors), errors
@@ -185,12 +185,14 @@ def test_a_claim_that_contradicts_its_results_file_closes_the_gate(
 
 
 def test_a_preview_technique_requires_no_results_file(tmp_path: Path) -> None:
-    preview = supported(None) | {"support_status": None}
-    assert not gate(preview).closed
-    assert gate(preview, strict=True).closed  # completed, but declared only
-    assert not gate(eagle3(draft_model_id="d", speculative_acceptance_rate=0.5, support_status="supported")).closed
-    worse = supported(written(tmp_path, PLAIN), "-0.1%") | {"support_status": "reviewed_preview"}
-    assert gate(worse).closed  # contradicted
+    preview = supported_row(None) | {"support_status": None}
+    assert not judge_at_gate(preview).closed
+    assert judge_at_gate(preview, strict=True).closed  # completed, but declared only
+    assert not judge_at_gate(
+        eagle3(draft_model_id="d", speculative_acceptance_rate=0.5, support_status="supported")
+    ).closed
+    worse = supported_row(write_content(tmp_path, PLAIN), "-0.1%") | {"support_status": "reviewed_preview"}
+    assert judge_at_gate(worse).closed  # contradicted
 
 
 @pytest.mark.parametrize(
@@ -198,15 +200,17 @@ def test_a_preview_technique_requires_no_results_file(tmp_path: Path) -> None:
     [("pretrained=m,kv_cache_dtype=fp8", 0), ({"pretrained": "m", "kv_cache_dtype": "fp8"}, 0), ("pretrained=m", 1)],
 )
 def test_an_evaluation_without_the_technique_is_noted_for_review(tmp_path: Path, options: Any, notes: int) -> None:
-    path = written(tmp_path, lm_eval("ruler", {"4096,none": 0.927}, config={"model": "vllm", "model_args": options}))
-    outcome = gate(supported(path, quality_baseline=0.931), strict=True)
+    path = write_content(
+        tmp_path, lm_eval("ruler", {"4096,none": 0.927}, config={"model": "vllm", "model_args": options})
+    )
+    outcome = judge_at_gate(supported_row(path, quality_baseline=0.931), strict=True)
     assert not outcome.closed
     assert "evaluated with vllm pretrained=m" in outcome.as_text()
     assert len([one for one in outcome.matched[0].of("note") if "results file" in one.text]) == notes
 
 
 def test_a_large_declared_loss_is_noted_for_review(tmp_path: Path) -> None:
-    outcome = gate(supported(written(tmp_path, {**PLAIN, "value": 0.5}), "-46.3%"), strict=True)
+    outcome = judge_at_gate(supported_row(write_content(tmp_path, {**PLAIN, "value": 0.5}), "-46.3%"), strict=True)
     assert not outcome.closed
     (review,) = (one for one in outcome.matched[0].of("note") if "results file" in one.text)
     assert (review.found, review.numbers["n"]) == ("-46.29%", 6500)

@@ -325,7 +325,7 @@ def findings_of(tree: Tree) -> set[tuple[str, ...]]:
 
 
 @pytest.fixture(scope="module")
-def before() -> set[tuple[str, ...]]:
+def findings_before() -> set[tuple[str, ...]]:
     broken = findings_of(any_tree())
     broken -= {one for one in broken if one[0] == "log-same-answers"}  # one SUT gives the responses of all benchmarks
     # The datasets are small ones, and the threshold of lengths is not the official one.
@@ -350,12 +350,12 @@ def test_a_system_with_consistent_names_has_no_findings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_each_changed_log_violates_its_rule(name: str, before: set[tuple[str, ...]], tmp_path: Path) -> None:
+def test_each_changed_log_violates_its_rule(name: str, findings_before: set[tuple[str, ...]], tmp_path: Path) -> None:
     result, change, rule = MUTATIONS[name]
     shutil.copytree(any_tree().root, tmp_path / "tree")
     tree = Tree(tmp_path / "tree", ROUND)
     change(tree, place_of(tree, result))
-    assert rule in {found for found, *_ in findings_of(tree) - before}
+    assert rule in {found for found, *_ in findings_of(tree) - findings_before}
 
 
 def test_a_run_of_another_tree_is_reported_as_duplicate(tmp_path: Path) -> None:
@@ -369,7 +369,7 @@ def test_a_run_of_another_tree_is_reported_as_duplicate(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("clip", "rules"), [(31.7, {"audit-fallback"}), (31.2, {"audit-fallback", "audit-verdict"})])
 def test_audit_responses_may_differ_if_the_scores_are_equal(
-    before: set[tuple[str, ...]], tmp_path: Path, clip: float, rules: set[str]
+    findings_before: set[tuple[str, ...]], tmp_path: Path, clip: float, rules: set[str]
 ) -> None:
     shutil.copytree(any_tree().root, tmp_path / "tree")
     tree = Tree(tmp_path / "tree", ROUND)
@@ -378,6 +378,6 @@ def test_audit_responses_may_differ_if_the_scores_are_equal(
     edit_text(audit / SCORES, "TEST PASS", "TEST FAIL")
     for name, score in (("baseline_accuracy.txt", 31.7), ("compliance_accuracy.txt", clip)):
         (audit / "accuracy" / name).write_text(f"{{'FID_SCORE': 23.5, 'CLIP_SCORE': {score}}}")
-    new = {rule: said for rule, _, said in findings_of(tree) - before if rule.startswith("audit-")}
+    new = {rule: said for rule, _, said in findings_of(tree) - findings_before if rule.startswith("audit-")}
     assert new.keys() == rules
     assert "3 of " in new["audit-fallback"]

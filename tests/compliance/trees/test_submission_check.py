@@ -38,7 +38,7 @@ TREES = ["short", pytest.param("published", marks=PUBLISHED_MARKS), *(["other"] 
 
 
 @pytest.fixture(scope="module", params=TREES)
-def clean(request: pytest.FixtureRequest) -> Iterator[tuple[Tree, set[Finding]]]:
+def clean_tree(request: pytest.FixtureRequest) -> Iterator[tuple[Tree, set[Finding]]]:
     """A clean tree, and what is known of it. The short runs are held to short rules."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         if request.param == "other":
@@ -52,16 +52,16 @@ def clean(request: pytest.FixtureRequest) -> Iterator[tuple[Tree, set[Finding]]]
         yield tree, set(check_submission_tree(tree.root, tree.round).findings)
 
 
-def test_a_clean_tree_has_no_findings(clean: tuple[Tree, set[Finding]]) -> None:
-    _, findings = clean
+def test_a_clean_tree_has_no_findings(clean_tree: tuple[Tree, set[Finding]]) -> None:
+    _, findings = clean_tree
     assert {finding for finding in findings if finding.rule != "rehearsal"} == set()
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 def test_each_change_of_a_tree_violates_its_rules(
-    clean: tuple[Tree, set[Finding]], mutation: Mutation, tmp_path: Path, request: pytest.FixtureRequest
+    clean_tree: tuple[Tree, set[Finding]], mutation: Mutation, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    original, clean_findings = clean
+    original, clean_findings = clean_tree
     tree = Tree(tmp_path / "tree", original.round)
     shutil.copytree(original.root, tree.root, symlinks=True)
     spoilt = mutation.change(tree)

@@ -161,7 +161,7 @@ open(options.csv, "w").write("Platform,Scenario\\nsys,Offline\\n")
 """
 
 
-def fake_checker(folder: Path, body: str) -> Path:
+def write_checker_stand_in(folder: Path, body: str) -> Path:
     package = folder / PACKAGE
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
@@ -185,7 +185,7 @@ BAD = 'log.error("a/run_1 qsl_rng_seed is wrong, expected=1, found=2")\nlog.erro
 def test_outcomes_of_the_official_checker_are_reported(
     tree: Tree, tmp_path: Path, body: str, outcome: str, messages: list[str]
 ) -> None:
-    checkout = fake_checker(tmp_path / "checkout", body)
+    checkout = write_checker_stand_in(tmp_path / "checkout", body)
     result = run_official(checkout, tree.root, CURRENT_ROUND)
     assert (result.outcome, [message.text for message in result.messages]) == (outcome, messages)
     assert result.results == ([] if outcome == "crashed" else [{"Platform": "sys", "Scenario": "Offline"}])
@@ -198,7 +198,7 @@ def test_outcomes_of_the_official_checker_are_reported(
 
 @pytest.mark.parametrize("body", ["import a_module_that_is_not_there", "parser.error('no such round')"])
 def test_an_unusable_official_checker_is_an_error(tree: Tree, tmp_path: Path, body: str) -> None:
-    assert run(tree.root, "--official", fake_checker(tmp_path / "c", body))[0] == ExitCode.FAILED
+    assert run(tree.root, "--official", write_checker_stand_in(tmp_path / "c", body))[0] == ExitCode.FAILED
     with pytest.raises(ExecutionError, match=r"main\.py is missing"):
         run_official(tmp_path, tree.root, CURRENT_ROUND)
 

@@ -15,7 +15,7 @@ from runs.errors import InputError
 from runs.record.layout import LOADGEN_LOGS
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from tests.support.files.damage import deep_folder
-from tests.untrusted.box import in_box
+from tests.untrusted.box import run_in_sandbox
 
 PATHS = (
     *(f"results/sys/llama3.1-8b/Offline/performance/run_1/{name}" for name in LOADGEN_LOGS),
@@ -109,7 +109,7 @@ def test_long_names_and_deep_folders_take_limited_time(tmp_path: Path) -> None:
         return ",".join(sorted({found.rule for found in check_submission_tree(tmp_path, CURRENT_ROUND).findings}))
 
     with deep_folder(tmp_path / "closed/Example"):
-        ((_, output),) = in_box(work, 1)
+        ((_, output),) = run_in_sandbox(work, 1)
     assert "measurements-model" in output
 
 

@@ -20,7 +20,7 @@ from runs.attestation.attestation import Attestation, Predicate, read_attestatio
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.record.layout import RunDir
 from tests.support.files.editing import reseal
-from tests.support.files.tsa import Authority, openssl, served
+from tests.support.files.tsa import Authority, openssl, serve_authority
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 def test_a_time_stamp_of_the_trusted_authority_is_accepted(run: RunDir, authority: Authority) -> None:
-    with served(authority) as url:
+    with serve_authority(authority) as url:
         time = request_time_stamp(url, run)
         content = run.time_stamp.read_bytes()
         assert request_time_stamp(url, run) == time  # the earlier one stays
@@ -134,14 +134,14 @@ def test_a_time_stamp_of_another_authority_is_refused(run: RunDir, authority: Au
     (tmp_path / "root.pem").write_text("no certificate")
     with pytest.raises(InputError, match="--timestamp-ca"):
         read_authorities(tmp_path / "root.pem")
-    with served(Authority(tmp_path / "mine", "Tests")) as url:  # under the same name
+    with serve_authority(Authority(tmp_path / "mine", "Tests")) as url:  # under the same name
         request_time_stamp(url, run)
     with pytest.raises(InputError, match="not issued by the authority"):
         time_of(run, read_authorities(authority.root))
 
 
 def test_a_time_stamp_of_another_attestation_is_refused(run: RunDir, authority: Authority) -> None:
-    with served(authority) as url:
+    with serve_authority(authority) as url:
         request_time_stamp(url, run)
         run.engine_log.write_text("another log")
         reseal(run)
@@ -152,7 +152,7 @@ def test_a_time_stamp_of_another_attestation_is_refused(run: RunDir, authority: 
 
 def test_a_damaged_time_stamp_never_has_another_time(run: RunDir, authority: Authority) -> None:
     """Some bits of a time stamp are not signed; none of them is a part of the time. The last bit is signed."""
-    with served(authority) as url:
+    with serve_authority(authority) as url:
         time = request_time_stamp(url, run)
     content, trusted, chance = run.time_stamp.read_bytes(), read_authorities(authority.root), random.Random(1)
     refused, last = 0, ""
@@ -177,7 +177,7 @@ def test_a_damaged_time_stamp_never_has_another_time(run: RunDir, authority: Aut
     ("response", "status"), [(b"", 200), (b"<html>", 200), (b"", 500), (bytes.fromhex("30053003020102"), 200)]
 )
 def test_an_invalid_response_of_an_authority_is_not_kept(run: RunDir, response: bytes, status: int) -> None:
-    with served(response, status) as url, pytest.raises(ExecutionError, match=url):
+    with serve_authority(response, status) as url, pytest.raises(ExecutionError, match=url):
         request_time_stamp(url, run)
     assert not run.time_stamp.exists()
 
@@ -186,18 +186,21 @@ def test_a_time_stamp_for_another_request_is_not_kept(run: RunDir, authority: Au
     second_run = RunDir(tmp_path / "other")
     second_run.root.mkdir()
     reseal(second_run)
-    with served(authority) as url:
+    with serve_authority(authority) as url:
         request_time_stamp(url, second_run)
         request_time_stamp(url, run)
     earlier = run.time_stamp.read_bytes()
     run.time_stamp.unlink()
     for response in (second_run.time_stamp.read_bytes(), earlier):  # of the same statement: the nonce is another one
-        with served(response) as url, pytest.raises(ExecutionError, match="the response is a time stamp of other data"):
+        with (
+            serve_authority(response) as url,
+            pytest.raises(ExecutionError, match="the response is a time stamp of other data"),
+        ):
             request_time_stamp(url, run)
 
 
 def test_an_unreachable_authority_is_an_error(run: RunDir) -> None:
-    with served(b"") as url:
+    with serve_authority(b"") as url:
         pass
     with pytest.raises(ExecutionError, match="not a time stamp"):
         request_time_stamp(url, run)

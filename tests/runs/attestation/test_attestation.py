@@ -121,7 +121,7 @@ def test_missing_and_added_files_are_reported(run: RunDir) -> None:
 # ----------------------------------------------------------------------------------------------
 
 
-def changed(**values: object) -> Callable[[Json], object]:
+def with_envelope_fields(**values: object) -> Callable[[Json], object]:
     """With other fields in the envelope."""
     return lambda envelope: {**envelope, **values}
 
@@ -131,7 +131,7 @@ def signed(**values: object) -> Callable[[Json], object]:
     return lambda envelope: {**envelope, "signatures": [{**envelope["signatures"][0], **values}]}
 
 
-def stating(change: Callable[[Json], object]) -> Callable[[Json], object]:
+def with_statement_fields(change: Callable[[Json], object]) -> Callable[[Json], object]:
     """With another statement, which the tests' key signs again."""
 
     def resign(envelope: Json) -> object:
@@ -152,19 +152,25 @@ BAD_SIGNATURE = "the signature is not by key"
     [
         (lambda _: [], "is not a JSON object"),
         (lambda _: {"schema_version": 1, "sealed_ns": 1, "files": {}}, "not the attestation of a run: payload"),
-        (changed(signatures=[]), "signatures"),
+        (with_envelope_fields(signatures=[]), "signatures"),
         (lambda one: {**one, "signatures": one["signatures"] * 2}, "signatures"),
-        (changed(payload="!"), BAD_SIGNATURE),
-        (changed(payload=base64.b64encode(b"{}").decode()), BAD_SIGNATURE),
-        (changed(payloadType="text/plain"), "the payload is 'text/plain', not application/vnd.in-toto+json"),
+        (with_envelope_fields(payload="!"), BAD_SIGNATURE),
+        (with_envelope_fields(payload=base64.b64encode(b"{}").decode()), BAD_SIGNATURE),
+        (
+            with_envelope_fields(payloadType="text/plain"),
+            "the payload is 'text/plain', not application/vnd.in-toto+json",
+        ),
         (signed(sig="AAAA"), BAD_SIGNATURE),
         (signed(keyid="ab" * 32), BAD_SIGNATURE),
         (signed(keyid="mine"), "keyid"),
-        (stating(lambda one: one.update(_type="https://in-toto.io/Statement/v0.1")), "_type"),
-        (stating(lambda one: one.update(predicateType="https://slsa.dev/provenance/v1")), "predicateType"),
-        (stating(lambda one: one["subject"][0].pop("digest")), "subject.0.digest"),
-        (stating(lambda one: one["subject"].append(one["subject"][0])), "contains a file name twice"),
-        (stating(lambda one: one.update(predicate={})), "predicate.record_version"),
+        (with_statement_fields(lambda one: one.update(_type="https://in-toto.io/Statement/v0.1")), "_type"),
+        (
+            with_statement_fields(lambda one: one.update(predicateType="https://slsa.dev/provenance/v1")),
+            "predicateType",
+        ),
+        (with_statement_fields(lambda one: one["subject"][0].pop("digest")), "subject.0.digest"),
+        (with_statement_fields(lambda one: one["subject"].append(one["subject"][0])), "contains a file name twice"),
+        (with_statement_fields(lambda one: one.update(predicate={})), "predicate.record_version"),
     ],
 )
 def test_invalid_attestations_are_refused(run: RunDir, change: Callable[[Json], object], message: str) -> None:

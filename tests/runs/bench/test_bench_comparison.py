@@ -8,7 +8,7 @@ import pytest
 from runs.bench.bench_comparison import UNDECLARED, Against, compare_benches
 from runs.bench.bench_record import BenchRecord, Best, Conditions
 from tests.support.runs.bench_records import bench_record, bench_run
-from tests.support.simulated.simulated_bench import simulated
+from tests.support.simulated.simulated_bench import simulate_bench
 
 EQUAL = {"data": "synthetic", "limits": "TTFT 2000 ms"}
 RATES = (10.0, 20.0, 30.0, 36.0)
@@ -22,7 +22,7 @@ def bench(label: str, speed: float = 40.0, *, system: dict[str, Any] | None = No
     return bench_record(label, **{"runs": runs, "conditions": conditions, **fields})
 
 
-def against(base: BenchRecord, candidate: BenchRecord) -> Against:
+def compare_pair(base: BenchRecord, candidate: BenchRecord) -> Against:
     (comparison,) = compare_benches([base, candidate]).against
     return comparison
 
@@ -44,17 +44,17 @@ def test_benches_without_an_equal_load_are_not_comparable() -> None:
 
 def test_changed_options_are_listed_once_with_their_ratio() -> None:
     system = {"engine_options.slots": 4, "resolved.slots": 4, "resolved.blocks": 1}
-    comparison = against(bench("a", system=system), bench("b", 54, best=None, system=dict.fromkeys(system, 16)))
+    comparison = compare_pair(bench("a", system=system), bench("b", 54, best=None, system=dict.fromkeys(system, 16)))
     assert comparison.changed == [("slots", 4, 16), ("blocks", 1, 16)]
     assert comparison.change_text == "slots 4 → 16; blocks 1 → 16"
-    assert against(bench("a"), bench("b")).change_text == "nothing in the recorded system"
+    assert compare_pair(bench("a"), bench("b")).change_text == "nothing in the recorded system"
 
 
 def test_unrecorded_server_options_are_not_called_unchanged() -> None:
     server = bench("a", system={"engine": "endpoint", "engine_options.serve": None, "resolved.declared": None})
-    assert against(server, server).change_text == f"nothing in the recorded system; {UNDECLARED}"
+    assert compare_pair(server, server).change_text == f"nothing in the recorded system; {UNDECLARED}"
     named = [server.model_copy(update={"metadata": {"slots": value}}) for value in ("4", "2")]
-    assert against(*named).change_text == "slots 4 → 2"
+    assert compare_pair(*named).change_text == "slots 4 → 2"
 
 
 def test_saturated_runs_are_omitted_and_a_lost_best_rate_is_slower() -> None:
@@ -62,7 +62,7 @@ def test_saturated_runs_are_omitted_and_a_lost_best_rate_is_slower() -> None:
     runs = [run if run.kind == "offline" else run.model_copy(update={"verdict": "saturated"}) for run in slow.runs]
     slow = slow.model_copy(update={"runs": runs})
     fast = bench("fast", best=Best(low=36, high=None))
-    comparison = against(fast, slow)
+    comparison = compare_pair(fast, slow)
     assert comparison.lines[0] == (
         "best rate within limits: 36 → none queries/s: slower; slow is saturated at 10 queries/s"
     )
@@ -71,16 +71,16 @@ def test_saturated_runs_are_omitted_and_a_lost_best_rate_is_slower() -> None:
         "latencies at 10, 20, 30, 36 queries/s are not compared, because slow is saturated"
     )
     assert [one.name for one in comparison.slower_than(0.99)] == ["best rate within limits"]
-    assert against(slow, fast).slower_than(0.0) == []
+    assert compare_pair(slow, fast).slower_than(0.0) == []
 
 
 def test_equal_best_rates_are_not_slower() -> None:
     runs = [bench_run(1, None), bench_run(2, 10.0)]
     same, none = (bench("a", runs=runs, best=Best(low=low, high=20)) for low in (10, None))
-    assert "10 → 10 queries/s (+0.0%): not distinguishable" in against(same, same).lines[0]
-    assert against(none, none).lines[0] == "best rate within limits: none in both"
+    assert "10 → 10 queries/s (+0.0%): not distinguishable" in compare_pair(same, same).lines[0]
+    assert compare_pair(none, none).lines[0] == "best rate within limits: none in both"
     untried = bench("a", best=Best(low=36, high=None))
-    assert against(untried, untried).lines[0] == (
+    assert compare_pair(untried, untried).lines[0] == (
         "best rate within limits: at least 36 → at least 36 queries/s: not compared; no measured rate is too high"
     )
 
@@ -100,7 +100,7 @@ def test_conditions_are_named_as_the_options() -> None:
 def test_only_runs_at_equal_loads_are_paired() -> None:
     candidate = bench("b", 50)
     candidate = candidate.model_copy(update={"runs": [*candidate.runs[:2], bench_run(9, 21.0, 50)]})
-    assert against(bench("a"), candidate).pairs == [
+    assert compare_pair(bench("a"), candidate).pairs == [
         {"load": "Offline", "base": 1, "other": 1}, {"load": "10 queries/s", "base": 2, "other": 2},
     ]  # fmt: skip
 
@@ -121,13 +121,13 @@ def test_only_runs_at_equal_loads_are_paired() -> None:
 def test_the_sentence_states_whether_the_candidate_is_faster(
     first: Best, second: Best, noise: float, sentence: str
 ) -> None:
-    def changed(record: BenchRecord) -> BenchRecord:
+    def with_slower_repetition(record: BenchRecord) -> BenchRecord:
         again = record.runs[-1]
         assert again.tpot is not None
         slower = again.tpot.model_copy(update={"mean": again.tpot.mean * noise})
         return record.model_copy(update={"runs": [*record.runs[:-1], again.model_copy(update={"tpot": slower})]})
 
-    comparison = against(changed(bench("a", best=first)), bench("b", best=second))
+    comparison = compare_pair(with_slower_repetition(bench("a", best=first)), bench("b", best=second))
     assert comparison.lines[0] == f"best rate within limits: {sentence}"
     assert comparison.sentence == f"b against a: {'; '.join(comparison.lines)}"
 
@@ -135,7 +135,7 @@ def test_the_sentence_states_whether_the_candidate_is_faster(
 def test_single_runs_are_not_tested_against_noise() -> None:
     first, second = (bench(label, runs=[bench_run(1, None, speed)], best=Best(low=1, high=None))
                 for label, speed in (("slow", 40), ("fast", 20)))  # fmt: skip
-    comparison = against(first, second)
+    comparison = compare_pair(first, second)
     assert comparison.sentence == (
         "fast against slow: Offline: 5,120 → 2,560 tokens/s (-50.0%): slower; "
         "not tested against noise, because neither bench repeats a run"
@@ -144,7 +144,9 @@ def test_single_runs_are_not_tested_against_noise() -> None:
 
 
 def test_rates_are_compared_per_accelerator_if_their_number_differs() -> None:
-    comparison = against(bench("a", best=Best(low=36, high=38)), bench("b", accelerators=2, best=Best(low=60, high=62)))
+    comparison = compare_pair(
+        bench("a", best=Best(low=36, high=38)), bench("b", accelerators=2, best=Best(low=60, high=62))
+    )
     assert "36 → 30 queries/s per accelerator (-16.7%): slower" in comparison.sentence
     assert comparison.measures == []
     assert comparison.best is not None
@@ -153,7 +155,7 @@ def test_rates_are_compared_per_accelerator_if_their_number_differs() -> None:
 
 
 def test_a_faster_first_token_is_an_improvement() -> None:
-    def quicker(record: BenchRecord) -> BenchRecord:
+    def with_faster_first_token(record: BenchRecord) -> BenchRecord:
         runs = list(record.runs)
         for place, run in enumerate(runs):
             if run.ttft is not None:
@@ -161,19 +163,21 @@ def test_a_faster_first_token_is_an_improvement() -> None:
                 runs[place] = run.model_copy(update={"ttft": ttft})
         return record.model_copy(update={"runs": runs})
 
-    comparison = against(bench("a"), quicker(bench("b")))
+    comparison = compare_pair(bench("a"), with_faster_first_token(bench("b")))
     assert [one.name for one in comparison.measures if one.is_different] == ["mean TTFT at 4 equal loads"]
     assert "ms (-16.7%): faster; mean TTFT of 4 equal runs" in comparison.sentence
     assert comparison.slower_than(0) == []
 
 
-def told_apart(speed: float, *, of_run: float, like: bool) -> int:
+def count_different_pairs(speed: float, *, of_run: float, like: bool) -> int:
     """How many of ten pairs of benches are called different, if the second engine has this speed."""
     rng, count = random.Random(f"{speed} {of_run}"), 0
     for _ in range(10):
-        base = simulated("a", speed=1, noise=0.05, rng=rng, of_run=of_run)
+        base = simulate_bench("a", speed=1, noise=0.05, rng=rng, of_run=of_run)
         rates = list(dict.fromkeys(run.asked_qps for run in base.runs)) if like else ()
-        comparison = against(base, simulated("b", speed=speed, noise=0.05, rng=rng, of_run=of_run, like=rates))
+        comparison = compare_pair(
+            base, simulate_bench("b", speed=speed, noise=0.05, rng=rng, of_run=of_run, like=rates)
+        )
         count += any(one is not None and one.is_different for one in (comparison.best, *comparison.measures))
     return count
 
@@ -181,6 +185,6 @@ def told_apart(speed: float, *, of_run: float, like: bool) -> int:
 @pytest.mark.parametrize(("of_run", "like"), [(0.0, False), (0.02, True)], ids=["queries", "runs"])
 def test_noise_is_not_reported_and_a_difference_of_a_tenth_is(of_run: float, like: bool) -> None:
     """Noise of 5% per query, or also of 2% per run."""
-    assert told_apart(1.0, of_run=of_run, like=like) <= 1
-    assert told_apart(0.9, of_run=of_run, like=like) >= 9
-    assert told_apart(1.1, of_run=of_run, like=like) >= 9
+    assert count_different_pairs(1.0, of_run=of_run, like=like) <= 1
+    assert count_different_pairs(0.9, of_run=of_run, like=like) >= 9
+    assert count_different_pairs(1.1, of_run=of_run, like=like) >= 9

@@ -22,7 +22,7 @@ DUMMY_RUNS = DummyRuns()
 EASY = Limits(ttft=2000, tpot=100)
 
 
-def measured(folder: Path, **changes: object) -> BenchRun:
+def measure_folder(folder: Path, **changes: object) -> BenchRun:
     arguments: dict[str, object] = {
         "number": 3, "kind": "server", "limits": EASY, "percentile": "p95", "output_tokens": None,
         "folder": folder.parent,
@@ -32,7 +32,7 @@ def measured(folder: Path, **changes: object) -> BenchRun:
 
 def test_a_server_run_has_the_numbers_of_its_result() -> None:
     folder = DUMMY_RUNS("Server")
-    run, result = measured(folder, asked_qps=400.0, share=0.5), derive_result(finished_run(RunDir(folder)))
+    run, result = measure_folder(folder, asked_qps=400.0, share=0.5), derive_result(finished_run(RunDir(folder)))
     assert result.derived is not None
     assert (run.number, run.kind, run.scenario, run.asked_qps, run.share) == (3, "server", "Server", 400.0, 0.5)
     assert (run.run_dir, run.seal_sha256) == (folder.name, sha256_of(RunDir(folder).seal))
@@ -58,7 +58,7 @@ def test_a_server_run_has_the_numbers_of_its_result() -> None:
 
 def test_an_offline_run_is_the_maximum_and_has_no_ttft() -> None:
     folder = DUMMY_RUNS("Offline")
-    run = measured(folder, kind="offline")
+    run = measure_folder(folder, kind="offline")
     assert (run.verdict, run.scenario, run.queries, run.offered_qps) == ("maximum", "Offline", 64, None)
     assert (run.ttft, run.tpot, run.open, run.within_limits) == (None, None, None, None)
     assert run.done_qps == pytest.approx(run.loadgen_qps, rel=0.01)  # all queries at once, so there is no steady part
@@ -66,20 +66,20 @@ def test_an_offline_run_is_the_maximum_and_has_no_ttft() -> None:
 
 def test_limits_are_applied_at_the_percentile_of_early_stopping() -> None:
     folder = DUMMY_RUNS("Server")
-    ttft = measured(folder).ttft
+    ttft = measure_folder(folder).ttft
     assert ttft is not None
-    within, outside = (measured(folder, limits=Limits(ttft=limit)) for limit in (ttft.bound, ttft.p95))
+    within, outside = (measure_folder(folder, limits=Limits(ttft=limit)) for limit in (ttft.bound, ttft.p95))
     assert (within.verdict, outside.verdict) == ("within", "outside")
     assert outside.reasons[0].startswith("p95 TTFT 2")
     assert within.within_limits == pytest.approx(0.96, abs=0.02)
-    assert measured(folder, limits=None).verdict == "measured"
+    assert measure_folder(folder, limits=None).verdict == "measured"
 
 
 def test_a_limit_on_the_request_latency_is_applied() -> None:
     folder = DUMMY_RUNS("Server")
-    latency = measured(folder).latency
+    latency = measure_folder(folder).latency
     assert latency is not None
-    within, outside = (measured(folder, limits=Limits(e2el=limit)) for limit in (latency.bound, latency.p95))
+    within, outside = (measure_folder(folder, limits=Limits(e2el=limit)) for limit in (latency.bound, latency.p95))
     assert (within.verdict, outside.verdict) == ("within", "outside")
     assert within.within_limits == pytest.approx(0.96, abs=0.02)
 
@@ -100,7 +100,7 @@ def test_a_limit_that_cannot_be_checked_is_not_met(
     queries, tokens = changes.pop("queries", 640), changes.pop("tokens", None)
     complete = measure._queries
 
-    def some(run: FinishedRun) -> measure._Queries:
+    def first_queries(run: FinishedRun) -> measure._Queries:
         table = complete(run)
         parts = {name: value[:queries] for name, value in vars(table).items() if isinstance(value, np.ndarray)}
         if tokens is not None:
@@ -109,26 +109,26 @@ def test_a_limit_that_cannot_be_checked_is_not_met(
             parts["arrived_ns"] = np.arange(queries) * 10**9
         return replace(table, **parts)
 
-    monkeypatch.setattr(measure, "_queries", some)
-    run = measured(DUMMY_RUNS("Server"), **changes)
+    monkeypatch.setattr(measure, "_queries", first_queries)
+    run = measure_folder(DUMMY_RUNS("Server"), **changes)
     assert run.verdict == "unchecked"
     assert run.reasons[0].startswith(f"limits not checked: {reason}")
     # A limit that is exceeded decides, although another limit cannot be checked.
     if tokens is not None:
-        assert measured(DUMMY_RUNS("Server"), limits=Limits(ttft=0.001, tpot=100)).verdict == "outside"
+        assert measure_folder(DUMMY_RUNS("Server"), limits=Limits(ttft=0.001, tpot=100)).verdict == "outside"
 
 
 def test_a_late_client_makes_a_run_unclear(tmp_path: Path) -> None:
     """p99 TTFT is 21 ms: a delay of the event loop of 1 ms and more is above 5%."""
     folder = DUMMY_RUNS.copy(tmp_path / "run", "Server").root
-    ttft = measured(folder).ttft
+    ttft = measure_folder(folder).ttft
     assert ttft is not None
 
     def judged(lag_ms: float, **changes: object) -> BenchRun:
         manifest = json.loads(RunDir(folder).manifest.read_text())
         manifest["observed"]["loop_lag"]["p99_ms"] = lag_ms
         RunDir(folder).manifest.write_text(json.dumps(manifest))
-        return measured(folder, **changes)
+        return measure_folder(folder, **changes)
 
     assert judged(1.1).verdict == "within"
     assert judged(3.0).verdict == judged(3.0, limits=None).verdict == "unclear"
@@ -141,7 +141,7 @@ def test_a_late_client_makes_a_run_unclear(tmp_path: Path) -> None:
 def test_short_responses_are_counted() -> None:
     folder = DUMMY_RUNS("Server")
     tokens = read_request_table(RunDir(folder).requests).output_tokens
-    run = measured(folder, output_tokens=100)
+    run = measure_folder(folder, output_tokens=100)
     assert run.short_responses == int(np.count_nonzero(tokens < 100)) > 0
     assert run.reasons == [f"tokens: {run.short_responses} of 640 responses are shorter than requested"]
 
@@ -150,14 +150,14 @@ def test_numbers_that_contradict_loadgen_fail_the_run(tmp_path: Path) -> None:
     run_dir = DUMMY_RUNS.copy(tmp_path / "run", "Server")
     text = run_dir.requests.read_text().replace('"output_tokens":', '"output_tokens":1', 1)
     run_dir.requests.write_text(text)
-    run = measured(run_dir.root)
+    run = measure_folder(run_dir.root)
     assert (run.verdict, run.ttft, run.done_qps, run.queries) == ("failed", None, None, 640)
     assert run.reasons[0].startswith("refused: ")
     assert "output tokens" in " ".join(run.reasons)
 
 
 def test_a_run_without_logs_has_failed(tmp_path: Path) -> None:
-    run = measured(tmp_path / "no-run", kind="offline", repetition=2)
+    run = measure_folder(tmp_path / "no-run", kind="offline", repetition=2)
     assert (run.verdict, run.scenario, run.repetition, run.queries) == ("failed", "Offline", 2, 0)
     assert "mlperf_log_detail.txt is missing" in run.reasons[0]
     assert failed_run(tmp_path, "killed", number=1, kind="server", folder=tmp_path).reasons == ["killed"]

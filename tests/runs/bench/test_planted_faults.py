@@ -29,7 +29,7 @@ CONF = """
 """
 
 
-def measured(run_dir: Path, kind: LoadKind = "server", tokens: int | None = None) -> BenchRun:
+def measure_folder(run_dir: Path, kind: LoadKind = "server", tokens: int | None = None) -> BenchRun:
     return measure_run(
         run_dir, number=1, kind=kind, limits=Limits(ttft=2000, tpot=100), percentile="p90", output_tokens=tokens,
         folder=run_dir.parent,
@@ -41,7 +41,7 @@ def test_an_overload_within_the_limits_is_reported_by_open_queries(run_main: Run
     engine = ("--dummy-slots", 8, "--dummy-ttft-ms", 100, "--dummy-tpot-ms", 0)  # 80 queries/s
     finished = run_main(*arguments("Server", out, *engine, conf=CONF.format(rate=110, queries=300)))
     assert finished.code == ExitCode.OK, finished.stderr
-    run = measured(out)
+    run = measure_folder(out)
     assert (run.verdict, run.loadgen_verdict, run.within_limits) == ("saturated", "VALID", 1.0)
     assert run.reasons[0].startswith("open queries grew by ")
     assert run.reasons[0].endswith("the latency depends on the duration of the run")
@@ -59,7 +59,7 @@ def test_waiting_for_client_connections_is_reported(run_main: RunMain, tmp_path:
             make_model(tmp_path / "model"), "--user-conf", conf, "--output-log-dir", out,
         )  # fmt: skip
     assert finished.code == ExitCode.OK, finished.stderr
-    run = measured(out)
+    run = measure_folder(out)
     assert run.client is not None
     assert run.client.issue_to_engine is not None
     assert run.client.issue_to_engine > 100
@@ -73,11 +73,11 @@ def test_waiting_for_client_connections_is_reported(run_main: RunMain, tmp_path:
     assert run.tokens.server in (None, run.tokens.counted)
 
 
-def changed(tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> BenchRun:
+def measure_with_changes(tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> BenchRun:
     """The recorded Server run over HTTP, with changed observations."""
     copytree(recorded() / OVER_HTTP / "campaign/llama3.1-8b/Server/performance/run_1", tmp_path / "run")
     edit_observed(tmp_path / "run", change)
-    return measured(tmp_path / "run", tokens=1)
+    return measure_folder(tmp_path / "run", tokens=1)
 
 
 def edit_observed(run_dir: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -110,7 +110,7 @@ TEXT = {
 def test_faults_recorded_by_server_and_client_are_reported(
     tmp_path: Path, client: dict[str, Any], reason: str | None
 ) -> None:
-    run = changed(tmp_path, lambda observed: observed["engines"][0]["client"].update(client))
+    run = measure_with_changes(tmp_path, lambda observed: observed["engines"][0]["client"].update(client))
     is_late = reason is not None and reason.startswith("client: ")
     is_doubtful = client.get("text") == TEXT  # the tokenizer contradicts the server by 6%
     assert (run.verdict, run.queries) == ("unclear" if is_late or is_doubtful else "within", 512)
@@ -121,13 +121,13 @@ def test_responses_read_at_once_have_no_tpot(tmp_path: Path) -> None:
     def unstreamed(observed: dict[str, Any]) -> None:
         observed["engines"][0]["client"]["answers_read_at_once"] = 6
 
-    run = changed(tmp_path, unstreamed)
+    run = measure_with_changes(tmp_path, unstreamed)
     assert (run.verdict, run.tpot, run.within_limits) == ("unchecked", None, None)
     assert run.reasons[1] == "TPOT: not measured, because 6 of 512 responses arrived at once"
 
 
 def test_an_uncounted_cache_has_an_unknown_share(tmp_path: Path) -> None:
-    assert changed(tmp_path, lambda _: None).cached_share is None
+    assert measure_with_changes(tmp_path, lambda _: None).cached_share is None
 
 
 def test_cpu_time_of_other_processes_is_reported(tmp_path: Path) -> None:
@@ -135,9 +135,9 @@ def test_cpu_time_of_other_processes_is_reported(tmp_path: Path) -> None:
         contention = observed["contention"]
         contention["foreign_cpu_s"] = contention["window_s"] * contention["usable_cores"] * 0.3
 
-    run = changed(tmp_path, busy)
+    run = measure_with_changes(tmp_path, busy)
     assert (run.contention, run.reasons) == (None, [])  # the server on this machine is one of the other processes
     copytree(DummyRuns()("Server"), tmp_path / "in-process")
     edit_observed(tmp_path / "in-process", busy)
-    assert measured(tmp_path / "in-process").contention == pytest.approx(0.3)
-    assert measured(tmp_path / "in-process").reasons == ["machine: other processes used 30% of the cores' time"]
+    assert measure_folder(tmp_path / "in-process").contention == pytest.approx(0.3)
+    assert measure_folder(tmp_path / "in-process").reasons == ["machine: other processes used 30% of the cores' time"]

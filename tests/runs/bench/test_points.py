@@ -80,7 +80,7 @@ def test_a_run_is_written_in_the_format_of_vllm() -> None:
     assert vllm_result(record_of(offline), offline)["request_rate"] == "inf"
 
 
-def with_gaps(tmp_path: Path) -> tuple[BenchRun, RequestTable]:
+def run_with_token_gaps(tmp_path: Path) -> tuple[BenchRun, RequestTable]:
     """The recorded Server run, as if a server had sent each token on its own; each second gap has 3 ms, others 1 ms."""
     copytree(DUMMY_RUNS("Server"), tmp_path / "run")
     path = RunDir(tmp_path / "run").requests
@@ -92,7 +92,7 @@ def with_gaps(tmp_path: Path) -> tuple[BenchRun, RequestTable]:
 
 
 def test_inter_token_latencies_are_measured_and_written(tmp_path: Path) -> None:
-    run, requests = with_gaps(tmp_path)
+    run, requests = run_with_token_gaps(tmp_path)
     assert run.itl is not None
     assert (run.itl.p50, run.itl.p95, run.itl.p99, run.tokens_per_part) == (1.0, 3.0, 3.0, 1.0)
     record = record_of(run)
@@ -118,7 +118,7 @@ def test_written_keys_exist_in_the_vllm_benchmark(tmp_path: Path) -> None:
     if spec is None or spec.origin is None:
         pytest.skip("vLLM is not installed")
     source = Path(spec.origin).with_name("benchmarks").joinpath("serve.py").read_text()
-    run, requests = with_gaps(tmp_path)
+    run, requests = run_with_token_gaps(tmp_path)
     names = set(vllm_result(record_of(run), run, requests)) - {"note"}
     plain = {name for name in names if not name.endswith("_ms")}
     assert [name for name in plain if f'"{name}"' not in source] == []

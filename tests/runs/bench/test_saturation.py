@@ -31,7 +31,7 @@ class Judged:
     steady: bool
 
 
-def judged(arrived_s: NDArray[np.float64], latency_s: NDArray[np.float64]) -> Judged:
+def judge_saturation(arrived_s: NDArray[np.float64], latency_s: NDArray[np.float64]) -> Judged:
     window = arrival_window(arrived_s, latency_s)
     assert window is not None
     return Judged(
@@ -41,25 +41,27 @@ def judged(arrived_s: NDArray[np.float64], latency_s: NDArray[np.float64]) -> Ju
     )
 
 
-def minute(queries: int, use: float, seed: int = SEED, *, latency_s: float = 5.0, run_s: float = 60.0) -> Judged:
+def simulate_minute(
+    queries: int, use: float, seed: int = SEED, *, latency_s: float = 5.0, run_s: float = 60.0
+) -> Judged:
     """A run of an engine that computes `1 / use` of the offered load, with answers that take about `latency_s`."""
     arrived_s = poisson_offsets_ns(seed, queries / run_s, queries) / 1e9
     at_once = max(1, round(queries / run_s * latency_s / use))
     service_s = np.random.default_rng(seed).normal(1, 0.05, queries) * use * at_once * run_s / queries
-    return judged(arrived_s - arrived_s[0], slots(arrived_s, at_once, service_s))
+    return judge_saturation(arrived_s - arrived_s[0], slots(arrived_s, at_once, service_s))
 
 
 @pytest.mark.parametrize("queries", [24, 64, 130, 662, 20_000])
 @pytest.mark.parametrize("latency_s", [0.3, 5.0])
 def test_a_healthy_run_of_a_minute_is_steady(queries: int, latency_s: float) -> None:
     for use in (0.25, 0.5):
-        verdict = minute(queries, use, latency_s=latency_s)
+        verdict = simulate_minute(queries, use, latency_s=latency_s)
         assert verdict == Judged(saturated=False, unclear=False, steady=True)
 
 
 def test_healthy_runs_are_rarely_called_saturated() -> None:
     for queries, use, saturated, unclear in ((24, 0.5, 1, 4), (64, 0.75, 4, 4), (130, 0.75, 2, 4), (662, 0.75, 1, 1)):
-        verdicts = [minute(queries, use, seed) for seed in range(200)]
+        verdicts = [simulate_minute(queries, use, seed) for seed in range(200)]
         assert sum(one.saturated for one in verdicts) <= saturated
         assert sum(one.unclear for one in verdicts) <= unclear
         assert sum(not one.steady for one in verdicts) <= 4
@@ -69,14 +71,14 @@ def test_healthy_runs_are_rarely_called_saturated() -> None:
     ("queries", "use"), [(24, 2.0), (64, 2.0), (130, 2.0), (662, 1.1), (662, 2.0), (20_000, 1.1), (20_000, 2.0)]
 )
 def test_an_overload_is_detected_by_the_growth_of_open_queries(queries: int, use: float) -> None:
-    assert minute(queries, use).saturated  # with LoadGen's own arrivals
-    verdicts = [minute(queries, use, seed) for seed in range(20 if queries < 1000 else 2)]
+    assert simulate_minute(queries, use).saturated  # with LoadGen's own arrivals
+    verdicts = [simulate_minute(queries, use, seed) for seed in range(20 if queries < 1000 else 2)]
     assert sum(one.saturated for one in verdicts) >= 0.6 * len(verdicts)
     assert sum(one.saturated or one.unclear for one in verdicts) >= 0.7 * len(verdicts)
 
 
 def test_an_overload_of_three_percent_is_detected_with_many_queries() -> None:
-    verdicts = [minute(20_000, 1.03, seed) for seed in range(4)]
+    verdicts = [simulate_minute(20_000, 1.03, seed) for seed in range(4)]
     assert all(one.saturated or one.unclear for one in verdicts)
 
 
@@ -84,7 +86,7 @@ def test_a_burst_is_not_saturation() -> None:
     arrived_s = np.arange(0.0, 60.0, 0.1)
     for begin_s in (30.0, 45.0):
         burst_s = np.sort(np.concatenate((arrived_s, np.full(100, begin_s))))
-        verdict = judged(burst_s, slots(burst_s, 60, np.full(len(burst_s), 4.0)))
+        verdict = judge_saturation(burst_s, slots(burst_s, 60, np.full(len(burst_s), 4.0)))
         assert not verdict.saturated
 
 
@@ -93,19 +95,19 @@ def test_a_latency_tail_is_not_saturation(every: int, late_s: float) -> None:
     for seed in range(20):
         arrived_s = poisson_offsets_ns(seed, 16.0, 80) / 1e9
         late = np.random.default_rng(seed).random(80) < 1 / every
-        assert not judged(arrived_s - arrived_s[0], np.where(late, late_s, 0.05)).saturated
+        assert not judge_saturation(arrived_s - arrived_s[0], np.where(late, late_s, 0.05)).saturated
 
 
 def test_a_stall_before_the_window_is_not_steady() -> None:
     """No responses for half a minute, then all of them: few open queries at the end, many at the beginning."""
     arrived_s = np.arange(0.0, 60.0, 0.1)
-    verdict = judged(arrived_s, np.where(arrived_s < 30, 30 - arrived_s + 0.5, 0.5))
+    verdict = judge_saturation(arrived_s, np.where(arrived_s < 30, 30 - arrived_s + 0.5, 0.5))
     assert verdict == Judged(saturated=False, unclear=False, steady=False)
 
 
 def test_answers_longer_than_a_third_of_the_run_are_unclear() -> None:
     arrived_s = np.arange(0.0, 60.0, 0.1)
-    verdict = judged(arrived_s, np.full(len(arrived_s), 40.0))
+    verdict = judge_saturation(arrived_s, np.full(len(arrived_s), 40.0))
     assert (verdict.saturated, verdict.unclear) == (False, True)
 
 

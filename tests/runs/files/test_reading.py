@@ -83,7 +83,7 @@ def _loop(path: Path) -> None:
     path.symlink_to(path.name)
 
 
-def _elsewhere(path: Path) -> None:
+def _link_outside(path: Path) -> None:
     outside = path.parent.parent / "outside.json"
     outside.write_text("{}")
     path.symlink_to(outside)
@@ -138,7 +138,7 @@ def test_pipes_devices_and_outside_links_are_refused(
 def test_records_must_be_in_their_directory_and_configurations_may_be_anywhere(tmp_path: Path) -> None:
     path = tmp_path / "run" / "a.json"
     path.parent.mkdir()
-    _elsewhere(path)
+    _link_outside(path)
     assert read_whole(path, "") == b"{}"
     with pytest.raises(InputError, match="outside its directory"):
         read_record(path, "")

@@ -82,7 +82,7 @@ def table(cells: int, text: str = "a text", **more: list[Any]) -> pyarrow.Table:
     return pyarrow.table({"article": [text] * cells, "highlights": ["h"] * cells, **more})
 
 
-def numbered(cells: int) -> pyarrow.Table:
+def numbered_table(cells: int) -> pyarrow.Table:
     texts = [f"text {one}" for one in range(cells)]
     return pyarrow.table({"article": texts, "highlights": texts})
 
@@ -98,10 +98,10 @@ PARQUET: dict[str, Callable[[Path, int], None]] = {
     "deep": lambda path, size: write_table(
         table(1).append_column("d", pyarrow.array([None], deep_list(size // 1500))), path
     ),
-    "dictionary pages": lambda path, size: write_table(numbered(2 * size), path),
-    "plain pages": lambda path, size: write_table(numbered(2 * size), path, use_dictionary=False),
+    "dictionary pages": lambda path, size: write_table(numbered_table(2 * size), path),
+    "plain pages": lambda path, size: write_table(numbered_table(2 * size), path, use_dictionary=False),
     "small pages": lambda path, size: write_table(
-        numbered(size), path, use_dictionary=False, data_page_size=1, write_batch_size=2
+        numbered_table(size), path, use_dictionary=False, data_page_size=1, write_batch_size=2
     ),
     "long texts": lambda path, size: write_table(table(10, "x" * 50 * size), path, use_dictionary=False),
     "metadata, keys": lambda path, size: write_table(
@@ -222,7 +222,7 @@ def test_reading_time_grows_linearly_with_the_size(case: str, tmp_path: Path) ->
     assert large <= 12 * max(small, 0.005), f"{small:.3f} s, then {large:.3f} s"
 
 
-def at_most(large: float, small: float) -> None:
+def expect_linear(large: float, small: float) -> None:
     """Check two times, of a file and of one ten times as large.
 
     What these files become outgrows the processor's caches, so that a linear reader takes up to 22 times as long (the
@@ -237,7 +237,7 @@ def test_reading_a_parquet_file_takes_linear_time(case: str, tmp_path: Path) -> 
     for size in (10_000, 100_000):
         PARQUET[case](path, size)
         times.append(shortest(lambda path: read_articles(str(path)), path))
-    at_most(times[1], times[0])
+    expect_linear(times[1], times[0])
 
 
 @pytest.mark.parametrize("case", TOKENIZERS)
@@ -247,4 +247,4 @@ def test_reading_a_tokenizer_takes_linear_time(case: str, tmp_path: Path) -> Non
         for name, content in zip(names, TOKENIZERS[case](size), strict=True):
             (tmp_path / f"{name}.json").write_text(content)
         times.append(shortest(read_tokenizer, tmp_path))
-    at_most(times[1], times[0])
+    expect_linear(times[1], times[0])

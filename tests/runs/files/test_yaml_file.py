@@ -12,7 +12,7 @@ from scenarios.campaign.campaign_config import load_campaign
 from scenarios.launch.run_config import load_yaml, make_config, merged
 
 
-def written(folder: Path, text: str) -> Path:
+def write_yaml(folder: Path, text: str) -> Path:
     path = folder / "run.yaml"
     path.write_text(text)
     return path
@@ -33,12 +33,12 @@ def written(folder: Path, text: str) -> Path:
 )
 def test_invalid_yaml_is_refused_with_its_line(text: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=re.escape(words)) as refused:
-        load_yaml(written(tmp_path, text))
+        load_yaml(write_yaml(tmp_path, text))
     assert refused.value.fix
 
 
 def test_a_merge_key_may_be_overridden(tmp_path: Path) -> None:
-    path = written(tmp_path, "base: &b {x: 1, y: 2}\nown:\n  <<: *b\n  x: 3\n")
+    path = write_yaml(tmp_path, "base: &b {x: 1, y: 2}\nown:\n  <<: *b\n  x: 3\n")
     assert read_yaml(path, "--config")["own"] == {"x": 3, "y": 2}
 
 
@@ -50,7 +50,7 @@ def test_a_pipe_and_a_device_are_refused_as_configuration(tmp_path: Path) -> Non
 
 
 def test_each_key_keeps_its_line_unless_the_command_line_replaces_it(tmp_path: Path) -> None:
-    values = load_yaml(written(tmp_path, "scenario: Server\n\ntarget-qps: 2\n"))
+    values = load_yaml(write_yaml(tmp_path, "scenario: Server\n\ntarget-qps: 2\n"))
     assert line_of_key(values, "target_qps") == f"{tmp_path}/run.yaml:3"
     assert line_of_key(merged(values, {"target_qps": 3}), "target_qps") == ""
     assert line_of_key(with_underscores({"a-b": 1}), "a_b") == ""
@@ -68,12 +68,12 @@ def test_each_key_keeps_its_line_unless_the_command_line_replaces_it(tmp_path: P
 )
 def test_a_value_of_the_wrong_type_is_refused(line: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=re.escape(words)):
-        make_config(load_yaml(written(tmp_path, f"scenario: Server\n{line}\n")))
+        make_config(load_yaml(write_yaml(tmp_path, f"scenario: Server\n{line}\n")))
 
 
 @pytest.mark.parametrize("second", ["Offline", "offline"])
 def test_a_scenario_named_twice_is_refused(second: str, tmp_path: Path) -> None:
-    path = written(
+    path = write_yaml(
         tmp_path,
         "benchmark: llama3.1-8b\nscenarios:\n  Offline: {target_qps: 60}\n  " + second + ": {target_qps: 70}\n",
     )

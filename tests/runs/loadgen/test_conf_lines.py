@@ -23,14 +23,14 @@ from runs.loadgen.conf_lines import (
     with_setting,
 )
 from runs.loadgen.user_conf import judge_conf
-from tests.support.files.read_with_loadgen import Read, loadgen_reader, same
+from tests.support.files.read_with_loadgen import Read, are_equal, loadgen_reader
 
 KEY = "llama3_1-8b"
 EDGE = "llama3_1-8b-edge"
 
 
 @pytest.fixture(scope="module")
-def read() -> Iterator[Read]:
+def read_with_loadgen() -> Iterator[Read]:
     with loadgen_reader() as reader:
         yield reader
 
@@ -91,7 +91,7 @@ def compare(read: Read, content: bytes, model: str, scenario: str) -> None:
     read_code, read_values = read(content, model, scenario)
     assert (read_code, code) == (code, code), content
     for name, value in (untouched | changes).items():
-        assert same(read_values[name], value), (name, read_values[name], value, content)
+        assert are_equal(read_values[name], value), (name, read_values[name], value, content)
 
 
 # Files by hand and at random ----------------------------------------------------------------------------------------
@@ -143,23 +143,23 @@ LINES = (
 
 
 @pytest.mark.parametrize("scenario", ["Server", "SingleStream"])
-def test_lines_are_read_as_by_loadgen(scenario: str, read: Read) -> None:
+def test_lines_are_read_as_by_loadgen(scenario: str, read_with_loadgen: Read) -> None:
     for content in LINES:
-        compare(read, content, KEY, scenario)
+        compare(read_with_loadgen, content, KEY, scenario)
 
 
-def test_numbers_are_read_as_by_loadgen(read: Read) -> None:
+def test_numbers_are_read_as_by_loadgen(read_with_loadgen: Read) -> None:
     for number in NUMBERS:
         for key in ("min_duration", "target_qps", "performance_issue_same", "sample_concatenate_permutation"):
-            compare(read, f"*.Server.{key} = {number}\n".encode(), KEY, "Server")
+            compare(read_with_loadgen, f"*.Server.{key} = {number}\n".encode(), KEY, "Server")
 
 
-def test_the_most_specific_line_applies_as_in_loadgen(read: Read) -> None:
+def test_the_most_specific_line_applies_as_in_loadgen(read_with_loadgen: Read) -> None:
     places = [(KEY, "Server"), ("*", "Server"), (KEY, "*"), ("*", "*")]
     for bits in range(16):
         chosen = [place for number, place in enumerate(places) if bits >> number & 1]
         lines = [f"{model}.{scenario}.min_duration = {number}\n" for number, (model, scenario) in enumerate(chosen)]
-        compare(read, "".join(lines).encode(), KEY, "Server")
+        compare(read_with_loadgen, "".join(lines).encode(), KEY, "Server")
 
 
 _numbers = st.one_of(
@@ -197,16 +197,18 @@ _files = st.builds(
 @settings(max_examples=400)
 @given(_files, st.sampled_from([KEY, EDGE]), st.sampled_from(SCENARIOS))
 @example(b"*.*.min_duration = 0x10\n*.Offline.target_qps = .9", KEY, "Offline")
-def test_random_files_are_read_as_by_loadgen(read: Read, content: bytes, key: str, scenario: Scenario) -> None:
+def test_random_files_are_read_as_by_loadgen(
+    read_with_loadgen: Read, content: bytes, key: str, scenario: Scenario
+) -> None:
     of_loadgen = "Server" if scenario == "Interactive" else scenario
-    compare(read, content, key, of_loadgen)
+    compare(read_with_loadgen, content, key, of_loadgen)
     text = decode_conf(content)
     assert encode_conf(text) == content
     judged = judge_conf(text, Path("user.conf"), BENCHMARKS[key], scenario)
     if judged.problems:
         return
     # An accepted file has the same effect without the skipped lines.
-    assert read(content, key, of_loadgen)[0] == 0
+    assert read_with_loadgen(content, key, of_loadgen)[0] == 0
     stored = stored_lines(text)
     for name in KEYS:
         number = lookup(stored, key, of_loadgen, name)

@@ -76,7 +76,7 @@ def add_tool(root: Path, name: str, script: str) -> None:
     tool.chmod(0o755)
 
 
-def tells(text: str) -> str:
+def script_that_prints(text: str) -> str:
     return f"/bin/cat <<'END'\n{text}\nEND"
 
 
@@ -93,7 +93,7 @@ def add_node(root: Path, node: str, vendor: str = "", pci_class: str = "0x038000
 
 def test_nvidia_devices_are_found_by_nvidia_smi(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert accelerators(root) == []
-    add_tool(root, "nvidia-smi", tells(NVIDIA))
+    add_tool(root, "nvidia-smi", script_that_prints(NVIDIA))
     first, *rest = accelerators(root)
     assert len(rest) == 2
     assert first == dict(
@@ -144,9 +144,9 @@ def test_amd_devices_are_found_by_the_amdsmi_library(root: Path, monkeypatch: py
 def test_intel_devices_are_found_by_xpu_smi(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = f"""
     case "$*" in
-        "discovery -j") {tells(json.dumps(XPU_LIST))}
+        "discovery -j") {script_that_prints(json.dumps(XPU_LIST))}
         ;;
-        "discovery -d 0 -j") {tells(json.dumps(XPU_DEVICE))}
+        "discovery -d 0 -j") {script_that_prints(json.dumps(XPU_DEVICE))}
         ;;
         *) echo "no right" >&2; exit 3;;
     esac"""

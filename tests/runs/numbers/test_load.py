@@ -18,7 +18,7 @@ def ns(seconds: list[float]) -> Times:
     return (np.array(seconds) * 1e9).astype(np.int64)
 
 
-def shared(arrived_ns: Times, per_second: float, alone_s: float) -> Times:
+def latencies_of_shared_engine(arrived_ns: Times, per_second: float, alone_s: float) -> Times:
     """Latencies of an engine that computes all open queries together: `per_second` at most, each `alone_s` at least."""
     work, open_until, now, latencies = 0.0, list[tuple[float, int]](), 0.0, np.zeros(len(arrived_ns), np.int64)
     places = list(range(len(arrived_ns)))[::-1]
@@ -51,7 +51,7 @@ def test_a_constant_latency_does_not_change_the_rates() -> None:
 @pytest.mark.parametrize("use", [0.3, 0.5, 0.65, 0.8])
 def test_an_engine_with_headroom_keeps_up(count: int, use: float) -> None:
     arrived_ns = poisson_offsets_ns(SEED, 0.25, count)
-    load = load_of(arrived_ns, shared(arrived_ns, 0.25 / use, 6.0))
+    load = load_of(arrived_ns, latencies_of_shared_engine(arrived_ns, 0.25 / use, 6.0))
     assert load is not None
     assert load.kept_up
     assert load.completed_per_second == pytest.approx(load.offered_per_second, rel=0.08)
@@ -61,7 +61,7 @@ def test_poisson_noise_is_rarely_called_saturation() -> None:
     flagged = 0
     for seed in range(200):
         arrived_ns = poisson_offsets_ns(seed, 0.25, 24)
-        load = load_of(arrived_ns, shared(arrived_ns, 0.25 / 0.5, 6.0))
+        load = load_of(arrived_ns, latencies_of_shared_engine(arrived_ns, 0.25 / 0.5, 6.0))
         flagged += load is not None and not load.kept_up
     assert flagged <= 2
 
@@ -69,7 +69,7 @@ def test_poisson_noise_is_rarely_called_saturation() -> None:
 @pytest.mark.parametrize("count", [24, 44, 128, 512])
 def test_a_slow_engine_is_reported(count: int) -> None:
     arrived_ns = poisson_offsets_ns(SEED, 0.5, count)
-    load = load_of(arrived_ns, shared(arrived_ns, 0.3, 3.5))
+    load = load_of(arrived_ns, latencies_of_shared_engine(arrived_ns, 0.3, 3.5))
     assert load is not None
     assert not load.kept_up
     assert load.completed_per_second == pytest.approx(0.3, rel=0.12)

@@ -22,7 +22,7 @@ from tests.support.runs.loadgen_runs import Runs
 Copy = Callable[[str], RunDir]
 
 
-def found_in(run: RunDir, *, with_trace: bool = True) -> list[Disagreement]:
+def disagreements_of(run: RunDir, *, with_trace: bool = True) -> list[Disagreement]:
     detail = read_detail(run.detail)
     trace = read_trace(run.trace) if with_trace else None
     return compare_log(derive_numbers(detail, read_request_table(run.requests), trace), detail)
@@ -50,7 +50,7 @@ def test_each_changed_number_is_found_with_a_trace(loadgen_runs: Runs, copied_ru
         if key.endswith(("_per_second", "_per_sec")):
             value = float(value)  # LoadGen may print a round one
         edit_detail(run, key, slightly_other(value))
-        findings = found_in(run)
+        findings = disagreements_of(run)
         assert any(key in item.name for item in findings) or (key == "result_query_count" and findings), (key, findings)
         run.detail.write_bytes(original)
 
@@ -69,10 +69,10 @@ def test_each_changed_number_is_found_with_a_trace(loadgen_runs: Runs, copied_ru
 )
 def test_a_large_change_is_found_without_a_trace(copied_run: Copy, key: str, factor: float) -> None:
     run = copied_run("server-no-trace")
-    assert found_in(run) == []
+    assert disagreements_of(run) == []
     value = read_detail(run.detail).values[key]
     edit_detail(run, key, int(value * factor) if isinstance(value, int) and factor > 2 else value * factor)
-    assert any(key in item.name or item.name == "output tokens" for item in found_in(run))
+    assert any(key in item.name or item.name == "output tokens" for item in disagreements_of(run))
 
 
 @pytest.mark.parametrize(("unseen", "fits"), [(1, True), (40, False)])
@@ -124,7 +124,7 @@ def test_a_changed_verdict_is_found_without_a_trace(
     run = copied_run(name)
     for key, value in changed.items():
         edit_detail(run, key, "VALID" if (key, value) == ("result_validity", True) else value)
-    assert {item.name for item in found_in(run)} == expected
+    assert {item.name for item in disagreements_of(run)} == expected
 
 
 @pytest.mark.parametrize("name", ["offline", "server", "single-stream-no-trace"])
@@ -132,7 +132,7 @@ def test_edited_requests_contradict_the_log(copied_run: Copy, name: str) -> None
     run = copied_run(name)
     table = read_request_table(run.requests)
     edit_requests(run, 0, output_tokens=int(table.output_tokens[0]) + 50)
-    assert "output tokens" in {item.name for item in found_in(run)}
+    assert "output tokens" in {item.name for item in disagreements_of(run)}
     edit_requests(run, 3, sample_index=1_000)
     names = [item.name for item in derive_result(FinishedRun(run)).disagreements]
     assert [one for one in names if one.startswith("sample index")] == [
@@ -141,5 +141,5 @@ def test_edited_requests_contradict_the_log(copied_run: Copy, name: str) -> None
     ]
     last = int(table.seq[table.complete_ns.argmax()])
     edit_requests(run, last, complete_ns=int(table.complete_ns.max()) + 60_000_000_000)
-    (late,) = [item for item in found_in(run, with_trace=False) if item.name.startswith("latency_ns.max")]
+    (late,) = [item for item in disagreements_of(run, with_trace=False) if item.name.startswith("latency_ns.max")]
     assert f"re-derived {late.derived} ± " in str(late)

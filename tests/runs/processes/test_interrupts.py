@@ -177,13 +177,13 @@ def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
 
 
 def test_handlers_and_descriptors_are_restored() -> None:
-    def found() -> tuple[list[object], int]:
+    def handlers_and_descriptors() -> tuple[list[object], int]:
         return [signal.getsignal(number) for number in interrupts.ENDING], len(list(Path("/proc/self/fd").iterdir()))
 
-    before = found()
+    before = handlers_and_descriptors()
     with listening(), listening():
         pass
-    assert found() == before
+    assert handlers_and_descriptors() == before
 
 
 def test_a_job_beyond_its_limit_is_undone_and_stopped() -> None:

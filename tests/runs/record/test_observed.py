@@ -19,7 +19,7 @@ from tests.support.runs.records import observed, record
 LIMITS = {"TTFT": 2_000_000_000, "TPOT": 100_000_000}
 
 
-def seen(sent_ms: list[float], told_ms: float | None, tokens: int = 1280) -> Observed:
+def observed_clients(sent_ms: list[float], told_ms: float | None, tokens: int = 1280) -> Observed:
     """Clients that sent so late, each with ten responses, and were read so late."""
     clients = [
         ServerClient.model_construct(answers=10, tokens=tokens, issue_to_wire=LatenessSummary(count=10, p99_ms=p99_ms))
@@ -34,14 +34,14 @@ def seen(sent_ms: list[float], told_ms: float | None, tokens: int = 1280) -> Obs
 @pytest.mark.parametrize(
     ("observation", "limits", "flagged"),
     [
-        (seen([60.0], 39.0), LIMITS, []),
-        (seen([60.0], 41.0), LIMITS, ["TTFT"]),
-        (seen([0.0], 700.0), LIMITS, ["TTFT", "TPOT"]),
-        (seen([0.0], 20.0, tokens=20), LIMITS, ["TPOT"]),
-        (seen([500.0], 500.0), {}, []),
-        (seen([10.0, 99.0], None), LIMITS, []),
-        (seen([10.0, 99.0], 2.0), LIMITS, ["TTFT"]),
-        (seen([], None), LIMITS, []),
+        (observed_clients([60.0], 39.0), LIMITS, []),
+        (observed_clients([60.0], 41.0), LIMITS, ["TTFT"]),
+        (observed_clients([0.0], 700.0), LIMITS, ["TTFT", "TPOT"]),
+        (observed_clients([0.0], 20.0, tokens=20), LIMITS, ["TPOT"]),
+        (observed_clients([500.0], 500.0), {}, []),
+        (observed_clients([10.0, 99.0], None), LIMITS, []),
+        (observed_clients([10.0, 99.0], 2.0), LIMITS, ["TTFT"]),
+        (observed_clients([], None), LIMITS, []),
     ],
 )
 def test_client_delays_above_a_twentieth_of_a_limit_are_reported(
@@ -64,7 +64,7 @@ def test_client_delays_above_a_twentieth_of_a_limit_are_reported(
 def test_a_long_gap_after_the_last_token_is_noted(
     p50_ms: float, p99_ms: float, limits: dict[str, int], noted: str
 ) -> None:
-    observation = seen([0.0], None)
+    observation = observed_clients([0.0], None)
     gap = LatenessSummary.model_validate({"count": 10, "p50_ms": p50_ms, "p99_ms": p99_ms})
     for client in observation.clients:
         vars(client).update(server="http://host", last_token_to_end=gap, last_token_to_loadgen=None)
@@ -92,13 +92,13 @@ def test_query_times_of_all_engines_are_summed(engines: list[dict[str, Any]], ex
     assert Observed.model_validate(observed(engines=engines)).query_times == expected
 
 
-def ended(**changes: Any) -> Manifest:
+def manifest_with(**changes: Any) -> Manifest:
     host = {"hostname": changes.pop("hostname", platform.node())}
     return record(None, {"host": host}, **{"parent_pid": os.getpid(), "status": "running"} | changes)
 
 
 @pytest.fixture
-def living() -> Iterator[int]:
+def running_process_id() -> Iterator[int]:
     """A process that lives as long as the test."""
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     yield process.pid
@@ -106,7 +106,7 @@ def living() -> Iterator[int]:
 
 
 @pytest.fixture
-def gone() -> int:
+def ended_process_id() -> int:
     """The number of a process that has ended."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
@@ -114,28 +114,34 @@ def gone() -> int:
 
 
 def test_a_failed_run_states_its_error() -> None:
-    text = unfinished(ended(status="failed", error={"message": "the engine died"}))
+    text = unfinished(manifest_with(status="failed", error={"message": "the engine died"}))
     assert text == "the run did not finish: its manifest has the status failed (the engine died)"
-    assert "status interrupted" in unfinished(ended(status="interrupted"))
+    assert "status interrupted" in unfinished(manifest_with(status="interrupted"))
 
 
-def test_a_running_process_is_reported_as_unfinished(living: int, gone: int) -> None:
-    assert unfinished(ended(pid=living, parent_pid=gone)).endswith(f"process {living} is running")
-    assert unfinished(ended(status="planned", parent_pid=living)).endswith(f"process {living} is running")
-
-
-def test_a_run_whose_process_ended_is_reported(gone: int) -> None:
-    text = unfinished(ended(pid=gone))  # its parent is the reader: it starts no run
-    assert text.startswith(
-        f"the run did not end: its manifest has the status running, but its process {gone} has ended"
+def test_a_running_process_is_reported_as_unfinished(running_process_id: int, ended_process_id: int) -> None:
+    assert unfinished(manifest_with(pid=running_process_id, parent_pid=ended_process_id)).endswith(
+        f"process {running_process_id} is running"
+    )
+    assert unfinished(manifest_with(status="planned", parent_pid=running_process_id)).endswith(
+        f"process {running_process_id} is running"
     )
 
 
-def test_another_process_with_the_recorded_id_is_not_the_run(living: int) -> None:
+def test_a_run_whose_process_ended_is_reported(ended_process_id: int) -> None:
+    text = unfinished(manifest_with(pid=ended_process_id))  # its parent is the reader: it starts no run
+    assert text.startswith(
+        f"the run did not end: its manifest has the status running, but its process {ended_process_id} has ended"
+    )
+
+
+def test_another_process_with_the_recorded_id_is_not_the_run(running_process_id: int) -> None:
     long_ago_ns = time.time_ns() - 3600 * 10**9
-    assert "did not end" in unfinished(ended(pid=living, parent_pid=living, start_time_ns=long_ago_ns))
+    assert "did not end" in unfinished(
+        manifest_with(pid=running_process_id, parent_pid=running_process_id, start_time_ns=long_ago_ns)
+    )
 
 
-def test_processes_of_another_host_are_not_searched(living: int) -> None:
-    text = unfinished(ended(pid=living, hostname="elsewhere"))
+def test_processes_of_another_host_are_not_searched(running_process_id: int) -> None:
+    text = unfinished(manifest_with(pid=running_process_id, hostname="elsewhere"))
     assert text == "the run did not finish: its manifest has the status running (on another machine)"

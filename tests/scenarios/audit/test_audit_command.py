@@ -23,7 +23,7 @@ from tests.conftest import Finished, RunMain, StartMain, run_here
 from tests.support.engines.cheats import CHEAT
 from tests.support.processes.patience import until
 from tests.support.runs.dummy_runs import DummyRuns
-from tests.support.runs.run_commands import patched
+from tests.support.runs.run_commands import environment_with_code
 
 
 def arguments(test: str, scenario: str, out: Path, *more: object) -> list[object]:
@@ -217,7 +217,7 @@ def test_a_vanished_audit_config_prevents_a_verdict(run_main: RunMain, tmp_path:
             os.unlink("audit.config")
         os.chdir = into_run_directory
     """
-    environment = patched(tmp_path, in_run=remove)
+    environment = environment_with_code(tmp_path, in_run=remove)
     finished = run_main(*arguments("TEST06", "Offline", out, "--dummy-ttft-ms", 50), environment=environment)
     check_no_verdict(finished, out, ExitCode.FAILED, "did not apply audit.config")
 

@@ -17,7 +17,7 @@ DUMMY = "engine: dummy"
 DUMMY_IN_CAMPAIGN = f"{DUMMY}\ndummy_ttft_ms: 80\ndummy_slots: 1"  # only an audit has a pace of its own
 
 
-def read(name: str) -> dict[str, Any]:
+def read_example(name: str) -> dict[str, Any]:
     return dict(yaml.safe_load((FOLDER / f"{name}.yaml").read_text()))
 
 
@@ -27,12 +27,12 @@ def test_each_example_is_tested() -> None:
 
 def test_examples_have_equal_counts_and_consistent_names() -> None:
     for name in (*AUDITS.values(), CAMPAIGN):
-        assert read(name)["output_log_dir"] == f"output/{name}"
+        assert read_example(name)["output_log_dir"] == f"output/{name}"
         assert f" --config configs/audits/{name}.yaml" in (FOLDER / f"{name}.yaml").read_text()
     for scenario, name in AUDITS.items():
-        options = read(name)["audit"]
-        assert read(name)["scenario"] == scenario
-        assert read(CAMPAIGN)["scenarios"][scenario]["audits"] == [options]
+        options = read_example(name)["audit"]
+        assert read_example(name)["scenario"] == scenario
+        assert read_example(CAMPAIGN)["scenarios"][scenario]["audits"] == [options]
 
 
 @pytest.mark.parametrize("name", [*AUDITS.values(), pytest.param(CAMPAIGN, marks=pytest.mark.long)])

@@ -29,7 +29,7 @@ from scenarios.command_line.dispatch import main
 from scenarios.launch.parent import execute_run
 from scenarios.launch.plan import prepare
 from scenarios.launch.run_config import make_config
-from tests.support.servers import server_dialects as speak
+from tests.support.servers import server_dialects
 from tests.support.servers.http_server import HttpServer, serving
 from tests.support.servers.text_server import text_server
 
@@ -41,7 +41,7 @@ def loaded(
     return load_bench(["bench"], targets, options, {"engine": "dummy", **(runs or {})}, others or {})
 
 
-def mistakes(*targets: str, **arguments: Any) -> str:
+def mistakes_of(*targets: str, **arguments: Any) -> str:
     with pytest.raises((InputError, SetupError)) as refused:
         loaded(*targets, **arguments)
     return str(refused.value)
@@ -96,7 +96,7 @@ def test_valid_option_values_are_converted(options: dict[str, Any], expected: di
 
 def test_words_after_goodput_are_read_as_limits() -> None:
     assert loaded("tpot:50", goodput="ttft:500").limits == Limits(ttft=500, tpot=50)
-    assert "server http://[::1]:9 accepts no" in mistakes("[::1]:9", goodput="ttft:500", runs={"engine": "endpoint"})
+    assert "server http://[::1]:9 accepts no" in mistakes_of("[::1]:9", goodput="ttft:500", runs={"engine": "endpoint"})
 
 
 def test_max_concurrency_bounds_open_queries_at_a_rate(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_max_concurrency_bounds_open_queries_at_a_rate(tmp_path: Path) -> None:
 
 
 def test_all_mistakes_are_reported_at_once() -> None:
-    text = mistakes(
+    text = mistakes_of(
         rates="5,x", limits="itl=3", duration="3x", output_len="1", repeats="0", metadata=["a"], scenario="D(100,100)",
         dataset_name="c4", seed="-1", runs={"stall_timeout_s": "x"}, others={"profile": "kind=sweep"},
     )  # fmt: skip
@@ -164,19 +164,19 @@ def test_all_mistakes_are_reported_at_once() -> None:
     ],
 )
 def test_each_invalid_value_is_refused(options: dict[str, Any], words: str) -> None:
-    assert words in mistakes(**options)
+    assert words in mistakes_of(**options)
 
 
 def test_two_models_are_refused() -> None:
-    assert "one, two: 2 models given" in mistakes("one", "two")
+    assert "one, two: 2 models given" in mistakes_of("one", "two")
 
 
 def test_options_without_effect_are_noted() -> None:
-    output = mistakes(others={"data": "prompt_tokens=64,output_tokens=16", "max_time_per_run": "90s"})
+    output = mistakes_of(others={"data": "prompt_tokens=64,output_tokens=16", "max_time_per_run": "90s"})
     assert "give --input-len 64 --output-len 16" in output
     assert "give --duration 90s" in output
-    assert "--burstiness 0.5: LoadGen draws Poisson arrivals" in mistakes(others={"burstiness": "0.5"})
-    assert "give --input-len 100 --output-len 20" in mistakes(others={"traffic_scenario": "D(100,20)"})
+    assert "--burstiness 0.5: LoadGen draws Poisson arrivals" in mistakes_of(others={"burstiness": "0.5"})
+    assert "give --input-len 100 --output-len 20" in mistakes_of(others={"traffic_scenario": "D(100,20)"})
     assert "--num-workers is ignored" in loaded(others={"num_workers": "4"}).notes[0]
 
 
@@ -197,7 +197,7 @@ def test_a_bench_like_an_earlier_one_has_its_options_and_rates(tmp_path: Path) -
     assert again.like == record
     assert again.equal_conditions() == bench.equal_conditions()
     assert again.prompts.rows(0, 3) == bench.prompts.rows(0, 3)
-    assert "--rates: not supported with --like" in mistakes(like=str(tmp_path), rates="3")
+    assert "--rates: not supported with --like" in mistakes_of(like=str(tmp_path), rates="3")
     with pytest.raises(InputError, match=BENCH_FILE):
         find_bench(str(tmp_path / "absent"))
     with contextlib.chdir(tmp_path):
@@ -255,7 +255,7 @@ def test_option_names_of_other_benchmarks_are_accepted(
 
 
 def test_an_unreachable_server_and_an_invalid_rate_are_reported_together() -> None:
-    text = mistakes("http://127.0.0.1:9/v1/chat/completions", rates="x", runs={"engine": "endpoint"})
+    text = mistakes_of("http://127.0.0.1:9/v1/chat/completions", rates="x", runs={"engine": "endpoint"})
     assert "server http://127.0.0.1:9 accepts no connection" in text
     assert "--rates x" in text
 
@@ -265,7 +265,7 @@ def test_a_server_that_sends_text_needs_no_tokenizer(path: str) -> None:
     """Its usage counts the tokens, and the prompts are characters."""
     with serving(text_server("openai-chat", model="somebody/model")) as server:
         bench = loaded(f"{server.url}{path}", runs={"engine": "endpoint"})
-        assert "somebody/model" in mistakes(f"{server.url}{path}", runs={"engine": "endpoint"}, model="other")
+        assert "somebody/model" in mistakes_of(f"{server.url}{path}", runs={"engine": "endpoint"}, model="other")
     assert bench.values["model_path"] == BYTES
     assert bench.values["api_dialect"] == "openai-chat"
     assert any("the tokenizer of somebody/model is unknown" in note for note in bench.notes)
@@ -274,10 +274,10 @@ def test_a_server_that_sends_text_needs_no_tokenizer(path: str) -> None:
 
 
 def test_a_server_of_token_ids_needs_the_models_tokenizer() -> None:
-    with serving(HttpServer("/v1/completions", speak.vllm, "vllm", model="somebody/model")) as server:
-        assert "give --tokenizer with the folder" in mistakes(server.url, runs={"engine": "endpoint"})
+    with serving(HttpServer("/v1/completions", server_dialects.vllm, "vllm", model="somebody/model")) as server:
+        assert "give --tokenizer with the folder" in mistakes_of(server.url, runs={"engine": "endpoint"})
         runs = {"engine": "endpoint", "model_path": BYTES}
-        assert "takes token IDs (dialect vllm)" in mistakes(server.url, runs=runs)
+        assert "takes token IDs (dialect vllm)" in mistakes_of(server.url, runs=runs)
 
 
 @pytest.mark.parametrize("arguments", [{"runs": {"engine": "endpoint", "model_path": BYTES}}, {"tokenizer": BYTES}])
@@ -310,19 +310,19 @@ def models() -> Iterator[list[dict[str, str]]]:
         server.shutdown()
 
 
-def served(models: list[dict[str, str]], path: str = "", **arguments: Any) -> Bench:
+def load_from_server(models: list[dict[str, str]], path: str = "", **arguments: Any) -> Bench:
     return load_bench(["bench"], [models[0]["url"] + path], arguments.pop("own", {}), arguments, {})
 
 
 def test_the_model_is_read_from_the_server(models: list[dict[str, str]], small_model: Path) -> None:
     models.append({"id": "served", "root": str(small_model)})
-    bench = served(models, "/v1/chat/completions")
+    bench = load_from_server(models, "/v1/chat/completions")
     assert bench.values["model_path"] == str(small_model)
     assert bench.values["api_model_name"] == bench.label == "served"
     assert bench.seed > 1e9  # a server may have the prompts of an earlier bench in its cache
     assert make_config({**bench.values, "scenario": "Server"}).engine == "endpoint"
-    assert served(models, own={"seed": "3"}).seed == 3
-    assert served(models, own={"model": "served"}).values["model_path"] == str(small_model)
+    assert load_from_server(models, own={"seed": "3"}).seed == 3
+    assert load_from_server(models, own={"model": "served"}).values["model_path"] == str(small_model)
     address = models[0]["url"].removeprefix("http://")
     for options in ({"host": address.split(":")[0], "port": address.split(":")[1]}, {"endpoint": f"http://{address}"}):
         assert load_bench([], [], options, {}, {}).values["api_server"] == models[0]["url"]
@@ -331,10 +331,10 @@ def test_the_model_is_read_from_the_server(models: list[dict[str, str]], small_m
         .values["api_server"]
         .endswith("/v1/completions")
     )
-    assert served(models, own={"backend": "chat"}).values["api_dialect"] == "openai-chat"
+    assert load_from_server(models, own={"backend": "chat"}).values["api_dialect"] == "openai-chat"
     assert not any("same model" in note for note in bench.notes)
     models[1] = {"id": "another"}
-    assert any("serves model another" in note for note in served(models, model_path=str(small_model)).notes)
+    assert any("serves model another" in note for note in load_from_server(models, model_path=str(small_model)).notes)
 
 
 def test_the_key_of_a_server_is_read_from_the_environment(
@@ -343,9 +343,9 @@ def test_the_key_of_a_server_is_read_from_the_environment(
     models[0]["key"] = "secret"
     models.append({"id": "served", "root": str(small_model)})
     with pytest.raises(SetupError, match=r"status 401"):
-        served(models)
+        load_from_server(models)
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
-    assert served(models).values["api_key_env"] == "OPENAI_API_KEY"
+    assert load_from_server(models).values["api_key_env"] == "OPENAI_API_KEY"
 
 
 @pytest.mark.parametrize(
@@ -363,7 +363,7 @@ def test_an_unsupported_server_is_refused(
 ) -> None:
     models += [{"id": name} for name in entries]
     with pytest.raises((InputError, SetupError), match=words):
-        served(models, own=options)
+        load_from_server(models, own=options)
 
 
 # Prompts --------------------------------------------------------------------------------------------------------------
@@ -432,9 +432,9 @@ def test_a_dataset_in_the_mlcommons_format_is_accepted(tmp_path: Path) -> None:
 
 def test_unusable_rows_of_a_file_are_listed_by_line(tmp_path: Path) -> None:
     lines: list[Any] = [{"prompt": "fine"}, "", {"text": "x"}, {"prompt": " "}, {"prompt": "x", "output_tokens": 1}]
-    text = mistakes(dataset_path=str(file_of(tmp_path, *lines)))
+    text = mistakes_of(dataset_path=str(file_of(tmp_path, *lines)))
     assert "3 of 4 rows cannot be used: line 3: no prompt; line 4: prompt ' ' is not a text, or empty; line 5" in text
-    text = mistakes(dataset_path=str(file_of(tmp_path, {"prompt": "x"}, "{", {"prompt": "x"})))
+    text = mistakes_of(dataset_path=str(file_of(tmp_path, {"prompt": "x"}, "{", {"prompt": "x"})))
     assert "line 2" in text
 
 

@@ -32,7 +32,7 @@ PLAN = LadderPlan(
 )
 
 
-def measured(spec: PlannedBenchRun, verdict: RateVerdict) -> BenchRun:
+def measured_run(spec: PlannedBenchRun, verdict: RateVerdict) -> BenchRun:
     return BenchRun(
         number=spec.number,
         kind=spec.kind,
@@ -53,7 +53,7 @@ def climb(plan: LadderPlan, verdict: Callable[[PlannedBenchRun], RateVerdict]) -
     while (spec := next_run(plan, runs)) is not None:
         assert len(runs) < 100
         assert spec.number == len(runs) + 1
-        runs.append(measured(spec, "maximum" if spec.kind == "offline" else verdict(spec)))
+        runs.append(measured_run(spec, "maximum" if spec.kind == "offline" else verdict(spec)))
     return runs
 
 
@@ -103,7 +103,7 @@ def test_a_bench_continues_after_each_of_its_runs() -> None:
     for done in range(len(runs)):
         spec = next_run(PLAN, runs[:done])
         assert spec is not None
-        assert measured(spec, runs[done].verdict) == runs[done]
+        assert measured_run(spec, runs[done].verdict) == runs[done]
     # A failed run that was removed is repeated first.
     spec = next_run(PLAN, [run for run in runs if run.share != 0.5])
     assert spec is not None
@@ -123,7 +123,7 @@ def test_an_unclear_or_failed_run_does_not_end_the_ladder() -> None:
 def bench(verdicts: dict[float, RateVerdict], **fields: Any) -> BenchRecord:
     """A bench with one run of 8 queries at each rate."""
     runs = [
-        measured(PlannedBenchRun(number, "server", 8, 0, qps), verdict).model_copy(update={"reasons": ["a reason"]})
+        measured_run(PlannedBenchRun(number, "server", 8, 0, qps), verdict).model_copy(update={"reasons": ["a reason"]})
         for number, (qps, verdict) in enumerate(verdicts.items(), start=1)
     ]
     return bench_record(**{"runs": runs, "best": best_rate(runs), "limits": LIMITS, "percentile": "p90"} | fields)
@@ -172,7 +172,7 @@ def test_the_exit_code_of_a_closed_loop_follows_from_its_verdicts(
     verdicts: list[RateVerdict], exit_code: ExitCode
 ) -> None:
     runs = [
-        measured(PlannedBenchRun(number, "concurrency", 70, 0, concurrency=number), verdict).model_copy(
+        measured_run(PlannedBenchRun(number, "concurrency", 70, 0, concurrency=number), verdict).model_copy(
             update={"reasons": ["a reason"]}
         )
         for number, verdict in enumerate(verdicts, start=1)

@@ -23,7 +23,7 @@ def beat(second: float, issued: int, completed: int) -> Progress:
     )  # fmt: skip
 
 
-def follow(live: LiveRun, rate: float, seconds: int, queries: int) -> None:
+def simulate_server(live: LiveRun, rate: float, seconds: int, queries: int) -> None:
     """A server that answers at most CAPACITY_QPS queries/s, each after five seconds at least."""
     for second in range(seconds):
         issued = min(queries, int(rate * second))
@@ -39,7 +39,7 @@ def run_at(rate: float, seconds: int = 60) -> LiveRun:
 def test_a_run_at_four_times_the_capacity_is_stopped() -> None:
     live = run_at(40)
     with live, pytest.raises(Stopped, match=r"stopped after 60 s with 1,850 of 2,400 queries open, because the drain"):
-        follow(live, 40, 400, 2400)
+        simulate_server(live, 40, 400, 2400)
     numbers = live.numbers()
     assert numbers["offered_qps"] == pytest.approx(40, rel=0.02)
     assert numbers["done_qps"] == pytest.approx(CAPACITY_QPS, rel=0.02)
@@ -50,14 +50,14 @@ def test_a_run_at_four_times_the_capacity_is_stopped() -> None:
 def test_a_healthy_server_with_long_responses_is_not_stopped() -> None:
     live = run_at(9.5)
     with live:
-        follow(live, 9.5, 70, 570)
+        simulate_server(live, 9.5, 70, 570)
     assert not live.looks_saturated
 
 
 def test_a_small_overload_is_not_stopped() -> None:
     live = run_at(12)
     with live:
-        follow(live, 12, 90, 720)
+        simulate_server(live, 12, 90, 720)
     assert live.looks_saturated
 
 
@@ -69,7 +69,7 @@ def test_without_terminal_only_few_lines_are_printed(number: int, count: int) ->
     console = Terminal(file=output, force_terminal=False)
     live = LiveRun(console, "Server 50%", spec, 60, now_s=lambda: next(seconds))
     live(Progress("engine", time.time_ns(), 1, "Server", "performance"))
-    follow(live, 12, 61, 720)
+    simulate_server(live, 12, 61, 720)
     lines = output.getvalue().splitlines()
     assert len(lines) == count
     if lines:

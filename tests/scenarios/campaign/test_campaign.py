@@ -24,9 +24,9 @@ from scenarios.resumed import held
 from tests.conftest import RunMain, StartedMain, StartMain, run_here
 from tests.support.official import DATACENTER as DATACENTER_BENCHMARK
 from tests.support.official import change_benchmarks
-from tests.support.once import once
+from tests.support.once import make_once
 from tests.support.processes.patience import until
-from tests.support.runs.run_commands import LONG_USER_CONF, USER_CONF, alive, progress, run_pid
+from tests.support.runs.run_commands import LONG_USER_CONF, USER_CONF, processes_of_group, progress, run_pid
 from tests.support.runs.submission_runs import edit
 
 DATACENTER: dict[str, Any] = {
@@ -40,7 +40,7 @@ RUNS = ["Offline performance", "Offline accuracy", "Offline TEST06"]
 RUNS += [name.replace("Offline", "Server") for name in RUNS]
 
 
-class Small:
+class SmallCampaign:
     """A campaign's files, and what became of it."""
 
     def __init__(self, folder: Path) -> None:
@@ -86,25 +86,25 @@ class Small:
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Small:
-    return Small(tmp_path)
+def small_campaign(tmp_path: Path) -> SmallCampaign:
+    return SmallCampaign(tmp_path)
 
 
 def _run(folder: Path) -> None:
-    finished = StartedMain(tuple(Small(folder).arguments()), folder, {}).wait()
+    finished = StartedMain(tuple(SmallCampaign(folder).arguments()), folder, {}).wait()
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
     assert "all 6 runs are done" in finished.stdout
 
 
 @pytest.fixture
-def done(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Small:
+def complete_campaign(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> SmallCampaign:
     """A copy of a campaign whose runs have all ended."""
-    shutil.copytree(once(tmp_path_factory, "campaign", _run), tmp_path, dirs_exist_ok=True)
-    return Small(tmp_path)
+    shutil.copytree(make_once(tmp_path_factory, "campaign", _run), tmp_path, dirs_exist_ok=True)
+    return SmallCampaign(tmp_path)
 
 
-def test_a_campaign_starts_each_run_once(done: Small) -> None:
-    small, starts = done, done.starts()
+def test_a_campaign_starts_each_run_once(complete_campaign: SmallCampaign) -> None:
+    small, starts = complete_campaign, complete_campaign.starts()
     assert sorted(starts) == sorted(RUNS)
     for scenario in ("Offline", "Server"):
         assert "Verifying performance." in (small.result(scenario).root / "verify_performance.txt").read_text()
@@ -120,8 +120,8 @@ def test_a_campaign_starts_each_run_once(done: Small) -> None:
     assert not small.result("Offline").discarded.exists()
 
 
-def test_damaged_and_missing_files_are_run_again(done: Small, run_main: RunMain) -> None:
-    small, starts, chain = done, done.starts(), done.chain()
+def test_damaged_and_missing_files_are_run_again(complete_campaign: SmallCampaign, run_main: RunMain) -> None:
+    small, starts, chain = complete_campaign, complete_campaign.starts(), complete_campaign.chain()
     assert chain == len(RUNS)
     small.result("Offline").accuracy.requests.unlink()
     detail = small.result("Server").performance.detail
@@ -139,31 +139,31 @@ def test_damaged_and_missing_files_are_run_again(done: Small, run_main: RunMain)
 
 
 def test_an_interrupted_campaign_continues_with_the_same_command(
-    small: Small, start_main: StartMain, run_main: RunMain
+    small_campaign: SmallCampaign, start_main: StartMain, run_main: RunMain
 ) -> None:
-    small.write(DATACENTER, scenarios={"Server": None})
-    small.conf.write_text(LONG_USER_CONF)
-    run = small.result("Server").performance.root
-    campaign = start_main(*small.arguments())
+    small_campaign.write(DATACENTER, scenarios={"Server": None})
+    small_campaign.conf.write_text(LONG_USER_CONF)
+    run = small_campaign.result("Server").performance.root
+    campaign = start_main(*small_campaign.arguments())
     until(lambda: progress(run).get("completed", 0) > 5, "the first responses")
     group = run_pid(run)
     campaign.process.send_signal(signal.SIGINT)
     assert campaign.wait().code == ExitCode.INTERRUPTED
-    assert not alive(group)
-    assert small.starts() == {}
-    reported = run_here("status", small.place.root)
+    assert not processes_of_group(group)
+    assert small_campaign.starts() == {}
+    reported = run_here("status", small_campaign.place.root)
     assert reported.stdout.startswith("interrupted "), reported.stdout
     assert "0 of 3 runs done; interrupted by SIGINT" in reported.stdout
 
-    small.conf.write_text(USER_CONF)
-    again = run_main(*small.arguments())
+    small_campaign.conf.write_text(USER_CONF)
+    again = run_main(*small_campaign.arguments())
     assert again.code == ExitCode.OK, again.stdout + again.stderr
-    assert sorted(small.starts()) == ["Server TEST06", "Server accuracy", "Server performance"]
-    assert (small.result("Server").discarded / "1-performance" / "manifest.json").exists()
+    assert sorted(small_campaign.starts()) == ["Server TEST06", "Server accuracy", "Server performance"]
+    assert (small_campaign.result("Server").discarded / "1-performance" / "manifest.json").exists()
 
 
-def test_a_changed_configuration_is_refused(done: Small, run_main: RunMain) -> None:
-    small, starts = done, done.starts()
+def test_a_changed_configuration_is_refused(complete_campaign: SmallCampaign, run_main: RunMain) -> None:
+    small, starts = complete_campaign, complete_campaign.starts()
     small.write(DATACENTER, scenarios={"Offline": {"dummy_ttft_ms": 260}, "Server": {"target_qps": 900}})
     for more in ((), ("--dry-run",)):
         refused = run_main(*small.arguments(*more))
@@ -181,21 +181,24 @@ def test_a_changed_configuration_is_refused(done: Small, run_main: RunMain) -> N
     assert (small.result("Server").discarded / "1-performance-verify_performance.txt").exists()
 
 
-def test_a_commit_between_runs_is_reported(done: Small) -> None:
+def test_a_commit_between_runs_is_reported(complete_campaign: SmallCampaign) -> None:
     """What would refuse the submission hours later; the runs stay what they are."""
-    for path in done.place.root.rglob("manifest.json"):
+    for path in complete_campaign.place.root.rglob("manifest.json"):
         edit(path, observed={"harness": {"git_commit": "0" * 40}})
-    reported = run_here(*done.arguments("--dry-run"))
+    reported = run_here(*complete_campaign.arguments("--dry-run"))
     assert reported.code == ExitCode.OK, reported.stdout + reported.stderr
     assert "6 of 6 runs are done" in reported.stdout
     assert "note: finished runs have commit 0000" in " ".join(reported.stdout.split())
 
 
-def test_a_run_in_progress_is_neither_complete_nor_failed(done: Small) -> None:
+def test_a_run_in_progress_is_neither_complete_nor_failed(complete_campaign: SmallCampaign) -> None:
     here = {"status": "running", "end_time_ns": None, "pid": os.getppid()}
-    for folder in (done.result("Offline").performance.root, done.result("Offline").audit("TEST06") / "performance"):
+    for folder in (
+        complete_campaign.result("Offline").performance.root,
+        complete_campaign.result("Offline").audit("TEST06") / "performance",
+    ):
         edit(folder / "manifest.json", **here)
-    campaign = load_campaign(done.file, {"output_log_dir": done.place.root})
+    campaign = load_campaign(complete_campaign.file, {"output_log_dir": complete_campaign.place.root})
     runs = [run for run in plan_campaign(campaign, lambda text: None) if run.scenario == "Offline"]
     states = examine_scenario(runs, "closed")[0]
     assert [(state.status, state.done) for state in states.values()] == [
@@ -206,48 +209,48 @@ def test_a_run_in_progress_is_neither_complete_nor_failed(done: Small) -> None:
 
 @pytest.mark.parametrize(("division", "status"), [("closed", "negative"), ("open", "done")])
 def test_an_open_campaign_is_complete_below_the_target_scores(
-    done: Small, division: Division, status: str, monkeypatch: pytest.MonkeyPatch
+    complete_campaign: SmallCampaign, division: Division, status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As `submit` does not: else such a campaign would never be done, and start its accuracy runs again and again."""
     targets = {**DATACENTER_BENCHMARK.targets, "gen_num": Target(64)}
     change_benchmarks(monkeypatch, samples=64, targets=targets)
-    done.write(DATACENTER, division=division)
-    campaign = load_campaign(done.file, {"output_log_dir": done.place.root})
+    complete_campaign.write(DATACENTER, division=division)
+    campaign = load_campaign(complete_campaign.file, {"output_log_dir": complete_campaign.place.root})
     runs = [run for run in plan_campaign(campaign, lambda text: None) if run.scenario == "Offline"]
     state = examine_scenario(runs, division)[0]["accuracy"]
     assert (state.status, "required: at least" in state.text) == (status, status == "negative"), state.text
 
 
-def test_a_failed_or_invalid_run_does_not_end_the_campaign(small: Small, run_main: RunMain) -> None:
-    small.write(DATACENTER, scenarios={"Offline": {"dummy_fault": ["fail@3"]}, "Server": None})
-    small.conf.write_text(USER_CONF + "llama3_1-8b.Server.min_duration = 100\n")  # too few queries to be VALID
-    finished = run_main(*small.arguments())
+def test_a_failed_or_invalid_run_does_not_end_the_campaign(small_campaign: SmallCampaign, run_main: RunMain) -> None:
+    small_campaign.write(DATACENTER, scenarios={"Offline": {"dummy_fault": ["fail@3"]}, "Server": None})
+    small_campaign.conf.write_text(USER_CONF + "llama3_1-8b.Server.min_duration = 100\n")  # too few queries to be VALID
+    finished = run_main(*small_campaign.arguments())
     assert finished.code == ExitCode.FAILED, finished.stdout + finished.stderr
     assert "missing: 4 of 6 runs" in finished.stdout
     assert "Server performance: negative" in finished.stdout
-    assert f"first change the settings in {small.file}, or the system" in finished.stdout
-    campaign = load_campaign(small.file, {"output_log_dir": small.place.root})
+    assert f"first change the settings in {small_campaign.file}, or the system" in finished.stdout
+    campaign = load_campaign(small_campaign.file, {"output_log_dir": small_campaign.place.root})
     runs = [run for run in plan_campaign(campaign, lambda text: None) if run.scenario == "Offline"]
     audit = examine_scenario(runs, "closed")[0]["TEST06"]
-    end = json.loads((small.result("Offline").audit("TEST06") / "ended.json").read_text())
+    end = json.loads((small_campaign.result("Offline").audit("TEST06") / "ended.json").read_text())
     assert (audit.status, audit.text) == ("failed", end["message"])
-    assert sorted(small.starts()) == [name for name in sorted(RUNS) if name.startswith("Server")]
-    assert not (small.result("Server").root / "verify_performance.txt").exists()
+    assert sorted(small_campaign.starts()) == [name for name in sorted(RUNS) if name.startswith("Server")]
+    assert not (small_campaign.result("Server").root / "verify_performance.txt").exists()
 
 
-def test_a_dry_run_writes_no_file(small: Small) -> None:
-    finished = run_here(*small.arguments("--dry-run"))
+def test_a_dry_run_writes_no_file(small_campaign: SmallCampaign) -> None:
+    finished = run_here(*small_campaign.arguments("--dry-run"))
     assert finished.code == ExitCode.OK, finished.stderr
     for text in (*RUNS, "rounded up to 8 whole datasets of 64", "0 of 6 runs are done"):
         assert text in finished.stdout
-    assert not small.place.root.exists()
+    assert not small_campaign.place.root.exists()
 
 
-def test_a_refused_campaign_writes_no_file(small: Small) -> None:
-    assert run_here(*small.arguments("--dataset-path", small.conf)).code == ExitCode.BAD_INPUT
-    assert not small.place.root.exists()
-    with held(small.place.lock, "campaign"):
-        refused = run_here(*small.arguments())
+def test_a_refused_campaign_writes_no_file(small_campaign: SmallCampaign) -> None:
+    assert run_here(*small_campaign.arguments("--dataset-path", small_campaign.conf)).code == ExitCode.BAD_INPUT
+    assert not small_campaign.place.root.exists()
+    with held(small_campaign.place.lock, "campaign"):
+        refused = run_here(*small_campaign.arguments())
     assert (refused.code, "another campaign is in progress here" in refused.stderr) == (ExitCode.REFUSED, True)
 
 
@@ -263,17 +266,17 @@ def test_a_refused_campaign_writes_no_file(small: Small) -> None:
     ],
 )  # fmt: skip
 def test_a_technique_that_fails_the_gate_is_refused_before_the_start(
-    small: Small, changes: dict[str, Any], reason: str
+    small_campaign: SmallCampaign, changes: dict[str, Any], reason: str
 ) -> None:
-    small.write({**DATACENTER, **changes})
-    refused = run_here(*small.arguments())
+    small_campaign.write({**DATACENTER, **changes})
+    refused = run_here(*small_campaign.arguments())
     assert refused.code == ExitCode.BAD_INPUT
     assert f"Offline: the gate closes {changes['mechanism']['mechanism']}" in refused.stderr
     assert reason in refused.stderr
-    assert not small.place.root.exists()
+    assert not small_campaign.place.root.exists()
 
 
-def test_a_technique_evaluated_by_its_accuracy_run_may_start(small: Small) -> None:
+def test_a_technique_evaluated_by_its_accuracy_run_may_start(small_campaign: SmallCampaign) -> None:
     shown = {**FP8, **COMPLETED, "quality_eval_id": "mlperf_cnndm_rouge", "support_status": "supported"}
-    small.write({**DATACENTER, "mechanism": shown})
-    assert run_here(*small.arguments("--dry-run")).code == ExitCode.OK
+    small_campaign.write({**DATACENTER, "mechanism": shown})
+    assert run_here(*small_campaign.arguments("--dry-run")).code == ExitCode.OK

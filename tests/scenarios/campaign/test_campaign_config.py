@@ -61,7 +61,7 @@ def test_keys_of_a_scenario_replace_those_of_the_file(tmp_path: Path) -> None:
     assert offline["model_path"] == server["model_path"] == "above"
 
 
-def tuned(folder: Path, **values: Any) -> str:
+def write_tuning_result(folder: Path, **values: Any) -> str:
     """A directory with the result of a tuning."""
     folder.mkdir()
     (folder / "user.conf").write_text("*.Server.target_qps = 21.5\n")
@@ -71,8 +71,8 @@ def tuned(folder: Path, **values: Any) -> str:
 
 
 def test_rates_and_options_are_read_from_tuning_results(tmp_path: Path) -> None:
-    server = tuned(tmp_path / "server", dummy_slots=18, admission="fcfs", output_log_dir="elsewhere")
-    offline = tuned(tmp_path / "offline", scenario="Offline")
+    server = write_tuning_result(tmp_path / "server", dummy_slots=18, admission="fcfs", output_log_dir="elsewhere")
+    offline = write_tuning_result(tmp_path / "offline", scenario="Offline")
     campaign = load(
         tmp_path, rates_from=[server, offline], dummy_slots=9, scenarios={"Offline": {}, "Server": {"admission": "off"}}
     )
@@ -103,7 +103,7 @@ def test_rates_and_options_are_read_from_tuning_results(tmp_path: Path) -> None:
 def test_a_tuning_result_of_another_scenario_is_refused(
     tmp_path: Path, best: dict[str, Any] | None, changes: dict[str, Any], message: str
 ) -> None:
-    folder = str(tmp_path / "tune") if best is None else tuned(tmp_path / "tune", **best)
+    folder = str(tmp_path / "tune") if best is None else write_tuning_result(tmp_path / "tune", **best)
     if "benchmark" in changes:
         changes = {**changes, "scenarios": ["Offline"]}
     named = changes.get("rates_from", ["{}"])

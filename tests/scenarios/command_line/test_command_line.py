@@ -33,11 +33,11 @@ REFERENCE_FLAGS = [
 
 def parse(*arguments: str) -> dict[str, Any]:
     """The values that reach a command's action, as main.py would have them."""
-    command = made(lambda **parsed: given_values(RunConfig, parsed))
+    command = command_with(lambda **parsed: given_values(RunConfig, parsed))
     return command.main(list(arguments), standalone_mode=False, parent=click.Context(cli, **cli.context_settings))
 
 
-def made(action: Callable[..., Any]) -> Command:
+def command_with(action: Callable[..., Any]) -> Command:
     return Command("run", params=options_of(RunConfig), callback=action, help="Run.", examples=())
 
 
@@ -91,7 +91,7 @@ def test_option_names_of_circulating_scripts_are_accepted() -> None:
     equivalent = "--model-path M --output-log-dir D --total-sample-count 8 --max-new-tokens 64 --device cuda"
     assert parsed == parse(*equivalent.split())
     assert make_config({"scenario": "Offline", **parsed}).total_sample_count == 8
-    command = made(lambda **parsed: None)
+    command = command_with(lambda **parsed: None)
     usual = command.get_help(click.Context(command))
     assert "--model-name" not in usual
     everything = click.Context(command)
@@ -209,7 +209,7 @@ def test_a_pair_given_twice_is_refused() -> None:
         parse("--engine-arg", "max_num_seqs=1", "--engine-arg", "max-num-seqs=2")
 
 
-def of(name: str) -> Command | Group:
+def command_of(name: str) -> Command | Group:
     command = cli.get_command(click.Context(cli), name)
     assert isinstance(command, Command | Group)
     return command
@@ -218,8 +218,8 @@ def of(name: str) -> Command | Group:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_examples_in_help_texts_are_valid_commands(name: str) -> None:
     text = run_here(name, "--help-all").stdout
-    assert 2 <= len(of(name).examples) <= 4
-    for example in of(name).examples:
+    assert 2 <= len(command_of(name).examples) <= 4
+    for example in command_of(name).examples:
         words, colon, line = example.partition(": ")
         assert colon
         assert words
@@ -230,7 +230,7 @@ def test_examples_in_help_texts_are_valid_commands(name: str) -> None:
 
 def test_the_list_of_commands_has_the_first_sentence_of_each() -> None:
     for name in COMMANDS:
-        assert COMMANDS[name] == " ".join(str(of(name).help).split("\n\n")[0].split())
+        assert COMMANDS[name] == " ".join(str(command_of(name).help).split("\n\n")[0].split())
     text = run_here("--help").stdout
     assert all(f"{name:<10}{sentence}\n" in text for name, sentence in COMMANDS.items())
     assert re.findall(r"(?m)^  (\w+) ", text) == list(COMMAND_GROUPS)
@@ -240,7 +240,7 @@ def pages() -> Iterator[list[str]]:
     yield []
     for name in COMMANDS:
         yield [name]
-        yield from ([name, inner] for inner in getattr(of(name), "commands", ()))
+        yield from ([name, inner] for inner in getattr(command_of(name), "commands", ()))
 
 
 @pytest.mark.parametrize("words", pages(), ids=" ".join)
@@ -257,7 +257,7 @@ def test_help_fits_on_one_screen(words: list[str], monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_option_is_in_the_complete_help(name: str) -> None:
     shown = run_here(name, "--help-all").stdout
-    assert all(f" {option.opts[0]}" in shown for option in of(name).params if is_listed(option))
+    assert all(f" {option.opts[0]}" in shown for option in command_of(name).params if is_listed(option))
 
 
 def is_listed(option: click.Parameter) -> bool:

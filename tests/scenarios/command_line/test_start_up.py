@@ -64,7 +64,7 @@ for line in sys.stdin.read().splitlines():
 
 
 @pytest.fixture(scope="module")
-def imported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+def imported_modules(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     """The modules of each command line."""
     empty = tmp_path_factory.mktemp("empty")
     done = subprocess.run(
@@ -88,7 +88,7 @@ def test_each_command_has_an_import_limit() -> None:
 
 
 @pytest.mark.parametrize("line", CASES)
-def test_each_command_imports_only_its_libraries(line: str, imported: dict[str, set[str]]) -> None:
+def test_each_command_imports_only_its_libraries(line: str, imported_modules: dict[str, set[str]]) -> None:
     most, allowed = CASES[line]
-    assert {name.partition(".")[0] for name in imported[line]} & LIBRARIES <= allowed
-    assert len(imported[line]) <= most
+    assert {name.partition(".")[0] for name in imported_modules[line]} & LIBRARIES <= allowed
+    assert len(imported_modules[line]) <= most

@@ -12,7 +12,7 @@ from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from tests.conftest import RunMain, run_here
 from tests.support.files.editing import SIGNER, reseal
-from tests.support.files.tsa import Authority, openssl, served
+from tests.support.files.tsa import Authority, openssl, serve_authority
 from tests.support.runs.run_commands import USER_CONF
 
 
@@ -54,7 +54,7 @@ def test_a_changed_run_prevents_anchoring_of_all_runs(campaign: Path, tmp_path: 
 
 def test_time_stamps_are_written_beside_the_runs(campaign: Path, tmp_path: Path) -> None:
     authority = Authority(tmp_path / "tsa")
-    with served(authority) as url:
+    with serve_authority(authority) as url:
         finished = run_here("anchor", campaign / "Offline", "--timestamp", url)
     assert finished.code == 0, finished.stderr
     assert finished.stdout.count("anchored at") == 2

@@ -14,7 +14,7 @@ from tests.support.runs.submission_runs import edit
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -27,7 +27,7 @@ def write(label: str, speed: float = 40, **fields: object) -> None:
     write_folder(Path(f"output/bench-{label}"), unattested(bench_record(label, speed, **fields)))
 
 
-def compared(*words: object) -> Finished:
+def run_compare(*words: object) -> Finished:
     return run_here("compare", *words)
 
 
@@ -35,7 +35,7 @@ def test_benches_are_named_by_label_and_by_directory() -> None:
     write("a")
     write("b", 50)
     write("c", 30)
-    done = compared("a", Path("output/bench-b"), "c", "--json")
+    done = run_compare("a", Path("output/bench-b"), "c", "--json")
     assert done.code == 0
     content = json.loads(done.stdout)["answer"]
     assert [one["label"] for one in content["against"]] == ["b", "c"]
@@ -54,18 +54,18 @@ def test_benches_are_named_by_label_and_by_directory() -> None:
 def test_a_slower_bench_fails_with_fail_if_slower(limit: str, code: int) -> None:
     write("a")
     write("b", 30)
-    done = compared("a", "b", "--fail-if-slower", limit, "-o", "out")
+    done = run_compare("a", "b", "--fail-if-slower", limit, "-o", "out")
     assert done.code == code
     sentence = "b is slower than --fail-if-slower 3%: Offline: 5,120 → 3,840 tokens/s (-25.0%)"
     assert (sentence in done.stdout) == bool(code)
     assert json.loads(Path("out/compare.json").read_text())["slower"] == bool(code)
-    assert compared("b", "a", "--fail-if-slower", "3%").code == 0
+    assert run_compare("b", "a", "--fail-if-slower", "3%").code == 0
 
 
 def test_different_conditions_are_listed() -> None:
     write("a")
     write("b", conditions=Conditions(equal={"data": "own prompts"}, system={}))
-    done = compared("a", "b")
+    done = run_compare("a", "b")
     assert done.code == 3
     assert "not comparable: these conditions differ\n  data: a synthetic, b own prompts\n" in done.stdout
     assert "against a:" not in done.stdout
@@ -78,7 +78,7 @@ def test_different_conditions_are_listed() -> None:
 def test_an_incomplete_bench_is_named() -> None:
     write("a")
     write("b", status="interrupted")
-    done = compared("a", "b")
+    done = run_compare("a", "b")
     assert (done.code, "b: the bench is interrupted, with 7 runs" in done.stdout) == (0, True)
     assert "The bench is interrupted." in Path("output/compare-a-b/compare.html").read_text()
 
@@ -87,16 +87,16 @@ def test_runs_are_compared_with_labels_and_attestations() -> None:
     runs = DummyRuns()
     for name in ("one", "two"):
         runs.copy(Path("output") / name, "Offline")
-    done = compared("output/one", "output/two")
+    done = run_compare("output/one", "output/two")
     assert done.code == 0
     assert "not tested against noise" in done.stdout
     manifest = RunDir(Path("output/two")).manifest
     edit(manifest, asked={"label": "second"})
-    done = compared("output/one", "second")
+    done = run_compare("output/one", "second")
     assert done.code == 0
     assert "second against one\n" in done.stdout
     manifest.write_bytes(manifest.read_bytes() + b"\n")
-    done = compared("output/one", "second")
+    done = run_compare("output/one", "second")
     assert done.code == 3
     assert "manifest.json: changed since its attestation" in done.stdout
 
@@ -118,7 +118,7 @@ def test_invalid_arguments_are_refused(words: tuple[str, ...], message: str) -> 
     Path("empty").mkdir()
     Path("damaged").mkdir()
     Path("damaged/bench.json").write_text("{")
-    done = compared(*words)
+    done = run_compare(*words)
     assert done.code == 2
     assert message in done.stderr
     assert "fix: " in done.stderr

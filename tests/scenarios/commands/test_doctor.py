@@ -48,7 +48,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return describe
 
 
-def states(model: str | None = None, dataset: Path | None = None) -> dict[str, tuple[str, str]]:
+def check_states(model: str | None = None, dataset: Path | None = None) -> dict[str, tuple[str, str]]:
     return {
         finding.slug: (finding.severity, finding.text) for finding in examine_machine(DoctorRequest(model, dataset))
     }
@@ -56,7 +56,7 @@ def states(model: str | None = None, dataset: Path | None = None) -> dict[str, t
 
 def test_a_complete_host_passes_all_checks(machine: Callable[..., None]) -> None:
     machine(accelerators=[GPU], harness_facts={"version": "0.1.0", "git_commit": "ab" * 20, "git_changed": True})
-    checks = states()
+    checks = check_states()
     assert checks["harness"] == ("pass", "0.1.0, commit abababababab (changed)")
     assert checks["accelerator"] == ("pass", "H100, 81559 MiB, driver 570")
     assert "computes on cuda: 2 × H100, 80 GiB each; CUDA_VISIBLE_DEVICES chooses" in checks["vLLM"][1]
@@ -70,7 +70,7 @@ def test_an_unusable_cache_folder_does_not_hide_other_checks(
 ) -> None:
     machine()
     monkeypatch.setenv(CACHE_VARIABLE, "/dev/null/cache")
-    checks = states()
+    checks = check_states()
     severity, text = checks["cache"]
     assert severity == "error"
     assert text.startswith(f"cache folder /dev/null/cache cannot be created: Not a directory; set {CACHE_VARIABLE} to")
@@ -83,7 +83,7 @@ def test_a_missing_commit_is_noted_with_its_consequence(
 ) -> None:
     machine(harness_facts={"version": "0.1.0", "git_commit": None, "git_changed": None})
     monkeypatch.setattr(machine_checks, "IN_CHECKOUT", in_checkout)
-    severity, text = states()["harness"]
+    severity, text = check_states()["harness"]
     assert severity == "note"
     assert why in text
     assert "`submit` will require --source DIR" in text
@@ -105,7 +105,7 @@ def test_the_build_of_loadgen_is_reported(
 ) -> None:
     machine(loadgen_facts=LOADGEN | {"build": build})
     expected = f"mlcommons-loadgen 6.0.17, {text}, SHA-256 0123456789ab, /lib/mlperf_loadgen.so"
-    assert states()["LoadGen"] == ("pass", expected)
+    assert check_states()["LoadGen"] == ("pass", expected)
 
 
 def report(code: ExitCode) -> str:
@@ -129,7 +129,7 @@ def test_each_missing_part_is_an_error(
     facts: dict[str, Any], subject: str, words: str, machine: Callable[..., None]
 ) -> None:
     machine(**facts)
-    state, text = states()[subject]
+    state, text = check_states()[subject]
     assert state == "error"
     assert words in text
     assert f"MISSING  {subject}" in report(ExitCode.REFUSED)
@@ -138,26 +138,26 @@ def test_each_missing_part_is_an_error(
 def test_a_cpu_build_beside_an_accelerator_is_noted(machine: Callable[..., None]) -> None:
     idle = Machine("cpu", 0, [0], unused=("H100, 81559 MiB",))
     machine(accelerators=[GPU], vllm_is_cpu_build=True, this_machine=idle)
-    state, text = states()["vLLM"]
+    state, text = check_states()["vLLM"]
     assert state == "note"
     assert "does not use H100, 81559 MiB" in text
     machine(vllm_is_cpu_build=True, this_machine=Machine("cpu", 0, [0]))
-    assert states()["vLLM"] == ("pass", "vllm 0.32.0 with torch 2.13.0 computes on the CPU")
+    assert check_states()["vLLM"] == ("pass", "vllm 0.32.0 with torch 2.13.0 computes on the CPU")
 
 
 def test_a_missing_vendor_tool_is_noted(machine: Callable[..., None]) -> None:
     machine(accelerators=[{"vendor": "AMD", "index": "0", "name": None, "problem": "amdsmi cannot be imported"}])
-    state, text = states()["accelerator"]
+    state, text = check_states()["accelerator"]
     assert state == "note"
     assert text == "AMD device 0, without facts: amdsmi cannot be imported"
 
 
 def test_the_model_folder_is_described(machine: Callable[..., None], small_model: Path) -> None:
     machine()
-    state, text = states(str(small_model))["model"]
+    state, text = check_states(str(small_model))["model"]
     assert state == "note"
     assert "300 IDs, 200 positions; not Llama-3.1-8B" in text
-    assert states(str(small_model / "none"))["model"][0] == "error"
+    assert check_states(str(small_model / "none"))["model"][0] == "error"
 
 
 def test_a_tokenizer_that_cannot_be_loaded_is_an_error(
@@ -169,18 +169,21 @@ def test_a_tokenizer_that_cannot_be_loaded_is_an_error(
         raise InputError(f"no tokenizer could be loaded from {name}", "fetch it")
 
     monkeypatch.setattr(machine_checks, "load_tokenizer", refuses)
-    assert states(str(small_model))["model"] == ("error", f"no tokenizer could be loaded from {small_model}; fetch it")
+    assert check_states(str(small_model))["model"] == (
+        "error",
+        f"no tokenizer could be loaded from {small_model}; fetch it",
+    )
 
 
 def test_the_dataset_is_described(machine: Callable[..., None], make_dataset: Callable[..., Path]) -> None:
     machine()
-    state, text = states(None, make_dataset([1, 2], [3]))["data-set"]
+    state, text = check_states(None, make_dataset([1, 2], [3]))["data-set"]
     assert state == "note"
     assert "2 rows, longest prompt 2 tokens; not eligible for submission" in text
     assert "no benchmark has this number of rows (5,000, 13,368, 24,576)" in text
-    state, text = states(None, make_dataset(*[[1]] * 5000))["data-set"]
+    state, text = check_states(None, make_dataset(*[[1]] * 5000))["data-set"]
     assert state == "pass"
     assert "the row count of llama3.1-8b-edge" in text
-    state, text = states(None, Path("none.json"))["data-set"]
+    state, text = check_states(None, Path("none.json"))["data-set"]
     assert state == "error"
     assert "none.json" in text

@@ -13,7 +13,7 @@ from runs.benchmark import Target
 from runs.record.layout import ResultDir
 from tests.conftest import ROOT
 from tests.support.files.editing import say_in_manifest
-from tests.support.official import reachable
+from tests.support.official import targets_with_share
 from tests.support.runs.dummy_runs import DummyRuns
 
 FP8 = ("--mechanism", "kv_quantization", "--mechanism-variant", "fp8_e4m3", "--quality-eval-id", "mlperf_cnndm_rouge")
@@ -54,10 +54,10 @@ def test_a_completed_evaluation_must_pass_when_rescored(
 ) -> None:
     for run in (result.performance, result.accuracy):
         say_in_manifest(run, kv_cache_dtype="fp8")
-    with_target(reachable(result.accuracy, 0.995))
+    with_target(targets_with_share(result.accuracy, 0.995))
     code, text = call("gate", result.root, *COMPLETED, "--division", "closed")
     assert code == 0, text
-    with_target(reachable(result.accuracy, 0.985))
+    with_target(targets_with_share(result.accuracy, 0.985))
     assert f"rescored accuracy run {result.accuracy.root}: does not pass: rouge1" in call("gate", result.root, *FP8)[1]
     code, text = call("gate", result.root, *COMPLETED[:-1])  # refuted: closed without --strict
     assert code == 1
@@ -70,7 +70,7 @@ def test_an_edited_score_does_not_pass_the_gate(
 ) -> None:
     for run in (result.performance, result.accuracy):
         say_in_manifest(run, kv_cache_dtype="fp8")
-    with_target(reachable(result.accuracy, 0.98))
+    with_target(targets_with_share(result.accuracy, 0.98))
     text = result.accuracy.accuracy_text.read_text()
     scores = json.loads(result.accuracy.accuracy_json.read_text())["scores"]
     better = text.replace(str(round(scores["rouge1"], 4)), str(round(scores["rouge1"] * 1.02, 4)))
@@ -86,7 +86,7 @@ def test_accuracy_of_another_system_does_not_pass_the_gate(
     call: Any, result: ResultDir, with_target: Callable[[Mapping[str, Target]], None]
 ) -> None:
     say_in_manifest(result.performance, kv_cache_dtype="fp8")
-    with_target(reachable(result.accuracy, 1.0))
+    with_target(targets_with_share(result.accuracy, 1.0))
     code, text = call("gate", result.root, *COMPLETED)
     assert code == 1
     assert "resolved.kv_cache_dtype: fp8 in the performance run, not set in the accuracy run" in text

@@ -43,7 +43,7 @@ def digests(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def noisy() -> SignOff:
+def noisy_sign_off() -> SignOff:
     return SignOff("baseline", 0.5, "open", findings=[stated("B-1/noisy_baseline", "text")])
 
 
@@ -103,7 +103,7 @@ def test_runs_are_repeated_only_if_the_verdict_requires_it(runs: FrozenRuns) -> 
     before = digests(ref[0].parent)
     passed = SignOff("baseline", 0.5, "open")
     assert remeasured(lambda ref, cand: passed, ref, [], 1, Console(), print)[1] == 0
-    assert remeasured(lambda ref, cand: noisy(), ref, [], 0, Console(), print)[1] == 0
+    assert remeasured(lambda ref, cand: noisy_sign_off(), ref, [], 0, Console(), print)[1] == 0
     assert digests(ref[0].parent) == before
 
 
@@ -119,7 +119,7 @@ def repeat(ran: list[Path]) -> Callable[..., None]:
     return run
 
 
-def saying(verdicts: Iterable[SignOff], references: list[list[Path]] | None = None) -> Sign:
+def sign_off_with_verdicts(verdicts: Iterable[SignOff], references: list[list[Path]] | None = None) -> Sign:
     """A sign-off with these verdicts, which keeps the directories of the reference that it is asked for."""
     left = iter(verdicts)
 
@@ -143,13 +143,22 @@ def test_remeasuring_ends_with_the_first_verdict_that_requires_no_repetition(
     monkeypatch.setattr("scenarios.audit.remeasure.execute_run", repeat(ran))
     (ref, _), references = copies(), list[list[Path]]()
     last = SignOff("baseline", 0.5, "open")
-    assert remeasured(saying([noisy(), noisy(), last], references), ref, [], 3, Console(), lambda _: None) == (last, 2)
+    assert remeasured(
+        sign_off_with_verdicts([noisy_sign_off(), noisy_sign_off(), last], references),
+        ref,
+        [],
+        3,
+        Console(),
+        lambda _: None,
+    ) == (last, 2)
     assert references == [ref] * 3
     assert [(ref[0] / "number").read_text(), (ref[1] / "number").read_text()] == ["3", "4"]
     assert not (ref[2] / "number").exists()
     ran.clear()
     ref, cand = copies()
-    still, rounds = remeasured(saying([noisy(), noisy()]), ref[:2], cand, 1, Console(), lambda _: None)
+    still, rounds = remeasured(
+        sign_off_with_verdicts([noisy_sign_off(), noisy_sign_off()]), ref[:2], cand, 1, Console(), lambda _: None
+    )
     assert [path.name for path in ran] == ["srv-1", "cand-1", "srv-2", "cand-2"]  # in turn
     assert (rounds, still.action) == (1, "remeasure")
     assert [one.slug for one in still.findings] == ["noisy_baseline", "baseline_imperfect"]
@@ -169,7 +178,7 @@ def test_a_busy_host_requires_repetitions(monkeypatch: pytest.MonkeyPatch, rules
     findings = [Finding(rule, find_rule(rule).severity, "text") for rule in rules]
     findings = [replace(one, severity="warning") if one.rule == "B-4/contended" else one for one in findings]
     verdicts = [SignOff("baseline", 0.5, "open", findings=findings), SignOff("baseline", 0.5, "open")]
-    assert remeasured(saying(verdicts), [Path()], [], 3, Console(), lambda _: None)[1] == rounds
+    assert remeasured(sign_off_with_verdicts(verdicts), [Path()], [], 3, Console(), lambda _: None)[1] == rounds
 
 
 def test_a_discarded_run_is_not_signed_off(runs: FrozenRuns, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -181,7 +190,9 @@ def test_a_discarded_run_is_not_signed_off(runs: FrozenRuns, monkeypatch: pytest
         runs.copy(config.output_log_dir, "srv-2")
 
     monkeypatch.setattr("scenarios.audit.remeasure.execute_run", run)
-    remeasured(saying([noisy(), noisy()]), [tmp_path], [], 1, Console(), lambda _: None)
+    remeasured(
+        sign_off_with_verdicts([noisy_sign_off(), noisy_sign_off()]), [tmp_path], [], 1, Console(), lambda _: None
+    )
     assert [path.name for path in (tmp_path / "performance").iterdir()] == ["run_1"]
     assert digests(old) == digests(runs("srv-2"))
     assert digests(tmp_path / "discarded" / "1" / "run_1") == digests(runs("srv-1"))
@@ -201,14 +212,14 @@ def test_a_failed_repetition_keeps_the_runs(runs: FrozenRuns, monkeypatch: pytes
 
     monkeypatch.setattr("scenarios.audit.remeasure.execute_run", run)
     with pytest.raises(ExecutionError, match="the engine died"):
-        remeasured(saying([noisy()]), ref, [], 1, Console(), lambda _: None)
+        remeasured(sign_off_with_verdicts([noisy_sign_off()]), ref, [], 1, Console(), lambda _: None)
     assert {name: digest for name, digest in digests(tmp_path).items() if "repeat-1" not in name} == before
 
 
 def test_a_run_without_repeatable_options_is_refused(runs: FrozenRuns, tmp_path: Path) -> None:
     run = runs.copy(tmp_path / "run", "srv-1", ["set_manifest", "asked.turbo", True])
     with pytest.raises(InputError, match="cannot be repeated: --turbo: unknown option"):
-        remeasured(lambda ref, cand: noisy(), [run], [], 1, Console(), print)
+        remeasured(lambda ref, cand: noisy_sign_off(), [run], [], 1, Console(), print)
 
 
 def test_verdict_and_ledger_are_written_to_the_named_path(runs: FrozenRuns, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from runs.record.layout import ResultDir, RunDir
 from runs.rounds import CURRENT_ROUND
 from tests.conftest import ROOT, run_here
 from tests.support.files.editing import reseal, say_in_manifest
-from tests.support.official import reachable
+from tests.support.official import targets_with_share
 from tests.support.runs.dummy_runs import DummyRuns
 from tests.support.runs.recorded import OVER_HTTP, RESULTS, recorded
 
@@ -27,7 +27,7 @@ def db(tmp_path: Path) -> Path:
     return tmp_path / "results.sqlite"
 
 
-def exported(call: Any, db: Path) -> list[dict[str, Any]]:
+def exported_rows(call: Any, db: Path) -> list[dict[str, Any]]:
     code, text = call("store", "export", "--db", db, "--format", "json")
     assert code == 0
     rows: list[dict[str, Any]] = json.loads(text)
@@ -38,7 +38,7 @@ def test_repeated_runs_of_a_result_are_one_row(call: Any, result: ResultDir, db:
     repeat = result.performance.root.with_name("run_2")
     shutil.copytree(result.performance.root, repeat)
     assert call("store", "ingest", "--db", db, result.root)[0] == 0
-    assert len(exported(call, db)) == 1
+    assert len(exported_rows(call, db)) == 1
     code, text = call("gate", result.root, "--format", "json")
     assert code == 0
     assert len(json.loads(text)["eligibility"]) == 1
@@ -54,7 +54,7 @@ def test_a_stored_run_is_judged_by_the_gate(call: Any, result: ResultDir, db: Pa
     declaration = ("--declaration", ROOT / "configs" / "mechanism-fp8-kv.yaml")
     assert call("store", "ingest", "--db", db, result.root, *declaration)[1].startswith("added: ")
     assert call("store", "ingest", "--db", db, result.root, *declaration)[1].startswith("unchanged: ")
-    (row,) = exported(call, db)
+    (row,) = exported_rows(call, db)
     recorded = json.loads(result.performance.result.read_text())
     assert row["throughput_tok_s"] == recorded["derived"]["tokens_per_second"]
     assert row["latency_p99_ms"] == recorded["derived"]["latency_ns"]["p99"] / 1e6
@@ -88,14 +88,14 @@ def test_a_supported_technique_is_stored_with_its_results_file(
     code, text = call(*ingest, *claim)
     assert code == 0
     assert "stored as reviewed_preview, not as supported: gate/completed_evaluation_passes: results file" in text
-    (row,) = exported(call, db)
+    (row,) = exported_rows(call, db)
     assert (row["support_status"], row["quality_evidence"]) == ("reviewed_preview", "declared only")
     assert "results file of ruler_v1: missing" in row["support_status_reason"]
 
     assert call(*ingest, *claim, "--quality-results", missing)[0] == 2
     shown = ("--quality-results", file, "--quality-delta-summary=-0.43%", "--replace")
     assert "stored as" not in call(*ingest, *claim, *shown)[1]
-    (row,) = exported(call, db)
+    (row,) = exported_rows(call, db)
     assert (row["support_status"], row["support_status_reason"]) == ("supported", None)
     assert (row["quality_evidence"], row["quality_results"]) == ("declared, results file attached", str(file))
     rows.write_text(json.dumps([row]))
@@ -108,7 +108,7 @@ def test_a_supported_technique_is_stored_with_its_results_file(
 def test_a_technique_that_contradicts_the_engine_is_not_certified(call: Any, result: ResultDir, db: Path) -> None:
     say_in_manifest(result.performance, kv_cache_dtype="fp8")
     assert "stored as reviewed_preview" in call("store", "ingest", "--db", db, result.performance.root)[1]
-    (row,) = exported(call, db)
+    (row,) = exported_rows(call, db)
     assert (row["mechanism"], row["certification"], row["valid"]) == ("baseline", None, 1)
 
 
@@ -126,7 +126,7 @@ def test_a_row_that_differs_from_its_run_is_reported(
     call: Any, runs: DummyRuns, db: Path, tmp_path: Path, change: dict[str, Any]
 ) -> None:
     call("store", "ingest", "--db", db, runs("SingleStream"))
-    (row,) = exported(call, db)
+    (row,) = exported_rows(call, db)
     rows = tmp_path / "rows.json"
     rows.write_text(json.dumps([row]))
     assert call("gate", rows, "--strict")[0] == 0
@@ -152,7 +152,7 @@ def test_a_failed_run_is_stored(call: Any, result: ResultDir, db: Path) -> None:
     manifest |= {"status": "failed", "error": error}
     result.performance.manifest.write_text(json.dumps(manifest))
     assert call("store", "ingest", "--db", db, result.performance.root)[0] == 0
-    (row,) = exported(call, db)
+    (row,) = exported_rows(call, db)
     assert (row["status"], row["valid"], row["scenario"]) == ("timeout", None, "Offline")
     assert "nothing moved" in row["error_message"]
 
@@ -163,7 +163,7 @@ def test_a_stored_audit_is_reevaluated_from_its_runs(call: Any, db: Path, tmp_pa
 
     def stored() -> str:
         call("store", "ingest", "--db", db, result.root, "--replace")
-        return str(exported(call, db)[0]["audits"])
+        return str(exported_rows(call, db)[0]["audits"])
 
     assert stored() == '{"TEST06":"PASS"}'
     shutil.rmtree(run)
@@ -181,7 +181,7 @@ def test_a_repeated_run_has_only_the_audits_of_its_result(call: Any, db: Path, t
 
     def stored(run: Path) -> object:
         call("store", "ingest", "--db", db, run, "--replace")
-        (row,) = [one for one in exported(call, db) if one["run_directory"] == str(run)]
+        (row,) = [one for one in exported_rows(call, db) if one["run_directory"] == str(run)]
         return row["audits"]
 
     assert stored(repeat.root) == '{"TEST06":"PASS"}'
@@ -211,7 +211,7 @@ def test_rows_are_queried_exported_and_summarized(call: Any, runs: DummyRuns, db
 
 def test_rows_are_compared_by_their_ids(call: Any, runs: DummyRuns, db: Path) -> None:
     call("store", "ingest", "--db", db, runs("Offline"), runs("SingleStream"))
-    first, second = (row["run_id"] for row in exported(call, db))
+    first, second = (row["run_id"] for row in exported_rows(call, db))
     code, text = call("store", "compare", "--db", db, first, first[:8])
     assert (code, text.splitlines()[0], text.endswith("\n\n")) == (0, "same conditions", False)
     compared = run_here("store", "compare", "--db", db, first, second, "--json")
@@ -223,10 +223,10 @@ def test_rows_are_compared_by_their_ids(call: Any, runs: DummyRuns, db: Path) ->
 def test_stored_scores_are_recomputed_from_the_responses(
     call: Any, result: ResultDir, db: Path, with_target: Callable[[Mapping[str, Target]], None]
 ) -> None:
-    target = reachable(result.accuracy, 0.995)
+    target = targets_with_share(result.accuracy, 0.995)
     with_target(target)
     call("store", "ingest", "--db", db, result.root)
-    (row,) = exported(call, db)
+    (row,) = exported_rows(call, db)
     assert row["accuracy_passed"] == 1
     assert "rouge1 -0.50%" in row["quality_delta_summary"]
     assert target["gen_num"].reference == row["gen_num"]
@@ -239,10 +239,10 @@ def test_the_run_id_does_not_depend_on_the_accuracy_run(call: Any, result: Resul
         result.accuracy.manifest.write_text(text)
         assert call("store", "ingest", "--db", db, result.root)[0] == 2  # other values
         assert call("store", "ingest", "--db", db, result.root, "--replace")[1].startswith("replaced: ")
-    assert [row["status"] for row in exported(call, db)] == ["success"]
+    assert [row["status"] for row in exported_rows(call, db)] == ["success"]
 
 
-def bare(runs: DummyRuns, result: ResultDir) -> ResultDir:
+def as_bare_logs(runs: DummyRuns, result: ResultDir) -> ResultDir:
     """The result as another harness leaves it: LoadGen's logs and accuracy.txt."""
     for run, mode in ((result.performance, "performance"), (result.accuracy, "accuracy")):
         shutil.rmtree(run.root)
@@ -257,16 +257,16 @@ def test_scores_that_cannot_be_rescored_are_unknown(
 
     def stored() -> tuple[object, object]:
         call("store", "ingest", "--db", db, result.root, "--replace")
-        (row,) = exported(call, db)
+        (row,) = exported_rows(call, db)
         assert row["rouge1"] is not None
         return row["accuracy_passed"], row["valid"]
 
     assert stored() == (None, 1)  # the dummy engine's model has no target
-    with_target(reachable(result.accuracy, 0.995))
+    with_target(targets_with_share(result.accuracy, 0.995))
     assert stored() == (1, 1)
-    with_target(reachable(result.accuracy, 1.5))
+    with_target(targets_with_share(result.accuracy, 1.5))
     assert stored() == (0, 0)
-    with_target(reachable(result.accuracy, 0.995))
+    with_target(targets_with_share(result.accuracy, 0.995))
     manifests = [run.manifest.read_text() for run in (result.performance, result.accuracy)]
     for run in (result.performance, result.accuracy):
         edit_plan(run, dataset_path="/nowhere/data.json", model_path="/nowhere/model")
@@ -292,7 +292,7 @@ def test_contradicting_files_make_the_validity_unknown(call: Any, result: Result
     summary = result.performance.summary
     summary.write_text(re.sub(r"Samples per second: [\d.]+", "Samples per second: 1.5", summary.read_text()))
     call("store", "ingest", "--db", db, result.performance.root)
-    (row,) = exported(call, db)
+    (row,) = exported_rows(call, db)
     assert (row["valid"], row["certification"]) == (None, None)
     assert "contradict" in row["error_message"]
 
@@ -300,8 +300,8 @@ def test_contradicting_files_make_the_validity_unknown(call: Any, result: Result
 def test_logs_of_other_harnesses_fill_only_known_columns(
     call: Any, runs: DummyRuns, result: ResultDir, db: Path
 ) -> None:
-    call("store", "ingest", "--db", db, bare(runs, result).performance.root)
-    (row,) = exported(call, db)
+    call("store", "ingest", "--db", db, as_bare_logs(runs, result).performance.root)
+    (row,) = exported_rows(call, db)
     shown = {name for name, value in row.items() if value is not None}
     assert shown - {"error_message"} == {
         *("run_id", "ingested_at", "run_directory", "status", "valid", "certification"),
@@ -311,7 +311,7 @@ def test_logs_of_other_harnesses_fill_only_known_columns(
     }
     named = ("store", "ingest", "--db", db, result.performance.root, "--replace", "--mechanism", "kv_quantization")
     assert "its own record" not in call(*named)[1]
-    (row,) = exported(call, db)
+    (row,) = exported_rows(call, db)
     assert (row["mechanism"], row["support_status"], row["mechanism_eval_registered"]) == (
         *("kv_quantization", "reviewed_preview", 0),
     )
@@ -322,7 +322,7 @@ def test_a_server_run_has_the_hardware_that_its_operator_declares(call: Any, db:
 
     def stored() -> dict[str, Any]:
         call("store", "ingest", "--db", db, home, "--replace")
-        (row,) = exported(call, db)
+        (row,) = exported_rows(call, db)
         assert row["engine"] == "endpoint"
         names = ("gpu_type", "gpu_count", "speculative", "enable_prefix_caching", "tp", "model_sha256")
         return {name: row[name] for name in names}
@@ -339,10 +339,10 @@ def test_a_server_run_has_the_hardware_that_its_operator_declares(call: Any, db:
 
 def test_rules_of_the_named_round_are_applied(call: Any, runs: DummyRuns, result: ResultDir, db: Path) -> None:
     """The seeds of the logs are those of the current round."""
-    run = bare(runs, result).performance.root
+    run = as_bare_logs(runs, result).performance.root
     for name, is_reported in ((CURRENT_ROUND.name, False), ("v5.0", True)):
         call("store", "ingest", "--db", db, run, "--round", name, "--replace")
-        (row,) = exported(call, db)
+        (row,) = exported_rows(call, db)
         assert row["round"] == name
         assert ("seed" in str(row["error_message"])) == is_reported
     assert call("store", "ingest", "--db", db, run, "--round", "v1")[0] == 2

@@ -17,7 +17,7 @@ from tests.conftest import RunMain
 from tests.support.runs.http_campaign import make_model
 from tests.support.runs.records import most_open
 from tests.support.runs.run_commands import arguments, progress
-from tests.support.servers import server_dialects as speak
+from tests.support.servers import server_dialects
 from tests.support.servers.http_server import HttpServer, Reply, serving
 
 CONF = "*.Offline.min_duration = 1\n*.Offline.min_query_count = 64\n*.Offline.target_qps = 50\n"
@@ -67,7 +67,7 @@ def test_a_server_never_has_more_requests_than_the_concurrency(run_main: RunMain
 
     def reply_to(body: dict[str, Any]) -> Reply:
         nonlocal open_now, most
-        reply = speak.vllm(body)
+        reply = server_dialects.vllm(body)
 
         async def steps() -> Any:
             nonlocal open_now, most

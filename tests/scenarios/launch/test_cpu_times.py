@@ -16,7 +16,7 @@ BURN = f"import time\nwhile time.process_time() < {BURNT_S}: pass"
 TICKS_S = 0.05  # the system counts in steps of 10 ms
 
 
-def reading(time_s: float, busy_s: float, own_s: dict[int, float], cores: tuple[int, ...] = (0, 1)) -> CpuReading:
+def cpu_reading(time_s: float, busy_s: float, own_s: dict[int, float], cores: tuple[int, ...] = (0, 1)) -> CpuReading:
     return CpuReading(time_s, cores, busy_s, 0.0, own_s, 0.5)
 
 
@@ -40,8 +40,8 @@ def test_cpu_time_of_children_is_not_foreign(is_own: bool, monkeypatch: pytest.M
 )
 def test_a_core_used_by_others_for_half_of_the_time_counts_as_taken(foreign_s: float, taken: int) -> None:
     for window_s in (0.5, 3.0):
-        end = reading(window_s, foreign_s * window_s, {1: 0.0})
-        contention = contention_between(reading(0.0, 0.0, {1: 0.0}), end)
+        end = cpu_reading(window_s, foreign_s * window_s, {1: 0.0})
+        contention = contention_between(cpu_reading(0.0, 0.0, {1: 0.0}), end)
         assert isinstance(contention, Contention)
         assert contention.cores_taken == taken
 
@@ -66,7 +66,10 @@ def test_before_the_start_only_descendants_belong_to_the_harness() -> None:
 
 @pytest.mark.parametrize("lost", ["start", "end", "window"])
 def test_unreadable_load_counts_no_core_as_taken(lost: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    readings: list[CpuReading | str] = [reading(0.0, 0.0, {}), reading(0.1 if lost == "window" else 1.0, 2.0, {})]
+    readings: list[CpuReading | str] = [
+        cpu_reading(0.0, 0.0, {}),
+        cpu_reading(0.1 if lost == "window" else 1.0, 2.0, {}),
+    ]
     if lost != "window":
         readings[lost == "end"] = "PermissionError"
     monkeypatch.setattr(cpu_times, "_read", lambda _: readings.pop(0))
@@ -74,9 +77,9 @@ def test_unreadable_load_counts_no_core_as_taken(lost: str, monkeypatch: pytest.
 
 
 def test_processes_that_start_and_end_are_counted_once() -> None:
-    start = reading(10.0, 100.0, {1: 5.0, 2: 3.0})
+    start = cpu_reading(10.0, 100.0, {1: 5.0, 2: 3.0})
     # 2 used 3 more and ended, which its parent 1 has as its children's; 3 is new.
-    end = reading(14.0, 107.0, {1: 5.0 + 6.0 + 0.5, 3: 1.0})
+    end = cpu_reading(14.0, 107.0, {1: 5.0 + 6.0 + 0.5, 3: 1.0})
     contention = contention_between(start, end)
     assert isinstance(contention, Contention)
     assert (contention.own_cpu_s, contention.busy_cpu_s, contention.foreign_cpu_s) == (4.5, 7.0, 2.5)
@@ -84,7 +87,7 @@ def test_processes_that_start_and_end_are_counted_once() -> None:
 
 
 def test_foreign_cpu_time_is_never_negative() -> None:
-    contention = contention_between(reading(0.0, 10.0, {1: 0.0}), reading(1.0, 11.0, {1: 1.3}))
+    contention = contention_between(cpu_reading(0.0, 10.0, {1: 0.0}), cpu_reading(1.0, 11.0, {1: 1.3}))
     assert isinstance(contention, Contention)
     assert contention.foreign_cpu_s == 0.0
 
@@ -98,7 +101,7 @@ def test_unreadable_cpu_times_are_reported_without_failure(monkeypatch: pytest.M
     lost = read_cpu(os.getppid())
     assert lost == "PermissionError: not for you"
     assert contention_between(counters, lost) == contention_between(lost, counters) == NotRecorded(not_recorded=lost)
-    moved = contention_between(reading(0.0, 1.0, {}), reading(1.0, 2.0, {}, cores=(0,)))
+    moved = contention_between(cpu_reading(0.0, 1.0, {}), cpu_reading(1.0, 2.0, {}, cores=(0,)))
     assert isinstance(moved, NotRecorded)
     assert "usable cores changed" in moved.not_recorded
-    assert isinstance(contention_between(reading(1.0, 1.0, {}), reading(1.0, 1.0, {})), NotRecorded)
+    assert isinstance(contention_between(cpu_reading(1.0, 1.0, {}), cpu_reading(1.0, 1.0, {})), NotRecorded)

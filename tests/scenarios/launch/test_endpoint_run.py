@@ -21,10 +21,10 @@ from tests.conftest import RunMain, StartedMain, StartMain, run_here
 from tests.support.processes.patience import until
 from tests.support.runs.http_campaign import make_model
 from tests.support.runs.run_commands import check_failed
-from tests.support.servers import server_dialects as speak
+from tests.support.servers import server_dialects
 from tests.support.servers.computing_server import Computing
 from tests.support.servers.http_server import PAUSE_S, HttpServer, Reply, json_reply, serving
-from tests.support.servers.text_server import speak_text
+from tests.support.servers.text_server import reply_text
 
 KEY = "sk-a-key-of-the-tests"
 HEADER, FIELD = "a-header-of-the-tests", "a-field-of-the-tests"
@@ -110,7 +110,7 @@ def test_a_run_on_a_server_that_reuses_prompts_is_not_eligible(
     arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
 ) -> None:
     def reuses(body: dict[str, Any]) -> Reply:
-        reply = json.loads(b"".join(step for step in speak.vllm(body).steps if isinstance(step, bytes)))
+        reply = json.loads(b"".join(step for step in server_dialects.vllm(body).steps if isinstance(step, bytes)))
         reply["usage"]["prompt_tokens_details"]["cached_tokens"] = 16
         return json_reply(reply)
 
@@ -127,7 +127,7 @@ def test_control_characters_from_a_server_are_escaped(
     arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
 ) -> None:
     name = "model\x1b]0;owned\x07\x9b2J"
-    with serving(HttpServer("/v1/completions", speak.vllm, "vllm", model=name)) as server:
+    with serving(HttpServer("/v1/completions", server_dialects.vllm, "vllm", model=name)) as server:
         finished = [run_main(*arguments(server.url, "Offline"))]
     assert finished[0].code in (ExitCode.OK, ExitCode.NEGATIVE), finished[0].stderr
     assert r"serves model model\x1b]0;owned\x07\x9b2J, and" in finished[0].stdout
@@ -247,7 +247,7 @@ def test_a_run_over_https_with_a_private_authority(
     assert client.answers == client.answers_with_their_id == len(read_request_table(tmp_path / "run/requests.jsonl"))
 
 
-def _served(*programs: str) -> tuple[str, list[str]]:
+def _started_servers(*programs: str) -> tuple[str, list[str]]:
     """Addresses of servers, and the options that start them with these arguments."""
     with contextlib.ExitStack() as stack:
         probes = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in programs]
@@ -269,7 +269,7 @@ def _wait_for_their_end(urls: str) -> None:
 def test_started_servers_end_with_the_run(
     arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
 ) -> None:
-    urls, serve = _served("", "--after 2")
+    urls, serve = _started_servers("", "--after 2")
     finished = run_main(*arguments(urls, "Offline", *serve))
     assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stderr
     manifest = read_manifest(tmp_path / "run" / "manifest.json")
@@ -285,7 +285,7 @@ def test_started_servers_end_with_the_run(
 def test_a_failed_server_ends_the_run_and_the_other_servers(
     second: str, code: ExitCode, arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
 ) -> None:
-    urls, serve = _served("", second)
+    urls, serve = _started_servers("", second)
     finished = run_main(*arguments(urls, "Server", *serve, *MANY))
     words = "the server ended with status 2: " if code == ExitCode.REFUSED else urls.split(",")[1]
     check_failed(finished, tmp_path / "run", code, words)
@@ -296,13 +296,13 @@ def test_a_failed_server_ends_the_run_and_the_other_servers(
 def test_a_run_on_a_text_server_counts_and_times_tokens(
     arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
 ) -> None:
-    def speak_slowly(body: dict[str, Any]) -> Reply:
-        reply = speak_text(body)
+    def reply_slowly(body: dict[str, Any]) -> Reply:
+        reply = reply_text(body)
         return Reply([SPACED_S if step == PAUSE_S else step for step in reply.steps], content_type=reply.content_type)
 
     exact = ("--sampling-arg", "min_tokens=16", "--max-new-tokens", 16)
     route = "/v1/chat/completions"
-    with serving(HttpServer(("/v1/completions", route), speak_slowly, "somebody")) as server:
+    with serving(HttpServer(("/v1/completions", route), reply_slowly, "somebody")) as server:
         finished = run_main(*arguments(f"{server.url}{route}", "Server", *exact))
     assert {line for line in server.lines if line.startswith("POST")} == {f"POST {route}"}
     assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stderr

@@ -19,10 +19,10 @@ from tests.support.processes.patience import until
 from tests.support.runs.run_commands import (
     LONG_USER_CONF,
     SLOW_START,
-    alive,
     arguments,
     check_failed,
-    patched,
+    environment_with_code,
+    processes_of_group,
     progress,
 )
 
@@ -87,7 +87,7 @@ FAULTS: dict[str, tuple[str, tuple[object, ...], str, ExitCode, str]] = {
 def test_each_fault_ends_the_run_with_its_exit_code_and_cause(name: str, run_main: RunMain, tmp_path: Path) -> None:
     scenario, options, in_run, code, cause = FAULTS[name]
     out = tmp_path / "run"
-    environment = patched(tmp_path, in_run=in_run) if in_run else {}
+    environment = environment_with_code(tmp_path, in_run=in_run) if in_run else {}
     words = arguments(scenario, out, "--dummy-ttft-ms", 2, *options, conf=LONG_USER_CONF)
     check_failed(run_main(*words, environment=environment), out, code, cause)
     if "--dummy-fault" in options:
@@ -150,7 +150,9 @@ DiskReserve.release = fill_and_release
 def test_a_disk_full_at_the_end_still_holds_the_last_files(small_disk: Path, run_main: RunMain, tmp_path: Path) -> None:
     out, ballast = small_disk / "run", small_disk / "ballast"
     fill = FILL_DISK.format(ballast=str(ballast))
-    finished = run_main(*arguments("Offline", out), environment=patched(tmp_path, in_run=fill, in_parent=fill))
+    finished = run_main(
+        *arguments("Offline", out), environment=environment_with_code(tmp_path, in_run=fill, in_parent=fill)
+    )
     assert finished.code == ExitCode.OK, finished.stderr
     assert ballast.stat().st_size > 1 << 20
     assert read_manifest(RunDir(out).manifest).status == "finished"
@@ -174,7 +176,9 @@ statements.attest = attest
 
 def test_a_complete_run_without_attestation_can_be_signed_later(run_main: RunMain, tmp_path: Path) -> None:
     out, page = tmp_path / "run", tmp_path / "page.html"
-    finished = run_main(*arguments("Offline", out), environment=patched(tmp_path, in_parent=UNWRITABLE_SEAL))
+    finished = run_main(
+        *arguments("Offline", out), environment=environment_with_code(tmp_path, in_parent=UNWRITABLE_SEAL)
+    )
     assert finished.code == ExitCode.FAILED
     assert read_manifest(RunDir(out).manifest).status == "finished"
     sign = ("anchor", "--attest", str(out))
@@ -228,12 +232,12 @@ def test_a_refused_run_leaves_no_process_and_no_directory(
     data = make_dataset([1, 2], [3, -4])
     finished = run_main(
         *arguments("Offline", out, "--dataset-path", data),
-        environment=patched(tmp_path, in_run=NOTE_START.format(path=str(notes))),
+        environment=environment_with_code(tmp_path, in_run=NOTE_START.format(path=str(notes))),
     )
     assert finished.code == ExitCode.BAD_INPUT
     assert "ID -4 at position 1" in finished.stderr
     assert not out.exists()
-    assert not any(alive(pid) for pid, _ in starts(notes))
+    assert not any(processes_of_group(pid) for pid, _ in starts(notes))
 
 
 def test_a_wrongly_predicted_environment_starts_another_process(start_main: StartMain, tmp_path: Path) -> None:
@@ -244,7 +248,7 @@ def test_a_wrongly_predicted_environment_starts_another_process(start_main: Star
     """
     finished = start_main(
         *arguments("Offline", out),
-        environment=patched(tmp_path, in_run=NOTE_START.format(path=str(notes)), in_parent=guess),
+        environment=environment_with_code(tmp_path, in_run=NOTE_START.format(path=str(notes)), in_parent=guess),
     ).wait()
     assert finished.code == ExitCode.OK, finished.stderr
     # The first may be ended before it comes to write its line; the last one ran the run.
@@ -263,7 +267,7 @@ def test_output_during_imports_is_in_the_engine_log(run_main: RunMain, tmp_path:
         return await start(self)
     DummyEngine.start = start_and_say
     """
-    finished = run_main(*arguments("Offline", out), environment=patched(tmp_path, in_run=late))
+    finished = run_main(*arguments("Offline", out), environment=environment_with_code(tmp_path, in_run=late))
     assert finished.code == ExitCode.OK, finished.stderr
     assert RunDir(out).engine_log.read_text() == "said early\nsaid late\n"
 
@@ -275,15 +279,15 @@ def test_an_interrupt_before_the_checks_leaves_no_directory(
     out, notes = tmp_path / "run", tmp_path / "notes"
     started = start_main(
         *arguments("Offline", out),
-        environment=patched(tmp_path, in_run=NOTE_START.format(path=str(notes)), in_parent=SLOW_CHECKS),
+        environment=environment_with_code(tmp_path, in_run=NOTE_START.format(path=str(notes)), in_parent=SLOW_CHECKS),
     )
     ((group, _),) = until(lambda: starts(notes), "the run's process")
-    assert alive(group)
+    assert processes_of_group(group)
     started.process.send_signal(number)
     finished = started.wait()
     if number == signal.SIGINT:
         assert finished.code == ExitCode.INTERRUPTED
         assert "interrupted by SIGINT" in finished.stderr
         assert not psutil.pid_exists(group)
-    until(lambda: not alive(group), "the end of the run's process")
+    until(lambda: not processes_of_group(group), "the end of the run's process")
     assert not out.exists()

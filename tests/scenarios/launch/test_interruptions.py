@@ -18,10 +18,10 @@ from tests.support.processes.patience import until
 from tests.support.runs.run_commands import (
     LONG_USER_CONF,
     SLOW_START,
-    alive,
     arguments,
     check_failed,
-    patched,
+    environment_with_code,
+    processes_of_group,
     progress,
     run_pid,
 )
@@ -68,7 +68,7 @@ def test_a_signal_interrupts_each_phase_of_a_run(
     phase: str, number: signal.Signals, start_main: StartMain, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    environment = patched(tmp_path, in_run=SLOW_START) if phase == "engine" else {}
+    environment = environment_with_code(tmp_path, in_run=SLOW_START) if phase == "engine" else {}
     started = started_until(phase, start_main, out, environment, anew=True)
     started.process.send_signal(number)
     check_failed(started.wait(), out, ExitCode.INTERRUPTED, f"interrupted by {number.name}")
@@ -78,7 +78,9 @@ def test_a_signal_interrupts_each_phase_of_a_run(
 def test_a_signal_to_the_run_process_during_imports_interrupts_the_run(run_main: RunMain, tmp_path: Path) -> None:
     """A signal to all processes of a batch job may reach the run first."""
     end = "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)"
-    finished = run_main(*arguments("Offline", tmp_path / "run"), environment=patched(tmp_path, in_run=end))
+    finished = run_main(
+        *arguments("Offline", tmp_path / "run"), environment=environment_with_code(tmp_path, in_run=end)
+    )
     check_failed(finished, tmp_path / "run", ExitCode.INTERRUPTED, "the run's process was ended by SIGTERM")
 
 
@@ -92,7 +94,9 @@ def test_a_signal_during_the_attestation_ends_the_run_after_it(run_main: RunMain
         return write(*arguments, **more)
     statements.attest = attest
     """
-    finished = run_main(*arguments("Offline", tmp_path / "run"), environment=patched(tmp_path, in_parent=code))
+    finished = run_main(
+        *arguments("Offline", tmp_path / "run"), environment=environment_with_code(tmp_path, in_parent=code)
+    )
     run = RunDir(tmp_path / "run")
     assert finished.code == ExitCode.INTERRUPTED, finished.stderr
     assert read_manifest(run.manifest).status == "finished"
@@ -107,9 +111,9 @@ def test_a_killed_run_process_fails_the_run(start_main: StartMain, tmp_path: Pat
     out = tmp_path / "run"
     engine = tmp_path / "engine-pid"
     started = started_until(
-        "running", start_main, out, patched(tmp_path, in_run=ENGINE_PROCESS.format(path=str(engine)))
+        "running", start_main, out, environment_with_code(tmp_path, in_run=ENGINE_PROCESS.format(path=str(engine)))
     )
-    assert int(engine.read_text()) in alive(run_pid(out))
+    assert int(engine.read_text()) in processes_of_group(run_pid(out))
     (out / ".progress.json.1.tmp").write_text("half a heart")  # as a writer leaves it that is killed while writing
     os.kill(run_pid(out), signal.SIGKILL)
     check_failed(started.wait(), out, ExitCode.FAILED, "killed by SIGKILL")
@@ -121,14 +125,14 @@ def test_a_killed_parent_leaves_no_process(start_main: StartMain, tmp_path: Path
     out = tmp_path / "run"
     engine = tmp_path / "engine-pid"
     started = started_until(
-        "running", start_main, out, patched(tmp_path, in_run=ENGINE_PROCESS.format(path=str(engine)))
+        "running", start_main, out, environment_with_code(tmp_path, in_run=ENGINE_PROCESS.format(path=str(engine)))
     )
     group = run_pid(out)
-    assert set(alive(group)) == {group, int(engine.read_text())}
+    assert set(processes_of_group(group)) == {group, int(engine.read_text())}
     assert socket_of(engine).exists()
     started.process.kill()
     started.process.wait()
-    until(lambda: not alive(group), "the end of the run's processes")
+    until(lambda: not processes_of_group(group), "the end of the run's processes")
     until(lambda: not socket_of(engine).parent.exists(), "the removal of the run's temporary directory")
     assert read_manifest(RunDir(out).manifest).status == "running"  # nobody was left to close it; no result either
     assert not RunDir(out).result.exists()
@@ -136,7 +140,7 @@ def test_a_killed_parent_leaves_no_process(start_main: StartMain, tmp_path: Path
 
 def test_a_stopped_run_process_fails_the_run(start_main: StartMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    environment = patched(
+    environment = environment_with_code(
         tmp_path, in_parent="import scenarios.launch.supervisor\nscenarios.launch.supervisor.SILENCE_RUNNING_S = 8.0"
     )
     started = started_until("running", start_main, out, environment)
@@ -156,4 +160,4 @@ def test_a_signal_interrupts_a_run_without_its_guardian(start_main: StartMain, t
     group = run_pid(out)
     started.process.send_signal(signal.SIGTERM)
     check_failed(started.wait(), out, ExitCode.INTERRUPTED, "interrupted by SIGTERM")
-    assert not alive(group)
+    assert not processes_of_group(group)

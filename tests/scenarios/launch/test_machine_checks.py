@@ -16,13 +16,22 @@ from sut.vllm import cpu
 from sut.vllm.machine import Machine
 from sut.vllm.vllm_kind import VllmKind
 from tests.conftest import run_here
-from tests.support.engines.model_folder import BROKEN, INDEX, PARTS, POINTER, changed, config, weights, without
+from tests.support.engines.model_folder import (
+    BROKEN,
+    INDEX,
+    PARTS,
+    POINTER,
+    config,
+    remove_files,
+    set_file,
+    weights,
+)
 
 MakeDataset = Callable[..., Path]
 
 
 @pytest.fixture(autouse=True)
-def on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def plan_on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("scenarios.launch.machine_checks", "sut.vllm.machine"):
         monkeypatch.setattr(f"{module}.vllm_is_cpu_build", lambda: True)
         monkeypatch.setattr(f"{module}.accelerators", list)
@@ -68,9 +77,9 @@ def fix_of(text: str, error: HarnessError) -> str:
 
 
 def test_all_faults_of_a_model_are_named_at_once(small_model: Path, plan: Callable[..., PreparedRun]) -> None:
-    changed("tokenizer.json", POINTER)(small_model)
-    without(PARTS[1])(small_model)
-    changed("generation_config.json", {"eos_token_id": 4000})(small_model)
+    set_file("tokenizer.json", POINTER)(small_model)
+    remove_files(PARTS[1])(small_model)
+    set_file("generation_config.json", {"eos_token_id": 4000})(small_model)
     with pytest.raises(InputError) as refused:
         plan()
     for words in (
@@ -86,11 +95,11 @@ def test_all_faults_of_a_model_are_named_at_once(small_model: Path, plan: Callab
     "change",
     [
         lambda folder: None,
-        without(INDEX),  # vLLM loads all parts
-        without("generation_config.json"),
-        without("tokenizer_config.json"),
-        changed("training_args.bin", POINTER),
-        changed("tokenizer_config.json", {"model_max_length": int(1e30)}),  # as transformers writes it
+        remove_files(INDEX),  # vLLM loads all parts
+        remove_files("generation_config.json"),
+        remove_files("tokenizer_config.json"),
+        set_file("training_args.bin", POINTER),
+        set_file("tokenizer_config.json", {"model_max_length": int(1e30)}),  # as transformers writes it
     ],
 )
 def test_valid_model_folders_are_accepted(
@@ -110,9 +119,9 @@ def test_an_unused_padding_token_may_be_outside_the_vocabulary(
 ) -> None:
     content = json.loads((small_model / "tokenizer.json").read_text())
     content["added_tokens"].append({**content["added_tokens"][0], "id": 258, "content": "<pad>"})
-    changed("tokenizer.json", content)(small_model)
-    changed("config.json", config(vocab_size=258))(small_model)
-    changed(PARTS[0], weights("model.embed_tokens.weight", rows=258))(small_model)
+    set_file("tokenizer.json", content)(small_model)
+    set_file("config.json", config(vocab_size=258))(small_model)
+    set_file(PARTS[0], weights("model.embed_tokens.weight", rows=258))(small_model)
     plan()
 
 
@@ -127,7 +136,7 @@ def test_an_unused_padding_token_may_be_outside_the_vocabulary(
 def test_files_that_are_not_read_may_be_missing(
     values: dict[str, Any], lacking: tuple[str, ...], small_model: Path, plan: Callable[..., PreparedRun]
 ) -> None:
-    without(*lacking)(small_model)
+    remove_files(*lacking)(small_model)
     plan(**values)
     with pytest.raises(InputError, match=r"missing files|no tokenizer|no weights"):
         plan()
@@ -136,7 +145,7 @@ def test_files_that_are_not_read_may_be_missing(
 def test_an_accuracy_run_requires_a_tokenizer_with_each_engine(
     small_model: Path, plan: Callable[..., PreparedRun]
 ) -> None:
-    changed("tokenizer.json", POINTER)(small_model)
+    set_file("tokenizer.json", POINTER)(small_model)
     plan(engine="dummy")
     with pytest.raises(InputError, match="git-lfs pointer"):
         plan(engine="dummy", accuracy=True)
@@ -166,7 +175,7 @@ def test_an_unsupported_fp8_cache_in_the_model_configuration_is_refused(
     small_model: Path, plan: Callable[..., PreparedRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quantization = {**by_group("channel"), "kv_cache_scheme": {"num_bits": 8, "type": "float"}}
-    changed("config.json", config(quantization_config=quantization))(small_model)
+    set_file("config.json", config(quantization_config=quantization))(small_model)
     monkeypatch.setattr(cpu, "instructions", lambda: AVX2)
     with pytest.raises(SetupError, match=r"FP8 cache of config\.json") as refused:
         plan()
@@ -201,7 +210,7 @@ def test_unsupported_data_types_of_weights_are_refused(
     plan: Callable[..., PreparedRun],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    changed("config.json", config(quantization_config=quantization))(small_model)
+    set_file("config.json", config(quantization_config=quantization))(small_model)
     if dtype is not None:
         monkeypatch.setattr(cpu, "instructions", lambda: AMX if refused_on else AVX2)
         assert plan().plan.engine_options["dtype"] == dtype
@@ -218,7 +227,7 @@ def test_unsupported_data_types_of_weights_are_refused(
 def test_each_command_that_starts_an_engine_refuses_a_damaged_model(
     command: str, small_model: Path, make_dataset: MakeDataset, tmp_path: Path
 ) -> None:
-    changed("tokenizer.json", POINTER)(small_model)
+    set_file("tokenizer.json", POINTER)(small_model)
     data = make_dataset([1, 2], [1, 3])
     out = tmp_path / "out"
     places = ("--model-path", small_model, "--dataset-path", data, "--output-log-dir", out)

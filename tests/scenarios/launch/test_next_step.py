@@ -19,7 +19,7 @@ def latency(least_ms: float, most_ms: float, median_ms: float | None = None) -> 
     return LatencyNumbers(**{**values, "min": int(least_ms * 1e6), "p50": int((median_ms or most_ms) * 1e6)})
 
 
-def said(
+def next_step_lines(
     scenario: Any,
     ttft_ms: tuple[float, ...],
     tpot_ms: tuple[float, ...],
@@ -47,49 +47,49 @@ def said(
     return next_steps(manifest, default_benchmark(scenario), result)
 
 
-def offered(line: str) -> float:
+def offered_rate(line: str) -> float:
     match = re.search(r"--target-qps (\S+) ", line)
     assert match
     return float(match[1])
 
 
 def test_a_trial_within_the_limits_proposes_its_rate() -> None:
-    (line,) = said("Server", (200, 900), (30, 60))
-    assert offered(line) == 0.24
+    (line,) = next_step_lines("Server", (200, 900), (30, 60))
+    assert offered_rate(line) == 0.24
     assert "512 queries" in line  # whole datasets above early stopping's 459
     assert "37 min" in line  # duration by the schedule of this round
 
 
 @pytest.mark.parametrize(("scenario", "ttft_ms", "tpot_ms"), [("Server", 2_000, 100), ("Interactive", 500, 30)])
 def test_a_limit_that_no_query_met_is_named_without_a_rate(scenario: str, ttft_ms: int, tpot_ms: int) -> None:
-    *why, line = said(scenario, (ttft_ms / 2, ttft_ms), (tpot_ms * 0.9, tpot_ms * 2.1))
+    *why, line = next_step_lines(scenario, (ttft_ms / 2, ttft_ms), (tpot_ms * 0.9, tpot_ms * 2.1))
     assert why == [
         f"TPOT was {tpot_ms * 2.1:.3g} ms in the median, with 2.0 queries open on average, above the official limit "
         f"of {tpot_ms} ms, so a lower rate hardly helps"
     ]
     assert "--target-qps" not in line
     assert "--scenario Offline --accuracy (scores of 64 articles, about 3 min)" in line
-    why = said(scenario, (ttft_ms * 1.5, ttft_ms * 2), (1, 2))[:-1]
+    why = next_step_lines(scenario, (ttft_ms * 1.5, ttft_ms * 2), (1, 2))[:-1]
     assert why[0].startswith(f"TTFT was {ttft_ms * 1.5:,.0f} ms in the fastest query, above the official limit of ")
 
 
 def test_a_limit_that_some_queries_exceeded_halves_the_rate() -> None:
-    why, line = said("Server", (200, 900), (60, 130, 70))
+    why, line = next_step_lines("Server", (200, 900), (60, 130, 70))
     assert why == "TPOT up to 130 ms, official limit 100 ms"
-    assert offered(line) == 0.12
+    assert offered_rate(line) == 0.12
 
 
 def test_an_unsustained_rate_is_not_proposed() -> None:
-    (line,) = said("Server", (200, 900), (30, 60), kept_up=False)
-    assert offered(line) <= 0.12 * 0.65
+    (line,) = next_step_lines("Server", (200, 900), (30, 60), kept_up=False)
+    assert offered_rate(line) <= 0.12 * 0.65
     for rate in (0.0237, 0.299, 7.77, 123.4):
-        (line,) = said("Server", (200, 900), (30, 60), rate=rate)
-        assert 0.9 * rate <= offered(line) <= rate
+        (line,) = next_step_lines("Server", (200, 900), (30, 60), rate=rate)
+        assert 0.9 * rate <= offered_rate(line) <= rate
 
 
 @pytest.mark.parametrize("scenario", ["Offline", "SingleStream"])
 def test_a_trial_without_limits_proposes_an_accuracy_run(scenario: str) -> None:
-    (line,) = said(scenario, (1, 2), (1, 2))
+    (line,) = next_step_lines(scenario, (1, 2), (1, 2))
     assert "the same command with --accuracy (scores of 64 articles, about 3 min)" in line
 
 

@@ -34,7 +34,7 @@ LLAMA = {
 }
 
 
-def of(name: str, benchmark: Benchmark, scenario: Scenario) -> list[Setting]:
+def settings_of(name: str, benchmark: Benchmark, scenario: Scenario) -> list[Setting]:
     judged = judge_conf(read_conf_text(ROOT / name, ""), ROOT / name, benchmark, scenario)
     judged.refuse()
     return judged.settings
@@ -43,11 +43,11 @@ def of(name: str, benchmark: Benchmark, scenario: Scenario) -> list[Setting]:
 def test_the_shipped_user_conf_is_eligible() -> None:
     for benchmark in BENCHMARKS.values():
         for scenario in benchmark.scenarios:
-            assert list(settings_reasons(of("user.conf", benchmark, scenario), benchmark, scenario)) == []
+            assert list(settings_reasons(settings_of("user.conf", benchmark, scenario), benchmark, scenario)) == []
 
 
 def test_the_embedded_conf_is_not_eligible() -> None:
-    assert list(settings_reasons(of("configs/embedded.conf", DATACENTER, "Offline"), DATACENTER, "Offline"))
+    assert list(settings_reasons(settings_of("configs/embedded.conf", DATACENTER, "Offline"), DATACENTER, "Offline"))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,15 @@ from sut.replicas.cluster_process import passed_on, replicas_by_node
 from tests.conftest import ROOT, RunMain, StartedMain, StartMain, run_here
 from tests.support.engines.ray_nodes import needs_ray
 from tests.support.processes.patience import until
-from tests.support.runs.run_commands import LONG_USER_CONF, alive, arguments, check_failed, digests, progress, run_pid
+from tests.support.runs.run_commands import (
+    LONG_USER_CONF,
+    arguments,
+    check_failed,
+    digests,
+    processes_of_group,
+    progress,
+    run_pid,
+)
 
 
 def in_replicas(folder: Path, code: str) -> dict[str, str]:
@@ -32,7 +40,7 @@ def in_replicas(folder: Path, code: str) -> dict[str, str]:
 def replica_pids(out: Path) -> list[int]:
     """Processes of an unfinished run's replicas."""
     pids = []
-    for pid in alive(run_pid(out)):
+    for pid in processes_of_group(run_pid(out)):
         try:
             if "sut.replicas.replica" in psutil.Process(pid).cmdline():
                 pids.append(pid)
@@ -136,7 +144,7 @@ def test_a_killed_parent_leaves_no_replica(running: tuple[StartedMain, Path]) ->
     assert len(replica_pids(out)) == 2
     started.process.kill()
     started.wait()
-    until(lambda: not alive(group), "the group to be gone")
+    until(lambda: not processes_of_group(group), "the group to be gone")
 
 
 @pytest.fixture

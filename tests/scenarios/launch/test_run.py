@@ -23,7 +23,7 @@ from runs.record.requests_log import read_request_table
 from sut.dummy.dummy_engine import DummyEngine
 from tests.conftest import Finished, StartedMain
 from tests.support.official import SAMPLING
-from tests.support.once import kept
+from tests.support.once import make_and_keep
 from tests.support.runs.run_commands import USER_CONF, arguments, progress
 
 OURS = {"seal.json", "manifest.json", "requests.jsonl", "user.conf", "engine.log", "progress.json", "result.json"}
@@ -89,7 +89,7 @@ def run_of(scenario: str, mode: str) -> Run:
         assert finished.code == 0, finished.stdout + finished.stderr
         (home / "said.json").write_text(json.dumps(asdict(finished)))
 
-    home = kept(f"whole-{scenario}-{mode}", make)
+    home = make_and_keep(f"whole-{scenario}-{mode}", make)
     finished = Finished(**json.loads((home / "said.json").read_bytes()))
     return Run(scenario, mode, finished, RunDir(home / "run"), home / "here")
 

@@ -14,13 +14,13 @@ from runs.record.manifest import read_manifest
 from runs.record.new_run import free_directory, taken
 from runs.record.requests_log import read_request_table
 from tests.conftest import RunMain, run_here
-from tests.support.runs.run_commands import USER_CONF, arguments, patched
+from tests.support.runs.run_commands import USER_CONF, arguments, environment_with_code
 
 
 def test_files_of_loadgen_are_unchanged_after_the_run(run_main: RunMain, tmp_path: Path) -> None:
     out, hashes = tmp_path / "run", tmp_path / "hashes.json"
     # The recorder is closed right after LoadGen's Start call returned.
-    environment = patched(
+    environment = environment_with_code(
         tmp_path,
         in_run=f"""
         import json, hashlib, pathlib
@@ -96,7 +96,7 @@ def test_a_directory_name_with_special_characters_is_accepted(run_main: RunMain,
 
 def test_a_request_log_that_contradicts_loadgen_fails_the_run(run_main: RunMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    environment = patched(
+    environment = environment_with_code(
         tmp_path,
         in_run="""
         from sut.request_writer import RequestLogWriter

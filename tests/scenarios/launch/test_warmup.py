@@ -42,7 +42,7 @@ def test_warm_up_prompts_are_new_and_in_the_vocabulary(prompts: list[list[int]],
     assert all(0 <= token_id < vocab for prompt in made for token_id in prompt)
 
 
-class Watching(DummyEngine):
+class ObservedEngine(DummyEngine):
     """Notes what is submitted, and how many queries are in it each time it is looked at."""
 
     def __init__(self, tpot_ms: float = 0.001) -> None:
@@ -91,7 +91,7 @@ async def _warm(engine: DummyEngine, *, compiles: bool = False, **more: float) -
     [("Server", False, 0, 4), ("Offline", False, 0, 4), ("SingleStream", False, 1, 1), ("Interactive", True, 105, 4)],
 )
 def test_a_trial_measures_complete_queries(scenario: str, compiles: bool, warmed: int, measured: int) -> None:
-    engine = Watching(FOR_LONG_MS)
+    engine = ObservedEngine(FOR_LONG_MS)
     facts, measurement = virtual.run(_warm_or_measure(engine, scenario, compiles=compiles, trial=True))
     assert measurement is not None
     last = engine.requests[-measured:]
@@ -104,7 +104,7 @@ def test_a_trial_measures_complete_queries(scenario: str, compiles: bool, warmed
 
 
 def test_the_warm_up_reports_its_counts() -> None:
-    engine = Watching()
+    engine = ObservedEngine()
     facts = virtual.run(_warm(engine))
     assert facts["prompts"] == len(engine.requests) == 5
     assert facts["queries_at_once"] == 4
@@ -114,7 +114,7 @@ def test_the_warm_up_reports_its_counts() -> None:
 
 
 def test_a_compiling_engine_is_warmed_up_with_its_largest_batches() -> None:
-    engine = Watching(FOR_LONG_MS)
+    engine = ObservedEngine(FOR_LONG_MS)
     facts = virtual.run(_warm(engine, compiles=True))
     assert facts["prompts"] == len(engine.requests)
     assert facts["queries_at_once"] == engine.most_open == LIMITS.queries
@@ -125,14 +125,14 @@ def test_a_compiling_engine_is_warmed_up_with_its_largest_batches() -> None:
 
 
 def test_a_batch_stops_growing_if_responses_take_too_long() -> None:
-    engine = Watching()
+    engine = ObservedEngine()
     facts = virtual.run(_warm(engine, compiles=True, longest_batch_s=0.0))
     assert [len(request.prompt_ids) for request in engine.requests].count(warmup.SHORT_PROMPT_TOKENS) == 1
     assert facts["queries_at_once"] < 100  # and it is in the manifest
 
 
 def test_an_engine_that_dies_during_the_warm_up_is_an_error() -> None:
-    class Dying(Watching):
+    class Dying(ObservedEngine):
         def submit(self, request: Request) -> None:
             if len(request.prompt_ids) == warmup.SHORT_PROMPT_TOKENS:
                 self._dead = True

@@ -20,7 +20,7 @@ from tests.support.simulated.virtual_tune import VirtualRuns
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def report_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page about a valid, an invalid and an accuracy run and a tune, one of them in a directory of an odd name."""
     folder, runs = tmp_path_factory.mktemp("measured"), DummyRuns()
     runs.copy(folder / "valid", "Server")
@@ -41,8 +41,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def text(measured: Path) -> str:
-    return (measured / "report.html").read_text()
+def text(report_folder: Path) -> str:
+    return (report_folder / "report.html").read_text()
 
 
 class _Balanced(HTMLParser):
@@ -77,7 +77,7 @@ def test_the_page_is_valid_html_without_external_files(text: str) -> None:
     assert all(target[1:] in ids for target in linked)
 
 
-def test_the_page_shows_the_measured_numbers(text: str, measured: Path) -> None:
+def test_the_page_shows_the_measured_numbers(text: str, report_folder: Path) -> None:
     assert text.count("<section id=") >= 3
     assert "INVALID" in text
     assert ">no target applies<" in text
@@ -98,8 +98,8 @@ def test_the_size_of_the_page_is_limited(text: str) -> None:
 @pytest.mark.long
 @needs_browser
 @pytest.mark.parametrize("width", [360, 1600])
-def test_the_page_fits_the_browser_window(measured: Path, tmp_path: Path, width: int) -> None:
-    page = lay_out(measured / "report.html", width, tmp_path)
+def test_the_page_fits_the_browser_window(report_folder: Path, tmp_path: Path, width: int) -> None:
+    page = lay_out(report_folder / "report.html", width, tmp_path)
     assert page["console"] == []
     assert page["width"] == width
     assert page["scrollWidth"] <= width, "nothing is wider than the window"
@@ -120,10 +120,10 @@ def test_the_page_fits_the_browser_window(measured: Path, tmp_path: Path, width:
 @pytest.mark.long
 @needs_browser
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_pictures_show_content_in_light_and_dark_mode(measured: Path, tmp_path: Path, dark: bool) -> None:
-    page = lay_out(measured / "report.html", 1600, tmp_path)
+def test_pictures_show_content_in_light_and_dark_mode(report_folder: Path, tmp_path: Path, dark: bool) -> None:
+    page = lay_out(report_folder / "report.html", 1600, tmp_path)
     target = tmp_path / "page.png"
-    screenshot(measured / "report.html", 1600, int(page["height"]), target, dark=dark)
+    screenshot(report_folder / "report.html", 1600, int(page["height"]), target, dark=dark)
     seen = np.asarray(Image.open(target).convert("L"), dtype=np.int16)
     assert (np.median(seen) < 60) == dark
     for picture in page["pictures"]:
@@ -133,18 +133,18 @@ def test_pictures_show_content_in_light_and_dark_mode(measured: Path, tmp_path: 
         assert (np.abs(inside - paper) > 40).mean() > 0.01, "something is drawn, and stands out from the paper"
 
 
-def test_a_page_of_one_run_has_no_comparison(measured: Path, tmp_path: Path) -> None:
+def test_a_page_of_one_run_has_no_comparison(report_folder: Path, tmp_path: Path) -> None:
     target = tmp_path / "new folder" / "page.html"
-    finished = run_here("report", measured / "valid", "--output", target)
+    finished = run_here("report", report_folder / "valid", "--output", target)
     assert finished.code == ExitCode.OK
     assert finished.stdout.strip() == f"written to {target}"
     assert "side by side" not in target.read_text()
-    assert not (RunDir(measured / "valid").root / "report.html").exists()
+    assert not (RunDir(report_folder / "valid").root / "report.html").exists()
 
 
-def test_a_damaged_run_is_named_and_the_others_are_shown(measured: Path, tmp_path: Path) -> None:
+def test_a_damaged_run_is_named_and_the_others_are_shown(report_folder: Path, tmp_path: Path) -> None:
     for name in ("valid", "scores"):
-        shutil.copytree(measured / name, tmp_path / "runs" / name)
+        shutil.copytree(report_folder / name, tmp_path / "runs" / name)
     (tmp_path / "runs" / "scores" / "requests.jsonl").write_text("{}\n")
     finished = run_here("report", tmp_path / "runs")
     assert finished.code == ExitCode.OK
@@ -155,15 +155,15 @@ def test_a_damaged_run_is_named_and_the_others_are_shown(measured: Path, tmp_pat
     assert run_here("report", tmp_path / "runs").code == ExitCode.BAD_INPUT
 
 
-def test_an_unwritable_page_is_refused(measured: Path, tmp_path: Path) -> None:
+def test_an_unwritable_page_is_refused(report_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    finished = run_here("report", measured / "valid", "--output", tmp_path / "file" / "page.html")
+    finished = run_here("report", report_folder / "valid", "--output", tmp_path / "file" / "page.html")
     assert finished.code == ExitCode.REFUSED
     assert "cannot be written" in finished.stderr
 
 
-def test_a_picture_of_multiple_runs_is_refused(measured: Path, tmp_path: Path) -> None:
-    refused = run_here("report", measured, "--output", tmp_path / "run.svg")
+def test_a_picture_of_multiple_runs_is_refused(report_folder: Path, tmp_path: Path) -> None:
+    refused = run_here("report", report_folder, "--output", tmp_path / "run.svg")
     assert refused.code == ExitCode.BAD_INPUT
     assert re.search(
         r"--output .*run\.svg: a picture shows one finished run of this harness, found: \d", refused.stderr

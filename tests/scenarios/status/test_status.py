@@ -28,17 +28,25 @@ from tests.conftest import Finished, RunMain, StartMain, run_here
 from tests.support.processes import warm
 from tests.support.processes.patience import until
 from tests.support.runs.dummy_runs import DummyRuns
-from tests.support.runs.run_commands import LONG_USER_CONF, SLOW_START, alive, arguments, patched, progress, run_pid
+from tests.support.runs.run_commands import (
+    LONG_USER_CONF,
+    SLOW_START,
+    arguments,
+    environment_with_code,
+    processes_of_group,
+    progress,
+    run_pid,
+)
 from tests.support.runs.submission_runs import edit
 
 
-def said(finished: Finished) -> dict[str, Any]:
+def states_by_name(finished: Finished) -> dict[str, Any]:
     """The runs of a `status --json`, by directory name."""
     return {Path(run["directory"]).name: run for run in json.loads(finished.stdout)["answer"]["runs"]}
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A valid Server run and an accuracy run, in one directory."""
     folder, runs = tmp_path_factory.mktemp("measured"), DummyRuns()
     runs.copy(folder / "valid", "Server")
@@ -47,7 +55,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_five_runs_show_five_states(tmp_path: Path, start_main: StartMain, run_main: RunMain) -> None:
-    slow = patched(tmp_path, in_run=SLOW_START)
+    slow = environment_with_code(tmp_path, in_run=SLOW_START)
     folder = tmp_path / "runs"
     folder.mkdir()
     running = start_main(*arguments("Server", folder / "running", conf=LONG_USER_CONF), anew=True)  # found by its words
@@ -63,11 +71,11 @@ def test_five_runs_show_five_states(tmp_path: Path, start_main: StartMain, run_m
         pid = run_pid(folder / name)
         started.process.kill()
         started.process.wait()
-        until(lambda pid=pid: not alive(pid), "the end of the run")
+        until(lambda pid=pid: not processes_of_group(pid), "the end of the run")
 
     finished = run_here("status", folder, "--json")
     assert finished.code == ExitCode.FAILED
-    status = said(finished)
+    status = states_by_name(finished)
     assert {name: run["state"] for name, run in status.items()} == {
         "running": "running", "killed": "killed", "killed-starting": "killed", "failed": "failed", "valid": "finished",
     }  # fmt: skip
@@ -79,7 +87,7 @@ def test_five_runs_show_five_states(tmp_path: Path, start_main: StartMain, run_m
     assert read_manifest(RunDir(folder / "killed-starting").manifest).status == "planned"
     assert status["valid"]["text"] == "VALID"
 
-    anywhere = said(run_here("status", "--json"))
+    anywhere = states_by_name(run_here("status", "--json"))
     assert anywhere["running"]["directory"] == str(folder / "running"), "found by its process"
 
     # The five as a person sees them, and with the fifth ended.
@@ -112,16 +120,16 @@ def test_watch_ends_when_no_run_is_running(tmp_path: Path, start_main: StartMain
     assert finished.code != ExitCode.OK
 
 
-def test_a_run_of_another_host_is_judged_by_its_heartbeat(tmp_path: Path, measured: Path) -> None:
+def test_a_run_of_another_host_is_judged_by_its_heartbeat(tmp_path: Path, finished_runs: Path) -> None:
     run = RunDir(tmp_path / "run")
     run.root.mkdir(parents=True)
-    manifest = read_manifest(RunDir(measured / "valid").manifest)
+    manifest = read_manifest(RunDir(finished_runs / "valid").manifest)
     manifest.status = "running"
     manifest.end_time_ns = None
     host = manifest.observed.host.model_copy(update={"hostname": "node-7"})
     manifest.observed = manifest.observed.model_copy(update={"host": host})
     write_manifest(run.manifest, manifest)
-    heartbeat = read_progress(RunDir(measured / "valid").progress)
+    heartbeat = read_progress(RunDir(finished_runs / "valid").progress)
     heartbeat.phase = "running"
     write_progress(run.progress, heartbeat)
     quiet_since_ns = 10**18  # long ago
@@ -139,10 +147,10 @@ def _groups(root: Path) -> tuple[GroupStatus, ...]:
     return take_snapshot([root]).groups
 
 
-def test_a_campaign_is_running_while_its_lock_is_held(tmp_path: Path, measured: Path) -> None:
+def test_a_campaign_is_running_while_its_lock_is_held(tmp_path: Path, finished_runs: Path) -> None:
     place = CampaignDir(tmp_path / "campaign")
     place.root.mkdir()
-    runs = [{"leg": "a", "directory": str(measured / "valid")}, {"leg": "b", "directory": str(tmp_path / "none")}]
+    runs = [{"leg": "a", "directory": str(finished_runs / "valid")}, {"leg": "b", "directory": str(tmp_path / "none")}]
     place.configuration.write_text(json.dumps({"legs": runs}))
     with held(place.lock, "campaign"):
         assert holder_of(place.lock) == os.getpid()
@@ -155,10 +163,10 @@ def test_a_campaign_is_running_while_its_lock_is_held(tmp_path: Path, measured: 
 
 
 @pytest.mark.parametrize("passed", [True, False])
-def test_an_audit_verdict_replaces_the_states_of_its_runs(tmp_path: Path, measured: Path, passed: bool) -> None:
+def test_an_audit_verdict_replaces_the_states_of_its_runs(tmp_path: Path, finished_runs: Path, passed: bool) -> None:
     place = CampaignDir(tmp_path / "campaign")
     audit = place.result("llama3.1-8b", "Server").audit("TEST06")
-    shutil.copytree(measured / "valid", audit / "performance")
+    shutil.copytree(finished_runs / "valid", audit / "performance")
     edit(audit / "performance" / "result.json", verdict="INVALID", reasons=["too few queries"])
     edit(audit / "performance" / "manifest.json", exit_code=1)
     (audit / "audit_TEST06.json").write_text(json.dumps({"passed": passed, "reason": "EOS"}))
@@ -254,9 +262,9 @@ def test_an_accuracy_run_shows_one_of_three_outcomes(
         assert (reported.code, outcome in reported.stdout) == (code, True), reported
 
 
-def test_discarded_runs_are_omitted(tmp_path: Path, measured: Path) -> None:
+def test_discarded_runs_are_omitted(tmp_path: Path, finished_runs: Path) -> None:
     (tmp_path / "discarded").mkdir()
-    (tmp_path / "discarded" / "1").symlink_to(measured)
+    (tmp_path / "discarded" / "1").symlink_to(finished_runs)
     assert find_in([tmp_path]) == []
 
 
@@ -274,22 +282,22 @@ def test_unusual_paths_are_escaped(tmp_path: Path) -> None:
 # results ------------------------------------------------------------------------------------------------------------
 
 
-def test_results_equal_the_recorded_numbers(measured: Path) -> None:
-    finished = run_here("results", measured, "--json")
+def test_results_equal_the_recorded_numbers(finished_runs: Path) -> None:
+    finished = run_here("results", finished_runs, "--json")
     assert finished.code == ExitCode.OK
     by_name = {Path(row["directory"]).name: row for row in json.loads(finished.stdout)["answer"]["results"]}
-    result = json.loads(RunDir(measured / "valid").result.read_bytes())
+    result = json.loads(RunDir(finished_runs / "valid").result.read_bytes())
     assert by_name["valid"]["tokens_per_second"] == result["reported"]["tokens_per_second"]
     assert by_name["valid"]["ttft_p99_ms"] == result["reported"]["ttft_ns"]["p99"] / 1e6
     assert by_name["valid"]["outcome"] == "VALID"
-    scores = json.loads(RunDir(measured / "scores").accuracy_json.read_bytes())["scores"]
+    scores = json.loads(RunDir(finished_runs / "scores").accuracy_json.read_bytes())["scores"]
     assert by_name["scores"]["rouge1"] == scores["rouge1"]
     assert by_name["scores"]["outcome"] == "no target applies"
 
-    rows = list(csv.DictReader(io.StringIO(run_here("results", measured, "--csv").stdout)))
+    rows = list(csv.DictReader(io.StringIO(run_here("results", finished_runs, "--csv").stdout)))
     assert {row["outcome"] for row in rows} == {"VALID", "no target applies"}
     assert set(rows[0]) == set(by_name["valid"])
-    text = run_here("results", measured).stdout
+    text = run_here("results", finished_runs).stdout
     assert "VALID*" in text
     assert text.count("Server") == 2
 

@@ -43,7 +43,7 @@ WIDE = ("--dummy-slots", 40)  # ten times that, for runs of which only the order
 CAPACITY_QPS = 4 / (0.035 + 0.05e-3 * 79)
 
 
-class Small:
+class SmallTune:
     """A tune's files, and how it is run."""
 
     def __init__(self, folder: Path) -> None:
@@ -67,8 +67,8 @@ class Small:
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Small:
-    return Small(tmp_path)
+def small_tune(tmp_path: Path) -> SmallTune:
+    return SmallTune(tmp_path)
 
 
 @pytest.fixture
@@ -79,27 +79,27 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> VirtualRuns:
     return runs
 
 
-def test_a_rate_is_found_and_confirmed_in_virtual_time(small: Small, runs: VirtualRuns) -> None:
-    finished = run_here(*small.arguments("--estimate-s", 3, "--resolution", 0.05))
-    check_found(small, finished)
-    (group,) = take_snapshot([small.place.root]).groups
+def test_a_rate_is_found_and_confirmed_in_virtual_time(small_tune: SmallTune, runs: VirtualRuns) -> None:
+    finished = run_here(*small_tune.arguments("--estimate-s", 3, "--resolution", 0.05))
+    check_found(small_tune, finished)
+    (group,) = take_snapshot([small_tune.place.root]).groups
     assert (group.state, group.exit_code) == ("finished", finished.code)
-    assert group.text.startswith(f"{len(small.record()['probes'])} probes, last ")
-    assert group.text.endswith(f"; confirmed {small.record()['target_qps']:g}/s")
+    assert group.text.startswith(f"{len(small_tune.record()['probes'])} probes, last ")
+    assert group.text.endswith(f"; confirmed {small_tune.record()['target_qps']:g}/s")
     # Repeated, it finds everything done.
-    record, ran = small.record(), [*runs.ran]
-    again = run_here(*small.arguments("--estimate-s", 3, "--resolution", 0.05))
+    record, ran = small_tune.record(), [*runs.ran]
+    again = run_here(*small_tune.arguments("--estimate-s", 3, "--resolution", 0.05))
     assert again.code == ExitCode.OK
-    assert small.record() == record
+    assert small_tune.record() == record
     assert runs.ran == ran
 
 
 @pytest.mark.long
-def test_a_rate_is_found_with_the_real_loadgen(small: Small, run_main: RunMain) -> None:
-    check_found(small, run_main(*small.arguments("--estimate-s", 3, "--resolution", 0.05)))
+def test_a_rate_is_found_with_the_real_loadgen(small_tune: SmallTune, run_main: RunMain) -> None:
+    check_found(small_tune, run_main(*small_tune.arguments("--estimate-s", 3, "--resolution", 0.05)))
 
 
-def check_found(small: Small, finished: Finished) -> None:
+def check_found(small: SmallTune, finished: Finished) -> None:
     """No exhaustive search here (test_tune_search.py has one): the bracket itself says that the rate above fails."""
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
     record = small.record()
@@ -121,11 +121,11 @@ def check_found(small: Small, finished: Finished) -> None:
     assert best["user_conf"] == str(small.place.user_conf.resolve())
 
 
-def test_a_changed_configuration_is_refused(small: Small, runs: VirtualRuns) -> None:
-    small.conf.write_text(ROOMY.replace("5000", "500"))
-    assert run_here(*small.arguments("--offline-qps", 500, "--max-probes", 1, *WIDE)).code == ExitCode.OK
+def test_a_changed_configuration_is_refused(small_tune: SmallTune, runs: VirtualRuns) -> None:
+    small_tune.conf.write_text(ROOMY.replace("5000", "500"))
+    assert run_here(*small_tune.arguments("--offline-qps", 500, "--max-probes", 1, *WIDE)).code == ExitCode.OK
     ran = [*runs.ran]
-    refused = run_here(*small.arguments("--offline-qps", 600, "--max-probes", 1, *WIDE, "--dummy-tpot-ms", 0.06))
+    refused = run_here(*small_tune.arguments("--offline-qps", 600, "--max-probes", 1, *WIDE, "--dummy-tpot-ms", 0.06))
     assert refused.code == ExitCode.BAD_INPUT
     assert "engine_options.tpot_ms: 0.05 then, 0.06 now" in refused.stderr
     assert "tune offline_qps: 500 then, 600 now" in refused.stderr
@@ -134,47 +134,51 @@ def test_a_changed_configuration_is_refused(small: Small, runs: VirtualRuns) -> 
     assert runs.ran == ran
 
     anew = run_here(
-        *small.arguments("--offline-qps", 600, "--max-probes", 1, *WIDE, "--dummy-tpot-ms", 0.06, "--restart-changed")
+        *small_tune.arguments(
+            "--offline-qps", 600, "--max-probes", 1, *WIDE, "--dummy-tpot-ms", 0.06, "--restart-changed"
+        )
     )
     assert anew.code == ExitCode.OK, anew.stderr
-    assert (small.place.discarded / "1" / "probe-1" / "user.conf").exists()
-    assert (small.place.discarded / "1" / "user.conf").exists()
-    assert small.record()["target_qps"] == 541.2
+    assert (small_tune.place.discarded / "1" / "probe-1" / "user.conf").exists()
+    assert (small_tune.place.discarded / "1" / "user.conf").exists()
+    assert small_tune.record()["target_qps"] == 541.2
 
 
-def test_a_probe_far_above_the_capacity_is_stopped(small: Small, run_main: RunMain) -> None:
+def test_a_probe_far_above_the_capacity_is_stopped(small_tune: SmallTune, run_main: RunMain) -> None:
     """At ten times the capacity the verdict is certain long before the run's minute is over."""
-    small.conf.write_text(USER_CONF.replace("5000", "60000").replace("300", "100"))
-    finished = run_main(*small.arguments("--offline-qps", 1_000, "--max-probes", 1))
+    small_tune.conf.write_text(USER_CONF.replace("5000", "60000").replace("300", "100"))
+    finished = run_main(*small_tune.arguments("--offline-qps", 1_000, "--max-probes", 1))
     assert finished.code == ExitCode.NEGATIVE, finished.stdout + finished.stderr
-    (probe,) = small.record()["probes"]
+    (probe,) = small_tune.record()["probes"]
     assert probe["verdict"] == "INVALID"
     assert probe["stopped"] is True
     assert probe["late_ttft"] > probe["late_allowed"] > 0
     assert probe["queries_answered"] < probe["queries_planned"] / 4
-    assert small.record()["target_qps"] is None
-    assert not small.place.user_conf.exists()
-    manifest = read_manifest(RunDir(small.place.run("probe", 1)).manifest)
+    assert small_tune.record()["target_qps"] is None
+    assert not small_tune.place.user_conf.exists()
+    manifest = read_manifest(RunDir(small_tune.place.run("probe", 1)).manifest)
     assert manifest.status == "interrupted"
     assert "because the verdict is certain" in manifest.error["message"]
-    assert b"VALID" not in RunDir(small.place.run("probe", 1)).result.read_bytes()
+    assert b"VALID" not in RunDir(small_tune.place.run("probe", 1)).result.read_bytes()
     assert "no rate was confirmed" in finished.stdout
 
 
-def test_a_limit_exceeded_by_all_responses_is_named(small: Small, runs: VirtualRuns) -> None:
-    finished = run_here(*small.arguments("--offline-qps", 400, "--max-probes", 2, "--dummy-ttft-ms", 9_000))
+def test_a_limit_exceeded_by_all_responses_is_named(small_tune: SmallTune, runs: VirtualRuns) -> None:
+    finished = run_here(*small_tune.arguments("--offline-qps", 400, "--max-probes", 2, "--dummy-ttft-ms", 9_000))
     assert finished.code == ExitCode.NEGATIVE, finished.stdout + finished.stderr
     assert re.search(r"every response at [\d.]+ queries/s exceeded the TTFT limit of \d+ ms", finished.stdout)
 
 
-def test_offline_finds_the_rate_of_a_complete_run(small: Small, runs: VirtualRuns) -> None:
-    finished = run_here(*small.arguments("--offline-qps", 20, scenario="Offline"))  # the first run is far too short
+def test_offline_finds_the_rate_of_a_complete_run(small_tune: SmallTune, runs: VirtualRuns) -> None:
+    finished = run_here(
+        *small_tune.arguments("--offline-qps", 20, scenario="Offline")
+    )  # the first run is far too short
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
-    first, second = small.record()["confirmations"]
+    first, second = small_tune.record()["confirmations"]
     assert (first["target_qps"], first["verdict"], second["verdict"]) == (20, "INVALID", "VALID")
     assert 0.7 * CAPACITY_QPS < second["target_qps"] < 1.2 * CAPACITY_QPS
-    assert f"llama3_1-8b.Offline.target_qps = {second['target_qps']:g}" in small.place.user_conf.read_text()
-    result = read_result(RunDir(small.place.run("confirm", 2)).result)
+    assert f"llama3_1-8b.Offline.target_qps = {second['target_qps']:g}" in small_tune.place.user_conf.read_text()
+    result = read_result(RunDir(small_tune.place.run("confirm", 2)).result)
     assert result.duration_ns >= 2_000_000_000
 
 
@@ -185,11 +189,11 @@ SEARCH = (
 )  # fmt: skip
 
 
-def test_scheduling_options_are_searched_and_recommended(small: Small, runs: VirtualRuns) -> None:
-    small.conf.write_text(USER_CONF.replace("5000", "1000"))
-    finished = run_here(*small.arguments(*SEARCH, "--search-trials", 3))
+def test_scheduling_options_are_searched_and_recommended(small_tune: SmallTune, runs: VirtualRuns) -> None:
+    small_tune.conf.write_text(USER_CONF.replace("5000", "1000"))
+    finished = run_here(*small_tune.arguments(*SEARCH, "--search-trials", 3))
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
-    record = small.record()
+    record = small_tune.record()
     search = record["search"]
     assert search["trials"] == 3
     assert search["legs_shortened"] is False
@@ -212,46 +216,48 @@ def test_scheduling_options_are_searched_and_recommended(small: Small, runs: Vir
     assert {*ref[1:], *cand[1:]} == {name for name in runs.ran if name.startswith("repeat-")}
     (signed,) = search["signoffs"]
     assert (signed["option"], signed["verdict"], signed["action"]) == ("dummy_slots", "PASS", "pass")
-    verdict = json.loads((small.place.root / signed["file"]).read_bytes())
+    verdict = json.loads((small_tune.place.root / signed["file"]).read_bytes())
     assert (verdict["verdict"], verdict["levers"]) == ("PASS", ["slots"])
-    (line,) = (small.place.root / SIGNOFF_LEDGER).read_text().splitlines()
+    (line,) = (small_tune.place.root / SIGNOFF_LEDGER).read_text().splitlines()
     assert json.loads(line)["file"] == signed["file"]
 
     # The found setting differs in one option.
-    best = yaml.safe_load(small.place.best.read_text())
+    best = yaml.safe_load(small_tune.place.best.read_text())
     assert (best["scenario"], best["engine"], best["dummy_slots"]) == ("Server", "dummy", 18)
-    assert best["user_conf"] == str(small.place.user_conf.resolve())
-    repeated = run_here(*small.arguments(*SEARCH, "--search-trials", 3), "--json")
+    assert best["user_conf"] == str(small_tune.place.user_conf.resolve())
+    repeated = run_here(*small_tune.arguments(*SEARCH, "--search-trials", 3), "--json")
     assert differences(json.loads(repeated.stdout)["answer"], "tune") == []
-    again = run_here("run", "--config", small.place.best, "--output-log-dir", small.conf.parent / "again", "--dry-run")
+    again = run_here(
+        "run", "--config", small_tune.place.best, "--output-log-dir", small_tune.conf.parent / "again", "--dry-run"
+    )
     assert again.code == ExitCode.OK, again.stderr
-    assert f"in the file of a campaign: `rates_from: [{small.place.root}]`" in finished.stdout
-    file = small.conf.parent / "campaign.yaml"
+    assert f"in the file of a campaign: `rates_from: [{small_tune.place.root}]`" in finished.stdout
+    file = small_tune.conf.parent / "campaign.yaml"
     content = {"benchmark": "llama3.1-8b", "division": "open", "engine": "dummy", "scenarios": ["Server"]}
-    file.write_text(yaml.safe_dump({**content, "rates_from": [str(small.place.root)]}))
+    file.write_text(yaml.safe_dump({**content, "rates_from": [str(small_tune.place.root)]}))
     plan = run_here("campaign", "--config", file, "--dry-run")
     assert plan.code == ExitCode.OK, plan.stderr
 
 
-def test_an_option_refused_by_sign_off_is_not_recommended(small: Small, runs: VirtualRuns) -> None:
-    small.conf.write_text(USER_CONF.replace("5000", "1000"))
+def test_an_option_refused_by_sign_off_is_not_recommended(small_tune: SmallTune, runs: VirtualRuns) -> None:
+    small_tune.conf.write_text(USER_CONF.replace("5000", "1000"))
     runs.refused = {"slots"}
-    finished = run_here(*small.arguments(*SEARCH, "--search-trials", 3))
+    finished = run_here(*small_tune.arguments(*SEARCH, "--search-trials", 3))
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
     assert "sign-off of dummy_slots=18: FAIL, action eject: G-4/no_real_gain: no gain" in finished.stdout
-    search = small.record()["search"]
+    search = small_tune.record()["search"]
     assert (search["signoffs"][0]["option"], search["signoffs"][0]["verdict"]) == ("dummy_slots", "FAIL")
     assert "dummy_slots" not in search["best"]["options"]
-    assert yaml.safe_load(small.place.best.read_text())["dummy_slots"] == 16
-    kept = {path.name for path in small.place.contents()}
+    assert yaml.safe_load(small_tune.place.best.read_text())["dummy_slots"] == 16
+    kept = {path.name for path in small_tune.place.contents()}
     assert kept >= {"signoff_patch_dummy_slots.json", SIGNOFF_LEDGER, "repeat-1"}
 
 
 @pytest.mark.parametrize("settled", [True, False])
 def test_an_option_that_changes_responses_requires_accuracy_runs(
-    small: Small, runs: VirtualRuns, monkeypatch: pytest.MonkeyPatch, settled: bool
+    small_tune: SmallTune, runs: VirtualRuns, monkeypatch: pytest.MonkeyPatch, settled: bool
 ) -> None:
-    small.conf.write_text(USER_CONF.replace("5000", "1000"))
+    small_tune.conf.write_text(USER_CONF.replace("5000", "1000"))
     run_names: list[list[str]] = []
 
     def sign_off(scope: SignOffScope, ref: list[Path], cand: list[Path], claim: Claim) -> SignOff:
@@ -260,74 +266,76 @@ def test_an_option_that_changes_responses_requires_accuracy_runs(
         return SignOff(scope, 0.5, "open", findings=[] if settled and len(run_names) > 1 else differ)
 
     monkeypatch.setattr("scenarios.tune.signed_options.sign_off", sign_off)
-    finished = run_here(*small.arguments(*SEARCH, "--search-trials", 3))
+    finished = run_here(*small_tune.arguments(*SEARCH, "--search-trials", 3))
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
     assert [name for name in runs.ran if name.startswith("accuracy-")] == ["accuracy-1", "accuracy-2"]
     assert [len(names) for names in run_names[:2]] == [4, 6]
     assert {"accuracy-1", "accuracy-2"} <= {*run_names[1]}
-    assert ("dummy_slots" in small.record()["search"]["best"]["options"]) == settled
+    assert ("dummy_slots" in small_tune.record()["search"]["best"]["options"]) == settled
     # A repeated tuning starts none of the runs again.
     ran = [*runs.ran]
-    assert run_here(*small.arguments(*SEARCH, "--search-trials", 3)).code == ExitCode.OK
+    assert run_here(*small_tune.arguments(*SEARCH, "--search-trials", 3)).code == ExitCode.OK
     assert runs.ran == ran
 
 
 @pytest.mark.long
-def test_an_accepted_option_is_signed_off_with_the_real_loadgen(small: Small, run_main: RunMain) -> None:
-    small.conf.write_text(USER_CONF.replace("5000", "3000"))
-    finished = run_main(*small.arguments(*SEARCH, "--search-trials", 3))
+def test_an_accepted_option_is_signed_off_with_the_real_loadgen(small_tune: SmallTune, run_main: RunMain) -> None:
+    small_tune.conf.write_text(USER_CONF.replace("5000", "3000"))
+    finished = run_main(*small_tune.arguments(*SEARCH, "--search-trials", 3))
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
-    for signed in small.record()["search"]["signoffs"]:
-        verdict = json.loads((small.place.root / signed["file"]).read_bytes())
+    for signed in small_tune.record()["search"]["signoffs"]:
+        verdict = json.loads((small_tune.place.root / signed["file"]).read_bytes())
         assert (verdict["verdict"], verdict["audit_scope"]) == (signed["verdict"], "patch")
         rules = {one["rule"] for one in verdict["reasons"] if one["severity"] == "error"}
         assert rules <= {"G-4/overlap", "G-4/no_real_gain", "G-4/too_few_repeats"}  # depends on the load of the machine
 
 
-def test_a_search_keeps_its_time_limit_and_continues(small: Small, runs: VirtualRuns) -> None:
-    small.conf.write_text(ROOMY.replace("5000", "600000"))  # runs of official length; those of the search are short
-    arguments = small.arguments("--dummy-slots", 16, "--search", "--offline-qps", 300, "--search-leg-s", 2)
+def test_a_search_keeps_its_time_limit_and_continues(small_tune: SmallTune, runs: VirtualRuns) -> None:
+    small_tune.conf.write_text(
+        ROOMY.replace("5000", "600000")
+    )  # runs of official length; those of the search are short
+    arguments = small_tune.arguments("--dummy-slots", 16, "--search", "--offline-qps", 300, "--search-leg-s", 2)
 
     # A time in which no run can end.
     finished = run_here(*arguments, "--search-budget-s", 0.5)
     assert finished.code == ExitCode.NEGATIVE, finished.stderr
     assert "no rate was VALID with the given options" in finished.stdout
-    (cut,) = small.record()["search"]["probes"]
+    (cut,) = small_tune.record()["search"]["probes"]
     assert cut["cut"] is True
-    assert "min_duration = 2000" in RunDir(small.place.run("search", 1)).user_conf.read_text()
+    assert "min_duration = 2000" in RunDir(small_tune.place.run("search", 1)).user_conf.read_text()
 
     # More of it: the same rate is probed again. Interrupted in the run after that.
     runs.interrupted = "search-3"
     assert run_here(*arguments, "--search-budget-s", 600).code == ExitCode.INTERRUPTED
-    assert len(small.place.journal.read_text().splitlines()) == 4  # configuration, estimate, two of the search
+    assert len(small_tune.place.journal.read_text().splitlines()) == 4  # configuration, estimate, two of the search
 
     # Less than it has used: the search is over, and the rate is looked for in whole runs.
     runs.interrupted = "probe-1"
     finished = run_here(*arguments, "--search-budget-s", 0.6)
     assert finished.code == ExitCode.INTERRUPTED
-    assert "min_duration = 600000" in RunDir(small.place.run("probe", 1)).user_conf.read_text()
+    assert "min_duration = 600000" in RunDir(small_tune.place.run("probe", 1)).user_conf.read_text()
     assert "search: defaults: VALID at 270.6 queries/s" in finished.stdout
     assert runs.ran == ["search-1", "search-2", "search-3", "probe-1"]
-    assert not small.place.run("search", 3).exists()
-    assert (small.place.discarded / "1" / "search-3").exists()
-    assert not small.place.best.exists()
+    assert not small_tune.place.run("search", 3).exists()
+    assert (small_tune.place.discarded / "1" / "search-3").exists()
+    assert not small_tune.place.best.exists()
 
-    small.place.study.unlink()
+    small_tune.place.study.unlink()
     refused = run_here(*arguments)
     assert refused.code == ExitCode.BAD_INPUT
-    assert f"{small.place.study}: trials of the probes" in refused.stderr
+    assert f"{small_tune.place.study}: trials of the probes" in refused.stderr
 
 
-def test_settings_that_fail_to_start_are_skipped(small: Small, runs: VirtualRuns) -> None:
-    small.conf.write_text(ROOMY.replace("5000", "1000"))
+def test_settings_that_fail_to_start_are_skipped(small_tune: SmallTune, runs: VirtualRuns) -> None:
+    small_tune.conf.write_text(ROOMY.replace("5000", "1000"))
     finished = run_here(
-        *small.arguments(
+        *small_tune.arguments(
             "--dummy-slots", 16, "--offline-qps", 300, "--search", "--search-trials", 2, "--search-values",
             "max_num_seqs=[8, 16]", "--max-probes", 1,
         )
     )  # fmt: skip
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
-    search = small.record()["search"]
+    search = small_tune.record()["search"]
     assert search["best"]["options"] == {}
     reasons = [one["reasons"][0] for one in search["probes"] if one["verdict"] is None]
     assert len(reasons) == 2
@@ -354,23 +362,23 @@ def test_settings_that_fail_to_start_are_skipped(small: Small, runs: VirtualRuns
     ids=["too-few-queries", "unique", "engine-fails"],
 )
 def test_an_impossible_tune_is_refused_with_its_reason(
-    small: Small, conf: str, more: tuple[object, ...], code: ExitCode, words: str, runs: VirtualRuns
+    small_tune: SmallTune, conf: str, more: tuple[object, ...], code: ExitCode, words: str, runs: VirtualRuns
 ) -> None:
-    small.conf.write_text(conf)
-    finished = run_here(*small.arguments(*more))
+    small_tune.conf.write_text(conf)
+    finished = run_here(*small_tune.arguments(*more))
     assert finished.code == code, finished.stderr
     assert words in finished.stderr
     assert "Traceback" not in finished.stderr
-    assert not small.place.user_conf.exists()
+    assert not small_tune.place.user_conf.exists()
 
 
-def test_a_file_of_another_program_is_never_replaced(small: Small) -> None:
-    small.place.root.mkdir()
-    small.place.user_conf.write_text("mine")
-    refused = run_here(*small.arguments("--offline-qps", 50))
+def test_a_file_of_another_program_is_never_replaced(small_tune: SmallTune) -> None:
+    small_tune.place.root.mkdir()
+    small_tune.place.user_conf.write_text("mine")
+    refused = run_here(*small_tune.arguments("--offline-qps", 50))
     assert refused.code == ExitCode.REFUSED
-    assert f"{small.place.user_conf} already exists" in refused.stderr
-    assert small.place.user_conf.read_text() == "mine"
-    with held(small.place.lock, "tuning"):
-        refused = run_here(*small.arguments("--offline-qps", 50))
+    assert f"{small_tune.place.user_conf} already exists" in refused.stderr
+    assert small_tune.place.user_conf.read_text() == "mine"
+    with held(small_tune.place.lock, "tuning"):
+        refused = run_here(*small_tune.arguments("--offline-qps", 50))
     assert (refused.code, "another tuning is in progress here" in refused.stderr) == (ExitCode.REFUSED, True)

@@ -134,10 +134,10 @@ def test_a_truncated_study_is_repaired_and_a_damaged_one_is_refused(tmp_path: Pa
 def test_an_option_without_effect_is_not_recommended() -> None:
     """It may get into the best settings by chance, but not stay there."""
 
-    def of(options: EngineOptions) -> float:
+    def capacity_of_options(options: EngineOptions) -> float:
         return 50.0 * (1.5 if options.get("max_num_seqs") == 64 else 1.0)
 
-    probes = search(of)
+    probes = search(capacity_of_options)
     best = best_probe(probes)
     assert best.options == {"max_num_seqs": 64}
     assert 75 / (1 + RESOLUTION) <= best.target_qps <= 75

@@ -158,11 +158,11 @@ def rebuild(run: RunDir, seed: int) -> None:
     draw = random.Random(seed)
     kept = run.requests.read_bytes()
 
-    def outside(record: Json) -> Json:
+    def with_loadgen_stamps(record: Json) -> Json:
         later = {name: record[name] and record[name] + draw.randrange(*_AFTER_NS) for name in _STAMPS[1:]}
         return record | later | {"issue_ns": record["issue_ns"] - draw.randrange(*_BEFORE_NS)}
 
-    each_record(run, outside)
+    each_record(run, with_loadgen_stamps)
     detail = read_detail(run.detail)
     derived = derive_numbers(detail, read_request_table(run.requests), None)
     run.requests.write_bytes(kept)

@@ -36,7 +36,7 @@ def _of_shape(value: Any, name: str, at: str) -> Iterator[str]:
     if not isinstance(value, dict):
         yield f"{at}: {type(value).__name__}, documented: {name}"
         return
-    shape = whole(name)
+    shape = with_included_keys(name)
     kinds = {key.removesuffix("?"): kind for key, kind in shape.items()}
     missing = [key for key in shape if not key.endswith("?") and key != "*" and key not in value]
     yield from (f"{at}.{key}: missing" for key in missing)
@@ -47,11 +47,11 @@ def _of_shape(value: Any, name: str, at: str) -> Iterator[str]:
             yield f"{at}.{key}: not documented"
 
 
-def whole(name: str) -> Shape:
+def with_included_keys(name: str) -> Shape:
     """A shape with the keys of the shape that it includes."""
     shape = dict(shapes()[name])
     included = shape.pop("also", None)
-    return (whole(included) if included else {}) | shape
+    return (with_included_keys(included) if included else {}) | shape
 
 
 def _of_type(value: Any, kind: str, at: str) -> Iterator[str]:

@@ -45,7 +45,7 @@ def write(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value))
 
 
-def changed(name: str, content: bytes | Any) -> Callable[[Path], None]:
+def set_file(name: str, content: bytes | Any) -> Callable[[Path], None]:
     """Replaces a file; what is no bytes is written as JSON."""
 
     def change(folder: Path) -> None:
@@ -57,7 +57,7 @@ def changed(name: str, content: bytes | Any) -> Callable[[Path], None]:
     return change
 
 
-def without(*names: str) -> Callable[[Path], None]:
+def remove_files(*names: str) -> Callable[[Path], None]:
     """Removes files."""
 
     def change(folder: Path) -> None:
@@ -72,7 +72,7 @@ def cut(folder: Path) -> None:
     (folder / PARTS[1]).write_bytes(content[:-1])
 
 
-def linked(name: str, target: str) -> Callable[[Path], None]:
+def link_file(name: str, target: str) -> Callable[[Path], None]:
     """Replaces a file by a link."""
 
     def change(folder: Path) -> None:
@@ -82,7 +82,7 @@ def linked(name: str, target: str) -> Callable[[Path], None]:
     return change
 
 
-def only(*names: str) -> Callable[[Path], None]:
+def keep_only(*names: str) -> Callable[[Path], None]:
     """Removes everything, and writes empty objects of these names."""
 
     def change(folder: Path) -> None:
@@ -102,20 +102,20 @@ def directory(name: str) -> Callable[[Path], None]:
     return change
 
 
-def pickled(folder: Path) -> None:
+def with_pickled_weights(folder: Path) -> None:
     """Weights as pytorch_model.bin, which is a pointer."""
-    without(*PARTS, INDEX)(folder)
+    remove_files(*PARTS, INDEX)(folder)
     (folder / "pytorch_model.bin").write_bytes(POINTER)
 
 
-def by_sentencepiece(folder: Path) -> None:
+def with_sentencepiece(folder: Path) -> None:
     """A tokenizer as tokenizer.model, which is a pointer."""
-    without("tokenizer.json")(folder)
+    remove_files("tokenizer.json")(folder)
     (folder / "tokenizer.model").write_bytes(POINTER)
 
 
 def stop_id_of_the_config(folder: Path) -> None:
-    without("generation_config.json")(folder)
+    remove_files("generation_config.json")(folder)
     write(folder / "config.json", config(eos_token_id=-1))
 
 
@@ -125,44 +125,44 @@ def vocabulary(number: object) -> dict[str, Any]:
 
 # Change of a model's folder → message.
 BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
-    "no config": (without("config.json"), "config.json: No such file"),
-    "empty config": (changed("config.json", b""), "config.json cannot be read: it is empty"),
-    "no JSON": (changed("config.json", b"<!DOCTYPE html>"), "config.json cannot be read: it is not JSON"),
-    "no architecture": (changed("config.json", config(architectures=None)), "architectures is missing"),
-    "no vocabulary": (changed("config.json", config(vocab_size="many")), "vocab_size is missing or not a number"),
-    "data type": (changed("config.json", config(torch_dtype="bf17")), "torch_dtype bf17: PyTorch has no such"),
-    "config in a circle": (linked("config.json", "config.json"), "config.json: Too many levels of symbolic links"),
+    "no config": (remove_files("config.json"), "config.json: No such file"),
+    "empty config": (set_file("config.json", b""), "config.json cannot be read: it is empty"),
+    "no JSON": (set_file("config.json", b"<!DOCTYPE html>"), "config.json cannot be read: it is not JSON"),
+    "no architecture": (set_file("config.json", config(architectures=None)), "architectures is missing"),
+    "no vocabulary": (set_file("config.json", config(vocab_size="many")), "vocab_size is missing or not a number"),
+    "data type": (set_file("config.json", config(torch_dtype="bf17")), "torch_dtype bf17: PyTorch has no such"),
+    "config in a circle": (link_file("config.json", "config.json"), "config.json: Too many levels of symbolic links"),
     "stop id": (
-        changed("generation_config.json", {"eos_token_id": [1, 300]}),
+        set_file("generation_config.json", {"eos_token_id": [1, 300]}),
         "eos_token_id 300 is outside the vocabulary of 300 IDs",
     ),
-    "stop words": (changed("generation_config.json", {"eos_token_id": "</s>"}), "eos_token_id is </s>, not token IDs"),
+    "stop words": (set_file("generation_config.json", {"eos_token_id": "</s>"}), "eos_token_id is </s>, not token IDs"),
     "stop id of the config": (stop_id_of_the_config, "eos_token_id -1 is outside"),
-    "no tokenizer": (without("tokenizer.json", "tokenizer_config.json"), "has no tokenizer (tokenizer.json, "),
-    "tokenizer pointer": (changed("tokenizer.json", POINTER), "json is not a tokenizer: it is a git-lfs pointer"),
-    "sentencepiece pointer": (by_sentencepiece, "tokenizer.model is not a tokenizer: it is a git-lfs pointer"),
-    "empty tokenizer": (changed("tokenizer.json", b""), "tokenizer.json is not a tokenizer: it is empty"),
-    "another tokenizer": (changed("tokenizer.json", {}), "tokenizer.json is not a tokenizer: it has no 'model'"),
-    "tokens without numbers": (changed("tokenizer.json", vocabulary("x")), "has an ID that is not a whole number from"),
-    "token below 0": (changed("tokenizer.json", vocabulary(-1)), "has an ID that is not a whole number from 0"),
-    "no tokens": (changed("tokenizer.json", {"model": {"vocab": {}}}), "json is not a tokenizer: it has no tok"),
-    "tokenizer settings": (changed("tokenizer_config.json", POINTER), "tokenizer_config.json cannot be read: it is a"),
-    "too many tokens": (changed("config.json", config(vocab_size=257)), "tokenizer.json has IDs up to 257, but"),
-    "missing part": (without(PARTS[1]), f"missing files: {PARTS[1]}, which {INDEX} lists"),
-    "part pointer": (changed(PARTS[0], POINTER), f"{PARTS[0]} contains no weights: it is a git-lfs pointer"),
-    "empty part": (changed(PARTS[0], b""), f"{PARTS[0]} contains no weights: it is empty"),
+    "no tokenizer": (remove_files("tokenizer.json", "tokenizer_config.json"), "has no tokenizer (tokenizer.json, "),
+    "tokenizer pointer": (set_file("tokenizer.json", POINTER), "json is not a tokenizer: it is a git-lfs pointer"),
+    "sentencepiece pointer": (with_sentencepiece, "tokenizer.model is not a tokenizer: it is a git-lfs pointer"),
+    "empty tokenizer": (set_file("tokenizer.json", b""), "tokenizer.json is not a tokenizer: it is empty"),
+    "another tokenizer": (set_file("tokenizer.json", {}), "tokenizer.json is not a tokenizer: it has no 'model'"),
+    "tokens without numbers": (set_file("tokenizer.json", vocabulary("x")), "has an ID that is not a whole number"),
+    "token below 0": (set_file("tokenizer.json", vocabulary(-1)), "has an ID that is not a whole number from 0"),
+    "no tokens": (set_file("tokenizer.json", {"model": {"vocab": {}}}), "json is not a tokenizer: it has no tok"),
+    "tokenizer settings": (set_file("tokenizer_config.json", POINTER), "tokenizer_config.json cannot be read: it is a"),
+    "too many tokens": (set_file("config.json", config(vocab_size=257)), "tokenizer.json has IDs up to 257, but"),
+    "missing part": (remove_files(PARTS[1]), f"missing files: {PARTS[1]}, which {INDEX} lists"),
+    "part pointer": (set_file(PARTS[0], POINTER), f"{PARTS[0]} contains no weights: it is a git-lfs pointer"),
+    "empty part": (set_file(PARTS[0], b""), f"{PARTS[0]} contains no weights: it is empty"),
     "cut part": (cut, f"{PARTS[1]} is not a safetensors file: "),
-    "part elsewhere": (linked(PARTS[1], "../blobs/1"), f"{PARTS[1]}: it is a link to ../blobs/1, which does not exist"),
+    "part elsewhere": (link_file(PARTS[1], "../blobs/1"), f"{PARTS[1]}: it is a link to ../blobs/1, which"),
     "folder as a part": (directory(PARTS[1]), f"{PARTS[1]}: it is a directory"),
-    "other rows": (changed(PARTS[0], weights("model.embed_tokens.weight", rows=299)), "has the shape [299, 1], but"),
-    "index pointer": (changed(INDEX, POINTER), f"{INDEX} cannot be read: it is a git-lfs pointer"),
-    "empty index": (changed(INDEX, {}), "lists no weight files"),
+    "other rows": (set_file(PARTS[0], weights("model.embed_tokens.weight", rows=299)), "has the shape [299, 1], but"),
+    "index pointer": (set_file(INDEX, POINTER), f"{INDEX} cannot be read: it is a git-lfs pointer"),
+    "empty index": (set_file(INDEX, {}), "lists no weight files"),
     "missing part without an index": (
-        without(PARTS[0], INDEX),
+        remove_files(PARTS[0], INDEX),
         f"missing files: {PARTS[0]}, according to the names of the other weight files",
     ),
-    "no weights": (without(*PARTS, INDEX), "has no weights (*.safetensors)"),
-    "pickle pointer": (pickled, "pytorch_model.bin contains no weights: it is a git-lfs pointer"),
-    "adapter": (only("adapter_config.json", "adapter_model.safetensors"), "has only a LoRA adapter, not a model"),
-    "GGUF": (only("llama-q4.gguf"), "has only GGUF files, which vLLM does not load"),
+    "no weights": (remove_files(*PARTS, INDEX), "has no weights (*.safetensors)"),
+    "pickle pointer": (with_pickled_weights, "pytorch_model.bin contains no weights: it is a git-lfs pointer"),
+    "adapter": (keep_only("adapter_config.json", "adapter_model.safetensors"), "has only a LoRA adapter, not a model"),
+    "GGUF": (keep_only("llama-q4.gguf"), "has only GGUF files, which vLLM does not load"),
 }  # fmt: skip

@@ -41,7 +41,7 @@ def loadgen_reader() -> Iterator[Read]:
         questions.close()
 
 
-def same(a: Any, b: Any) -> bool:
+def are_equal(a: Any, b: Any) -> bool:
     """Return whether two settings are equal; NaN equals NaN."""
     return a == b or (isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b))
 

@@ -60,7 +60,7 @@ class Authority:
 
 
 @contextmanager
-def served(response: bytes | Authority, status: int = 200) -> Iterator[str]:
+def serve_authority(response: bytes | Authority, status: int = 200) -> Iterator[str]:
     """Serve an authority, or always the same response; the address."""
 
     class Handler(BaseHTTPRequestHandler):

@@ -50,7 +50,7 @@ class Computer:
     server: HttpServer | None = None
     slot: asyncio.Semaphore | None = None
 
-    def speak(self, body: dict[str, Any]) -> Reply:
+    def make_reply(self, body: dict[str, Any]) -> Reply:
         """A chat completion: the first words of the prompt, a third as many as it has."""
         prompt = body["messages"][-1]["content"]
         words = prompt.split()
@@ -168,7 +168,7 @@ def make(program: str, out: Path, name: str) -> Path:
     write_data(work / "prompts.jsonl")
     make_tokenizer(work / "model")
     computer = Computer(**case.server)
-    computer.server = HttpServer("/v1/chat/completions", computer.speak, "test")
+    computer.server = HttpServer("/v1/chat/completions", computer.make_reply, "test")
     with serving(computer.server) as server:
         config = configuration(case, server.url, out / name)
         path = work / f"{name}.yaml"

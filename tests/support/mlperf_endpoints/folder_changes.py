@@ -13,7 +13,7 @@ Change = Callable[[Path], object]
 Lines = list[dict[str, Any]]  # lines of events.jsonl
 
 
-def at(path: str, value: Any) -> Callable[[Any], None]:
+def set_at_path(path: str, value: Any) -> Callable[[Any], None]:
     """Put a value at a path such as ttft/percentiles/99.0; a function makes it of the old one. In a list a name is that
     of the entry."""
     *keys, last = path.split("/")
@@ -45,7 +45,7 @@ def in_config(path: str, value: Any, run: str = "") -> Change:
     def edit(folder: Path) -> None:
         file = folder / run / CONFIG
         content = yaml.safe_load(file.read_text())
-        at(path, value)(content)
+        set_at_path(path, value)(content)
         file.write_text(yaml.safe_dump(content))
 
     return edit
@@ -100,7 +100,7 @@ def move(kind: str, place: int, by: int) -> Change:
     return in_events(lambda lines: lines.insert((found := places(lines, kind)[place]) + by, lines.pop(found)))
 
 
-def later(kind: str, place: int, ns: int) -> Change:
+def shift_event(kind: str, place: int, ns: int) -> Change:
     """Earlier, where `ns` is negative."""
     return update(kind, place, timestamp_ns=lambda old: old + ns)
 
@@ -113,5 +113,5 @@ def swap(kind: str, first_place: int, second_place: int, field: str) -> Change:
     return in_events(change)
 
 
-def both(*changes: Change) -> Change:
+def combined(*changes: Change) -> Change:
     return lambda folder: [change(folder) for change in changes]

@@ -26,7 +26,7 @@ import yaml
 from runs.errors import ExitCode
 from runs.processes.interrupts import ENDING
 from tests.support.processes import warm
-from tests.support.processes.signal_storm import become_reaper, ended, orphans
+from tests.support.processes.signal_storm import become_reaper, orphans, wait_for_exit_code
 from tests.support.runs.run_commands import LONG_USER_CONF, USER_CONF
 
 GRACE_S = 60.0  # ends within a second or two on an idle machine; a run that ignores it is killed after ten
@@ -112,7 +112,7 @@ class Case:
         for delay_s, number in self.later:
             time.sleep(delay_s)
             os.kill(pid, number)  # it is not reaped yet
-        code = ended(pid, GRACE_S)
+        code = wait_for_exit_code(pid, GRACE_S)
         seconds = time.monotonic() - started_s
         faults = []
         if code is None:

@@ -117,7 +117,7 @@ class Case:
             time.sleep(delay_s)
             os.kill(pid, number)
         faults = []
-        code = ended(pid, GRACE_S)
+        code = wait_for_exit_code(pid, GRACE_S)
         seconds = time.monotonic() - started_s
         if code is None:
             faults.append(f"did not end within {GRACE_S:g} s")
@@ -215,7 +215,7 @@ class Trace:
         return self._step
 
 
-def ended(pid: int, seconds: float) -> int | None:
+def wait_for_exit_code(pid: int, seconds: float) -> int | None:
     """The exit code of a child process; None while it runs after so long. Reaps what it left, as init does."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

@@ -83,7 +83,7 @@ def write_run(
             )
         )
     run.requests.write_bytes(lines)
-    run.accuracy_log.write_text(json.dumps([logged(entry) for entry in entries]))
+    run.accuracy_log.write_text(json.dumps([as_loadgen_writes(entry) for entry in entries]))
     return RunArtifacts(run, spec=spec)
 
 
@@ -100,7 +100,7 @@ def entry(
     )
 
 
-def logged(entry: AccuracyEntry) -> dict[str, Any]:
+def as_loadgen_writes(entry: AccuracyEntry) -> dict[str, Any]:
     """An entry as LoadGen writes it."""
     record: dict[str, Any] = {"seq_id": entry.seq_id, "qsl_idx": entry.qsl_idx, "data": entry.data.hex().upper()}
     if entry.token_count is not None:

@@ -12,7 +12,7 @@ from compliance.results.result_verdict import ResultVerdict, result_text, verify
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from tests.support.files.editing import reseal
-from tests.support.once import kept
+from tests.support.once import make_and_keep
 from tests.support.processes import warm
 from tests.support.runs.make_recorded_runs import DUMMY, USER_CONF
 from tests.support.runs.recorded import RESULTS, recorded
@@ -34,7 +34,7 @@ class DummyRuns:
         if self._conf == USER_CONF and scenario in RESULTS:
             return recorded() / RESULTS[scenario] / ("performance/run_1" if mode == "performance" else mode)
         name = f"{scenario}-{mode}-{crc32(self._conf.encode())}"
-        return kept(name, lambda home: _make(home, scenario, mode, self._conf)) / mode
+        return make_and_keep(name, lambda home: _make(home, scenario, mode, self._conf)) / mode
 
     def copy(self, target: Path, scenario: str, mode: str = "performance", *, bare: bool = False) -> RunDir:
         """A copy to change; `bare` leaves LoadGen's logs alone, and accuracy.txt."""
@@ -45,7 +45,7 @@ class DummyRuns:
         return RunDir(target)
 
 
-def judged(*folders: Path, **options: Any) -> ResultVerdict:
+def verify_one_result(*folders: Path, **options: Any) -> ResultVerdict:
     """The verdict of `verify` on one result; its text and its record can be written whatever it is."""
     (result,) = find_results(list(folders))
     verdict = verify_result(result, **options)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from runs.record.layout import RunDir
 from tests.support.engines.null_sut import Spec, start
-from tests.support.once import kept
+from tests.support.once import make_and_keep
 from tests.support.runs.recorded import NULL, recorded
 
 EDGE = "llama3_1-8b-edge"
@@ -114,7 +114,7 @@ class Runs:
 
     def __getitem__(self, name: str) -> RunDir:
         if name == "offline-huge-library":
-            return RunDir(kept(f"loadgen-{name}", _make_huge, MADE_OF_HUGE) / name)
+            return RunDir(make_and_keep(f"loadgen-{name}", _make_huge, MADE_OF_HUGE) / name)
         assert name in ALL
         return RunDir(recorded() / NULL / name)
 

@@ -20,7 +20,7 @@ from tests.support.engines.null_sut import Spec, start
 from tests.support.processes import warm
 from tests.support.runs import http_campaign
 from tests.support.runs.loadgen_runs import ALL
-from tests.support.runs.recorded import ARCHIVE, HOME, MADE_OF, NULL, OVER_HTTP, RESULTS, datasets, ours
+from tests.support.runs.recorded import ARCHIVE, HOME, MADE_OF, NULL, OVER_HTTP, RESULTS, datasets, harness_files
 from tests.support.trees.any_tree import ANY_RUNS
 from tests.support.trees.clean_trees import SHORT_RUNS
 
@@ -61,7 +61,7 @@ def null_runs() -> dict[str, Spec]:
     return {**{f"{NULL}/{name}": spec for name, spec in ALL.items()}, **SHORT_RUNS, **ANY_RUNS}
 
 
-def made_of() -> dict[str, Any]:
+def recording_inputs() -> dict[str, Any]:
     """What decides what is recorded, beside the product: it is stored with the runs."""
     return json.loads(
         json.dumps(
@@ -89,13 +89,13 @@ def make(root: Path) -> None:
     for name, spec in null_runs().items():
         start(replace(spec, outdir=str(root / name))).root.with_name(f"{Path(name).name}.spec.json").unlink()
     http_campaign.run_campaign(root / OVER_HTTP)
-    (root / MADE_OF).write_text(json.dumps(made_of(), indent=1))
+    (root / MADE_OF).write_text(json.dumps(recording_inputs(), indent=1))
 
 
 def relocate(root: Path) -> None:
     """Take out what is of this machine and of this checkout, and what else the machine did meanwhile."""
     places = {HOME: str(root), **datasets(root), "/recorded-checkout": str(ROOT)}
-    for path in ours(root):
+    for path in harness_files(root):
         text = path.read_text()
         for placeholder, place in places.items():
             text = text.replace(place, placeholder)

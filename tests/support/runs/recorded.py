@@ -11,7 +11,7 @@ from pathlib import Path
 from qsl.embedded.articles import bundled_dataset
 from runs.record.layout import RunDir
 from tests.support.files.editing import reseal
-from tests.support.once import kept
+from tests.support.once import make_and_keep
 
 ARCHIVE = Path(__file__).with_name("recorded.tar.xz")
 # In the archive, for paths of the machine that the runs are read on.
@@ -30,7 +30,7 @@ OVER_HTTP = "over-http"  # a campaign against a server
 
 def recorded() -> Path:
     """The folder of all recorded runs. Read it only."""
-    return kept(
+    return make_and_keep(
         "recorded", _unpack, ("tests/support/runs/recorded.tar.xz", "tests/support/files/editing.py", "runs", "qsl")
     )
 
@@ -39,7 +39,7 @@ def _unpack(folder: Path) -> None:
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(folder, filter="data")
     places = {HOME: str(folder), **datasets(folder)}
-    for path in ours(folder):
+    for path in harness_files(folder):
         text = path.read_text()
         for placeholder, place in places.items():
             text = text.replace(placeholder, json.dumps(place)[1:-1])
@@ -56,6 +56,6 @@ def datasets(folder: Path) -> dict[str, str]:
     }
 
 
-def ours(folder: Path) -> list[Path]:
+def harness_files(folder: Path) -> list[Path]:
     """The files in which a path may stand: none of LoadGen's."""
     return [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("mlperf_log_")]

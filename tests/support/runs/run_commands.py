@@ -59,7 +59,7 @@ def arguments(scenario: str, out: Path, *more: object, conf: str = USER_CONF) ->
     ]  # fmt: skip
 
 
-def patched(folder: Path, *, in_run: str = "", in_parent: str = "") -> dict[str, str]:
+def environment_with_code(folder: Path, *, in_run: str = "", in_parent: str = "") -> dict[str, str]:
     """An environment in which code is run at the start of the run's process or of main.py, before anything else.
 
     Python imports a `sitecustomize` module by itself; this one looks which of the two processes it is in.
@@ -99,7 +99,7 @@ def is_running(process: psutil.Process, word: str = "") -> bool:
         return False
 
 
-def alive(group: int) -> list[int]:
+def processes_of_group(group: int) -> list[int]:
     """Processes of a group that still run; those that only wait to be reaped do not count."""
     pids = []
     for process in psutil.process_iter():
@@ -154,4 +154,4 @@ def check_claims_nothing(finished: Finished, out: Path, *, loadgen_finished: boo
     assert "VALID" not in finished.stdout
     assert "PASS" not in finished.stdout
     if progress(out):
-        assert alive(run_pid(out)) == []
+        assert processes_of_group(run_pid(out)) == []

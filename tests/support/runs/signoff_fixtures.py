@@ -11,7 +11,7 @@ from compliance.signoff.evidence import Evidence, load
 from runs.record.layout import RunDir
 from tests.signoff.backtest import RUNS, unpack
 from tests.signoff.forge.faults import inject
-from tests.support.once import once
+from tests.support.once import make_once
 
 
 class FrozenRuns:
@@ -22,7 +22,7 @@ class FrozenRuns:
 
     def __call__(self, name: str) -> Path:
         """A run's directory. Read it only."""
-        return once(self._factory, "frozen-runs", unpack) / RUNS / name
+        return make_once(self._factory, "frozen-runs", unpack) / RUNS / name
 
     def paths(self, *names: str) -> list[Path]:
         return [self(name) for name in names]
@@ -41,11 +41,11 @@ def evidence(path: Path) -> Evidence:
     return loaded
 
 
-def as_word(finding: Finding) -> str:
+def label_of(finding: Finding) -> str:
     """What a finding is worth, in the word of a case's label."""
     return {"error": "FAIL", "warning": "FLAG"}.get(finding.severity, "NOTE")
 
 
 def slugs(verdict: Verdict, word: str = "FAIL") -> set[str]:
     """The slugs of a verdict's findings of one outcome."""
-    return {finding.slug for finding in verdict.findings if as_word(finding) == word}
+    return {finding.slug for finding in verdict.findings if label_of(finding) == word}

@@ -25,7 +25,7 @@ def int8(variant: str = "int8_w8a8", **fields: Any) -> dict[str, Any]:
     return row("weight_quantization", mechanism_variant=variant, **fields)
 
 
-def judged(fields: dict[str, Any]) -> MechanismRow:
+def judged_row(fields: dict[str, Any]) -> MechanismRow:
     return MechanismRow(fields, "test", Path("test"))
 
 

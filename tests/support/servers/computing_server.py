@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from tests.support.servers import server_dialects as speak
+from tests.support.servers import server_dialects
 from tests.support.servers.http_server import HttpServer, Reply, Step, json_reply
 
 COMPUTING_S = 0.3  # before the first ID, so that a rate is the server's and not the machine's
@@ -39,7 +39,7 @@ class Computing:
         self._kept: set[str] = set()
 
     def __call__(self, body: dict[str, Any]) -> Reply:
-        reply = speak.vllm(body)
+        reply = server_dialects.vllm(body)
         steps = [self._step(step) for step in reply.steps]
         digest = hashlib.sha256(json.dumps({**body, "request_id": ""}).encode()).hexdigest()
         waits: Iterable[Step] = (
@@ -59,7 +59,7 @@ class Computing:
             del content["usage"]["prompt_tokens_details"]
 
         if step.startswith(b"data: "):
-            return speak.changed(step, forget)
+            return server_dialects.with_changed_content(step, forget)
         content = json.loads(step)
         forget(content)
         (made,) = json_reply(content).steps
@@ -67,13 +67,13 @@ class Computing:
 
 
 async def _serve(port: int, after_s: float, requests: int | None) -> None:
-    speaks = Computing(0.0, tokens_s=1.0)
+    make_reply = Computing(0.0, tokens_s=1.0)
 
     def response(body: dict[str, Any]) -> Reply:
         if requests is not None and len(server.requests) > requests:
             print("out of requests", flush=True)
             os._exit(7)
-        return speaks(body)
+        return make_reply(body)
 
     await asyncio.sleep(after_s)
     async with HttpServer("/v1/completions", response, "vllm", port=port) as server:

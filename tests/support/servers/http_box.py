@@ -90,7 +90,7 @@ def content_of(event: bytes) -> dict[str, Any]:
     return content
 
 
-def saying(event: bytes, content: dict[str, Any]) -> bytes:
+def with_content(event: bytes, content: dict[str, Any]) -> bytes:
     """The event, or the body, with other content."""
     made = json.dumps(content).encode()
     return b"data: " + made + b"\n\n" if event.startswith(b"data: ") else made

@@ -41,7 +41,7 @@ class Reply:
     closes: bool = False  # the connection, without a word of it in the head
 
 
-Speak = Callable[[dict[str, Any]], Reply]
+MakeReply = Callable[[dict[str, Any]], Reply]
 
 
 def response_ids(body_prompt: list[int], most: int, least: int = 0, stop_ids: Iterable[int] = ()) -> list[int]:
@@ -73,13 +73,13 @@ class HttpServer:
 
     Args:
         path: of completions; of two routes, a tuple.
-        speak: makes a reply of a request's body.
+        make_reply: makes a reply of a request's body.
         owner: how the list of models is signed.
         pages: GET path → content, or what makes a reply.
     """
 
     path: str | tuple[str, ...]
-    speak: Speak
+    make_reply: MakeReply
     owner: str | None
     pages: dict[str, Any] = field(default_factory=dict)
     model: str = "model"
@@ -153,7 +153,7 @@ class HttpServer:
             return json_reply({"error": "every field is missing"}, 400)
         self.requests.append(body)
         self.heads.append(head)
-        return self.speak(body)
+        return self.make_reply(body)
 
     async def _send(self, writer: asyncio.StreamWriter, reply: Reply) -> bool:
         """Whether the connection can be used again."""

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.support.servers.http_box import Events, Trick, content_of, saying
+from tests.support.servers.http_box import Events, Trick, content_of, with_content
 from tests.support.servers.http_server import RESET, Step
 
 HELD_S = 0.3
@@ -37,7 +37,7 @@ async def _list(events: Events) -> list[bytes]:
     return [event async for event in events]
 
 
-def _whole(change: Callable[[list[bytes]], list[Step]]) -> Callable[[], Trick]:
+def _on_complete_responses(change: Callable[[list[bytes]], list[Step]]) -> Callable[[], Trick]:
     """Of a response that is kept until it is there."""
 
     async def trick(body: Content, events: Events) -> Steps:
@@ -47,7 +47,7 @@ def _whole(change: Callable[[list[bytes]], list[Step]]) -> Callable[[], Trick]:
     return lambda: trick
 
 
-def _each(change: Callable[[int, Content], None]) -> Callable[[], Trick]:
+def _on_each_event(change: Callable[[int, Content], None]) -> Callable[[], Trick]:
     """Of the content of each event as it comes, and its number."""
 
     async def trick(body: Content, events: Events) -> Steps:
@@ -58,7 +58,7 @@ def _each(change: Callable[[int, Content], None]) -> Callable[[], Trick]:
                 continue
             content = content_of(event)
             change(number, content)
-            yield saying(event, content)
+            yield with_content(event, content)
             number += 1
 
     return lambda: trick
@@ -69,7 +69,7 @@ def _in_usage(name: str, more: int) -> Callable[[], Trick]:
         if usage := content.get("usage"):
             usage[name] += more
 
-    return _each(change)
+    return _on_each_event(change)
 
 
 def _shorter() -> Trick:
@@ -82,7 +82,7 @@ def _shorter() -> Trick:
         if usage := content.get("usage"):
             usage["completion_tokens"] -= 1
 
-    return _each(change)()
+    return _on_each_event(change)()
 
 
 def _other_ids(_: int, content: Content) -> None:
@@ -109,7 +109,7 @@ def _ids_in_front(events: list[bytes]) -> list[Step]:
     ids = second["choices"][0]["token_ids"]
     first["choices"][0]["token_ids"] += ids[:2]
     second["choices"][0]["token_ids"] = ids[2:]
-    return [saying(events[0], first), 0.05, saying(events[1], second), *events[2:]]
+    return [with_content(events[0], first), 0.05, with_content(events[1], second), *events[2:]]
 
 
 class _Exchanged:
@@ -171,23 +171,33 @@ class _Kept:
 ROWS: dict[str, Row] = {
     "delays": Row(lambda: _later),
     "holds first tokens back": Row(lambda: _held_back),
-    "resets the connection": Row(_whole(lambda events: [RESET]), "closed|reset"),
-    "resets it in the middle": Row(_whole(lambda events: [events[0], 0.05, RESET]), "closed|reset"),
-    "drops an event": Row(_whole(lambda events: events[1:]), "but the server reports"),
-    "drops the counts": Row(_whole(lambda events: [*events[:2], *events[3:]]), "reports no token counts"),
-    "sends an event twice": Row(_whole(lambda events: [events[0], *events]), "token IDs"),
-    "sends an answer twice": Row(_whole(lambda events: [*events, *events]), "arrived after the end"),
-    "cuts an answer short": Row(_whole(lambda events: [events[0]]), "ends after 1 IDs without a finish reason"),
-    "cuts within an event": Row(_whole(lambda events: [events[0], events[1][:-9]]), "ends within an event"),
+    "resets the connection": Row(_on_complete_responses(lambda events: [RESET]), "closed|reset"),
+    "resets it in the middle": Row(_on_complete_responses(lambda events: [events[0], 0.05, RESET]), "closed|reset"),
+    "drops an event": Row(_on_complete_responses(lambda events: events[1:]), "but the server reports"),
+    "drops the counts": Row(
+        _on_complete_responses(lambda events: [*events[:2], *events[3:]]), "reports no token counts"
+    ),
+    "sends an event twice": Row(_on_complete_responses(lambda events: [events[0], *events]), "token IDs"),
+    "sends an answer twice": Row(_on_complete_responses(lambda events: [*events, *events]), "arrived after the end"),
+    "cuts an answer short": Row(
+        _on_complete_responses(lambda events: [events[0]]), "ends after 1 IDs without a finish reason"
+    ),
+    "cuts within an event": Row(
+        _on_complete_responses(lambda events: [events[0], events[1][:-9]]), "ends within an event"
+    ),
     "counts fewer tokens": Row(_in_usage("completion_tokens", -1), "but the server reports"),
     "counts another prompt": Row(_in_usage("prompt_tokens", 1), "prompt IDs were sent, but the server reports"),
-    "exchanges events": Row(_whole(lambda events: [events[1], events[0], *events[2:]]), "after the finish reason"),
+    "exchanges events": Row(
+        _on_complete_responses(lambda events: [events[1], events[0], *events[2:]]), "after the finish reason"
+    ),
     "exchanges two answers": Row(_Exchanged, "the response has the ID"),
     "sends the answer before": Row(_Before, "the response has the ID"),
     "answers from a cache": Row(lambda: _Kept(renamed=False), "the response has the ID"),
     "the same, under new ids": Row(lambda: _Kept(renamed=True), noted="but the client received"),
-    "sends all events at once": Row(_whole(lambda events: [b"".join(events)]), counted=("answers_read_at_once",)),
-    "moves ids to the first event": Row(_whole(_ids_in_front), counted=("first_tokens_with_others",)),
+    "sends all events at once": Row(
+        _on_complete_responses(lambda events: [b"".join(events)]), counted=("answers_read_at_once",)
+    ),
+    "moves ids to the first event": Row(_on_complete_responses(_ids_in_front), counted=("first_tokens_with_others",)),
     "shortens answer and count": Row(_shorter, noted="but the client received"),
-    "changes ids": Row(_each(_other_ids)),  # only an accuracy run detects this
+    "changes ids": Row(_on_each_event(_other_ids)),  # only an accuracy run detects this
 }

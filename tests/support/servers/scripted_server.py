@@ -68,7 +68,7 @@ class Scripted:
 
 def scripted_server(**script: Any) -> HttpServer:
     """Return a server with a script."""
-    speak = Scripted(**script)
-    server = HttpServer(PATHS["openai"], speak, "somebody")
-    speak.server = server
+    make_reply = Scripted(**script)
+    server = HttpServer(PATHS["openai"], make_reply, "somebody")
+    make_reply.server = server
     return server

@@ -83,7 +83,7 @@ def sglang(body: dict[str, Any], *, incremental: bool = False) -> Reply:
     ended = len(ids) < sampling["max_new_tokens"]
     reason = {"type": "stop", "matched": ids[-1]} if ended else {"type": "length", "length": len(ids)}
 
-    def reported(count: int, finish: dict[str, Any] | None) -> dict[str, Any]:
+    def with_usage(count: int, finish: dict[str, Any] | None) -> dict[str, Any]:
         return {
             "id": body["rid"],
             "finish_reason": finish,
@@ -93,12 +93,12 @@ def sglang(body: dict[str, Any], *, incremental: bool = False) -> Reply:
         }
 
     if not body["stream"]:
-        return json_reply({"text": "né", "output_ids": ids, "meta_info": reported(len(ids), reason)})
+        return json_reply({"text": "né", "output_ids": ids, "meta_info": with_usage(len(ids), reason)})
     rest = ids[1:] if incremental else ids
     return stream(
-        event({"text": None, "output_ids": ids[:1], "meta_info": reported(1, None)}),
+        event({"text": None, "output_ids": ids[:1], "meta_info": with_usage(1, None)}),
         PAUSE_S,
-        event({"text": "né", "output_ids": rest, "meta_info": reported(len(ids), reason)}),
+        event({"text": "né", "output_ids": rest, "meta_info": with_usage(len(ids), reason)}),
         DONE,
     )
 
@@ -146,7 +146,7 @@ def payloads(reply: Reply) -> list[Step]:
     return list(reply.steps)
 
 
-def changed(step: Step, change: Any) -> bytes:
+def with_changed_content(step: Step, change: Any) -> bytes:
     """An event with its content changed in place."""
     assert isinstance(step, bytes)
     content = json.loads(step.removeprefix(b"data: "))

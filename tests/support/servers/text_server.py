@@ -38,7 +38,9 @@ def chunk(body: Body, text: str | None, reason: str | None = None, **more: Any) 
     return event({"id": "cmpl-1", "choices": [{"index": 0, **choice, "finish_reason": ends}], "usage": None})
 
 
-def pieces(body: Body, text: str, tokens: int | None = None, reason: str = "length", first: int = 1) -> Reply:
+def response_in_pieces(
+    body: Body, text: str, tokens: int | None = None, reason: str = "length", first: int = 1
+) -> Reply:
     """A response of this text: the first characters, a pause, and the others one by one.
 
     Args:
@@ -60,26 +62,26 @@ def pieces(body: Body, text: str, tokens: int | None = None, reason: str = "leng
     )
 
 
-def speak_text(body: Body) -> Reply:
+def reply_text(body: Body) -> Reply:
     """A server that does as it is asked."""
-    return pieces(body, response_text(prompt_of(body), body["max_tokens"]))
+    return response_in_pieces(body, response_text(prompt_of(body), body["max_tokens"]))
 
 
 def drops_ignore_eos(body: Body) -> Reply:
-    return pieces(body, response_text(prompt_of(body), 3), reason="stop")
+    return response_in_pieces(body, response_text(prompt_of(body), 3), reason="stop")
 
 
 def counts_wrongly(body: Body) -> Reply:
     text = response_text(prompt_of(body), body["max_tokens"])
-    return pieces(body, text, tokens=2 * len(text))
+    return response_in_pieces(body, text, tokens=2 * len(text))
 
 
 def without_usage(body: Body) -> Reply:
-    return speak_text({**body, "stream_options": {}})
+    return reply_text({**body, "stream_options": {}})
 
 
 def with_empty_usage(body: Body) -> Reply:
-    *steps, _, done = speak_text(body).steps
+    *steps, _, done = reply_text(body).steps
     return stream(*steps, event({"choices": [], "usage": {}}), done)
 
 
@@ -97,35 +99,35 @@ def reasons_first(body: Body) -> Reply:
 
 
 def several_at_first(body: Body) -> Reply:
-    return pieces(body, response_text(prompt_of(body), body["max_tokens"]), first=4)
+    return response_in_pieces(body, response_text(prompt_of(body), body["max_tokens"]), first=4)
 
 
 def is_silent(body: Body) -> Reply:
-    return pieces(body, "", reason="stop")
+    return response_in_pieces(body, "", reason="stop")
 
 
 def does_not_stream(body: Body) -> Reply:
-    return speak_text({**body, "stream": False})
+    return reply_text({**body, "stream": False})
 
 
 def refuses_unknown(body: Body) -> Reply:
     if unknown := {"ignore_eos", "min_tokens"} & body.keys():
         return json_reply({"detail": f"Unexpected fields in the request: {sorted(unknown)}"}, 422)
-    return speak_text(body)
+    return reply_text(body)
 
 
 def dies(body: Body) -> Reply:
-    steps: list[Step] = [*list(speak_text(body).steps)[:4], 0.01, RESET]
+    steps: list[Step] = [*list(reply_text(body).steps)[:4], 0.01, RESET]
     return Reply(steps, content_type="text/event-stream")
 
 
 def ends_early(body: Body) -> Reply:
-    return Reply(list(speak_text(body).steps)[:4], content_type="text/event-stream")
+    return Reply(list(reply_text(body).steps)[:4], content_type="text/event-stream")
 
 
 def changed_stream(change: Callable[[list[Step]], list[Step]]) -> Callable[[Body], Reply]:
     """A server that changes the steps of each honest stream."""
-    return lambda body: stream(*change(list(speak_text(body).steps)))
+    return lambda body: stream(*change(list(reply_text(body).steps)))
 
 
 def _joined(steps: list[Step], change: Callable[[bytes], bytes]) -> list[Step]:
@@ -156,6 +158,6 @@ sends_pings = changed_stream(
 leaves_out_the_last_line = changed_stream(lambda steps: [*steps[:-1], b"data: [DONE]\n"])
 
 
-def text_server(name: str, speak: Callable[[Body], Reply] = speak_text, **more: Any) -> HttpServer:
+def text_server(name: str, make_reply: Callable[[Body], Reply] = reply_text, **more: Any) -> HttpServer:
     """A server of OpenAI's form that says nothing of what it is."""
-    return HttpServer(PATHS[name], speak, more.pop("owner", "somebody"), **more)
+    return HttpServer(PATHS[name], make_reply, more.pop("owner", "somebody"), **more)

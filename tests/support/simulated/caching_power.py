@@ -31,7 +31,7 @@ from qsl.tokenizers import BOS_ID, EOS_ID
 from sut.engine import Request
 from tests.support.engines.cheats import SAVING, STORE, CheatContext, Service, make_cheat
 from tests.support.engines.fakes import FakeSink
-from tests.support.simulated.virtual_time import issued
+from tests.support.simulated.virtual_time import issue_order_of
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "caching-errors.md"
 AUDITS = 100  # number of audits per system
@@ -103,13 +103,13 @@ class Served:
 
 def _loaded(run: CachingRun) -> tuple[int, ...]:
     """The rows of a run, in the order in which LoadGen loads them."""
-    loaded, _ = issued("Offline", len(run.rows), len(run.rows), permutation=False, unique=True)
+    loaded, _ = issue_order_of("Offline", len(run.rows), len(run.rows), permutation=False, unique=True)
     return tuple(run.rows[place] for place in loaded)
 
 
 def _order(scenario: str, run: CachingRun) -> list[int]:
     index = run.kind.partition("-")[2]
-    _, order = issued(
+    _, order = issue_order_of(
         scenario, len(run.rows), run.queries, permutation=False, unique=run.kind == REFERENCE,
         same_index=int(index) if index else None,
     )  # fmt: skip
@@ -347,7 +347,7 @@ def simulate(system: System, disturbance: str, audits: int = AUDITS, seed: int =
     return Share(Counter(outcome.verdict for outcome, _ in outcomes), float(np.mean(runs)), max(runs))
 
 
-def acts(system: System) -> bool:
+def is_faster_by_threshold(system: System) -> bool:
     """Whether a cheat makes a repeating run faster by more than the audit's threshold, without noise.
 
     With as many samples as the audit of the honest system uses.
@@ -385,7 +385,7 @@ def _honest_cell(system: System, disturbance: str, audits: int = AUDITS) -> str:
 
 
 def _cheat_cell(system: System) -> str:
-    return _percent(simulate(system, "idle").of("FAIL")) if acts(system) else "–"
+    return _percent(simulate(system, "idle").of("FAIL")) if is_faster_by_threshold(system) else "–"
 
 
 def row(scenario: str, slots: int, what: str) -> str:
@@ -425,7 +425,7 @@ def _marks(title: str) -> tuple[str, str]:
     return f"<!-- simulated: {title} -->\n", f"<!-- end: {title} -->\n"
 
 
-def documented(title: str) -> str:
+def documented_table(title: str) -> str:
     """The table that the document has."""
     start, end = _marks(title)
     return DOCUMENT.read_text().split(start)[1].split(end)[0]

@@ -16,7 +16,7 @@ SLOTS, TOKENS, SERVICE_S, PREFILL_S = 8, 128, 0.2, 0.01
 LIMITS = Limits(ttft=300, tpot=100)
 
 
-def simulated(
+def simulate_bench(
     label: str, *, speed: float, noise: float, rng: random.Random, of_run: float = 0.0, repeats: int = 1,
     like: Sequence[float | None] = (),
 ) -> BenchRecord:  # fmt: skip

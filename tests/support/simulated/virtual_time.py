@@ -170,7 +170,7 @@ def issue_all(
     return loadgen.answered
 
 
-def issued(
+def issue_order_of(
     scenario: str,
     total: int,
     count: int,

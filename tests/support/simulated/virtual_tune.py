@@ -25,7 +25,7 @@ from sut.admission import Admission
 from sut.engine import EngineLimits
 from sut.engines import make_engine
 from sut.feed import AdmissionControl, Feed
-from tests.support.simulated.virtual_time import SEEDS, Answered, issue_all, issued, schedule_ns
+from tests.support.simulated.virtual_time import SEEDS, Answered, issue_all, issue_order_of, schedule_ns
 
 
 @dataclass
@@ -79,7 +79,7 @@ class VirtualRuns:
 def _responses(run: PreparedRun) -> list[Answered]:
     scenario, count = run.plan.loadgen_scenario, expected_count(run, "performance").samples
     rate = float(setting(run, "target_qps") or 1)
-    _, order = issued(scenario, len(run.dataset), count)
+    _, order = issue_order_of(scenario, len(run.dataset), count)
     offsets_ns = schedule_ns(rate, count) if scenario == "Server" else []
 
     def admission(loop: Any) -> AdmissionControl:

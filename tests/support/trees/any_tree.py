@@ -13,7 +13,7 @@ from runs.loadgen.detail_log import DetailLog, read_detail
 from runs.record.layout import RunDir
 from runs.rounds import CURRENT_ROUND
 from tests.support.engines.null_sut import Spec
-from tests.support.once import kept
+from tests.support.once import make_and_keep
 from tests.support.runs.recorded import recorded
 from tests.support.trees.clean_trees import MIN_DURATION_MS, describe_place, describe_system
 
@@ -79,7 +79,7 @@ ANY_RUNS = dict(_runs())
 
 def any_tree() -> Tree:
     """Two systems of one submitter. Read it only."""
-    return Tree(kept("any-tree", _build, ("compliance", "runs", "tests/support")) / "tree", ROUND)
+    return Tree(make_and_keep("any-tree", _build, ("compliance", "runs", "tests/support")) / "tree", ROUND)
 
 
 def _build(root: Path) -> None:

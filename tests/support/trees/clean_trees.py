@@ -15,7 +15,7 @@ from runs.record.layout import RunDir
 from runs.rounds import ROUNDS
 from tests.support.engines.null_sut import Spec
 from tests.support.official import shorten_benchmarks
-from tests.support.once import kept
+from tests.support.once import make_and_keep
 from tests.support.published import PUBLISHED
 from tests.support.runs.recorded import recorded
 
@@ -63,7 +63,7 @@ SHORT_RUNS = dict(_short_runs())
 def short_tree() -> tuple[Tree, Path]:
     """A closed v6.1 tree of one datacenter system, and the runs that it was made of. Its logs are real; what a
     submitter writes is made up."""
-    folder = kept("short-tree", _build_short_tree, ("compliance", "runs", "tests/support"))
+    folder = make_and_keep("short-tree", _build_short_tree, ("compliance", "runs", "tests/support"))
     return Tree(folder / "tree"), folder / "runs"
 
 

@@ -38,7 +38,7 @@ def serve(engine: DummyEngine, *prompts: list[int]) -> list[FakeSink]:
     return virtual.run(work())
 
 
-def faulty(*faults: str) -> DummyEngine:
+def engine_with_faults(*faults: str) -> DummyEngine:
     return DummyEngine(SAMPLING, ttft_ms=1, tpot_ms=0.01, faults=tuple(map(Fault.parse, faults)))
 
 
@@ -120,7 +120,7 @@ GOOD = ["first", "done"]
     ids=str,
 )
 def test_each_fault_affects_its_queries(faults: list[str], kinds: list[list[str]]) -> None:
-    engine = faulty(*faults)
+    engine = engine_with_faults(*faults)
     sinks = serve(engine, *[PROMPT] * len(kinds))
     assert [[kind for kind, _ in sink.events] for sink in sinks] == kinds
     for sink, expected in zip(sinks, kinds, strict=True):
@@ -135,9 +135,9 @@ def test_each_fault_affects_its_queries(faults: list[str], kinds: list[list[str]
 
 def test_faults_raise_their_errors() -> None:
     with pytest.raises(SetupError, match="not to start"):
-        asyncio.run(faulty("start").start())
+        asyncio.run(engine_with_faults("start").start())
     with pytest.raises(RuntimeError, match="raised at query 1"):
-        serve(faulty("raise@1"), PROMPT, PROMPT)
+        serve(engine_with_faults("raise@1"), PROMPT, PROMPT)
     for text in ("", "Die", "die@-1", "die@1.5", "@3"):
         with pytest.raises(InputError, match=f"^--dummy-fault {text}: "):
             Fault.parse(text)

@@ -12,7 +12,7 @@ from sut.engine import EngineReport, Request
 from sut.http.http_engine import EndpointEngine
 from tests.support.engines.fakes import FakeSink
 from tests.support.processes.patience import patiently
-from tests.support.servers import server_dialects as speak
+from tests.support.servers import server_dialects
 from tests.support.servers.http_box import Box
 from tests.support.servers.http_server import HttpServer
 from tests.support.servers.http_tricks import Row
@@ -20,12 +20,14 @@ from tests.support.servers.http_tricks import Row
 SAMPLING = SamplingPolicy(temperature=0.0, top_p=1.0, top_k=1, seed=42, min_tokens=1, max_tokens=8)
 PROMPTS = [[11, 12, 13], [21], [31, 32], [41, 42, 43, 44]]
 SERVERS: dict[str, Callable[[], HttpServer]] = {
-    "vllm": lambda: HttpServer("/v1/completions", speak.vllm, "vllm"),
-    "vllm-tokens": lambda: HttpServer("/inference/v1/generate", speak.vllm_tokens, "vllm"),
-    "sglang": lambda: HttpServer("/generate", speak.sglang, "sglang"),
-    "sglang incremental": lambda: HttpServer("/generate", speak.sglang_incremental, "sglang"),
-    "tensorrt-llm": lambda: HttpServer("/v1/completions", speak.tensorrt_llm, "tensorrt_llm"),
-    "llama.cpp": lambda: HttpServer("/completion", speak.llama_cpp, "llamacpp", {"/props": {"total_slots": 3}}),
+    "vllm": lambda: HttpServer("/v1/completions", server_dialects.vllm, "vllm"),
+    "vllm-tokens": lambda: HttpServer("/inference/v1/generate", server_dialects.vllm_tokens, "vllm"),
+    "sglang": lambda: HttpServer("/generate", server_dialects.sglang, "sglang"),
+    "sglang incremental": lambda: HttpServer("/generate", server_dialects.sglang_incremental, "sglang"),
+    "tensorrt-llm": lambda: HttpServer("/v1/completions", server_dialects.tensorrt_llm, "tensorrt_llm"),
+    "llama.cpp": lambda: HttpServer(
+        "/completion", server_dialects.llama_cpp, "llamacpp", {"/props": {"total_slots": 3}}
+    ),
 }
 
 Events = list[tuple[str, Any]]
@@ -46,7 +48,7 @@ def engine_for(
 
 
 @contextlib.asynccontextmanager
-async def started(url: str, **options: Any) -> AsyncIterator[EndpointEngine]:
+async def started_engine(url: str, **options: Any) -> AsyncIterator[EndpointEngine]:
     """A client that is ready, for as long as the context lasts."""
     engine = engine_for(url, **options)
     try:
@@ -110,7 +112,7 @@ async def probe_server(url: str, row: Row, **options: Any) -> None:
     """Ask the prompts twice through a box that does a trick to the responses; it ends as the table says."""
     async with (
         Box(url, trick=row.make(), honest_for=3) as box,  # the probes
-        started(box.url, connections=len(PROMPTS), **options) as engine,
+        started_engine(box.url, connections=len(PROMPTS), **options) as engine,
     ):
         reported = await responses(engine, PROMPTS)
         if all(events[-1][0] == "done" for events in reported):

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from sut.http.http_engine import EndpointEngine
-from tests.support.servers import server_dialects as speak
+from tests.support.servers import server_dialects
 from tests.support.servers.http_server import RESET, HttpServer, Raw, Reply, Step, event, json_reply
-from tests.sut.http.endpoint_runs import PROMPTS, started
+from tests.sut.http.endpoint_runs import PROMPTS, started_engine
 
 Change = Callable[[list[Step]], list[Step] | Reply]
 
@@ -18,33 +18,40 @@ class HonestUntilTimed:
     """Speaks a server's words, vLLM's if not told; a fault is in every response to one of the timed prompts."""
 
     def __init__(
-        self, change: Change, prompts: list[list[int]] = PROMPTS, speaks: Callable[[dict[str, Any]], Reply] = speak.vllm
+        self,
+        change: Change,
+        prompts: list[list[int]] = PROMPTS,
+        make_reply: Callable[[dict[str, Any]], Reply] = server_dialects.vllm,
     ) -> None:
         self.change = change
         self._prompts = prompts
-        self._speaks = speaks
+        self._make_reply = make_reply
 
     def __call__(self, body: dict[str, Any]) -> Reply:
-        reply = self._speaks(body)
+        reply = self._make_reply(body)
         if next(body[name] for name in ("prompt", "token_ids", "input_ids") if name in body) not in self._prompts:
             return reply
-        made = self.change(speak.payloads(reply))
+        made = self.change(server_dialects.payloads(reply))
         return made if isinstance(made, Reply) else Reply(made, content_type=reply.content_type)
 
 
 @contextlib.asynccontextmanager
-async def faulty(change: Change, prompts: list[list[int]] = PROMPTS, **options: Any) -> AsyncIterator[EndpointEngine]:
+async def engine_of_faulty_server(
+    change: Change, prompts: list[list[int]] = PROMPTS, **options: Any
+) -> AsyncIterator[EndpointEngine]:
     """A client that is ready, of a server of vLLM's dialect with a fault."""
     async with (
         HttpServer("/v1/completions", HonestUntilTimed(change, prompts), "vllm") as server,
-        started(server.url, **options) as engine,
+        started_engine(server.url, **options) as engine,
     ):
         yield engine
 
 
 def _in_usage(name: str, value: Any) -> Change:
     def change(steps: list[Step]) -> list[Step]:
-        steps[3] = speak.changed(steps[3], lambda content: content["usage"].update({name: value}))
+        steps[3] = server_dialects.with_changed_content(
+            steps[3], lambda content: content["usage"].update({name: value})
+        )
         return steps
 
     return change
@@ -52,7 +59,9 @@ def _in_usage(name: str, value: Any) -> Change:
 
 def _reason(value: Any) -> Change:
     def change(steps: list[Step]) -> list[Step]:
-        steps[2] = speak.changed(steps[2], lambda content: content["choices"][0].update(finish_reason=value))
+        steps[2] = server_dialects.with_changed_content(
+            steps[2], lambda content: content["choices"][0].update(finish_reason=value)
+        )
         return steps
 
     return change
@@ -60,7 +69,9 @@ def _reason(value: Any) -> Change:
 
 def _other_ids(ids: list[Any]) -> Change:
     def change(steps: list[Step]) -> list[Step]:
-        steps[0] = speak.changed(steps[0], lambda content: content["choices"][0].update(token_ids=ids))
+        steps[0] = server_dialects.with_changed_content(
+            steps[0], lambda content: content["choices"][0].update(token_ids=ids)
+        )
         return steps
 
     return change
@@ -68,7 +79,7 @@ def _other_ids(ids: list[Any]) -> Change:
 
 def _compressed(steps: list[Step]) -> Reply:
     data = gzip.compress(b"".join(step for step in steps if isinstance(step, bytes)))
-    return Reply([data], content_type=speak.EVENT_STREAM, headers=("content-encoding: gzip",))
+    return Reply([data], content_type=server_dialects.EVENT_STREAM, headers=("content-encoding: gzip",))
 
 
 def _bare(*data: bytes) -> Change:
@@ -152,7 +163,7 @@ def _counting(more: int | None) -> Change:
 
     def change(steps: list[Step]) -> list[Step]:
         for place in reversed(range(len(steps))):
-            if isinstance(step := steps[place], bytes) and step != speak.DONE:
+            if isinstance(step := steps[place], bytes) and step != server_dialects.DONE:
                 content = json.loads(step.removeprefix(b"data: "))
                 if recount(content):
                     return [*steps[:place], event(content), *steps[place + 1 :]]
@@ -182,4 +193,4 @@ def cut(data: list[Step], sizes: int) -> list[Step]:
 
 
 def in_events(steps: list[Step], **reply: Any) -> Reply:
-    return Reply(steps, content_type=speak.EVENT_STREAM, **reply)
+    return Reply(steps, content_type=server_dialects.EVENT_STREAM, **reply)

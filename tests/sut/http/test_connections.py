@@ -7,11 +7,11 @@ import pytest
 
 from sut.http.address import ServerAddress
 from sut.http.connection import FIRST_DELAY_S, ConnectionPool
-from tests.support.servers import server_dialects as speak
+from tests.support.servers import server_dialects
 from tests.support.servers.http_server import PAUSE_S, HttpServer, Raw, Reply, Step, response_ids
 from tests.support.servers.http_tricks import ROWS
-from tests.sut.http.endpoint_runs import PROMPTS, failure_seen, probe_server, responses, started
-from tests.sut.http.faults import Change, cut, faulty, in_events
+from tests.sut.http.endpoint_runs import PROMPTS, failure_seen, probe_server, responses, started_engine
+from tests.sut.http.faults import Change, cut, engine_of_faulty_server, in_events
 
 
 def _http_1_0(steps: list[Step]) -> Reply:
@@ -46,16 +46,19 @@ HARMLESS: dict[str, Change] = {
 
 @pytest.mark.parametrize("name", HARMLESS)
 async def test_harmless_changes_of_a_stream_keep_the_responses(name: str) -> None:
-    async with HttpServer("/v1/completions", speak.vllm, "vllm") as honest, started(honest.url) as engine:
+    async with (
+        HttpServer("/v1/completions", server_dialects.vllm, "vllm") as honest,
+        started_engine(honest.url) as engine,
+    ):
         wanted = await responses(engine, PROMPTS)
-    async with faulty(HARMLESS[name]) as engine:
+    async with engine_of_faulty_server(HARMLESS[name]) as engine:
         assert await responses(engine, PROMPTS) == wanted
 
 
 async def test_a_server_that_disappears_while_idle_is_detected() -> None:
     async with contextlib.AsyncExitStack() as client:
-        async with HttpServer("/v1/completions", speak.vllm, "vllm") as server:
-            engine = await client.enter_async_context(started(server.url))
+        async with HttpServer("/v1/completions", server_dialects.vllm, "vllm") as server:
+            engine = await client.enter_async_context(started_engine(server.url))
             engine.check_alive()
         server.abort_all()
         assert server.url in await failure_seen(engine)
@@ -63,8 +66,8 @@ async def test_a_server_that_disappears_while_idle_is_detected() -> None:
 
 async def test_an_idle_connection_is_renewed_before_the_server_closes_it() -> None:
     async with (
-        HttpServer("/v1/completions", speak.vllm, "vllm") as server,
-        started(server.url, connections=1) as engine,
+        HttpServer("/v1/completions", server_dialects.vllm, "vllm") as server,
+        started_engine(server.url, connections=1) as engine,
     ):
         await asyncio.sleep(3.0)
         reported = await responses(engine, PROMPTS)
@@ -105,5 +108,5 @@ async def test_each_proxy_manipulation_fails_or_is_recorded(name: str) -> None:
         )
         return Reply([f"# TYPE vllm:generation_tokens counter\nvllm:generation_tokens_total {made}\n".encode()])
 
-    async with HttpServer("/v1/completions", speak.vllm, "vllm", {"/metrics": metrics}) as server:
+    async with HttpServer("/v1/completions", server_dialects.vllm, "vllm", {"/metrics": metrics}) as server:
         await probe_server(server.url, ROWS[name])

@@ -10,9 +10,9 @@ from sut.engine import Request
 from sut.http.address import Access
 from sut.http.http_engine import EndpointEngine
 from tests.support.processes.patience import patiently
-from tests.support.servers import server_dialects as speak
-from tests.support.servers.http_server import HttpServer, Speak, response_ids
-from tests.sut.http.endpoint_runs import PROMPTS, SAMPLING, SERVERS, Listener, ask_all, started
+from tests.support.servers import server_dialects
+from tests.support.servers.http_server import HttpServer, MakeReply, response_ids
+from tests.sut.http.endpoint_runs import PROMPTS, SAMPLING, SERVERS, Listener, ask_all, started_engine
 
 
 @pytest.mark.parametrize("streaming", [True, False])
@@ -50,41 +50,44 @@ class _NeverTheSame:
 
     def __call__(self, body: dict[str, Any]) -> Any:
         self.asked += 1
-        reply = speak.vllm({**body, "prompt": body["prompt"], "stop_token_ids": []})
-        steps = speak.payloads(reply)
+        reply = server_dialects.vllm({**body, "prompt": body["prompt"], "stop_token_ids": []})
+        steps = server_dialects.payloads(reply)
 
         def change(content: dict[str, Any]) -> None:
             content["choices"][0]["token_ids"] = [self.asked]
 
-        return speak.stream(speak.changed(steps[0], change), *steps[1:])
+        return server_dialects.stream(server_dialects.with_changed_content(steps[0], change), *steps[1:])
 
 
 @pytest.mark.parametrize(
-    ("speaks", "words"),
+    ("make_reply", "words"),
     [
-        (speak.text_only, "no token IDs"),
+        (server_dialects.text_only, "no token IDs"),
         (
-            lambda body: speak.vllm({**body, "prompt": [1, *body["prompt"]]}),  # a BOS in front
+            lambda body: server_dialects.vllm({**body, "prompt": [1, *body["prompt"]]}),  # a BOS in front
             "300 prompt IDs were sent, but the server reports 301 prompt tokens",
         ),
-        (lambda body: speak.vllm({**body, "prompt": body["prompt"][::-1]}), "the prompt IDs in the response differ"),
-        (lambda body: speak.vllm({**body, "min_tokens": 0}), "min_tokens"),
         (
-            lambda body: speak.vllm({**body, "max_tokens": body["max_tokens"] + 1}),
+            lambda body: server_dialects.vllm({**body, "prompt": body["prompt"][::-1]}),
+            "the prompt IDs in the response differ",
+        ),
+        (lambda body: server_dialects.vllm({**body, "min_tokens": 0}), "min_tokens"),
+        (
+            lambda body: server_dialects.vllm({**body, "max_tokens": body["max_tokens"] + 1}),
             "the response has 9 token IDs; at most 8 were requested",
         ),
         (_NeverTheSame(), "only the first 0 token IDs"),
     ],
 )
-async def test_unsupported_sampling_is_refused_before_the_start(speaks: Speak, words: str) -> None:
-    async with HttpServer("/v1/completions", speaks, "vllm") as server:
+async def test_unsupported_sampling_is_refused_before_the_start(make_reply: MakeReply, words: str) -> None:
+    async with HttpServer("/v1/completions", make_reply, "vllm") as server:
         with pytest.raises(SetupError, match=words) as refused:
             await ask_all(server.url)
         assert server.url in refused.value.message
 
 
 async def test_the_dialect_of_an_unknown_server_can_be_named() -> None:
-    async with HttpServer("/v1/completions", speak.vllm, "somebody") as server:
+    async with HttpServer("/v1/completions", server_dialects.vllm, "somebody") as server:
         report, _ = await ask_all(server.url, dialect="vllm")
         assert report.configuration["dialect"] == "vllm"
 
@@ -92,7 +95,7 @@ async def test_the_dialect_of_an_unknown_server_can_be_named() -> None:
 async def test_the_key_is_sent_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     key = "sk-a-key-of-the-tests"
     monkeypatch.setenv("SERVER_KEY", key)
-    async with HttpServer("/v1/completions", speak.vllm, "vllm", key=key) as server:
+    async with HttpServer("/v1/completions", server_dialects.vllm, "vllm", key=key) as server:
         with pytest.raises(SetupError, match="status 401") as refused:
             await ask_all(server.url)
         assert "--api-key-env" in refused.value.fix
@@ -100,7 +103,7 @@ async def test_the_key_is_sent_and_never_shown(monkeypatch: pytest.MonkeyPatch) 
         assert key not in repr(report)
 
     def repeats(body: dict[str, Any]) -> Any:
-        return speak.json_reply({"error": f"{key} is not welcome"}, 403)
+        return server_dialects.json_reply({"error": f"{key} is not welcome"}, 403)
 
     async with HttpServer("/v1/completions", repeats, "vllm") as server:
         with pytest.raises(SetupError, match=r"status 403: .*\[key\] is not welcome") as refused:
@@ -121,7 +124,7 @@ def test_an_unreachable_server_is_refused() -> None:
 
 
 async def test_requests_may_have_different_output_lengths() -> None:
-    async with SERVERS["vllm"]() as server, started(server.url) as engine:
+    async with SERVERS["vllm"]() as server, started_engine(server.url) as engine:
         listeners = [Listener() for _ in range(3)]
         for seq, (listener, lengths) in enumerate(zip(listeners, [(3, 3), None, (5, 5)], strict=True)):
             engine.submit(Request(listener, [7, 8], 0, seq, seq, output_lengths=lengths))

@@ -8,10 +8,18 @@ import pytest
 
 from sut.http import exchange
 from sut.http.http_engine import EndpointEngine
-from tests.support.servers import server_dialects as speak
+from tests.support.servers import server_dialects
 from tests.support.servers.http_server import HANG, PAUSE_S, RESET, HttpServer, Raw, Reply, Step, serving
-from tests.sut.http.endpoint_runs import PROMPTS, SERVERS, failure_of, failure_seen, responses, started
-from tests.sut.http.faults import FAULTS, IN_ALL_DIALECTS, Change, HonestUntilTimed, cut, faulty, in_events
+from tests.sut.http.endpoint_runs import PROMPTS, SERVERS, failure_of, failure_seen, responses, started_engine
+from tests.sut.http.faults import (
+    FAULTS,
+    IN_ALL_DIALECTS,
+    Change,
+    HonestUntilTimed,
+    cut,
+    engine_of_faulty_server,
+    in_events,
+)
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -19,7 +27,7 @@ async def test_each_fault_fails_its_request_without_a_retry(name: str) -> None:
     change, words = FAULTS[name]
     async with (
         HttpServer("/v1/completions", HonestUntilTimed(change), "vllm") as server,
-        started(server.url, connections=1, vocab_size=1_000) as engine,
+        started_engine(server.url, connections=1, vocab_size=1_000) as engine,
     ):
         before = len(server.requests)
         (reported,) = await responses(engine, PROMPTS[:1])
@@ -34,9 +42,9 @@ async def test_each_fault_fails_its_request_without_a_retry(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in SERVERS if name != "vllm"])
 async def test_faults_fail_requests_in_each_dialect(name: str) -> None:
     server = SERVERS[name]()
-    changing = HonestUntilTimed(list, speaks=server.speak)
-    server.speak = changing
-    async with server, started(server.url) as engine:
+    changing = HonestUntilTimed(list, make_reply=server.make_reply)
+    server.make_reply = changing
+    async with server, started_engine(server.url) as engine:
         for fault, (change, words) in IN_ALL_DIALECTS.items():
             changing.change = change
             message = failure_of((await responses(engine, PROMPTS[:1]))[0])
@@ -52,7 +60,7 @@ async def test_unstreamed_responses_end_a_run_with_latency_limits(times_count: b
     def change(steps: list[Step]) -> list[Step]:
         return [b"".join(step for step in steps if isinstance(step, bytes))]
 
-    async with faulty(change, connections=1, times_count=times_count) as engine:
+    async with engine_of_faulty_server(change, connections=1, times_count=times_count) as engine:
         reported = await responses(engine, PROMPTS[:1] * (exchange.FEW_RESPONSES + 1))
         assert (await engine.observed()).engines[0]["client"]["answers_read_at_once"] == exchange.FEW_RESPONSES + 1
         assert all(events[-1][0] == "done" for events in reported[:-1])
@@ -63,17 +71,17 @@ async def test_unstreamed_responses_end_a_run_with_latency_limits(times_count: b
 
 
 def test_a_late_client_is_not_reported_as_a_server_fault() -> None:
-    async def be_late() -> None:
+    async def block_the_loop() -> None:
         while True:
             time.sleep(4 * PAUSE_S)  # on the loop, so that both of a response's chunks are there
             await asyncio.sleep(0)
 
     async def run(url: str) -> None:
-        async with started(url, connections=2 * exchange.FEW_RESPONSES) as engine:
+        async with started_engine(url, connections=2 * exchange.FEW_RESPONSES) as engine:
             await blamed(engine)
 
     async def blamed(engine: EndpointEngine) -> None:
-        late = asyncio.ensure_future(be_late())
+        late = asyncio.ensure_future(block_the_loop())
         failed: list[str] = []
         while not failed:
             reported = await responses(engine, PROMPTS[:1] * 2 * exchange.FEW_RESPONSES)
@@ -83,7 +91,7 @@ def test_a_late_client_is_not_reported_as_a_server_fault() -> None:
         assert int(late_ms) > PAUSE_S * 1e3
         assert "--replicas" in failed[0]
 
-    with serving(HttpServer("/v1/completions", speak.vllm, "vllm")) as server:
+    with serving(HttpServer("/v1/completions", server_dialects.vllm, "vllm")) as server:
         asyncio.run(run(server.url))
 
 
@@ -91,7 +99,7 @@ def test_a_late_client_is_not_reported_as_a_server_fault() -> None:
 async def test_a_response_that_stalls_fails(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "END_LIMIT_S", 2.0)
     change: Change = lambda steps: [*steps[:kept], HANG]  # noqa: E731
-    async with faulty(change, silence_s=2.0) as engine:
+    async with engine_of_faulty_server(change, silence_s=2.0) as engine:
         (reported,) = await responses(engine, PROMPTS[:1])
         assert ("no end of the response" if kept == 3 else "then nothing") in failure_of(reported)
 
@@ -101,7 +109,7 @@ async def test_a_missing_response_fails_although_others_arrive(with_head: bool) 
     def change(_: list[Step]) -> Reply:
         return in_events([b": wait\n\n", HANG]) if with_head else Reply([Raw(b""), HANG], head=False)
 
-    async with faulty(change, PROMPTS[:1], silence_s=2.0) as engine:
+    async with engine_of_faulty_server(change, PROMPTS[:1], silence_s=2.0) as engine:
         lost = asyncio.ensure_future(responses(engine, PROMPTS[:1]))
         while not lost.done():
             await responses(engine, PROMPTS[1:2])
@@ -111,7 +119,7 @@ async def test_a_missing_response_fails_although_others_arrive(with_head: bool) 
 async def test_a_request_reports_only_one_end() -> None:
     """A reset behind a fault that was told already adds nothing that LoadGen could be told twice."""
     change: Change = lambda steps: [steps[0], b"data: {]\n\n", RESET]  # noqa: E731
-    async with faulty(change, connections=1) as engine:
+    async with engine_of_faulty_server(change, connections=1) as engine:
         (reported,) = await responses(engine, PROMPTS[:1])
         await asyncio.sleep(0.2)
         assert [kind for kind, _ in reported] == ["first", "failed"]
@@ -121,6 +129,6 @@ async def test_a_duplicate_response_ends_the_run() -> None:
     """A box on the way that answers once more: the next request must not be given what belongs to this one."""
     again = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 14\r\n\r\ndata: [DONE]\n\n"
     change: Change = lambda steps: in_events(steps, ending=b"0\r\n\r\n" + again)  # noqa: E731
-    async with faulty(change, connections=1) as engine:
+    async with engine_of_faulty_server(change, connections=1) as engine:
         await responses(engine, PROMPTS[:1])
         assert "a response without a request" in await failure_seen(engine)

@@ -18,10 +18,10 @@ from sut.http.dialects import DIALECTS
 from sut.http.secret_options import body_fields, body_reference, header_reference, header_values, without_secrets
 from sut.http.tokenizer import BYTES
 from tests.conftest import run_here
-from tests.support.servers import server_dialects as speak
+from tests.support.servers import server_dialects
 from tests.support.servers.http_server import HttpServer, Reply, json_reply
-from tests.support.servers.text_server import speak_text, text_server
-from tests.sut.http.endpoint_runs import PROMPTS, SAMPLING, SERVERS, failure_of, responses, started
+from tests.support.servers.text_server import reply_text, text_server
+from tests.sut.http.endpoint_runs import PROMPTS, SAMPLING, SERVERS, failure_of, responses, started_engine
 
 SECRET = "a-secret-of-the-tests"
 EXACT = dataclasses.replace(SAMPLING, min_tokens=8)
@@ -113,7 +113,7 @@ async def test_headers_and_fields_are_sent_with_each_request(dialect: str) -> No
         access = Access.of({"header": [header_reference(f"X-Key={SECRET}"), header_reference("User-Agent=mine")]})
         more = {"model_path": BYTES} if is_text else {}
         fields = {"chat_template_kwargs": {"enable_thinking": False}}
-        async with started(server.url, dialect=dialect, access=access, extra_fields=fields, **more) as engine:
+        async with started_engine(server.url, dialect=dialect, access=access, extra_fields=fields, **more) as engine:
             assert (await responses(engine, PROMPTS[:1]))[0][-1][0] == "done"
         assert all(request["chat_template_kwargs"] == {"enable_thinking": False} for request in server.requests)
         assert all(f"x-key: {SECRET}\r\n".encode() in head for head in server.heads)
@@ -146,12 +146,12 @@ def test_a_parameter_can_be_renamed_only_to_a_new_name(option: str) -> None:
 
 
 def _only_max_completion_tokens(words: str) -> Any:
-    def speak(body: Body) -> Reply:
+    def make_reply(body: Body) -> Reply:
         if "max_tokens" in body:
             return json_reply({"error": {"message": words}}, 400)
-        return speak_text({**body, "max_tokens": body["max_completion_tokens"]})
+        return reply_text({**body, "max_tokens": body["max_completion_tokens"]})
 
-    return speak
+    return make_reply
 
 
 @pytest.mark.parametrize(
@@ -167,11 +167,11 @@ async def test_a_server_that_refuses_max_tokens_suggests_a_rename(words: str) ->
     async with text_server("openai-chat", _only_max_completion_tokens(words)) as server:
         options: dict[str, Any] = {"dialect": "openai-chat", "model_path": BYTES, "sampling": EXACT}
         with pytest.raises(SetupError) as refused:
-            async with started(server.url, **options):
+            async with started_engine(server.url, **options):
                 pass
         assert "--api-rename max_tokens=max_completion_tokens" in refused.value.fix
         renamed = {"max_tokens": "max_completion_tokens"}
-        async with started(server.url, renamed=renamed, **options) as engine:
+        async with started_engine(server.url, renamed=renamed, **options) as engine:
             assert (await responses(engine, PROMPTS[:1]))[0][-1][0] == "done"
         assert server.requests[-1]["max_completion_tokens"] == 8
         assert "max_tokens" not in server.requests[-1]
@@ -181,23 +181,23 @@ async def test_a_too_large_max_tokens_suggests_no_rename() -> None:
     words = "max_tokens is too large: 4096. This model supports at most 2048 completion tokens"
     async with text_server("openai-chat", _only_max_completion_tokens(words)) as server:
         with pytest.raises(SetupError) as refused:
-            async with started(server.url, dialect="openai-chat", model_path=BYTES):
+            async with started_engine(server.url, dialect="openai-chat", model_path=BYTES):
                 pass
     assert "--api-rename max_tokens=" not in refused.value.fix
 
 
 async def _failure(reply: Reply, name: str = "openai-chat", **more: Any) -> HarnessError:
-    honest = speak_text if DIALECTS[name].sends_text else speak.vllm
+    honest = reply_text if DIALECTS[name].sends_text else server_dialects.vllm
     request_count = 0
 
-    def speak_then(body: Body) -> Reply:
+    def reply_with_status(body: Body) -> Reply:
         nonlocal request_count
         request_count += 1
         return honest(body) if request_count <= (2 if name.startswith("openai") else 3) else reply
 
     path = {"model_path": BYTES} if DIALECTS[name].sends_text else {}
-    server = HttpServer(DIALECTS[name].path, speak_then, DIALECTS[name].owner or "somebody")
-    async with server, started(server.url, dialect=name, connections=1, **path, **more) as engine:
+    server = HttpServer(DIALECTS[name].path, reply_with_status, DIALECTS[name].owner or "somebody")
+    async with server, started_engine(server.url, dialect=name, connections=1, **path, **more) as engine:
         (events,) = await responses(engine, PROMPTS[:1])
         failure_of(events)
         error = events[-1][1]
@@ -208,10 +208,10 @@ async def _failure(reply: Reply, name: str = "openai-chat", **more: Any) -> Harn
 @pytest.mark.parametrize("status", [201, 202, 206, 299])
 @pytest.mark.parametrize("name", ["openai", "openai-chat", "vllm"])
 async def test_each_success_status_is_accepted(status: int, name: str) -> None:
-    honest = speak_text if DIALECTS[name].sends_text else speak.vllm
+    honest = reply_text if DIALECTS[name].sends_text else server_dialects.vllm
     path = {"model_path": BYTES} if DIALECTS[name].sends_text else {}
     server = HttpServer(DIALECTS[name].path, lambda body: dataclasses.replace(honest(body), status=status), "somebody")
-    async with server, started(server.url, dialect=name, **path) as engine:
+    async with server, started_engine(server.url, dialect=name, **path) as engine:
         assert (await responses(engine, PROMPTS[:1]))[0][-1][0] == "done"
 
 
@@ -254,11 +254,11 @@ async def test_a_self_signed_certificate_is_accepted_only_with_insecure(tmp_path
     context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
     async with text_server("openai", tls=context) as server:
         with pytest.raises(SetupError, match="certificate is not valid") as refused:
-            async with started(server.url, dialect="openai", model_path=BYTES):
+            async with started_engine(server.url, dialect="openai", model_path=BYTES):
                 pass
         assert "--insecure" in refused.value.fix
         access = Access.of({"insecure": True})
-        async with started(server.url, dialect="openai", model_path=BYTES, access=access) as engine:
+        async with started_engine(server.url, dialect="openai", model_path=BYTES, access=access) as engine:
             assert (await responses(engine, PROMPTS[:1]))[0][-1][0] == "done"
 
 

@@ -8,8 +8,8 @@ from sut.http.address import ServerAddress, with_route
 from sut.http.http_engine import EndpointEngine
 from sut.http.tokenizer import BYTES
 from tests.support.servers.http_server import HttpServer, serving
-from tests.support.servers.text_server import speak_text
-from tests.sut.http.endpoint_runs import PROMPTS, SAMPLING, responses, started
+from tests.support.servers.text_server import reply_text
+from tests.sut.http.endpoint_runs import PROMPTS, SAMPLING, responses, started_engine
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 
@@ -76,27 +76,27 @@ def test_a_url_with_another_route_is_refused() -> None:
 
 async def test_only_the_named_route_is_requested() -> None:
     """A server with both routes, and one that has only the other route."""
-    async with HttpServer((COMPLETIONS, CHAT), speak_text, "somebody") as server:
+    async with HttpServer((COMPLETIONS, CHAT), reply_text, "somebody") as server:
         for route, dialect in ((CHAT, "openai-chat"), (COMPLETIONS, "openai"), ("", "openai")):
             server.lines.clear()
-            async with started(f"{server.url}{route}?api-version=1", model_path=BYTES) as engine:
+            async with started_engine(f"{server.url}{route}?api-version=1", model_path=BYTES) as engine:
                 await responses(engine, PROMPTS[:1])
                 await engine.observed()
             posted = {line for line in server.lines if line.startswith("POST")}
             assert posted == {f"POST {route or COMPLETIONS}?api-version=1"}, dialect
             assert all(line.endswith("?api-version=1") for line in server.lines)
-    async with HttpServer(COMPLETIONS, speak_text, "somebody") as server:
+    async with HttpServer(COMPLETIONS, reply_text, "somebody") as server:
         for more in ({"url": f"{server.url}{CHAT}"}, {"url": server.url, "dialect": "openai-chat"}):
             server.lines.clear()
             with pytest.raises(SetupError, match=f"has no {CHAT}"):
-                async with started(**more, model_path=BYTES):
+                async with started_engine(**more, model_path=BYTES):
                     pass
             assert {line for line in server.lines if line.startswith("POST")} == {f"POST {CHAT}"}
 
 
 async def test_a_server_with_another_api_root_is_measured() -> None:
     path = "/v3/chat/completions"
-    async with HttpServer(path, speak_text, "somebody", models_path="/v3/models") as server:
+    async with HttpServer(path, reply_text, "somebody", models_path="/v3/models") as server:
         engine = EndpointEngine(f"{server.url}{path}", SAMPLING, streaming=True, connections=1, model_path=BYTES)
         report = await engine.start()
         assert (await responses(engine, PROMPTS[:1]))[0][-1][0] == "done"
@@ -106,7 +106,7 @@ async def test_a_server_with_another_api_root_is_measured() -> None:
 
 @pytest.mark.parametrize(("route", "dialect"), [("", "openai"), (CHAT, "openai-chat")])
 def test_doctor_uses_the_route_of_the_url(route: str, dialect: str) -> None:
-    with serving(HttpServer((COMPLETIONS, CHAT), speak_text, None)) as server:
+    with serving(HttpServer((COMPLETIONS, CHAT), reply_text, None)) as server:
         doctor_request = DoctorRequest(api_server=f"{server.url}{route}")
         texts = [finding.text for finding in examine_machine(doctor_request) if finding.rule == "machine/server"]
     assert f"dialect {dialect}, model model" in texts[0]

@@ -19,7 +19,7 @@ async def _models(address: ServerAddress, access: Access) -> server.Reply:
     return await server.ask(address, access, "/v1/models")
 
 
-async def _asked(
+async def _ask_server(
     response: bytes, question: Callable[[ServerAddress, Access], Awaitable[Any]] = _models, *, closes: bool = True
 ) -> Any:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -47,24 +47,24 @@ async def _asked(
 )
 def test_invalid_responses_are_refused(response: bytes, words: str) -> None:
     with pytest.raises(SetupError, match=words) as refused:
-        asyncio.run(_asked(response))
+        asyncio.run(_ask_server(response))
     assert "/v1/models" in refused.value.message
     assert not re.search(r"Error|Exception|bytearray|b'", refused.value.message)
 
 
 def test_a_server_without_model_list_requires_a_model_name() -> None:
     absent = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
-    card = asyncio.run(_asked(absent, lambda address, access: server.read_card(address, access, "name")))
+    card = asyncio.run(_ask_server(absent, lambda address, access: server.read_card(address, access, "name")))
     assert card == server.ModelCard("name")
     with pytest.raises(SetupError, match="status 404") as refused:
-        asyncio.run(_asked(absent, lambda address, access: server.read_card(address, access, None)))
+        asyncio.run(_ask_server(absent, lambda address, access: server.read_card(address, access, None)))
     assert "--api-model-name" in refused.value.fix
 
 
 def test_a_silent_server_is_refused_after_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "RESPONSE_TIMEOUT_S", 0.5)
     with pytest.raises(SetupError, match="did not respond to /v1/models within"):
-        asyncio.run(_asked(OK, closes=False))
+        asyncio.run(_ask_server(OK, closes=False))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_silent_server_is_refused_after_a_timeout(monkeypatch: pytest.MonkeyPa
 )
 def test_invalid_counters_are_ignored(page: bytes, generated: float | None) -> None:
     response = OK + b"content-length: %d\r\n\r\n" % len(page) + page
-    assert asyncio.run(_asked(response, server.read_counters)).generated == generated
+    assert asyncio.run(_ask_server(response, server.read_counters)).generated == generated
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_an_invalid_model_list_is_refused(card: dict[str, Any]) -> None:
     page = json.dumps({"data": [card]}).encode()
     response = OK + b"content-length: %d\r\n\r\n" % len(page) + page
     with pytest.raises(SetupError, match="lists no models"):
-        asyncio.run(_asked(response, lambda address, access: server.read_card(address, access, None)))
+        asyncio.run(_ask_server(response, lambda address, access: server.read_card(address, access, None)))
 
 
 @pytest.mark.parametrize("host", ["xn--", "h\x00st", "\u2024\u2024"])
@@ -101,6 +101,6 @@ def test_an_invalid_host_name_is_refused(host: str) -> None:
 
 def test_redirects_and_compression_are_not_followed() -> None:
     redirect = b"HTTP/1.1 307 Temporary Redirect\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n"
-    assert asyncio.run(_asked(redirect)).status == 307
+    assert asyncio.run(_ask_server(redirect)).status == 307
     packed = OK + b"content-encoding: gzip\r\ncontent-length: 3\r\n\r\nabc"
-    assert asyncio.run(_asked(packed)) == server.Reply(200, b"abc")
+    assert asyncio.run(_ask_server(packed)) == server.Reply(200, b"abc")

@@ -18,8 +18,8 @@ from tests.support.servers import text_server as text
 from tests.support.servers.http_server import PAUSE_S, RESET, Reply, Step, event
 from tests.support.servers.server_dialects import DONE
 from tests.support.servers.text_server import PATHS, Body, chunk, text_server
-from tests.sut.http.endpoint_runs import PROMPTS, SAMPLING, SERVERS, Listener, failure_of, responses, started
-from tests.sut.http.test_text import EXACT, Noting, asked, speaking
+from tests.sut.http.endpoint_runs import PROMPTS, SAMPLING, SERVERS, Listener, failure_of, responses, started_engine
+from tests.sut.http.test_text import EXACT, TimedListener, ask_text_server, engine_of_text_server
 
 
 @pytest.fixture(scope="module")
@@ -27,19 +27,19 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(make_model(tmp_path_factory.mktemp("model") / "model"))
 
 
-class Held:
+class DelayedEnd:
     """A server that sends the end of a timed response only after the query is complete.
 
     A client that waits for the end would wait forever.
     """
 
-    def __init__(self, speak: Any, kept: int, honest: int, rest: list[Step] | None = None) -> None:
+    def __init__(self, make_reply: Any, kept: int, honest: int, rest: list[Step] | None = None) -> None:
         self.gate = asyncio.Event()
-        self._speak, self._kept, self._honest, self._rest = speak, kept, honest, rest
+        self._make_reply, self._kept, self._honest, self._rest = make_reply, kept, honest, rest
         self._requests = 0
 
     def __call__(self, body: Body) -> Reply:
-        reply: Reply = self._speak(body)
+        reply: Reply = self._make_reply(body)
         self._requests += 1
         if self._requests <= self._honest:
             return reply
@@ -54,9 +54,9 @@ class Held:
             yield step
 
 
-async def complete_before_the_end(engine: EndpointEngine, held_reply: Held) -> Noting:
+async def complete_before_the_end(engine: EndpointEngine, held_reply: DelayedEnd) -> TimedListener:
     """Send a query, and let the server end the response after the query is complete."""
-    listener = Noting()
+    listener = TimedListener()
     engine.submit(Request(listener, PROMPTS[0], 0, 0, 0, 1))
     await patiently(listener.over.wait(), "the completion before the end of the response")
     assert [kind for kind, _ in listener.events] == ["first", "done"]
@@ -70,10 +70,10 @@ async def complete_before_the_end(engine: EndpointEngine, held_reply: Held) -> N
 async def test_the_last_text_completes_a_query_before_the_stream_ends(
     dialect: str, tokenized: bool, kept: int, model: str
 ) -> None:
-    held_reply = Held(text.speak_text, kept, honest=2)
+    held_reply = DelayedEnd(text.reply_text, kept, honest=2)
     async with (
         text_server(dialect, held_reply) as server,
-        started(server.url, dialect=dialect, model_path=model if tokenized else BYTES, sampling=EXACT) as engine,
+        started_engine(server.url, dialect=dialect, model_path=model if tokenized else BYTES, sampling=EXACT) as engine,
     ):
         listener = await complete_before_the_end(engine, held_reply)
         ids, reason, _ = listener.events[1][1]
@@ -89,11 +89,11 @@ async def test_the_last_text_completes_a_query_before_the_stream_ends(
                                             ("sglang incremental", 1), ("llama.cpp", 1)])  # fmt: skip
 async def test_the_last_token_completes_a_query_in_each_dialect(name: str, kept: int) -> None:
     server = SERVERS[name]()
-    held_reply = Held(server.speak, kept, honest=3)
+    held_reply = DelayedEnd(server.make_reply, kept, honest=3)
     if name in ("llama.cpp", "tensorrt-llm"):  # without a probe of min_tokens
         held_reply._honest = 2
-    server.speak = held_reply
-    async with server, started(server.url) as engine:
+    server.make_reply = held_reply
+    async with server, started_engine(server.url) as engine:
         listener = await complete_before_the_end(engine, held_reply)
         assert len(listener.events[1][1][0]) == SAMPLING.max_tokens
         await engine.observed()
@@ -103,7 +103,7 @@ async def test_the_last_token_completes_a_query_in_each_dialect(name: str, kept:
 async def test_token_gaps_are_recorded_only_for_streamed_responses(name: str) -> None:
     server = text_server("openai-chat") if name == "openai-chat" else SERVERS[name]()
     more: dict[str, Any] = {"sampling": EXACT, "model_path": BYTES} if name == "openai-chat" else {}
-    async with server, started(server.url, **more) as engine:
+    async with server, started_engine(server.url, **more) as engine:
         request = Request(Listener(), PROMPTS[0], 0, 0, 0, 1)
         engine.submit(request)
         assert isinstance(request.sink, Listener)
@@ -129,10 +129,10 @@ LATE: dict[str, tuple[list[Step], str]] = {
 @pytest.mark.parametrize("name", LATE)
 async def test_a_fault_after_the_last_token_ends_the_run(name: str, model: str) -> None:
     rest, words = LATE[name]
-    held_reply = Held(text.speak_text, 2, honest=2, rest=rest)
+    held_reply = DelayedEnd(text.reply_text, 2, honest=2, rest=rest)
     async with (
         text_server("openai-chat", held_reply) as server,
-        started(server.url, dialect="openai-chat", model_path=model, sampling=EXACT) as engine,
+        started_engine(server.url, dialect="openai-chat", model_path=model, sampling=EXACT) as engine,
     ):
         listener = await complete_before_the_end(engine, held_reply)
         with pytest.raises(ExecutionError) as failed:
@@ -145,9 +145,9 @@ async def test_a_fault_after_the_last_token_ends_the_run(name: str, model: str) 
 async def test_a_wrong_count_after_the_last_token_ends_a_run_on_token_ids() -> None:
     server = SERVERS["tensorrt-llm"]()
     usage = {"prompt_tokens": len(PROMPTS[0]), "completion_tokens": 9}
-    held_reply = Held(server.speak, 2, honest=2, rest=[event({"choices": [], "usage": usage}), DONE])
-    server.speak = held_reply
-    async with server, started(server.url) as engine:
+    held_reply = DelayedEnd(server.make_reply, 2, honest=2, rest=[event({"choices": [], "usage": usage}), DONE])
+    server.make_reply = held_reply
+    async with server, started_engine(server.url) as engine:
         await complete_before_the_end(engine, held_reply)
         with pytest.raises(ExecutionError, match="8 token IDs, but the server reports 9"):
             await patiently(engine.observed(), "the failure")
@@ -165,8 +165,8 @@ HARMLESS = {
 @pytest.mark.parametrize("dialect", PATHS)
 @pytest.mark.parametrize("name", HARMLESS)
 async def test_equivalent_streams_have_the_same_tokens(name: str, dialect: str, model: str) -> None:
-    expected, _, _ = await asked(text.speak_text, model, dialect=dialect)
-    reported, observed, client = await asked(HARMLESS[name], model, dialect=dialect)
+    expected, _, _ = await ask_text_server(text.reply_text, model, dialect=dialect)
+    reported, observed, client = await ask_text_server(HARMLESS[name], model, dialect=dialect)
     assert reported == expected
     assert client.chunks == 8 * len(PROMPTS)
     assert not [note for note in observed.notes if "responses have" in note or "chunks" in note]
@@ -176,7 +176,7 @@ async def test_equivalent_streams_have_the_same_tokens(name: str, dialect: str, 
 async def test_repeated_finish_reasons_are_noted(dialect: str, model: str) -> None:
     async with (
         text_server(dialect, text.repeats_the_reason) as server,
-        started(server.url, dialect=dialect, model_path=model, sampling=EXACT) as engine,
+        started_engine(server.url, dialect=dialect, model_path=model, sampling=EXACT) as engine,
     ):
         reported = await responses(engine, PROMPTS)
         observed = await engine.observed()
@@ -185,7 +185,7 @@ async def test_repeated_finish_reasons_are_noted(dialect: str, model: str) -> No
 
 
 async def test_an_early_finish_reason_ends_a_timed_run(model: str) -> None:
-    async with speaking(text.repeats_the_reason, model, connections=len(PROMPTS)) as engine:
+    async with engine_of_text_server(text.repeats_the_reason, model, connections=len(PROMPTS)) as engine:
         reported = await responses(engine, PROMPTS)
     assert "chunks arrived after the finish reason" in failure_of(reported[0])
 
@@ -193,7 +193,7 @@ async def test_an_early_finish_reason_ends_a_timed_run(model: str) -> None:
 async def test_missing_finish_reasons_are_noted(model: str) -> None:
     async with (
         text_server("openai", text.never_gives_a_reason) as server,
-        started(server.url, dialect="openai", model_path=model, sampling=EXACT) as engine,
+        started_engine(server.url, dialect="openai", model_path=model, sampling=EXACT) as engine,
     ):
         reported = await responses(engine, PROMPTS)
         observed = await engine.observed()

@@ -28,11 +28,11 @@ from tests.sut.http.endpoint_runs import (
     Listener,
     failure_of,
     responses,
-    started,
+    started_engine,
 )
 
 EXACT = dataclasses.replace(SAMPLING, min_tokens=8)
-Speak = Callable[[dict[str, Any]], Reply]
+MakeReply = Callable[[dict[str, Any]], Reply]
 
 
 @pytest.fixture(scope="module")
@@ -43,36 +43,38 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 class HonestAtFirst:
     """Speaks well to the probes, and another way to the timed queries."""
 
-    def __init__(self, speak: Speak) -> None:
-        self._speak, self._asked = speak, 0
+    def __init__(self, make_reply: MakeReply) -> None:
+        self._make_reply, self._asked = make_reply, 0
 
     def __call__(self, body: dict[str, Any]) -> Reply:
         self._asked += 1
-        return text.speak_text(body) if self._asked <= 2 else self._speak(body)
+        return text.reply_text(body) if self._asked <= 2 else self._make_reply(body)
 
 
 @asynccontextmanager
-async def speaking(
-    speak: Speak, model: str, *, dialect: str = "openai-chat", **more: Any
+async def engine_of_text_server(
+    make_reply: MakeReply, model: str, *, dialect: str = "openai-chat", **more: Any
 ) -> AsyncIterator[EndpointEngine]:
     more = {"model_path": model, "sampling": EXACT, "connections": 1, **more}
     async with (
-        text_server(dialect, HonestAtFirst(speak)) as server,
-        started(server.url, dialect=dialect, **more) as engine,
+        text_server(dialect, HonestAtFirst(make_reply)) as server,
+        started_engine(server.url, dialect=dialect, **more) as engine,
     ):
         yield engine
 
 
-async def asked(speak: Speak, model: str, **more: Any) -> tuple[list[Events], EngineObserved, ServerClient]:
+async def ask_text_server(
+    make_reply: MakeReply, model: str, **more: Any
+) -> tuple[list[Events], EngineObserved, ServerClient]:
     """Ask the prompts of a server that speaks like this."""
-    async with speaking(speak, model, **more) as engine:
+    async with engine_of_text_server(make_reply, model, **more) as engine:
         reported = await responses(engine, PROMPTS)
         observed = await engine.observed()
         return reported, observed, ServerClient.model_validate(observed.engines[0]["client"])
 
 
-async def failure(speak: Speak, model: str, **more: Any) -> HarnessError:
-    async with speaking(speak, model, **more) as engine:
+async def failure(make_reply: MakeReply, model: str, **more: Any) -> HarnessError:
+    async with engine_of_text_server(make_reply, model, **more) as engine:
         (events,) = await responses(engine, PROMPTS[:1])
         failure_of(events)
         error = events[-1][1]
@@ -86,7 +88,9 @@ async def test_text_is_tokenized_by_the_tokenizer_of_the_model(dialect: str, str
     tokenizer = load_text_tokenizer(model)
     async with (
         text_server(dialect) as server,
-        started(server.url, streaming=streaming, model_path=model, sampling=EXACT) as engine,  # the dialect is detected
+        started_engine(
+            server.url, streaming=streaming, model_path=model, sampling=EXACT
+        ) as engine,  # the dialect is detected
     ):
         reported = await responses(engine, PROMPTS)
         observed = await engine.observed()
@@ -106,7 +110,7 @@ async def test_text_is_tokenized_by_the_tokenizer_of_the_model(dialect: str, str
     assert not [note for note in observed.notes if "responses have" in note or " reports " in note or "chunks" in note]
 
 
-class Noting(Listener):
+class TimedListener(Listener):
     """Notes the time to the first token, by the client's reads."""
 
     ttft_ns = 0
@@ -117,8 +121,8 @@ class Noting(Listener):
 
 
 async def test_a_role_without_text_is_not_a_first_token(model: str) -> None:
-    async with speaking(text.speak_text, model) as engine:
-        listener = Noting()
+    async with engine_of_text_server(text.reply_text, model) as engine:
+        listener = TimedListener()
         engine.submit(Request(listener, PROMPTS[0], 0, 0, 0, time.time_ns()))
         await patiently(listener.over.wait(), "the response")
         client = (await engine.observed()).engines[0]["client"]
@@ -127,7 +131,7 @@ async def test_a_role_without_text_is_not_a_first_token(model: str) -> None:
 
 
 async def test_reasoning_text_is_timed_separately_from_the_answer(model: str) -> None:
-    reported, _, client = await asked(text.reasons_first, model)
+    reported, _, client = await ask_text_server(text.reasons_first, model)
     assert client.text is not None
     assert client.text.issue_to_text.count == len(PROMPTS)
     assert client.text.issue_to_text.p99_ms is not None
@@ -135,12 +139,12 @@ async def test_reasoning_text_is_timed_separately_from_the_answer(model: str) ->
     assert client.text.tokens_by_tokenizer == client.text.tokens_by_usage == 8 * len(PROMPTS)
     assert [kind for kind, _ in reported[0]] == ["first", "done"]
     # An accuracy run scores the text alone.
-    reported, _, _ = await asked(text.reasons_first, model, times_count=False)
+    reported, _, _ = await ask_text_server(text.reasons_first, model, times_count=False)
     (_, first), (_, (ids, *_)) = reported[0]
     assert (first, len(ids)) == (ids[0], 6)
 
 
-SAID: dict[str, tuple[Speak, dict[str, int], str]] = {
+COUNTED_FAULTS: dict[str, tuple[MakeReply, dict[str, int], str]] = {
     "ignore_eos is dropped": (
         text.drops_ignore_eos,
         {"short": 4, "tokens_by_usage": 12, "tokens_by_tokenizer": 12},
@@ -167,10 +171,10 @@ SAID: dict[str, tuple[Speak, dict[str, int], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", SAID)
+@pytest.mark.parametrize("name", COUNTED_FAULTS)
 async def test_each_server_fault_is_counted_and_noted(name: str, model: str) -> None:
-    speak, counts, message = SAID[name]
-    reported, observed, client = await asked(speak, model)
+    make_reply, counts, message = COUNTED_FAULTS[name]
+    reported, observed, client = await ask_text_server(make_reply, model)
     assert client.text is not None
     counted = client.text.model_dump()
     assert {key: counted[key] for key in counts} == counts
@@ -186,14 +190,14 @@ async def test_only_vllm_is_requested_to_count_the_tokens_of_each_chunk(
 ) -> None:
     async with text_server("openai-chat", owner=owner) as server:
         url = server.url + PATHS["openai-chat"]
-        async with started(url, streaming=True, model_path=model, sampling=EXACT) as engine:
+        async with started_engine(url, streaming=True, model_path=model, sampling=EXACT) as engine:
             await responses(engine, PROMPTS)
     assert server.requests[-1]["stream_options"] == {"include_usage": True, **counts}
 
 
 async def test_without_tokenizer_loadgen_receives_zero_ids(model: str) -> None:
     """As many as the server reports tokens; without usage as many as chunks came, which is an estimate."""
-    reported, observed, client = await asked(text.several_at_first, BYTES)
+    reported, observed, client = await ask_text_server(text.several_at_first, BYTES)
     assert [events[1][1][0] for events in reported] == [[0] * 8] * 4
     assert client.text is not None
     assert not client.text.is_tokenized
@@ -201,34 +205,38 @@ async def test_without_tokenizer_loadgen_receives_zero_ids(model: str) -> None:
         "32 tokens arrived in 20 chunks: the first chunk may contain multiple tokens" in note for note in observed.notes
     )
     # The finish reason `length` states the number; another finish reason does not.
-    reported, observed, _ = await asked(lambda body: text.several_at_first({**body, "stream_options": {}}), BYTES)
+    reported, observed, _ = await ask_text_server(
+        lambda body: text.several_at_first({**body, "stream_options": {}}), BYTES
+    )
     assert [events[1][1][0] for events in reported] == [[0] * 8] * 4
-    reported, observed, _ = await asked(
-        lambda body: text.pieces({**body, "stream_options": {}}, "abcdefgh", reason="stop", first=4), BYTES
+    reported, observed, _ = await ask_text_server(
+        lambda body: text.response_in_pieces({**body, "stream_options": {}}, "abcdefgh", reason="stop", first=4), BYTES
     )
     assert [events[1][1][0] for events in reported] == [[0] * 5] * 4
     assert any("the tokens of 4 of 4 responses are estimated, one per chunk" in note for note in observed.notes)
     with pytest.raises(InputError, match="--accuracy: the tokenizer of"):
-        await asked(text.speak_text, BYTES, times_count=False)
+        await ask_text_server(text.reply_text, BYTES, times_count=False)
 
 
 async def test_multiple_tokens_in_the_first_chunk_are_counted_and_noted(
     model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sut.http.http_engine.FEW_RESPONSES", 0)
-    _, observed, client = await asked(text.several_at_first, model)
+    _, observed, client = await ask_text_server(text.several_at_first, model)
     assert client.first_tokens_with_others == 4
     assert any("4 of 4 first tokens arrived with later tokens" in note for note in observed.notes)
 
 
-@pytest.mark.parametrize("speak", [text.is_silent, text.sends_only_done, text.cuts_without_reason])
-async def test_many_failed_responses_end_the_run(speak: Speak, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("make_reply", [text.is_silent, text.sends_only_done, text.cuts_without_reason])
+async def test_many_failed_responses_end_the_run(
+    make_reply: MakeReply, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sut.http.text.FEW_RESPONSES", 0)
-    error = await failure(speak, model)
+    error = await failure(make_reply, model)
     assert "1 of 1 responses failed" in error.message
 
 
-ENDS: dict[str, tuple[Speak, str, str]] = {
+ENDS: dict[str, tuple[MakeReply, str, str]] = {
     "dies": (text.dies, "closed|reset", "with curl"),
     "ends early": (text.ends_early, "without a finish reason", "with curl"),
     "no stream": (text.does_not_stream, "does not stream: only throughput can be measured", "with curl"),
@@ -240,7 +248,11 @@ ENDS: dict[str, tuple[Speak, str, str]] = {
     "401": (lambda _: json_reply({"error": "no key"}, 401), "status 401", "--api-key-env"),
     "404": (lambda _: json_reply({"error": "no model"}, 404), 'status 404: {"error": "no model"}', "--api-model-name"),
     "429": (lambda _: json_reply({"error": "slow down"}, 429), "status 429", "--api-connections"),
-    "a filter": (lambda body: text.pieces(body, "ab", reason="content_filter"), "content_filter", "with curl"),
+    "a filter": (
+        lambda body: text.response_in_pieces(body, "ab", reason="content_filter"),
+        "content_filter",
+        "with curl",
+    ),
     "an unknown field": (
         text.refuses_unknown,
         "status 422",
@@ -251,8 +263,8 @@ ENDS: dict[str, tuple[Speak, str, str]] = {
 
 @pytest.mark.parametrize("name", ENDS)
 async def test_invalid_responses_end_the_run(name: str, model: str) -> None:
-    speak, words, fix = ENDS[name]
-    error = await failure(speak, model)
+    make_reply, words, fix = ENDS[name]
+    error = await failure(make_reply, model)
     assert any(word in error.message for word in words.split("|")), error.message
     assert fix in error.fix
 
@@ -260,14 +272,14 @@ async def test_invalid_responses_end_the_run(name: str, model: str) -> None:
 async def test_an_unsupported_field_can_be_omitted(model: str) -> None:
     async with text_server("openai", text.refuses_unknown) as server:
         with pytest.raises(SetupError) as refused:
-            async with started(server.url, model_path=model, sampling=EXACT):
+            async with started_engine(server.url, model_path=model, sampling=EXACT):
                 pass
         assert "--api-omit ignore_eos" in refused.value.fix
         omitted = ("ignore_eos", "min_tokens")
-        async with started(server.url, model_path=model, sampling=EXACT, omitted=omitted) as engine:
+        async with started_engine(server.url, model_path=model, sampling=EXACT, omitted=omitted) as engine:
             assert (await responses(engine, PROMPTS))[0][-1][0] == "done"
         assert not {"ignore_eos", "min_tokens"} & server.requests[-1].keys()
-        async with started(server.url, model_path=model):  # neither has an effect, so neither is sent
+        async with started_engine(server.url, model_path=model):  # neither has an effect, so neither is sent
             pass
 
 
@@ -281,11 +293,11 @@ async def test_the_dialect_is_chosen_by_name_path_or_owner(model: str) -> None:
             assert report.configuration["probes"]["not_checked"]
         for url, dialect in ((f"{server.url}/v1/chat/completions", None), (server.url, "openai-chat")):
             with pytest.raises(SetupError, match=r"has no /v1/chat/completions \(dialect openai-chat\)"):
-                async with started(url, dialect=dialect, model_path=model):
+                async with started_engine(url, dialect=dialect, model_path=model):
                     pass
-    async with HttpServer("/other", text.speak_text, "somebody") as server:
+    async with HttpServer("/other", text.reply_text, "somebody") as server:
         with pytest.raises(SetupError, match="no route of a supported dialect"):
-            async with started(server.url, model_path=model):
+            async with started_engine(server.url, model_path=model):
                 pass
 
 
@@ -298,10 +310,10 @@ def test_the_path_of_a_route_is_not_part_of_the_address() -> None:
 async def test_a_server_of_token_ids_requires_tokenizer_and_all_fields(model: str) -> None:
     async with SERVERS["vllm"]() as server:
         with pytest.raises(InputError, match=r"--model-path bytes: server .* takes token IDs"):
-            async with started(server.url, model_path=BYTES):
+            async with started_engine(server.url, model_path=BYTES):
                 pass
         with pytest.raises(InputError, match="--api-omit seed: dialect vllm sends every field"):
-            async with started(server.url, model_path=model, omitted=("seed",)):
+            async with started_engine(server.url, model_path=model, omitted=("seed",)):
                 pass
 
 

@@ -23,7 +23,7 @@ from scenarios.launch.run_config import make_config
 from sut.replicas.kept_engine import MAX_RESTARTS, EngineKeeper
 from tests.conftest import ROOT
 from tests.support.processes.patience import until
-from tests.support.runs.dummy_runs import DummyRuns, judged
+from tests.support.runs.dummy_runs import DummyRuns, verify_one_result
 from tests.support.runs.run_commands import LONG_USER_CONF, USER_CONF, digests, is_running
 
 Run = Callable[..., RunDir]
@@ -69,7 +69,7 @@ def test_one_engine_serves_all_scenarios(run: Run, tmp_path: Path) -> None:
     assert all(KEPT_REASON in one.unofficial_reasons and not one.official for one in manifests)
     assert digests(made[0].root) == digests(made[2].root)
     for finished_run in made:
-        assert judged(finished_run.root).outcome == "PASS"
+        assert verify_one_result(finished_run.root).outcome == "PASS"
 
 
 def test_a_run_counts_only_its_own_tokens(run: Run) -> None:

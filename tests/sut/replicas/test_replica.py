@@ -20,7 +20,7 @@ from tests.support.engines.fakes import Clock
 from tests.support.runs.records import run_plan
 
 
-class Wire:
+class SentMessages:
     """Takes what is sent to the run."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ def test_responses_are_sent_together_only_without_latency_limits(
         plan = run_plan(loadgen_scenario=scenario, concurrency=concurrency).model_dump(mode="json")
         spec = ReplicaSpec(0, "", "", "", "", plan, [], [], None, {})
         replica = Session(SimpleNamespace(), spec)
-        replica._transport = wire = Wire()
+        replica._transport = wire = SentMessages()
         for tag in (1, 2):
             replica.complete(Request(replica, [5], tag), [7, 8], "stop", 0)
             await asyncio.sleep(0)

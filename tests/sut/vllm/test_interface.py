@@ -148,7 +148,7 @@ def test_a_missing_vllm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @dataclass
-class Judging(Arguments):
+class RefusingArguments(Arguments):
     """Refuses some models, numbers and pairs when a configuration is to be made of it."""
 
     max_model_len: int = 0
@@ -175,14 +175,14 @@ class Judging(Arguments):
 def test_the_invalid_argument_is_found_by_elimination(
     arguments: dict[str, Any], wrong: list[str], install: Any
 ) -> None:
-    install("0.32.0", Parameters28, arguments=Judging)
+    install("0.32.0", Parameters28, arguments=RefusingArguments)
     arguments = {"model": "a model", **arguments}
     interface = Interface(one_process=False)
     assert interface.at_fault(arguments, SAMPLING, stream=True) == {name: arguments[name] for name in wrong}
 
 
 def test_an_unreadable_environment_variable_is_named(install: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    install("0.32.0", Parameters28, arguments=Judging)
+    install("0.32.0", Parameters28, arguments=RefusingArguments)
     monkeypatch.setenv("VLLM_A", "1.5")
     monkeypatch.setenv("VLLM_B", "2")
     interface = Interface(one_process=False)

@@ -27,14 +27,14 @@ def size(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def need(size: str, folder: Path, *, weights: int = 2, cache: int = 2) -> MemoryNeed:
+def needed_memory(size: str, folder: Path, *, weights: int = 2, cache: int = 2) -> MemoryNeed:
     (folder / "config.json").write_text(json.dumps(LLAMA_8B if size == "8B" else LLAMA_70B))
     return copy_need(folder, PARAMETERS[size], LONGEST_TOKENS[size], value_bytes=weights, cache_value_bytes=cache)
 
 
 def test_memory_of_a_rank_follows_from_weights_and_cache(tmp_path: Path) -> None:
-    assert need("8B", tmp_path) == MemoryNeed(16_060_522_496, 131_072 * 2668 * 32)
-    assert need("8B", tmp_path, cache=1).cache_bytes == 65_536 * 2668 * 32
+    assert needed_memory("8B", tmp_path) == MemoryNeed(16_060_522_496, 131_072 * 2668 * 32)
+    assert needed_memory("8B", tmp_path, cache=1).cache_bytes == 65_536 * 2668 * 32
     available = int(2 * (24 * GIB * MEMORY_SHARE - WORKING_BYTES))
     assert MemoryNeed(available - 5, 5).fits(2, 24 * GIB)
     assert not MemoryNeed(available, 5).fits(2, 24 * GIB)
@@ -70,7 +70,7 @@ def test_memory_of_an_unknown_architecture_is_that_of_its_weights(tmp_path: Path
 def test_a_rank_uses_as_few_devices_as_possible(
     size: str, devices: int, gib: int, expected: tuple[int, int], tmp_path: Path
 ) -> None:
-    layout = choose_layout(devices, gib * GIB, need(size, tmp_path), one_at_a_time=False)
+    layout = choose_layout(devices, gib * GIB, needed_memory(size, tmp_path), one_at_a_time=False)
     assert (layout.copies, layout.parts) == expected
     assert layout.copies * layout.parts <= devices
     assert bool(layout.why) == (devices > 1)
@@ -78,7 +78,7 @@ def test_a_rank_uses_as_few_devices_as_possible(
 
 def test_a_single_stream_uses_all_devices(tmp_path: Path) -> None:
     for devices, parts in ((1, 1), (2, 2), (6, 4), (8, 8), (16, 8)):
-        layout = choose_layout(devices, 80 * GIB, need("8B", tmp_path), one_at_a_time=True)
+        layout = choose_layout(devices, 80 * GIB, needed_memory("8B", tmp_path), one_at_a_time=True)
         assert (layout.copies, layout.parts) == (1, parts)
 
 
@@ -88,18 +88,18 @@ def test_a_single_stream_uses_all_devices(tmp_path: Path) -> None:
 def test_requested_parallel_sizes_are_kept(
     copies: int | None, parts: int | None, expected: tuple[int, int], tmp_path: Path
 ) -> None:
-    layout = choose_layout(8, 80 * GIB, need("8B", tmp_path), one_at_a_time=False, copies=copies, parts=parts)
+    layout = choose_layout(8, 80 * GIB, needed_memory("8B", tmp_path), one_at_a_time=False, copies=copies, parts=parts)
     assert (layout.copies, layout.parts) == expected
 
 
 def test_unknown_device_memory_is_reported(tmp_path: Path) -> None:
-    layout = choose_layout(4, 0, need("70B", tmp_path), one_at_a_time=False)
+    layout = choose_layout(4, 0, needed_memory("70B", tmp_path), one_at_a_time=False)
     assert (layout.copies, layout.parts) == (4, 1)
     assert "memory of the devices is unknown" in layout.why
 
 
 def test_pipeline_stages_count_as_one_larger_device(tmp_path: Path) -> None:
-    need("70B", tmp_path)
+    needed_memory("70B", tmp_path)
     facts = run_facts(model_folder=tmp_path, parameters=PARAMETERS["70B"], longest_prompt_tokens=1920)
     kind = VllmKind(lambda: Machine("cuda", 8, [0], device_bytes=80 * GIB))
     assert kind.layout(VllmOptions(), facts).parts == 4

@@ -21,7 +21,7 @@ PIECES = [[], [1], [2, 3]]
 ANSWERED = [("first", 1), ("done", ([1, 2, 3], "length", 0))]
 
 
-class StandIn:
+class VllmStandIn:
     """Responses as vLLM does with output kind DELTA: each request with the same pieces, new ids in each.
 
     Args:
@@ -68,13 +68,13 @@ class StandIn:
         return outputs
 
 
-def around(llm: StandIn, kind: type[VllmEngine], *, stream: bool = True) -> VllmEngine:
+def engine_around(llm: VllmStandIn, kind: type[VllmEngine], *, stream: bool = True) -> VllmEngine:
     engine = kind("no model", {}, SAMPLING, stream_first_token=stream)
     engine._llm, engine._parameters, engine._tokens_input = llm, None, lambda ids: {"ids": ids}
     return engine
 
 
-def asked(engine: VllmEngine, *requests: Request) -> None:
+def submit_and_run(engine: VllmEngine, *requests: Request) -> None:
     """Submit requests and run the loop until nothing is left to do on it."""
 
     async def work() -> None:
@@ -92,10 +92,10 @@ KINDS = pytest.mark.parametrize("kind", [VllmEngine, OneProcessVllmEngine])
 @KINDS
 @pytest.mark.parametrize("priority", [0, STEPPED_BACK])
 def test_a_query_reports_one_first_token_and_its_output(kind: type[VllmEngine], priority: int) -> None:
-    llm, sink = StandIn(), FakeSink()
+    llm, sink = VllmStandIn(), FakeSink()
     request = Request(sink, PROMPT)
     request.priority = priority
-    asked(around(llm, kind), request)
+    submit_and_run(engine_around(llm, kind), request)
     assert llm.asked == [({"ids": PROMPT}, priority)]
     assert sink.events == ANSWERED
 
@@ -103,25 +103,27 @@ def test_a_query_reports_one_first_token_and_its_output(kind: type[VllmEngine], 
 @KINDS
 def test_offline_reports_no_first_token(kind: type[VllmEngine]) -> None:
     sink = FakeSink()
-    asked(around(StandIn([[1, 2, 3]]), kind, stream=False), Request(sink, PROMPT))
+    submit_and_run(engine_around(VllmStandIn([[1, 2, 3]]), kind, stream=False), Request(sink, PROMPT))
     assert sink.events == ANSWERED[1:]
 
 
 def test_a_failure_is_reported_to_the_request() -> None:
     sink = FakeSink()
-    asked(around(StandIn([[1]], error=ValueError("prompt too long")), VllmEngine), Request(sink, PROMPT))
+    submit_and_run(
+        engine_around(VllmStandIn([[1]], error=ValueError("prompt too long")), VllmEngine), Request(sink, PROMPT)
+    )
     error = dict(sink.events)["failed"]
     assert isinstance(error, ExecutionError)
     assert "ValueError: prompt too long" in error.message
 
 
 def test_query_times_of_vllm_omit_the_warm_up() -> None:
-    llm = StandIn()
+    llm = VllmStandIn()
     llm.metrics = SimpleNamespace(queued_ts=1.0, scheduled_ts=1.5, first_token_ts=2.0, last_token_ts=4.0)
-    engine = around(llm, VllmEngine)
-    asked(engine, Request(FakeSink(), [5], seq=-1))
+    engine = engine_around(llm, VllmEngine)
+    submit_and_run(engine, Request(FakeSink(), [5], seq=-1))
     assert asyncio.run(engine.observed()).engines == []
-    asked(engine, *(Request(FakeSink(), [5], seq=number) for number in (0, 1)))
+    submit_and_run(engine, *(Request(FakeSink(), [5], seq=number) for number in (0, 1)))
     times = {"queries": 2, "queued_s": 1.0, "prefill_s": 1.0, "decode_s": 4.0}
     assert asyncio.run(engine.observed()).engines == [{"query_times": times}]
 
@@ -130,25 +132,25 @@ def test_query_times_of_vllm_omit_the_warm_up() -> None:
 
 
 def test_simultaneous_requests_are_computed_in_common_steps() -> None:
-    llm, sinks = StandIn(), [FakeSink(), FakeSink()]
-    engine = around(llm, OneProcessVllmEngine)
-    asked(engine, *(Request(sink, PROMPT) for sink in sinks))
+    llm, sinks = VllmStandIn(), [FakeSink(), FakeSink()]
+    engine = engine_around(llm, OneProcessVllmEngine)
+    submit_and_run(engine, *(Request(sink, PROMPT) for sink in sinks))
     assert [sink.events for sink in sinks] == [ANSWERED, ANSWERED]
     assert engine.activity() == llm.steps == len(PIECES), "a step for each output, and none for an idle engine"
 
 
 def test_a_completed_request_may_submit_the_next_one() -> None:
-    llm, second = StandIn(), FakeSink()
-    engine = around(llm, OneProcessVllmEngine)
+    llm, second = VllmStandIn(), FakeSink()
+    engine = engine_around(llm, OneProcessVllmEngine)
     first = FakeSink(lambda: engine.submit(Request(second, PROMPT)))
-    asked(engine, Request(first, PROMPT))
+    submit_and_run(engine, Request(first, PROMPT))
     assert first.events == second.events == ANSWERED
     assert llm.steps == 2 * len(PIECES)
 
 
 def test_a_refused_request_fails_alone() -> None:
-    engine, refused, good = around(StandIn(), OneProcessVllmEngine), FakeSink(), FakeSink()
-    asked(engine, Request(refused, PROMPT * 10), Request(good, PROMPT))
+    engine, refused, good = engine_around(VllmStandIn(), OneProcessVllmEngine), FakeSink(), FakeSink()
+    submit_and_run(engine, Request(refused, PROMPT * 10), Request(good, PROMPT))
     ((word, error),) = refused.events
     assert word == "failed"
     assert "ValueError: prompt too long" in str(error)
@@ -157,9 +159,9 @@ def test_a_refused_request_fails_alone() -> None:
 
 
 def test_a_failed_step_ends_the_engine_and_its_requests() -> None:
-    llm, sinks = StandIn([[1], [2, 3]], error=RuntimeError("out of memory"), error_at=2), [FakeSink(), FakeSink()]
-    engine = around(llm, OneProcessVllmEngine)
-    asked(engine, *(Request(sink, PROMPT) for sink in sinks))
+    llm, sinks = VllmStandIn([[1], [2, 3]], error=RuntimeError("out of memory"), error_at=2), [FakeSink(), FakeSink()]
+    engine = engine_around(llm, OneProcessVllmEngine)
+    submit_and_run(engine, *(Request(sink, PROMPT) for sink in sinks))
     for sink in sinks:
         assert [word for word, _ in sink.events] == ["first", "failed"]
         assert "out of memory" in str(sink.events[1][1])
@@ -170,7 +172,7 @@ def test_a_failed_step_ends_the_engine_and_its_requests() -> None:
 
 @pytest.mark.parametrize("kind", [VllmEngine, OneProcessVllmEngine])
 def test_requests_may_have_different_output_lengths(kind: type[VllmEngine]) -> None:
-    engine = around(StandIn(), kind)
+    engine = engine_around(VllmStandIn(), kind)
     engine._parameters = "those of the run"
     engine._interface = SimpleNamespace(sampling_parameters=lambda policy, stream: (policy, stream))
     assert engine._parameters_of(Request(FakeSink(), PROMPT)) == "those of the run"
