@@ -1,4 +1,4 @@
-"""Local names and parameters are nouns that state what they hold, in all packages, tests and tools."""
+"""Local names state what they hold in all packages, tests and tools. Names of tests state an outcome."""
 
 import ast
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ VAGUE = frozenset(
 )
 PACKAGES = ("compliance", "mlperf_llama_vllm", "qsl", "runs", "scenarios", "scripts", "sut", "tests", "tools")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+MIN_WORDS_OF_A_TEST = 3
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 
 
@@ -51,7 +52,46 @@ def test_local_names_say_what_they_hold(package: str) -> None:
     assert vague == []
 
 
+def vague_members(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the line and the name of each function, field and attribute with a vague name."""
+    for node in ast.walk(tree):
+        if isinstance(node, Function) and node.name.strip("_") in VAGUE:
+            yield node.lineno, node.name
+        elif isinstance(node, ast.ClassDef):
+            fields = [child.target for child in node.body if isinstance(child, ast.AnnAssign)]
+            yield from (
+                (field.lineno, field.id) for field in fields if isinstance(field, ast.Name) and field.id in VAGUE
+            )
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr.strip("_") in VAGUE:
+            yield from [(node.lineno, node.attr)] if ast.unparse(node.value) == "self" else []
+
+
+def test_functions_and_fields_of_tests_say_what_they_are() -> None:
+    vague = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for line, name in vague_members(ast.parse(path.read_text()))
+    ]
+    assert vague == []
+
+
+def test_names_of_tests_have_a_subject_and_an_outcome() -> None:
+    short = [
+        f"{path.relative_to(ROOT)}: {node.name}"
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, Function) and node.name.startswith("test_")
+        if len(node.name.split("_")) <= MIN_WORDS_OF_A_TEST and path.name != "test_examples.py"  # names of programs
+    ]
+    assert short == []
+
+
 def test_vague_names_are_reported_outside_of_short_comprehensions() -> None:
     code = "def f(of):\n    found = [one for one in of]\n    for one in of:\n        pass\n"
     assert list(vague_names(ast.parse(code))) == [(1, "of"), (2, "found"), (3, "one")]
     assert not list(vague_names(ast.parse("def compared(found, required):\n    return found == required\n")))
+
+
+def test_vague_members_are_reported() -> None:
+    code = "class C:\n    given: int\n    def of(self):\n        self._asked = self.found = self.path = 1\n"
+    assert [name for _, name in vague_members(ast.parse(code))] == ["given", "of", "_asked", "found"]

@@ -183,7 +183,7 @@ _FOLDERS = (
 
 def endpoints() -> Path:
     """All recorded directories. Read them only."""
-    return make_and_keep("endpoints-folders", unpack, ("tests/compliance/mlperf_endpoints/folders.tar.xz",))
+    return make_and_keep("endpoints-folders", unpack, data=["tests/compliance/mlperf_endpoints/folders.tar.xz"])
 
 
 def folders() -> Iterator[Input]:
@@ -279,10 +279,7 @@ _NOT_EVERYWHERE = {"of-another-user", "name-of-no-text"}
 
 def signoff_runs() -> Path:
     """The runs of the sign-off's back-test, with the dataset where this machine has it. Read them only."""
-    return (
-        make_and_keep("signoff-legs", _relocated, ("tests/signoff/runs.tar.xz", "tests/support", "runs", "qsl"))
-        / backtest.RUNS
-    )
+    return make_and_keep("signoff-legs", _relocated, data=["tests/signoff/runs.tar.xz"]) / backtest.RUNS
 
 
 def _relocated(folder: Path) -> None:

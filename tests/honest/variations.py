@@ -63,7 +63,7 @@ def _move(run: RunDir, key: str, by_s: float, form: str) -> None:
     set_detail(run, key, text[:-3] if form == POWER_TIME else text)
 
 
-def at(*moment: int, apart: timedelta = timedelta(minutes=10)) -> Variation:
+def run_from_time(*moment: int, apart: timedelta = timedelta(minutes=10)) -> Variation:
     start = datetime(*moment, tzinfo=UTC)
 
     def variation(pair: Pair) -> None:
@@ -73,7 +73,7 @@ def at(*moment: int, apart: timedelta = timedelta(minutes=10)) -> Variation:
     return variation
 
 
-def stepped(by_ms: float) -> Variation:
+def with_clock_step(by_ms: float) -> Variation:
     """The machine's clock was set by some milliseconds in the middle of each run; LoadGen's and ours read it alike."""
 
     def step(run: RunDir) -> None:
@@ -105,15 +105,15 @@ def clock_changed(by_h: int) -> Variation:
 CLOCKS: dict[str, Variation] = {
     "to-summer-time": clock_changed(1),
     "to-winter-time": clock_changed(-1),
-    "new-year": at(2026, 12, 31, 23, 59, 59),
-    "leap-day": at(2028, 2, 28, 23, 59, 59),
-    "after-2038": at(2038, 1, 19, 3, 14, 7),
-    "clock-never-set": at(1970, 1, 1, 0, 1),
-    "legs-a-week-apart": at(2026, 11, 15, 8, apart=timedelta(days=6)),
-    "accuracy-before-performance": at(2026, 11, 22, 8, apart=timedelta(hours=-3)),
-    "legs-right-after-each-other": at(2026, 11, 22, 8, apart=timedelta(seconds=30)),
+    "new-year": run_from_time(2026, 12, 31, 23, 59, 59),
+    "leap-day": run_from_time(2028, 2, 28, 23, 59, 59),
+    "after-2038": run_from_time(2038, 1, 19, 3, 14, 7),
+    "clock-never-set": run_from_time(1970, 1, 1, 0, 1),
+    "legs-a-week-apart": run_from_time(2026, 11, 15, 8, apart=timedelta(days=6)),
+    "accuracy-before-performance": run_from_time(2026, 11, 22, 8, apart=timedelta(hours=-3)),
+    "legs-right-after-each-other": run_from_time(2026, 11, 22, 8, apart=timedelta(seconds=30)),
 }
-STEPPED: dict[str, Variation] = {f"clock-set-by-{by_ms}-ms": stepped(by_ms) for by_ms in (-3, 4, -0.5)}
+STEPPED: dict[str, Variation] = {f"clock-set-by-{by_ms}-ms": with_clock_step(by_ms) for by_ms in (-3, 4, -0.5)}
 
 # Places in which a result lies, and how its files came there ----------------------------------------------------------
 
@@ -127,7 +127,7 @@ def to(*parts: str) -> Variation:
     return variation
 
 
-def beside(*places: str, content: str = "{}\n") -> Variation:
+def with_additional_files(*places: str, content: str = "{}\n") -> Variation:
     """Files that do not belong to the result; {} is each run."""
 
     def variation(pair: Pair) -> None:
@@ -234,14 +234,16 @@ PLACES: dict[str, Variation] = {
     "read-only": modes(0o555, 0o444),
     "of-another-user": of_another_user,
     "names-that-differ-in-case-alone": names_that_differ_in_case_alone,
-    "files-of-a-desktop": beside(
+    "files-of-a-desktop": with_additional_files(
         *(f"{{}}/{name}" for name in (".DS_Store", "Thumbs.db", "._manifest.json", "manifest.json~", ".nfs0001")),
         content="\0\1\2",
     ),
-    "notes-beside": beside("{}/NOTES.md", "{}/profile/trace.json", "{}/notes.ipynb", "report.html", content="["),
+    "notes-beside": with_additional_files(
+        "{}/NOTES.md", "{}/profile/trace.json", "{}/notes.ipynb", "report.html", content="["
+    ),
     "core-dump": core_dump,
-    "verified-before": beside("{}/verify_performance.txt", "{}/verify_performance.json"),
-    "an-older-verdict-elsewhere": beside("audit_verdict.json", content='{"verdict": "FAIL"}'),
+    "verified-before": with_additional_files("{}/verify_performance.txt", "{}/verify_performance.json"),
+    "an-older-verdict-elsewhere": with_additional_files("audit_verdict.json", content='{"verdict": "FAIL"}'),
     "interrupted-audit-beside": lambda pair: (pair.root / "audit" / "TEST06").mkdir(parents=True),
     "discarded-legs-beside": discarded_runs_beside,
     "resumed-campaign": resumed_campaign,
@@ -250,7 +252,7 @@ PLACES: dict[str, Variation] = {
 # Other facts in the records -------------------------------------------------------------------------------------------
 
 
-def facts(*of_runs: dict[str, Any]) -> Variation:
+def with_facts(*of_runs: dict[str, Any]) -> Variation:
     """Values by their place in the manifest, of the performance and of the accuracy run, or one for both."""
 
     def variation(pair: Pair) -> None:
@@ -263,7 +265,7 @@ def facts(*of_runs: dict[str, Any]) -> Variation:
 _HOST, _BOOT, _CORES = "observed.host.hostname", "observed.host.boot_id", "observed.contention"
 
 
-def busy(share: float) -> Variation:
+def with_foreign_load(share: float) -> Variation:
     """Others used so much of the cores."""
 
     def change(run: RunDir) -> None:
@@ -291,7 +293,7 @@ def fast_runs_on_a_busy_machine(pair: Pair) -> None:
     manifest, running = manifest_of(run), f"observed.start_stages.{PHASES['running']}"
     running_s = manifest["observed"]["start_stages"][PHASES["running"]] + by_s
     set_record(run, {"end_time_ns": manifest["end_time_ns"] + int(by_s * 1e9), running: running_s})
-    busy(0.95)(pair)
+    with_foreign_load(0.95)(pair)
 
 
 def other_pids(*pids: int | None) -> Variation:
@@ -308,12 +310,12 @@ def other_pids(*pids: int | None) -> Variation:
     return variation
 
 
-def at_once(first: tuple[str, str | None], second: tuple[str, str | None]) -> Variation:
+def simultaneous_runs(first: tuple[str, str | None], second: tuple[str, str | None]) -> Variation:
     """Both runs at the same time, each on its machine (name, boot ID)."""
 
     def variation(pair: Pair) -> None:
-        at(2026, 11, 22, 8, apart=timedelta(0))(pair)
-        facts(*({_HOST: name, _BOOT: boot} for name, boot in (first, second)))(pair)
+        run_from_time(2026, 11, 22, 8, apart=timedelta(0))(pair)
+        with_facts(*({_HOST: name, _BOOT: boot} for name, boot in (first, second)))(pair)
 
     return variation
 
@@ -329,7 +331,7 @@ def less_memory_after_a_reboot(pair: Pair) -> None:
 
 
 def warm_up_longer(pair: Pair) -> None:
-    at(2026, 11, 22, 10, apart=timedelta(hours=-2))(pair)
+    run_from_time(2026, 11, 22, 10, apart=timedelta(hours=-2))(pair)
     for run in pair.runs:
         set_record(run, {"start_time_ns": manifest_of(run)["start_time_ns"] - 1_800_000_000_000})
 
@@ -339,42 +341,42 @@ def runs_signed_with_different_keys(pair: Pair) -> None:
         attest(run, signer_of(Ed25519PrivateKey.generate()), record_version=3, harness_commit=None, previous=None)
 
 
-def asked(run: RunDir) -> None:
+def set_recorded_options(run: RunDir) -> None:
     """By a YAML file that names defaults, too, and as many replicas as there are devices: one."""
     settings = {"enable_log_trace": False, "sampling_arg": {}, "mechanism": None, "replicas": "auto"}
     mode = {"accuracy": manifest_of(run)["plan"]["mode"] == "accuracy"}
     set_record(run, {"asked": {**manifest_of(run)["asked"], **settings, **mode}})
 
 
-def conf(change: Callable[[bytes], bytes]) -> Variation:
+def with_changed_conf(change: Callable[[bytes], bytes]) -> Variation:
     return each_run(lambda run: run.user_conf.write_bytes(change(run.user_conf.read_bytes())))
 
 
 RECORDS: dict[str, Variation] = {
-    "no-git": facts({"observed.harness.git_commit": None, "observed.harness.git_changed": None}),
-    "environment-elsewhere": facts({}, {"observed.loadgen.extension": "/scratch/venv/mlperf_loadgen.so"}),
-    "other-place-for-the-output": facts({}, {"asked.output_log_dir": "/mnt/results/accuracy"}),
-    "started-by-another-user": facts(
+    "no-git": with_facts({"observed.harness.git_commit": None, "observed.harness.git_changed": None}),
+    "environment-elsewhere": with_facts({}, {"observed.loadgen.extension": "/scratch/venv/mlperf_loadgen.so"}),
+    "other-place-for-the-output": with_facts({}, {"asked.output_log_dir": "/mnt/results/accuracy"}),
+    "started-by-another-user": with_facts(
         {"asked.output_log_dir": "/home/ada/über/out", "asked.user_conf": "/home/ada/user.conf"}
     ),
-    "processor-times-unreadable": facts({_CORES: {"not_recorded": "/proc/stat: Permission denied"}}),
-    "renamed-host": facts({_HOST: "ip-10-0-0-7", _BOOT: "0b7a"}, {_HOST: "ip-10-0-0-9", _BOOT: "0b7a"}),
-    "container-anew": facts({_HOST: "3f1c9aa1"}, {_HOST: "77be0021"}),
-    "rebooted-between": facts({_BOOT: "0b7a"}, {_BOOT: "91cc"}),
-    "no-boot-id": facts({_BOOT: None}),
-    "two-localhosts": at_once(("localhost", "0b7a"), ("localhost", "91cc")),
-    "two-localhosts-without-boot-id": at_once(("localhost", None), ("localhost", None)),
-    "ports-differ": facts(
+    "processor-times-unreadable": with_facts({_CORES: {"not_recorded": "/proc/stat: Permission denied"}}),
+    "renamed-host": with_facts({_HOST: "ip-10-0-0-7", _BOOT: "0b7a"}, {_HOST: "ip-10-0-0-9", _BOOT: "0b7a"}),
+    "container-anew": with_facts({_HOST: "3f1c9aa1"}, {_HOST: "77be0021"}),
+    "rebooted-between": with_facts({_BOOT: "0b7a"}, {_BOOT: "91cc"}),
+    "no-boot-id": with_facts({_BOOT: None}),
+    "two-localhosts": simultaneous_runs(("localhost", "0b7a"), ("localhost", "91cc")),
+    "two-localhosts-without-boot-id": simultaneous_runs(("localhost", None), ("localhost", None)),
+    "ports-differ": with_facts(
         {"plan.environment": {"VLLM_PORT": "29500", "VLLM_HOST_IP": "10.0.0.0"}},
         {"plan.environment": {"VLLM_PORT": "29617", "VLLM_HOST_IP": "10.0.0.7"}},
     ),
-    "host-without-a-processor-name": facts({"observed.host.cpu": "", "observed.host.cores_logical": None}),
-    "leg-over-in-a-moment": facts(
+    "host-without-a-processor-name": with_facts({"observed.host.cpu": "", "observed.host.cores_logical": None}),
+    "leg-over-in-a-moment": with_facts(
         {"observed.loop_lag": {"p99_ms": 0.1, "worst_ms": 0.1, "moments": 1, "interval_ms": 10.0}}
     ),
-    "slow-event-loop": facts({"observed.loop_lag.p99_ms": 120.0, "observed.loop_lag.worst_ms": 900.0}),
-    "busy": busy(0.3),
-    "very-busy": busy(0.95),
+    "slow-event-loop": with_facts({"observed.loop_lag.p99_ms": 120.0, "observed.loop_lag.worst_ms": 900.0}),
+    "busy": with_foreign_load(0.3),
+    "very-busy": with_foreign_load(0.95),
     "fast-legs-on-a-busy-machine": fast_runs_on_a_busy_machine,
     "same-process-number-after-a-reboot": other_pids(None, None),
     "process-numbers-of-a-large-machine": other_pids(4_194_303, 4_194_301),
@@ -382,9 +384,11 @@ RECORDS: dict[str, Variation] = {
     "warm-up-longer": warm_up_longer,
     "data-set-by-another-name": data_set_by_another_name,
     "legs-signed-with-different-keys": runs_signed_with_different_keys,
-    "asked-in-a-file": each_run(asked),
-    "commented-configuration": conf(lambda content: b"# rates of Monday\n\n" + content),
-    "configuration-of-another-editor": conf(lambda content: content.replace(b"\n", b"\r\n").replace(b" = ", b"\t=  ")),
+    "asked-in-a-file": each_run(set_recorded_options),
+    "commented-configuration": with_changed_conf(lambda content: b"# rates of Monday\n\n" + content),
+    "configuration-of-another-editor": with_changed_conf(
+        lambda content: content.replace(b"\n", b"\r\n").replace(b" = ", b"\t=  ")
+    ),
 }
 VARIATIONS: dict[str, Variation] = {**CLOCKS, **PLACES, **RECORDS}
 
@@ -392,7 +396,7 @@ VARIATIONS: dict[str, Variation] = {**CLOCKS, **PLACES, **RECORDS}
 # A Server run whose queries LoadGen issued late -----------------------------------------------------------------------
 
 
-def late(by_ns: Callable[[int, int], int]) -> Variation:
+def with_late_queries(by_ns: Callable[[int, int], int]) -> Variation:
     """LoadGen is late with queries of a Server run, and their responses are, so its results too.
 
     `by_ns`: of the number of a query, and of its time from the first.
@@ -414,8 +418,8 @@ def late(by_ns: Callable[[int, int], int]) -> Variation:
 
 
 LATE: dict[str, Variation] = {
-    "late-159-ms": late(lambda seq, _: 159_000_000 * (seq % 16 == 0)),
-    "late-338-ms": late(lambda seq, _: 338_000_000 * (seq % 40 == 0)),
+    "late-159-ms": with_late_queries(lambda seq, _: 159_000_000 * (seq % 16 == 0)),
+    "late-338-ms": with_late_queries(lambda seq, _: 338_000_000 * (seq % 40 == 0)),
     # A machine is stopped as the second query is due; then all that is overdue is issued.
-    "stopped-900-ms": late(lambda seq, since_ns: max(0, 900_000_000 + 5_000 * seq - since_ns) * (seq > 0)),
+    "stopped-900-ms": with_late_queries(lambda seq, since_ns: max(0, 900_000_000 + 5_000 * seq - since_ns) * (seq > 0)),
 }

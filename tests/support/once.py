@@ -1,5 +1,8 @@
-"""What takes long to make is made once: in a session, whichever of the processes side by side asks for it first; or,
-for runs, as long as nothing that they are made of changes."""
+"""Directories that take long to fill and that tests share.
+
+`make_once` fills a directory once in a session, in the process that asks first. `make_and_keep` keeps a directory for
+later sessions until the code or the data that it was made from changes.
+"""
 
 import fcntl
 import hashlib
@@ -11,7 +14,7 @@ import shutil
 import stat
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -21,40 +24,42 @@ import pytest
 from filelock import FileLock
 
 from qsl.embedded.articles import bundled_dataset
+from tests.support.files.loaded_code import ROOT, loaded_files, module_files
 
-ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / ".pytest_cache" / "runs"  # `make clean` removes it
 KEPT_S = 2 * 24 * 3600.0
-# Packages that a run imports.
-RUN = (
-    *("main.py", "runs", "qsl", "sut", "scenarios/launch", "scenarios/command_line", "compliance/accuracy"),
-    *("tests/support/engines/cheats.py", "tests/support/processes/warm.py", "tests/support/engines/null_sut.py"),
-)
 
 Make = Callable[[Path], object]
 Files = dict[str, list[int]]  # path → 1 for a file, time of the last change in ns, size of a file in bytes
 
 
 def session_folder(factory: pytest.TempPathFactory) -> Path:
-    """The folder that all processes of this session share."""
+    """Return the folder that all processes of this session share."""
     base = factory.getbasetemp()
     return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "made-once"
 
 
 def make_once(factory: pytest.TempPathFactory, name: str, make: Make) -> Path:
-    """The directory of that name, filled by `make`, of this session. Read it only: `find_changes` fails the writer."""
+    """Return the directory of this name in the session, filled by `make`.
+
+    Do not write into it: `find_changes` fails the test that does.
+    """
     return _filled(session_folder(factory) / name, make)
 
 
-def make_and_keep(name: str, make: Make, made_of: tuple[str, ...] = RUN) -> Path:
-    """The directory of that name, filled by `make` with runs, maybe of an earlier session. Read it only: `find_changes`
-    fails the writer.
+def make_and_keep(name: str, make: Make, *, programs: Sequence[str] = (), data: Sequence[str] = ()) -> Path:
+    """Return the directory of this name, filled by `make` in this session or an earlier one.
+
+    The directory is filled again after a change of the code that `make` loads, or of its data. Do not write into it:
+    `find_changes` fails the test that does.
 
     Args:
-        made_of: files and folders of the checkout that decide what `make` makes, beside the module that it stands in.
+        programs: modules that other processes of `make` import.
+        data: files of the checkout that `make` reads.
     """
     source = inspect.getsourcefile(make)
-    key = hashlib.sha256(f"{name}\n{_content(made_of)}\n".encode() + Path(source).read_bytes()).hexdigest()[:16]
+    assert source is not None
+    key = hashlib.sha256(f"{name}\n{_content(Path(source), tuple(programs), tuple(data))}".encode()).hexdigest()[:16]
     return _filled(KEPT / f"{name.replace('/', '-')}-{key}", make)
 
 
@@ -142,12 +147,11 @@ def remove_unusable() -> None:
 
 
 @cache
-def _content(made_of: tuple[str, ...]) -> str:
-    """A digest of the files, of what runs them, and of where the articles lie that runs are started with."""
+def _content(source: Path, programs: tuple[str, ...], data: tuple[str, ...]) -> str:
+    """Return a digest of the loaded code, the data, Python, LoadGen, and the place of the bundled dataset."""
     digest = hashlib.sha256(repr((sys.version, sys.prefix, str(bundled_dataset("bytes")))).encode())
     digest.update(importlib.metadata.version("mlcommons-loadgen").encode())
-    for name in made_of:
-        place = ROOT / name
-        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
-            digest.update(str(path.relative_to(ROOT)).encode() + hashlib.sha256(path.read_bytes()).digest())
+    code = loaded_files([source, *(path for name in programs for path in module_files(name))])
+    for path in (*code, *(ROOT / name for name in data)):
+        digest.update(str(path).encode() + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()

@@ -24,14 +24,14 @@ FEW = 5  # audits of each system
 def test_simulated_honest_systems_never_fail() -> None:
     for (scenario, slots), disturbance in product(SYSTEMS, DISTURBANCES):
         shares = simulate(System(scenario, slots, 1_000), disturbance, FEW)
-        assert shares.of("FAIL") == 0, (scenario, slots, disturbance)
-        assert disturbance != "idle" or shares.of("PASS") == 1
+        assert shares.share_of("FAIL") == 0, (scenario, slots, disturbance)
+        assert disturbance != "idle" or shares.share_of("PASS") == 1
 
 
 def test_simulated_caches_always_fail() -> None:
     for (scenario, slots), cheat in product(SYSTEMS, CACHES):
         system = System(scenario, slots, 1_000, cheat)
-        assert not is_faster_by_threshold(system) or simulate(system, "idle", FEW).of("FAIL") == 1, system
+        assert not is_faster_by_threshold(system) or simulate(system, "idle", FEW).share_of("FAIL") == 1, system
 
 
 def _cells(title: str) -> dict[tuple[str, str], list[str]]:

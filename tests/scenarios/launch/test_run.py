@@ -24,6 +24,7 @@ from sut.dummy.dummy_engine import DummyEngine
 from tests.conftest import Finished, StartedMain
 from tests.support.official import SAMPLING
 from tests.support.once import make_and_keep
+from tests.support.processes.warm import RUN_CODE
 from tests.support.runs.run_commands import USER_CONF, arguments, progress
 
 OURS = {"seal.json", "manifest.json", "requests.jsonl", "user.conf", "engine.log", "progress.json", "result.json"}
@@ -87,10 +88,10 @@ def run_of(scenario: str, mode: str) -> Run:
         words = tuple(arguments(scenario, home / "run", *flags))
         finished = StartedMain(words, home / "here", {}, anew=True).wait()
         assert finished.code == 0, finished.stdout + finished.stderr
-        (home / "said.json").write_text(json.dumps(asdict(finished)))
+        (home / "output.json").write_text(json.dumps(asdict(finished)))
 
-    home = make_and_keep(f"whole-{scenario}-{mode}", make)
-    finished = Finished(**json.loads((home / "said.json").read_bytes()))
+    home = make_and_keep(f"complete-{scenario}-{mode}", make, programs=RUN_CODE)
+    finished = Finished(**json.loads((home / "output.json").read_bytes()))
     return Run(scenario, mode, finished, RunDir(home / "run"), home / "here")
 
 

@@ -56,7 +56,7 @@ class Computer:
         words = prompt.split()
         pieces = [f"{word} " for word in words[: max(2, len(words) // 3)]][: body["max_completion_tokens"]]
         if not body.get("stream"):
-            return Reply(self._whole(prompt, pieces))
+            return Reply(self._complete_response(prompt, pieces))
         return Reply(self._pieces(prompt, pieces), content_type="text/event-stream")
 
     @contextlib.asynccontextmanager
@@ -77,7 +77,7 @@ class Computer:
         self.kept.add(prompt)
         self.answered += 1
 
-    async def _whole(self, prompt: str, pieces: list[str]) -> AsyncIterator[bytes]:
+    async def _complete_response(self, prompt: str, pieces: list[str]) -> AsyncIterator[bytes]:
         async with self._computed(prompt) as piece_s:
             await asyncio.sleep(piece_s * len(pieces))
             message = {"role": "assistant", "content": "".join(pieces)}

@@ -35,6 +35,8 @@ MODULES += [
     "tests.support.engines.cheats",
     "sut.replicas.replica",
 ]
+# Modules that main.py and the processes of its runs import.
+RUN_CODE = (*MODULES, "scenarios.commands.run", "scenarios.launch.start")
 RUN, REPLICA = ["-m", "scenarios.launch.start"], ["-m", "sut.replicas.replica"]
 FOR_RUNS = "for-runs"  # a folder whose `sitecustomize` does nothing in main.py
 _context = multiprocessing.get_context("forkserver")
@@ -57,8 +59,8 @@ class Process:
     """`main.py ARGUMENTS…` under way in a folder, in a session of its own: what tests ask of a Popen."""
 
     def __init__(self, arguments: Sequence[object], folder: Path, environment: Mapping[str, str] | None = None) -> None:
-        self._said = tempfile.TemporaryDirectory()
-        self.streams = Path(self._said.name, "stdout"), Path(self._said.name, "stderr")
+        self._output = tempfile.TemporaryDirectory()
+        self.streams = Path(self._output.name, "stdout"), Path(self._output.name, "stderr")
         self.args = ["main.py", *map(str, arguments)]
         process_arguments = self.args[1:], folder, {**os.environ, **(environment or {})}, *self.streams
         self._process = _context.Process(target=_enter, args=process_arguments)
@@ -82,7 +84,7 @@ class Process:
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """Standard output and standard error, once; both are empty where it ended before it could write."""
         self.wait(timeout)
-        with self._said:
+        with self._output:
             stdout, stderr = (stream.read_text() if stream.exists() else "" for stream in self.streams)
         return stdout, stderr
 

@@ -34,7 +34,8 @@ class DummyRuns:
         if self._conf == USER_CONF and scenario in RESULTS:
             return recorded() / RESULTS[scenario] / ("performance/run_1" if mode == "performance" else mode)
         name = f"{scenario}-{mode}-{crc32(self._conf.encode())}"
-        return make_and_keep(name, lambda home: _make(home, scenario, mode, self._conf)) / mode
+        make = lambda home: _make(home, scenario, mode, self._conf)  # noqa: E731
+        return make_and_keep(name, make, programs=warm.RUN_CODE) / mode
 
     def copy(self, target: Path, scenario: str, mode: str = "performance", *, bare: bool = False) -> RunDir:
         """A copy to change; `bare` leaves LoadGen's logs alone, and accuracy.txt."""

@@ -114,12 +114,9 @@ class Runs:
 
     def __getitem__(self, name: str) -> RunDir:
         if name == "offline-huge-library":
-            return RunDir(make_and_keep(f"loadgen-{name}", _make_huge, MADE_OF_HUGE) / name)
+            return RunDir(make_and_keep(f"loadgen-{name}", _make_huge) / name)
         assert name in ALL
         return RunDir(recorded() / NULL / name)
-
-
-MADE_OF_HUGE = ("tests/support/engines/null_sut.py", "runs/record/layout.py", "runs/record/requests_log.py")
 
 
 def _make_huge(folder: Path) -> None:

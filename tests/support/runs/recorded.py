@@ -30,9 +30,7 @@ OVER_HTTP = "over-http"  # a campaign against a server
 
 def recorded() -> Path:
     """The folder of all recorded runs. Read it only."""
-    return make_and_keep(
-        "recorded", _unpack, ("tests/support/runs/recorded.tar.xz", "tests/support/files/editing.py", "runs", "qsl")
-    )
+    return make_and_keep("recorded", _unpack, data=["tests/support/runs/recorded.tar.xz"])
 
 
 def _unpack(folder: Path) -> None:

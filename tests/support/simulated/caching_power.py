@@ -335,7 +335,7 @@ class Share:
     mean_runs: float
     max_runs: int
 
-    def of(self, verdict: str) -> float:
+    def share_of(self, verdict: str) -> float:
         return self.verdicts[verdict] / self.verdicts.total()
 
 
@@ -381,11 +381,11 @@ def _percent(share: float) -> str:
 
 def _honest_cell(system: System, disturbance: str, audits: int = AUDITS) -> str:
     share = simulate(system, disturbance, audits)
-    return f"{_percent(share.of('FAIL'))} / {_percent(share.of('NONE'))}"
+    return f"{_percent(share.share_of('FAIL'))} / {_percent(share.share_of('NONE'))}"
 
 
 def _cheat_cell(system: System) -> str:
-    return _percent(simulate(system, "idle").of("FAIL")) if is_faster_by_threshold(system) else "–"
+    return _percent(simulate(system, "idle").share_of("FAIL")) if is_faster_by_threshold(system) else "–"
 
 
 def row(scenario: str, slots: int, what: str) -> str:

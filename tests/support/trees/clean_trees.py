@@ -63,7 +63,7 @@ SHORT_RUNS = dict(_short_runs())
 def short_tree() -> tuple[Tree, Path]:
     """A closed v6.1 tree of one datacenter system, and the runs that it was made of. Its logs are real; what a
     submitter writes is made up."""
-    folder = make_and_keep("short-tree", _build_short_tree, ("compliance", "runs", "tests/support"))
+    folder = make_and_keep("short-tree", _build_short_tree)
     return Tree(folder / "tree"), folder / "runs"
 
 

@@ -46,15 +46,15 @@ async def test_connections_to_llama_cpp_are_limited_by_its_slots() -> None:
 
 class _NeverTheSame:
     def __init__(self) -> None:
-        self.asked = 0
+        self.requests = 0
 
     def __call__(self, body: dict[str, Any]) -> Any:
-        self.asked += 1
+        self.requests += 1
         reply = server_dialects.vllm({**body, "prompt": body["prompt"], "stop_token_ids": []})
         steps = server_dialects.payloads(reply)
 
         def change(content: dict[str, Any]) -> None:
-            content["choices"][0]["token_ids"] = [self.asked]
+            content["choices"][0]["token_ids"] = [self.requests]
 
         return server_dialects.stream(server_dialects.with_changed_content(steps[0], change), *steps[1:])
 

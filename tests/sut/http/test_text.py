@@ -44,11 +44,11 @@ class HonestAtFirst:
     """Speaks well to the probes, and another way to the timed queries."""
 
     def __init__(self, make_reply: MakeReply) -> None:
-        self._make_reply, self._asked = make_reply, 0
+        self._make_reply, self._requests = make_reply, 0
 
     def __call__(self, body: dict[str, Any]) -> Reply:
-        self._asked += 1
-        return text.reply_text(body) if self._asked <= 2 else self._make_reply(body)
+        self._requests += 1
+        return text.reply_text(body) if self._requests <= 2 else self._make_reply(body)
 
 
 @asynccontextmanager

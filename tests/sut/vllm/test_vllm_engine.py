@@ -31,7 +31,7 @@ class VllmStandIn:
     def __init__(self, pieces: list[list[int]] = PIECES, *, error: Exception | None = None, error_at: int = 0) -> None:
         self._pieces, self._error, self._error_at = pieces, error, error_at
         self._open: dict[str, deque[list[int]]] = {}
-        self.asked: list[tuple[Any, int]] = []  # prompt, priority
+        self.requests: list[tuple[Any, int]] = []  # prompt, priority
         self.metrics: Any = None
         self.steps = 0
 
@@ -42,7 +42,7 @@ class VllmStandIn:
 
     async def generate(self, prompt: Any, parameters: Any, name: str, *, priority: int) -> AsyncIterator[Any]:
         """AsyncLLM's."""
-        self.asked.append((prompt, priority))
+        self.requests.append((prompt, priority))
         for number, ids in enumerate(self._pieces, start=1):
             yield self._output(name, ids, finished=number == len(self._pieces))
         if self._error:
@@ -52,7 +52,7 @@ class VllmStandIn:
         """LLMEngine's."""
         if len(prompt["ids"]) > 10:
             raise ValueError("prompt too long")
-        self.asked.append((prompt, priority))
+        self.requests.append((prompt, priority))
         self._open[name] = deque(self._pieces)
 
     def step(self) -> list[Any]:
@@ -96,7 +96,7 @@ def test_a_query_reports_one_first_token_and_its_output(kind: type[VllmEngine], 
     request = Request(sink, PROMPT)
     request.priority = priority
     submit_and_run(engine_around(llm, kind), request)
-    assert llm.asked == [({"ids": PROMPT}, priority)]
+    assert llm.requests == [({"ids": PROMPT}, priority)]
     assert sink.events == ANSWERED
 
 
